@@ -1,0 +1,161 @@
+"""Models as named arrays: ArrayRecord <-> read-only views; parameters, buffers, layers.
+
+Knows how a model's arrays are told apart by name and dtype (spec, "Parameters and buffers");
+does not know what any rule does with them. Works on numpy arrays and torch tensors alike.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+from flwr.app import Array, ArrayRecord
+
+Arrays = dict[str, Any]
+"""A model: array by name, in model order. Arrays are numpy's or torch's."""
+
+BUFFER_NAMES = frozenset({"running_mean", "running_var", "num_batches_tracked"})
+
+
+# ---------------------------------------------------------------- records
+
+
+def view(array: Array) -> np.ndarray:
+    """A read-only view of the bytes of a Flower array: no copy.
+
+    Raises ValueError where the bytes are no `.npy` of version 1.0 or 2.0, disagree with the declared
+    shape or dtype, or hold Python objects.
+    """
+    if array.stype != "numpy.ndarray":
+        raise ValueError(f"array of type {array.stype!r}, expected 'numpy.ndarray'")
+    stream = io.BytesIO(array.data)
+    version = np.lib.format.read_magic(stream)
+    read_header = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }.get(version)
+    if read_header is None:
+        raise ValueError(f"array in .npy format {version}, expected 1.0 or 2.0")
+    shape, fortran, dtype = read_header(stream)
+    if dtype.hasobject:
+        raise ValueError("array of Python objects")
+    if tuple(array.shape) != tuple(shape) or array.dtype != str(dtype):
+        raise ValueError(f"array declared as {array.dtype}{tuple(array.shape)} holds {dtype}{tuple(shape)}")
+    flat = np.frombuffer(array.data, dtype, offset=stream.tell())
+    return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def views(record: ArrayRecord) -> Arrays:
+    """Read-only views of all arrays of a record, in its order."""
+    return {name: view(array) for name, array in record.items()}
+
+
+def to_record(arrays: Mapping[str, Any]) -> ArrayRecord:
+    """A record of these arrays, in their order; torch tensors are copied to the host first."""
+    return ArrayRecord({name: Array(_host(value)) for name, value in arrays.items()})
+
+
+def _host(value: Any) -> np.ndarray:
+    return value if isinstance(value, np.ndarray) else np.asarray(value.detach().cpu())
+
+
+# ---------------------------------------------------------------- parameters, buffers, layers
+
+
+def is_floating(array: Any) -> bool:
+    """True for real floating point arrays, half precision included."""
+    return bool(array_namespace(array).isdtype(array.dtype, "real floating"))
+
+
+def is_boolean(array: Any) -> bool:
+    """True for boolean arrays."""
+    return bool(array_namespace(array).isdtype(array.dtype, "bool"))
+
+
+def is_buffer(name: str, array: Any) -> bool:
+    """True for what is averaged but never normed, shrunk or normalised.
+
+    By the last part of the dotted name (BatchNorm's statistics), or by an integer or boolean dtype.
+    """
+    return name.rsplit(".", 1)[-1] in BUFFER_NAMES or not is_floating(array)
+
+
+def layer_of(name: str) -> str:
+    """The layer of a parameter: its name up to the last dot; a name without a dot is its own layer."""
+    return name.rsplit(".", 1)[0]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which arrays of a model are parameters, which are buffers, and which layer holds what.
+
+    `layers` maps a layer to its parameters' names, in order of first appearance.
+    """
+
+    parameters: tuple[str, ...]
+    buffers: tuple[str, ...]
+    layers: dict[str, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, model: Mapping[str, Any]) -> Layout:
+        """The layout of a model given as named arrays."""
+        buffers = tuple(name for name, array in model.items() if is_buffer(name, array))
+        parameters = tuple(name for name in model if name not in set(buffers))
+        layers: dict[str, tuple[str, ...]] = {}
+        for name in parameters:
+            layer = layer_of(name)
+            layers[layer] = (*layers.get(layer, ()), name)
+        return cls(parameters, buffers, layers)
+
+
+# ---------------------------------------------------------------- float64 sums in a fixed order
+
+
+def float64(array: Any) -> Any:
+    """The array in float64; the very same object if it is already."""
+    xp = array_namespace(array)
+    return xp.astype(array, xp.float64, copy=False)
+
+
+def like(array: Any, original: Any) -> Any:
+    """`array` in the dtype of `original`; integers are rounded half to even."""
+    xp = array_namespace(original)
+    if not is_floating(original) and not is_boolean(original):
+        array = xp.round(array)
+    return xp.astype(array, original.dtype, copy=False)
+
+
+def inner(a: Any, b: Any) -> float:
+    """The inner product of two arrays in float64.
+
+    A plain sum, not BLAS: the bits of a threaded dot product depend on the number of threads.
+    """
+    a, b = float64(a), float64(b)
+    return float(array_namespace(a).sum(a * b))
+
+
+def squared_norm(array: Any) -> float:
+    """The squared Euclidean norm of an array, summed in float64."""
+    return inner(array, array)
+
+
+def difference(new: Mapping[str, Any], old: Mapping[str, Any], names: Iterable[str]) -> Arrays:
+    """new - old for these names, in float64."""
+    return {name: float64(new[name]) - float64(old[name]) for name in names}
+
+
+def norm(arrays: Mapping[str, Any]) -> float:
+    """The Euclidean norm of all arrays concatenated."""
+    return float(sum(squared_norm(array) for array in arrays.values()) ** 0.5)
+
+
+def mean(arrays: Sequence[Any], shares: Sequence[float]) -> Any:
+    """Sum of share times array in float64, in the order given."""
+    total = shares[0] * float64(arrays[0])
+    for share, array in zip(shares[1:], arrays[1:], strict=True):
+        total = total + share * float64(array)
+    return total

@@ -1,0 +1,272 @@
+"""Composes `conf/` into a typed configuration; answers mistakes with the nearest names.
+
+Knows Hydra and the groups of `conf/`; does not know what is built from a configuration. The client
+never imports this: it gets plain values.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from fedstride import schema
+from fedstride.errors import ConfigError, nearest, unknown
+from fedstride.schema import Config, check
+
+GROUPS = ("experiment", "strategy", "client", "objective", "task", "model", "partition")
+"""The choices: one folder of `conf/` each."""
+
+RUN_KEYS = (*GROUPS, "rounds", "clients", "seed", "out", "resume")
+"""The keys of Flower's run config that become overrides of the same name; empty means not given."""
+
+WRAPPERS = frozenset({"fedlws", "two_d_lrd"})
+"""Strategies that hold another one as `inner`."""
+
+
+def conf_dir() -> Path:
+    """The folder `conf/`: beside the packages in a checkout or a bundle, inside this one in a wheel."""
+    here = Path(__file__).resolve().parent
+    for folder in (here.parent / "conf", here / "conf"):
+        if (folder / "config.yaml").is_file():
+            return folder
+    raise ConfigError(f"conf/config.yaml was found neither in {here.parent} nor in {here}: reinstall fedstride")
+
+
+def choices(group: str) -> list[str]:
+    """The names that a group offers."""
+    return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
+
+
+def describe(group: str, name: str) -> str:
+    """The one line that a choice says of itself: its file's first comment that is no directive."""
+    for line in (conf_dir() / group / f"{name}.yaml").read_text().splitlines():
+        if line.startswith("# ") and not line.startswith("# @"):
+            return line[2:].strip()
+    return ""
+
+
+def compose(overrides: Sequence[str] = ()) -> Config:
+    """The configuration that these Hydra overrides give, checked.
+
+    `strategy=fednnnn+fedlws+two_d_lrd` names a base and what is put around it, in the papers' order;
+    the settings of the outermost are `strategy.*`, of what it holds `strategy.inner.*`.
+
+    Raises ConfigError: unknown name or key (with the nearest ones), a value of another type, a value
+    out of its range.
+    """
+    parsed = _parse(_expand_wrappers(overrides))
+    chosen = [override for override in parsed if _group_of(override) is not None]
+    for override in chosen:
+        _check_choice(override)
+    values = [override for override in parsed if _group_of(override) is None]
+    with _hydra():
+        tree = _compose(chosen)
+        _check_keys(values, tree)
+        tree = _compose(chosen, _presets(tree), values)
+    config = OmegaConf.to_object(tree)
+    assert isinstance(config, Config)
+    check(config)
+    return config
+
+
+def overrides_of(run_config: Mapping[str, Any]) -> list[str]:
+    """The Hydra overrides in Flower's flat run config: the named keys first, then `overrides`.
+
+    Raises ConfigError for a key that we do not declare or an `overrides` that is no string.
+    """
+    allowed = (*RUN_KEYS, "overrides")
+    for key in run_config:
+        if key not in allowed:
+            raise unknown("run-config key", key, allowed)
+    given = [
+        f"{key}={_quote(run_config[key])}" for key in RUN_KEYS if run_config.get(key, "") not in ("", None)
+    ]
+    extra = run_config.get("overrides", "")
+    if not isinstance(extra, str):
+        raise ConfigError(
+            f"overrides = {extra!r} is not allowed: it must be a string of Hydra overrides, "
+            "as in overrides=\"strategy.beta=0.05 client.lr=0.02\""
+        )
+    try:
+        return given + shlex.split(extra)
+    except ValueError as error:
+        raise ConfigError(f"overrides = {extra!r} cannot be read: {error}") from error
+
+
+def to_yaml(config: Config) -> str:
+    """The whole tree as YAML, as it is kept in a run's folder."""
+    return OmegaConf.to_yaml(OmegaConf.structured(config))
+
+
+# ---------------------------------------------------------------- overrides
+
+
+def _quote(value: object) -> str:
+    """A value as Hydra's grammar takes it: text with special signs (a path) is quoted."""
+    text = str(value)
+    if isinstance(value, bool):
+        return text.lower()
+    if isinstance(value, (int, float)) or text.replace("_", "").replace("+", "").replace(".", "").isalnum():
+        return text
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _expand_wrappers(overrides: Sequence[str]) -> list[str]:
+    """Write `strategy=base+a+b` as b around a around base."""
+    expanded: list[str] = []
+    for text in overrides:
+        key, _, value = text.partition("=")
+        if key != "strategy" or "+" not in value:
+            expanded.append(text)
+            continue
+        base, *wrappers = value.split("+")
+        for wrapper in wrappers:
+            if wrapper not in WRAPPERS:
+                raise ConfigError(
+                    f"strategy = {value!r} is not allowed: {wrapper!r} cannot be put around another strategy; "
+                    f"after a '+' stands one of {', '.join(sorted(WRAPPERS))}"
+                )
+        group = "strategy"
+        for depth, name in enumerate(reversed([base, *wrappers])):
+            expanded.append(f"{group}={name}")
+            group = "strategy@strategy" + ".inner" * (depth + 1)
+    return expanded
+
+
+def _parse(overrides: Sequence[str]) -> list[Override]:
+    parser = OverridesParser.create()
+    parsed = []
+    for text in overrides:
+        try:
+            override = parser.parse_override(text)
+        except HydraException as error:
+            raise ConfigError(
+                f"{text!r} is not an override: expected key=value, as in strategy=fedlws or client.lr=0.02"
+            ) from error
+        if override.is_sweep_override():
+            raise ConfigError(f"{text!r} names several values; a single run takes one")
+        if override.is_add() or override.is_force_add() or override.is_delete():
+            raise ConfigError(f"{text!r} is not allowed: keys can be set, neither added nor removed")
+        parsed.append(override)
+    return parsed
+
+
+def _group_of(override: Override) -> str | None:
+    key = str(override.key_or_group)
+    return key if key in GROUPS else None
+
+
+def _check_choice(override: Override) -> None:
+    group, name = str(override.key_or_group), override.value()
+    if override.package is not None and not override.package.startswith("strategy.inner"):
+        raise ConfigError(f"{override.input_line!r} is not allowed: only strategy@strategy.inner=NAME is")
+    if not isinstance(name, str) or name not in choices(group):
+        raise unknown(group, str(name), choices(group))
+
+
+def _check_keys(overrides: Sequence[Override], tree: DictConfig) -> None:
+    allowed = _leaves(tree)
+    for override in overrides:
+        key = str(override.key_or_group)
+        if key in allowed or any(key.startswith(f"{group}.name") for group in GROUPS):
+            continue
+        short = {name.rsplit(".", 1)[-1]: name for name in allowed}
+        close = nearest(key, allowed) or [short[n] for n in nearest(key.rsplit(".", 1)[-1], short)]
+        hint = f" Did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
+        around = key.rsplit(".", 1)[0] + "." if "." in key else ""
+        siblings = [name for name in allowed if name.startswith(around)] if around else []
+        known = f" Known here: {', '.join(sorted(siblings))}" if siblings else ""
+        raise ConfigError(f"unknown key {key!r}.{hint}{known}")
+
+
+def _leaves(node: DictConfig, prefix: str = "") -> set[str]:
+    """All keys that hold a value, dotted; a choice's own `name` is not for setting."""
+    found: set[str] = set()
+    for key in node:
+        path = f"{prefix}{key}"
+        child = node._get_node(key)
+        if isinstance(child, DictConfig) and key not in ("presets",):
+            found |= _leaves(child, f"{path}.")
+        elif not (prefix and key == "name"):
+            found.add(path)
+    return found - {"experiment", "presets"}
+
+
+def _presets(tree: DictConfig) -> list[Override]:
+    """What the experiment sets for the choices made: `presets.strategy.fedlws.beta: 0.03`."""
+    lines = []
+    for group, by_name in (OmegaConf.to_container(tree.presets) or {}).items():  # type: ignore[union-attr]
+        path, node = str(group), tree[group]
+        while node is not None:
+            for key, value in (by_name.get(node.name) or {}).items():
+                lines.append(f"{path}.{key}={'null' if value is None else _quote(value)}")
+            node, path = node.get("inner"), f"{path}.inner"
+    return _parse(lines)
+
+
+# ---------------------------------------------------------------- Hydra
+
+
+def _compose(*overrides: Sequence[Override]) -> DictConfig:
+    lines = [str(override.input_line) for group in overrides for override in group]
+    try:
+        return hydra_compose("config", lines)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise _explain(error, lines) from error
+
+
+def _explain(error: Exception, lines: Sequence[str]) -> ConfigError:
+    """One line from Hydra's several: the cause, and the override that it comes from."""
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    text = str(cause).strip().splitlines()[0]
+    key = getattr(cause, "full_key", None)
+    culprit = next((line for line in reversed(lines) if key and line.partition("=")[0] == key), None)
+    if culprit is not None:
+        kind = getattr(cause, "ref_type", None)
+        return ConfigError(f"{culprit!r} is not allowed: {text}" + ("" if kind is None else ""))
+    return ConfigError(f"the configuration cannot be composed: {text}")
+
+
+class _hydra:
+    """Hydra initialised on our `conf/`, whatever the working directory; the caller's own is put back."""
+
+    def __enter__(self) -> None:
+        _register()
+        self.before = GlobalHydra.instance().hydra
+        GlobalHydra.instance().clear()
+        self.context = initialize_config_dir(str(conf_dir()), version_base="1.3")
+        self.context.__enter__()
+
+    def __exit__(self, *details: Any) -> None:
+        self.context.__exit__(*details)
+        GlobalHydra.instance().hydra = self.before
+
+
+def _register() -> None:
+    store = ConfigStore.instance()
+    store.store("config", Config, group="schema")
+    kinds: dict[str, Mapping[str, type]] = {
+        "strategy": schema.STRATEGIES,
+        "client": schema.CLIENTS,
+        "objective": schema.OBJECTIVES,
+        "task": schema.TASKS,
+        "model": schema.MODELS,
+        "partition": schema.PARTITIONS,
+    }
+    for group, types in kinds.items():
+        for name, kind in types.items():
+            store.store(name, kind, group=f"schema/{group}")

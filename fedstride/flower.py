@@ -1,0 +1,88 @@
+"""Everything of Flower's that is private or worked around, each with the version and the reason.
+
+Knows Flower 1.39's insides; nothing else in fedstride touches them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, Message
+from flwr.serverapp.strategy import FedAvgM, Strategy
+from flwr.serverapp.strategy.fedopt import FedOpt
+
+ADAPTIVE = (FedAvgM, FedOpt)
+"""Flower's strategies whose server optimiser treats buffers as if they were parameters (1.39): a
+momentum or an Adam step on a running variance can make it negative. Our wrappers put the buffers'
+averages in their place."""
+
+
+def set_identity(run_id: int = 1, node_id: int = 1) -> None:
+    """Give this process the identity that `Message` asks for (1.38 on; set by Flower's own runtimes)."""
+    from flwr.supercore.task_identity import TaskIdentity
+
+    TaskIdentity.run_id = run_id
+    TaskIdentity.node_id = node_id
+    TaskIdentity.task_id = 1
+
+
+def has_identity() -> bool:
+    """True if Flower's runtime (or `set_identity`) gave this process an identity."""
+    from flwr.supercore.task_identity import TaskIdentity
+
+    return TaskIdentity._run_id is not None
+
+
+def stamp(message: Message) -> str:
+    """Give a message an id, as the SuperLink does on arrival; returns it."""
+    message_id = uuid.uuid4().hex
+    message.metadata.__dict__["_message_id"] = message_id
+    return message_id
+
+
+def is_simulation(grid: object) -> bool:
+    """True for the Grid of `flwr run` simulation, where all nodes are there from the start (1.39)."""
+    return type(grid).__name__ == "InMemoryGrid"
+
+
+def forget_current_arrays(strategy: Strategy) -> None:
+    """Make FedAvgM and FedOpt take the model of the next `configure_train` as their current weights.
+
+    FedAvgM (1.39) stores them in the first round and from then on trusts what it returned itself, so
+    a wrapper that changes the result would be ignored (A3-9).
+    """
+    if isinstance(strategy, ADAPTIVE):
+        strategy.current_arrays = None
+
+
+# The attributes that carry a built-in strategy's state from round to round (1.39).
+_STATE = ("m_t", "v_t", "momentum_vector")
+
+
+def builtin_state(strategy: Strategy) -> dict[str, Any]:
+    """The state of one of Flower's own strategies as a flat dict of arrays; empty if it has none."""
+    state: dict[str, Any] = {}
+    for attribute in _STATE:
+        value = getattr(strategy, attribute, None)
+        if isinstance(value, dict):
+            state |= {f"{attribute}/{name}": np.array(array) for name, array in value.items()}
+        elif isinstance(value, list):
+            state |= {f"{attribute}#{index:06d}": np.array(array) for index, array in enumerate(value)}
+    return state
+
+
+def load_builtin_state(strategy: Strategy, state: dict[str, Any]) -> None:
+    """Restore what `builtin_state` returned."""
+    for attribute in _STATE:
+        if not hasattr(strategy, attribute):
+            continue
+        named = {k.removeprefix(f"{attribute}/"): v for k, v in state.items() if k.startswith(f"{attribute}/")}
+        listed = [v for k, v in sorted(state.items()) if k.startswith(f"{attribute}#")]
+        setattr(strategy, attribute, named or listed or None)
+
+
+def records_bytes(record: ArrayRecord) -> int:
+    """Bytes of a record's arrays as they travel, headers included."""
+    return sum(len(array.data) for array in record.values())

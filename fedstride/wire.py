@@ -1,0 +1,47 @@
+"""Names of the records and keys that travel between server and client, in one place.
+
+Knows no more than names; what the values mean is said beside each.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Records of a message
+ARRAYS: Final = "arrays"  # ArrayRecord: the model, down and up
+CONFIG: Final = "config"  # ConfigRecord: what the client needs, as plain values
+METRICS: Final = "metrics"  # MetricRecord: what the client reports
+
+# Keys of the ConfigRecord
+SERVER_ROUND: Final = "server-round"  # int, from 1 (Flower's own name)
+SEED: Final = "seed"  # int, the run's seed
+NUM_CLIENTS: Final = "clients"  # int, clients of the experiment
+RATE_FACTORS: Final = "rate-factors"  # list[float]: the round is len() mini-batches, step j at lr * factor j
+
+# Keys of the MetricRecord
+NUM_EXAMPLES: Final = "num-examples"  # int > 0 (Flower's own name)
+CLIENT_ID: Final = "client-id"  # int: the partition id, where the client has one
+TRAIN_LOSS: Final = "train/loss"  # mean loss of the examples trained on, as they were met
+TRAIN_ACCURACY: Final = "train/accuracy"  # the same for the share of right answers
+TRAIN_STEPS: Final = "train/steps"  # optimiser steps
+TRAIN_SECONDS: Final = "seconds/train"  # wall seconds of local training
+EVAL_LOSS: Final = "local/loss"  # federated evaluation
+EVAL_ACCURACY: Final = "local/accuracy"
+
+# Facts of the roll call (ConfigRecord of a QUERY's reply)
+ROLL_CALL: Final = "roll-call"
+
+
+def combine(key: str) -> str:
+    """How a client metric of this name is put together over a cohort: 'min', 'max', 'none' or 'mean'.
+
+    The part that says it is the one after the rule: `fednlr/rate_min/conv1` takes the smallest.
+    """
+    if key in (NUM_EXAMPLES, CLIENT_ID):
+        return "none"
+    symbol = key.split("/")[1] if "/" in key else key
+    if symbol.endswith("_min"):
+        return "min"
+    if symbol.endswith("_max"):
+        return "max"
+    return "mean"
