@@ -1,0 +1,23 @@
+"""FedAvg: the mean of the clients' models (McMahan et al., AISTATS 2017)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedstride.arrays import Arrays
+from strategies.base import Metrics, RuleStrategy
+from strategies.means import averaged_buffers, moved, movement
+from strategies.screening import Cohort
+
+
+def step(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float]) -> Arrays:
+    """w' = w + sum_k p_k (w_k - w), in float64, returned in the sent dtypes."""
+    return moved(sent, movement(sent, models, shares).update, averaged_buffers(sent, models, shares))
+
+
+class FedAvg(RuleStrategy):
+    """FedAvg with screening, a fixed order of sums and kept dtypes; otherwise Flower's."""
+
+    def rule(self, sent: Arrays, cohort: Cohort) -> tuple[Arrays, Metrics]:
+        """See `step`."""
+        return step(sent, cohort.models, cohort.shares(self.weighting)), {}

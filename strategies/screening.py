@@ -1,0 +1,267 @@
+"""Which replies of a round are used: screening and order (design, section 3.5).
+
+Knows what a usable reply looks like beside the model that was sent; does not know what is done with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+from array_api_compat import array_namespace
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+
+from fedstride import wire
+from fedstride.arrays import Arrays, Layout, float64, is_floating, squared_norm, views
+from fedstride.errors import ReplyError
+
+SCREEN_FACTOR = 1000.0
+"""An update longer than this many times the round's median is set aside."""
+
+MAX_EXAMPLES = 10**12
+"""A client that claims more examples than this is not believed."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One usable reply: the client's model and what it reports."""
+
+    node_id: int
+    client_id: int  # the partition id where the client has one, else the node id
+    num_examples: float  # n_k > 0
+    model: Arrays  # read-only views, in the order of the sent model
+    metrics: Mapping[str, Any]
+    length: float  # ||w_k - w|| over all parameters
+    message: Message
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """A reply that is not used, and why."""
+
+    node_id: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The usable replies of a round, in the order of client ids, and those set aside."""
+
+    replies: tuple[Reply, ...]
+    set_aside: tuple[SetAside, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.replies)
+
+    @cached_property
+    def models(self) -> list[Arrays]:
+        """w_k, in order."""
+        return [reply.model for reply in self.replies]
+
+    def shares(self, weighting: str) -> list[float]:
+        """p_k, in order: n_k / n for "examples", 1 / m for "uniform". They sum to 1."""
+        if weighting == "uniform":
+            return [1.0 / len(self)] * len(self)
+        total = math.fsum(reply.num_examples for reply in self.replies)
+        return [reply.num_examples / total for reply in self.replies]
+
+    def metrics(self, weighting: str = "examples") -> dict[str, float | list[float]]:
+        """What the clients report, put together as `wire.combine` says; only what all of them report."""
+        if not self.replies:
+            return {}
+        shares = self.shares(weighting)
+        result: dict[str, float | list[float]] = {}
+        for key in self.common_metrics():
+            how = wire.combine(key)
+            values = [reply.metrics[key] for reply in self.replies]
+            if how == "none":
+                continue
+            if isinstance(values[0], list):
+                result[key] = [_combine(how, column, shares) for column in zip(*values, strict=True)]
+            else:
+                result[key] = _combine(how, values, shares)
+        return result
+
+    def common_metrics(self) -> list[str]:
+        """The metrics that every client reports with one form (a number, or a list of one length)."""
+        first = self.replies[0].metrics
+        return [key for key in first if len({_form(reply.metrics.get(key)) for reply in self.replies}) == 1]
+
+
+class Accepted(list[Message]):
+    """The messages of a cohort that has passed the screen, for the strategy inside a wrapper.
+
+    Flower's own strategies see plain messages whose arrays and metrics agree in their keys; ours find
+    the cohort and need not screen again.
+    """
+
+    def __init__(self, cohort: Cohort) -> None:
+        common = cohort.common_metrics() if cohort.replies else []
+        super().__init__(_clean(reply, common) for reply in cohort.replies)
+        self.cohort = cohort
+
+
+def screen(
+    messages: Iterable[Message],
+    sent: Arrays,
+    *,
+    weighted_by_key: str = wire.NUM_EXAMPLES,
+    screen_factor: float = SCREEN_FACTOR,
+) -> Cohort:
+    """Sort the replies of a round into usable ones, ordered by client id, and those set aside.
+
+    `sent` is the model that was sent. Set aside is a reply with an error, not exactly one model and one
+    metric record, missing or extra arrays, another shape or dtype, NaN or infinity, a bad count, or an
+    update longer than `screen_factor` times the median length of the round (not where that is 0).
+    Never raises for what a client sent.
+    """
+    if isinstance(messages, Accepted):
+        return messages.cohort
+    usable: list[Reply] = []
+    aside: list[SetAside] = []
+    layout = Layout.of(sent)
+    for message in messages:
+        node_id = message.metadata.src_node_id
+        try:
+            usable.append(_read(message, sent, layout, weighted_by_key))
+        except ReplyError as error:
+            aside.append(SetAside(node_id, str(error)))
+    usable, far = _split_by_length(usable, screen_factor)
+    usable.sort(key=lambda reply: (reply.client_id, reply.node_id))
+    return Cohort(tuple(usable), tuple(sorted(aside + far, key=lambda item: item.node_id)))
+
+
+def _read(message: Message, sent: Arrays, layout: Layout, weighted_by_key: str) -> Reply:
+    if message.has_error():
+        reason = str(message.error.reason or "no reason given").strip().splitlines()[-1:]
+        raise ReplyError(f"the client failed (code {message.error.code}): {''.join(reason)[:500]}")
+    if not message.has_content():
+        raise ReplyError("an empty reply")
+    content = message.content
+    metrics = _only(content.metric_records, "MetricRecord")
+    count = _count(metrics, weighted_by_key)
+    model = _model(_only(content.array_records, "ArrayRecord"), sent)
+    client_id = metrics.get(wire.CLIENT_ID, message.metadata.src_node_id)
+    if not isinstance(client_id, int):
+        raise ReplyError(f"{wire.CLIENT_ID} = {client_id!r} is not a whole number")
+    return Reply(
+        node_id=message.metadata.src_node_id,
+        client_id=client_id,
+        num_examples=count,
+        model=model,
+        metrics=metrics,
+        length=_finite_length(model, sent, layout),
+        message=message,
+    )
+
+
+def _only(records: Mapping[str, Any], kind: str) -> Any:
+    if len(records) != 1:
+        raise ReplyError(f"{len(records)} records of type {kind}, expected one")
+    return next(iter(records.values()))
+
+
+def _count(metrics: MetricRecord, key: str) -> float:
+    count = metrics.get(key)
+    if isinstance(count, bool) or not isinstance(count, (int, float)):
+        raise ReplyError(f"{key} = {count!r}, expected a number of examples")
+    if not 0 < count <= MAX_EXAMPLES:  # NaN fails too
+        raise ReplyError(f"{key} = {count!r}, expected more than 0 and at most {MAX_EXAMPLES:.0e} examples")
+    return count
+
+
+def _model(record: ArrayRecord, sent: Arrays) -> Arrays:
+    missing = [name for name in sent if name not in record]
+    extra = [name for name in record if name not in sent]
+    if missing or extra:
+        raise ReplyError(f"arrays missing: {missing[:5]}, not asked for: {extra[:5]}")
+    try:
+        received = views(record)
+    except Exception as error:  # whatever a client put into the bytes
+        raise ReplyError(f"arrays that cannot be read: {error}") from error
+    for name, array in sent.items():
+        got = received[name]
+        if got.shape != array.shape or got.dtype != array.dtype:
+            raise ReplyError(
+                f"{name!r} is {got.dtype}{tuple(got.shape)}, the model has {array.dtype}{tuple(array.shape)}; "
+                "both sides must build the same model"
+            )
+    return {name: received[name] for name in sent}
+
+
+def _finite_length(model: Arrays, sent: Arrays, layout: Layout) -> float:
+    """||w_k - w||; the sum of squares is finite exactly where every parameter is (overflow apart)."""
+    total = 0.0
+    for name in layout.parameters:
+        square = squared_norm(float64(model[name]) - float64(sent[name]))
+        if not math.isfinite(square):
+            raise ReplyError(f"{name!r} holds NaN, infinity or absurd values")
+        total += square
+    for name in layout.buffers:
+        xp = array_namespace(model[name])
+        if is_floating(model[name]) and not bool(xp.all(xp.isfinite(model[name]))):
+            raise ReplyError(f"{name!r} holds NaN or infinity")
+    if not math.isfinite(total):
+        raise ReplyError("the update is absurdly long")
+    return math.sqrt(total)
+
+
+def _split_by_length(replies: list[Reply], factor: float) -> tuple[list[Reply], list[SetAside]]:
+    middle = median(reply.length for reply in replies) if replies else 0.0
+    if middle == 0.0:
+        return replies, []
+    near = [reply for reply in replies if reply.length <= factor * middle]
+    far = [
+        SetAside(
+            reply.node_id,
+            f"an update of norm {reply.length:.4g}, more than {factor:g} times the round's median {middle:.4g}",
+        )
+        for reply in replies
+        if reply.length > factor * middle
+    ]
+    return near, far
+
+
+def _form(value: Any) -> Any:
+    """What two values must share to be averaged."""
+    if value is None:
+        return object()
+    return len(value) if isinstance(value, list) else -1
+
+
+def _combine(how: str, values: Sequence[float], shares: Sequence[float]) -> float:
+    if how == "min":
+        return float(min(values))
+    if how == "max":
+        return float(max(values))
+    return math.fsum(share * value for share, value in zip(shares, values, strict=True))
+
+
+def _clean(reply: Reply, metrics: Sequence[str]) -> Message:
+    """A copy of the message that a strategy may take apart: its own records, one set of keys.
+
+    The arrays' order is that of the sent model, whatever the client's was.
+    """
+    key = next(iter(reply.message.content.array_records))
+    record = reply.message.content.array_records[key]
+    metric_key = next(iter(reply.message.content.metric_records))
+    message = _shallow(reply.message)
+    message.content = RecordDict(
+        {
+            key: ArrayRecord({name: record[name] for name in reply.model}),
+            metric_key: MetricRecord({name: reply.metrics[name] for name in metrics}),
+        }
+    )
+    return message
+
+
+def _shallow(message: Message) -> Message:
+    copy = object.__new__(Message)
+    copy.__dict__.update(message.__dict__)
+    return copy
+
+

@@ -1,0 +1,181 @@
+"""A strategy around another one, Flower's own or ours.
+
+Knows how to protect, order and forward; does not know what a wrapper changes. A wrapper is a subclass
+with `act()`, which sees the model that was sent, the usable replies and the inner strategy's result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from fedstride import flower, wire
+from fedstride.arrays import Arrays, Layout, like, to_record, views
+from fedstride.errors import RunError, require
+from strategies.base import Metrics, RuleStrategy, put, report_set_aside, take
+from strategies.fedavg import FedAvg
+from strategies.means import averaged_buffers
+from strategies.screening import SCREEN_FACTOR, Accepted, Cohort, screen
+
+
+class Wrapper(Strategy):
+    """Screens and orders the replies, hands them to `strategy`, and acts on its result.
+
+    `strategy`: any Flower Strategy; our FedAvg if none. `quorum` and `screen_factor` as in
+    `RuleStrategy`; where the inner strategy has its own, those are taken.
+
+    The result keeps the sent dtypes (Flower's FedAdam returns float64). Around Flower's FedAvgM and
+    FedOpt family, buffers are FedAvg's averages: a server optimiser has no business in them.
+    """
+
+    def __init__(
+        self, strategy: Strategy | None = None, *, quorum: int | None = None, screen_factor: float | None = None
+    ) -> None:
+        self.strategy: Strategy = FedAvg() if strategy is None else strategy
+        require(
+            isinstance(self.strategy, Strategy), "strategy", strategy, "a Flower Strategy (flwr.serverapp.strategy)"
+        )
+        self.quorum: int = getattr(self.strategy, "quorum", 1) if quorum is None else quorum
+        inner_factor = getattr(self.strategy, "screen_factor", SCREEN_FACTOR)
+        self.screen_factor: float = inner_factor if screen_factor is None else screen_factor
+        require(self.quorum >= 1, "quorum", self.quorum, "at least 1")
+        require(self.screen_factor > 1.0, "screen_factor", self.screen_factor, "greater than 1")
+        self.sent: Arrays = {}
+        self.last_cohort: Cohort | None = None
+
+    # -------------------------------------------------------- what a wrapper says
+
+    def act(self, sent: Arrays, cohort: Cohort, result: Arrays) -> tuple[Arrays, Metrics]:
+        """The model to return, from the inner strategy's result; may replace `next_model`."""
+        return result, {}
+
+    def extend(self, config: ConfigRecord) -> ConfigRecord:
+        """The config that clients get; a wrapper that tells them something adds it here."""
+        return config
+
+    def reset(self) -> None:
+        """Forget the wrapper's own state, as before round 1."""
+
+    def own_state(self) -> dict[str, Any]:
+        """The wrapper's own state; see `state_dict`."""
+        return {}
+
+    def load_own_state(self, state: Mapping[str, Any]) -> None:
+        """Restore what `own_state` returned."""
+
+    # -------------------------------------------------------- state and the two models
+
+    def state_dict(self) -> dict[str, Any]:
+        """The wrapper's state and, below `inner/`, that of the strategy it holds."""
+        if isinstance(self.strategy, (RuleStrategy, Wrapper)):
+            inner = self.strategy.state_dict()
+        else:
+            inner = flower.builtin_state(self.strategy)
+        return self.own_state() | put("inner", inner)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned, exactly."""
+        self.load_own_state(state)
+        inner = take(state, "inner")
+        if isinstance(self.strategy, (RuleStrategy, Wrapper)):
+            self.strategy.load_state_dict(inner)
+        else:
+            flower.load_builtin_state(self.strategy, inner)
+
+    @property
+    def next_model(self) -> Arrays | None:
+        """The inner strategy's: see `RuleStrategy.next_model`."""
+        return getattr(self.strategy, "next_model", None)
+
+    @next_model.setter
+    def next_model(self, model: Arrays) -> None:
+        self.strategy.next_model = model  # type: ignore[attr-defined]
+
+    @property
+    def weighting(self) -> str:
+        """How the innermost strategy weighs clients; Flower's own weigh by examples."""
+        return getattr(self.strategy, "weighting", "examples")
+
+    @property
+    def weighted_by_key(self) -> str:
+        """The metric that counts examples."""
+        return getattr(self.strategy, "weighted_by_key", wire.NUM_EXAMPLES)
+
+    # -------------------------------------------------------- Flower's verbs
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """The inner strategy's messages; what they carry is what was sent."""
+        if server_round == 1:
+            self.reset()
+        flower.forget_current_arrays(self.strategy)
+        told = self.extend(ConfigRecord(dict(config)))
+        messages = list(self.strategy.configure_train(server_round, arrays, told, grid))
+        self.sent = views(self._model_in(messages[0]) if messages else arrays)
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The inner strategy's result after `act`; (None, metrics) where too few replies are usable."""
+        cohort = screen(
+            replies, self.sent, weighted_by_key=self.weighted_by_key, screen_factor=self.screen_factor
+        )
+        if not isinstance(replies, Accepted):
+            report_set_aside(server_round, cohort)
+        self.last_cohort = cohort
+        metrics: Metrics = {"screen/set_aside": len(cohort.set_aside)}
+        if len(cohort) < self.quorum:
+            return None, MetricRecord(metrics)
+        record, inner_metrics = self.strategy.aggregate_train(server_round, Accepted(cohort))
+        metrics |= cohort.metrics() | dict(inner_metrics or {})
+        if record is None:
+            return None, MetricRecord(metrics)
+        model, diagnostics = self.act(self.sent, cohort, self._conform(record, cohort))
+        return to_record(model), MetricRecord({k: v for k, v in metrics.items() if _kept(k)} | diagnostics)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """As the inner strategy does it."""
+        return list(self.strategy.configure_evaluate(server_round, arrays, config, grid))
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """As the inner strategy does it."""
+        return self.strategy.aggregate_evaluate(server_round, replies)
+
+    def summary(self) -> None:
+        """Log the inner strategy's settings."""
+        self.strategy.summary()
+
+    # -------------------------------------------------------- parts
+
+    def _model_in(self, message: Message) -> ArrayRecord:
+        records = message.content.array_records
+        key = getattr(self.strategy, "arrayrecord_key", wire.ARRAYS)
+        return records[key] if key in records else next(iter(records.values()))
+
+    def _conform(self, record: ArrayRecord, cohort: Cohort) -> Arrays:
+        """The inner result with the sent names, order, shapes and dtypes."""
+        result = views(record)
+        inner = type(self.strategy).__name__
+        if set(result) != set(self.sent):
+            odd = sorted(set(result) ^ set(self.sent))[:5]
+            raise RunError(f"{inner} returned a model whose arrays differ from the sent one's: {odd}")
+        for name, array in self.sent.items():
+            if result[name].shape != array.shape:
+                raise RunError(f"{inner} returned {name!r} of shape {result[name].shape}, sent was {array.shape}")
+        buffers: Arrays = {}
+        if isinstance(self.strategy, flower.ADAPTIVE) and Layout.of(self.sent).buffers:
+            buffers = averaged_buffers(self.sent, cohort.models, cohort.shares("examples"))
+        return {name: like(buffers.get(name, result[name]), array) for name, array in self.sent.items()}
+
+
+def _kept(key: str) -> bool:
+    """Flower's own strategies average every metric, ids too."""
+    return wire.combine(key) != "none"
