@@ -1,0 +1,117 @@
+"""The ClientApp: train, evaluate, and the answer to the roll call.
+
+Knows messages and what is sent back; the work itself is in `work.py` and `training.py`.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Iterator
+from importlib.metadata import version
+
+import numpy as np
+import torch
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+import fedstride
+from client_app import batches, work
+from client_app.rules import two_d_lrd
+from client_app.training import seeded, train
+from client_app.work import OBJECTIVES, RULES, Work
+from fedstride import seeds, wire
+from fedstride.arrays import to_record, views
+from fedstride.tasks.tensors import evaluate, load_arrays, to_arrays
+
+app = ClientApp()
+
+
+@app.train()
+def train_message(message: Message, context: Context) -> Message:
+    """Train the received model on this client's examples and send it back."""
+    started = time.perf_counter()
+    config = message.content.config_records[wire.CONFIG]
+    job = work.read(config, context)
+    load_arrays(job.model, views(message.content.array_records[wire.ARRAYS]))
+    step_factors = two_d_lrd.factors_of(config, job.client)
+    positions = _batches(job, step_factors, context)
+    with seeded(seeds.derive(job.seed, "dropout", job.server_round, job.client_id), job.device):
+        factors, diagnostics = RULES[job.client.name](job.client)(job.model, job.examples, job.lr)
+        parameters = [p for p in job.model.parameters() if p.requires_grad]
+        done = train(
+            job.model,
+            job.examples,
+            positions,
+            client=job.client,
+            lr=job.lr,
+            objective=OBJECTIVES[job.objective.name](job.objective, parameters),
+            factors=factors,
+            step_factors=step_factors,
+        )
+    metrics = MetricRecord(
+        {
+            wire.NUM_EXAMPLES: len(job.examples),
+            wire.CLIENT_ID: job.client_id,
+            wire.TRAIN_LOSS: done.loss,
+            wire.TRAIN_ACCURACY: done.accuracy,
+            wire.TRAIN_STEPS: done.steps,
+            **diagnostics,
+            wire.TRAIN_SECONDS: time.perf_counter() - started,
+        }
+    )
+    content = RecordDict({wire.ARRAYS: to_record(to_arrays(job.model)), wire.METRICS: metrics})
+    return Message(content=content, reply_to=message)
+
+
+@app.evaluate()
+def evaluate_message(message: Message, context: Context) -> Message:
+    """Loss and accuracy of the received model on this client's examples."""
+    job = work.read(message.content.config_records[wire.CONFIG], context)
+    load_arrays(job.model, views(message.content.array_records[wire.ARRAYS]))
+    loss, accuracy = evaluate(job.model, job.examples)
+    metrics = MetricRecord(
+        {
+            wire.NUM_EXAMPLES: len(job.examples),
+            wire.CLIENT_ID: job.client_id,
+            wire.EVAL_LOSS: loss,
+            wire.EVAL_ACCURACY: accuracy,
+        }
+    )
+    return Message(content=RecordDict({wire.METRICS: metrics}), reply_to=message)
+
+
+@app.query()
+def roll_call(message: Message, context: Context) -> Message:
+    """Who this client is: partition id, number of examples, label counts, device, versions."""
+    job = work.read(message.content.config_records[wire.CONFIG], context)
+    counts = np.bincount(job.examples.y[job.examples.members])
+    facts = ConfigRecord(
+        {
+            wire.CLIENT_ID: job.client_id,
+            wire.NUM_EXAMPLES: len(job.examples),
+            "label-counts": [int(count) for count in counts],
+            "device": str(job.device),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "flwr": version("flwr"),
+            "fedstride": fedstride.__version__,
+        }
+    )
+    return Message(content=RecordDict({wire.ROLL_CALL: facts}), reply_to=message)
+
+
+def _batches(job: Work, step_factors: list[float] | None, context: Context) -> Iterator[np.ndarray]:
+    size = len(job.examples)
+    if step_factors is None:
+        return batches.epochs(
+            size,
+            job.client.batch_size,
+            job.client.local_epochs,
+            seed=job.seed,
+            server_round=job.server_round,
+            client=job.client_id,
+        )
+    count = len(step_factors)
+    start = two_d_lrd.take_cursor(context.state, job.server_round, count)
+    return batches.from_cursor(size, job.client.batch_size, count, start, seed=job.seed, client=job.client_id)

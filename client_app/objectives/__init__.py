@@ -1,0 +1,1 @@
+"""What local training minimises, one file an objective."""

@@ -1,0 +1,1 @@
+"""What sets the rates of local training, one file a rule."""

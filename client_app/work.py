@@ -1,0 +1,110 @@
+"""From a message's plain values to the parts of a round: what to train, on what, with which rule.
+
+Knows the registries of rules and objectives and what a process keeps from message to message; does not
+know the local loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Context
+from torch import nn
+
+from client_app.objectives import fedprox, plain
+from client_app.objectives.plain import Objective
+from client_app.rules import fednlr, sgd
+from client_app.rules.sgd import RateRule
+from fedstride import schema, wire
+from fedstride.errors import ConfigError
+from fedstride.schema import ClientConfig, ObjectiveConfig, PartitionConfig, TaskConfig
+from fedstride.tasks import data, models, partitions
+from fedstride.tasks.tensors import Examples, pick_device
+
+RULES: dict[str, Callable[[ClientConfig], RateRule]] = {"sgd": sgd.make, "fednlr": fednlr.make}
+OBJECTIVES: dict[str, Callable[..., Objective]] = {"plain": plain.Plain, "fedprox": fedprox.FedProx}
+
+
+@dataclass(frozen=True)
+class Work:
+    """One client's part of one round, read from a message and the client's context."""
+
+    client_id: int  # the partition id
+    server_round: int
+    seed: int
+    client: ClientConfig
+    objective: ObjectiveConfig
+    examples: Examples
+    model: nn.Module
+    device: torch.device
+
+    @property
+    def lr(self) -> float:
+        """eta of this round."""
+        return self.client.lr * self.client.lr_decay ** (self.server_round - 1)
+
+
+def read(config: Mapping[str, Any], context: Context) -> Work:
+    """The work that a message asks for. Raises ConfigError for what this client does not know."""
+    client = schema.unflatten("client", config, schema.CLIENTS)
+    torch.set_num_threads(client.threads)
+    device = pick_device(client.device)
+    task = schema.unflatten("task", config, schema.TASKS)
+    partition = schema.unflatten("partition", config, schema.PARTITIONS)
+    objective = schema.unflatten("objective", config, schema.OBJECTIVES)
+    model = schema.unflatten("model", config, schema.MODELS)
+    seed = int(config[wire.SEED])
+    client_id = partition_id(context, int(config[wire.NUM_CLIENTS]))
+    source = data.load(task.name)
+    return Work(
+        client_id=client_id,
+        server_round=int(config.get(wire.SERVER_ROUND, 0)),
+        seed=seed,
+        client=client,
+        objective=objective,
+        examples=Examples(
+            source.train_x,
+            source.train_y,
+            mean=source.mean,
+            std=source.std,
+            device=device,
+            members=members(task, partition, int(config[wire.NUM_CLIENTS]), seed)[client_id],
+        ),
+        model=_network(model.name, source.shape, source.classes, str(device)),
+        device=device,
+    )
+
+
+def partition_id(context: Context, clients: int) -> int:
+    """Which part of the data is this client's. Raises ConfigError where its node does not say, or wrongly."""
+    value = context.node_config.get("partition-id")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < clients:
+        raise ConfigError(
+            f"node-config partition-id = {value!r} is not allowed: a whole number from 0 to {clients - 1} is "
+            f'(clients = {clients}); start the node with --node-config "partition-id=0 num-partitions={clients}"'
+        )
+    return value
+
+
+def members(task: TaskConfig, partition: PartitionConfig, clients: int, seed: int) -> list[np.ndarray]:
+    """Who holds what of the task's training examples."""
+    return _members(task.name, partition.name, tuple(sorted(vars(partition).items())), clients, seed)
+
+
+@lru_cache(maxsize=8)
+def _members(
+    task: str, kind: str, settings: tuple[tuple[str, Any], ...], clients: int, seed: int
+) -> list[np.ndarray]:
+    config = schema.PARTITIONS[kind](**dict(settings))
+    return partitions.partition(config, data.load(task).train_y, clients, seed)
+
+
+@lru_cache(maxsize=4)
+def _network(name: str, shape: tuple[int, ...], classes: int, device: str) -> nn.Module:
+    """A network that a process uses for all its clients; its weights are loaded anew each time."""
+    return models.build(schema.MODELS[name](name=name), shape, classes, seed=0).to(device)

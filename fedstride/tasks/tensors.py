@@ -1,0 +1,93 @@
+"""From arrays on disk to tensors on a device, and from a network to named arrays.
+
+Knows torch; the one place where uint8 images become normalised floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedstride.arrays import Arrays
+from fedstride.errors import ConfigError
+
+
+class Examples:
+    """Examples that give normalised batches on a device; the images themselves stay where they are.
+
+    `members`: positions in `x` and `y` that belong here; all if None.
+    """
+
+    def __init__(
+        self,
+        x: np.ndarray,
+        y: np.ndarray,
+        *,
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+        device: torch.device,
+        members: np.ndarray | None = None,
+    ) -> None:
+        self.x, self.y, self.device = x, y, device
+        self.members = np.arange(len(y)) if members is None else members
+        column = (1, -1, 1, 1)
+        self.mean = torch.tensor(mean, device=device).mul(255.0).reshape(column)
+        self.std = torch.tensor(std, device=device).mul(255.0).reshape(column)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def batch(self, positions: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """(images float32 (n, c, h, w), labels int64 (n,)) at these positions among the members."""
+        rows = self.members[positions]
+        images = torch.from_numpy(np.ascontiguousarray(self.x[rows])).to(self.device)
+        labels = torch.from_numpy(np.ascontiguousarray(self.y[rows])).to(self.device)
+        return images.float().sub_(self.mean).div_(self.std), labels
+
+    def in_order(self, size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """All examples once, `size` at a time."""
+        for start in range(0, len(self), size):
+            yield self.batch(np.arange(start, min(start + size, len(self))))
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto` is CUDA where there is one; raises ConfigError for a device that is not there."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"client.device = {name!r} is no device: use auto, cpu, cuda or cuda:1") from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"client.device = {name!r}, but this machine has {torch.cuda.device_count()} CUDA devices; use cpu or auto"
+        )
+    return device
+
+
+def to_arrays(model: nn.Module) -> Arrays:
+    """Parameters and buffers as numpy arrays of their own, in the network's order."""
+    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in model.state_dict().items()}
+
+
+def load_arrays(model: nn.Module, arrays: Mapping[str, Any]) -> None:
+    """Copy named arrays into the network. Raises RuntimeError where names or shapes differ."""
+    model.load_state_dict({name: torch.tensor(np.asarray(array)) for name, array in arrays.items()}, strict=True)
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, examples: Examples, batch_size: int = 250) -> tuple[float, float]:
+    """(mean cross-entropy, share of right answers) in eval mode; summed in float64, in order."""
+    was_training = model.training
+    model.eval()
+    loss, right = 0.0, 0
+    for x, y in examples.in_order(batch_size):
+        logits = model(x)
+        loss += float(nn.functional.cross_entropy(logits.double(), y, reduction="sum"))
+        right += int((logits.argmax(1) == y).sum())
+    model.train(was_training)
+    return loss / len(examples), right / len(examples)
