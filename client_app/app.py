@@ -83,14 +83,12 @@ def evaluate_message(message: Message, context: Context) -> Message:
 
 @app.query()
 def roll_call(message: Message, context: Context) -> Message:
-    """Who this client is: partition id, number of examples, label counts, device, versions."""
+    """Who this client is: partition id, number of examples, device, versions."""
     job = work.read(message.content.config_records[wire.CONFIG], context)
-    counts = np.bincount(job.examples.y[job.examples.members])
     facts = ConfigRecord(
         {
             wire.CLIENT_ID: job.client_id,
             wire.NUM_EXAMPLES: len(job.examples),
-            "label-counts": [int(count) for count in counts],
             "device": str(job.device),
             "python": platform.python_version(),
             "torch": torch.__version__,

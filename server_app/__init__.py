@@ -1,0 +1,1 @@
+"""The ServerApp: one run, from its configuration to the folder it leaves."""

@@ -1,0 +1,92 @@
+"""From a configuration to the objects of a run: the strategy, and what clients are told.
+
+Knows which class stands behind which name; does not know rounds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from flwr.app import ConfigRecord
+from flwr.serverapp import strategy as flower_strategies
+from flwr.serverapp.strategy import Strategy
+
+import strategies
+from fedstride import schema, wire
+from fedstride.errors import ConfigError
+from fedstride.schema import Config, StrategyConfig
+from strategies.norms import NormAnalysis
+
+OURS: dict[str, Callable[..., Strategy]] = {
+    "fedavg": strategies.FedAvg,
+    "norm_norm": strategies.NormNorm,
+    "momentum": strategies.Momentum,
+    "fednnnn": strategies.FedNNNN,
+    "fedalr": strategies.Fedalr,
+}
+WRAPPERS: dict[str, Callable[..., Strategy]] = {"fedlws": strategies.FedLWS, "two_d_lrd": strategies.TwoDLRD}
+FLOWERS: dict[str, Callable[..., Strategy]] = {
+    "fedadam": flower_strategies.FedAdam,
+    "fedavgm": flower_strategies.FedAvgM,
+    "fedmedian": flower_strategies.FedMedian,
+    "krum": flower_strategies.Krum,
+}
+
+
+def build_strategy(config: Config) -> NormAnalysis:
+    """The strategy of a run. Outermost stands the norm analysis, which also screens for Flower's own.
+
+    The loop draws the cohort and shows the strategy no other nodes, so each takes all it sees.
+    Raises ConfigError naming the key `strategy....` for a value out of range.
+    """
+    return NormAnalysis(
+        _build(config.strategy, "strategy", config), quorum=config.quorum, screen_factor=config.screen_factor
+    )
+
+
+def _build(spec: StrategyConfig, path: str, config: Config) -> Strategy:
+    all_nodes = {"fraction_train": 1.0, "min_train_nodes": 1, "min_evaluate_nodes": 1, "min_available_nodes": 1}
+    screening = {"quorum": config.quorum, "screen_factor": config.screen_factor}
+    settings: dict[str, Any] = {
+        field.name: getattr(spec, field.name)
+        for field in dataclasses.fields(spec)
+        if field.name not in ("name", "inner")
+    }
+    inner = getattr(spec, "inner", None)
+    try:
+        if spec.name in WRAPPERS:
+            assert inner is not None
+            held = _build(inner, f"{path}.inner", config)
+            return WRAPPERS[spec.name](held, **settings, **screening)
+        if spec.name in OURS:
+            return OURS[spec.name](**settings, **screening, **all_nodes, seed=config.seed)
+        return FLOWERS[spec.name](**settings, **all_nodes)
+    except ConfigError as error:
+        text = str(error)
+        raise ConfigError(text if text.startswith("strategy.") else f"{path}.{text}") from error
+
+
+def label(config: Config) -> str:
+    """The strategy as the papers' tables write it: base first, then what is put around it."""
+    names, spec = [], config.strategy
+    while spec is not None:
+        names.append(spec.name)
+        spec = getattr(spec, "inner", None)
+    return "+".join(reversed(names))
+
+
+def client_config(config: Config) -> ConfigRecord:
+    """What every client is told, as plain values (the schema's keys, dotted)."""
+    return ConfigRecord(
+        {
+            wire.SEED: config.seed,
+            wire.NUM_CLIENTS: config.clients,
+            **schema.flatten("client", config.client),
+            **schema.flatten("objective", config.objective),
+            **schema.flatten("task", config.task),
+            **schema.flatten("model", config.model),
+            **schema.flatten("partition", config.partition),
+        }
+    )

@@ -1,0 +1,36 @@
+"""Central evaluation: the returned model on the task's test examples.
+
+Knows the task and the network; does not know how a model came about.
+"""
+
+from __future__ import annotations
+
+import torch
+from flwr.app import ArrayRecord
+
+from fedstride.arrays import to_record, views
+from fedstride.schema import Config
+from fedstride.tasks import data, models
+from fedstride.tasks.tensors import Examples, evaluate, load_arrays, pick_device, to_arrays
+
+
+class CentralEvaluation:
+    """The test set and a network to hold the model; made once a run.
+
+    Raises ConfigError or DataError where task, model or device cannot be had.
+    """
+
+    def __init__(self, config: Config) -> None:
+        torch.set_num_threads(config.client.threads)
+        device = pick_device(config.client.device)
+        source = data.load(config.task.name)
+        model = models.build(config.model, source.shape, source.classes, config.seed)
+        self.initial: ArrayRecord = to_record(to_arrays(model))
+        self._model = model.to(device)
+        self._examples = Examples(source.test_x, source.test_y, mean=source.mean, std=source.std, device=device)
+
+    def __call__(self, arrays: ArrayRecord) -> dict[str, float]:
+        """`test/loss` (mean cross-entropy) and `test/accuracy` (share of right answers)."""
+        load_arrays(self._model, views(arrays))
+        loss, accuracy = evaluate(self._model, self._examples)
+        return {"test/loss": loss, "test/accuracy": accuracy}
