@@ -71,7 +71,7 @@ def compose(overrides: Sequence[str] = ()) -> Config:
     for override in chosen:
         _check_choice(override)
     values = [override for override in parsed if _group_of(override) is None]
-    with _hydra():
+    with _Hydra():
         tree = _compose(chosen)
         _check_keys(values, tree)
         tree = _compose(chosen, _presets(tree), values)
@@ -90,14 +90,12 @@ def overrides_of(run_config: Mapping[str, Any]) -> list[str]:
     for key in run_config:
         if key not in allowed:
             raise unknown("run-config key", key, allowed)
-    given = [
-        f"{key}={_quote(run_config[key])}" for key in RUN_KEYS if run_config.get(key, "") not in ("", None)
-    ]
+    given = [f"{key}={quote(run_config[key])}" for key in RUN_KEYS if run_config.get(key, "") not in ("", None)]
     extra = run_config.get("overrides", "")
     if not isinstance(extra, str):
         raise ConfigError(
             f"overrides = {extra!r} is not allowed: it must be a string of Hydra overrides, "
-            "as in overrides=\"strategy.beta=0.05 client.lr=0.02\""
+            'as in overrides="strategy.beta=0.05 client.lr=0.02"'
         )
     try:
         return given + shlex.split(extra)
@@ -113,7 +111,7 @@ def to_yaml(config: Config) -> str:
 # ---------------------------------------------------------------- overrides
 
 
-def _quote(value: object) -> str:
+def quote(value: object) -> str:
     """A value as Hydra's grammar takes it: text with special signs (a path) is quoted."""
     text = str(value)
     if isinstance(value, bool):
@@ -194,7 +192,7 @@ def _check_keys(overrides: Sequence[Override], tree: DictConfig) -> None:
 def _leaves(node: DictConfig, prefix: str = "") -> set[str]:
     """All keys that hold a value, dotted; a choice's own `name` is not for setting."""
     found: set[str] = set()
-    for key in node:
+    for key in map(str, node):
         path = f"{prefix}{key}"
         child = node._get_node(key)
         if isinstance(child, DictConfig) and key not in ("presets",):
@@ -211,7 +209,7 @@ def _presets(tree: DictConfig) -> list[Override]:
         path, node = str(group), tree[group]
         while node is not None:
             for key, value in (by_name.get(node.name) or {}).items():
-                lines.append(f"{path}.{key}={'null' if value is None else _quote(value)}")
+                lines.append(f"{path}.{key}={'null' if value is None else quote(value)}")
             node, path = node.get("inner"), f"{path}.inner"
     return _parse(lines)
 
@@ -236,12 +234,11 @@ def _explain(error: Exception, lines: Sequence[str]) -> ConfigError:
     key = getattr(cause, "full_key", None)
     culprit = next((line for line in reversed(lines) if key and line.partition("=")[0] == key), None)
     if culprit is not None:
-        kind = getattr(cause, "ref_type", None)
-        return ConfigError(f"{culprit!r} is not allowed: {text}" + ("" if kind is None else ""))
+        return ConfigError(f"{culprit!r} is not allowed: {text}")
     return ConfigError(f"the configuration cannot be composed: {text}")
 
 
-class _hydra:
+class _Hydra:
     """Hydra initialised on our `conf/`, whatever the working directory; the caller's own is put back."""
 
     def __enter__(self) -> None:

@@ -278,7 +278,9 @@ def check(config: Config) -> None:
     require(0.0 < c.lr_decay <= 1.0, "client.lr_decay", c.lr_decay, "in (0, 1]")
     require(c.batch_size >= 1, "client.batch_size", c.batch_size, "at least 1")
     require(c.local_epochs >= 1, "client.local_epochs", c.local_epochs, "at least 1")
-    require(c.local_steps is None or c.local_steps >= 1, "client.local_steps", c.local_steps, "at least 1, or null")
+    require(
+        c.local_steps is None or c.local_steps >= 1, "client.local_steps", c.local_steps, "at least 1, or null"
+    )
     require(0.0 <= c.momentum < 1.0, "client.momentum", c.momentum, "in [0, 1)")
     require(
         0.0 <= c.weight_decay < math.inf, "client.weight_decay", c.weight_decay, "a finite number of at least 0"

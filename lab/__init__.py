@@ -1,0 +1,1 @@
+"""The desk: an engine in this process, and the command `fedstride`."""

@@ -70,7 +70,8 @@ def _build(spec: StrategyConfig, path: str, config: Config) -> Strategy:
 
 def label(config: Config) -> str:
     """The strategy as the papers' tables write it: base first, then what is put around it."""
-    names, spec = [], config.strategy
+    names: list[str] = []
+    spec: StrategyConfig | None = config.strategy
     while spec is not None:
         names.append(spec.name)
         spec = getattr(spec, "inner", None)

@@ -44,7 +44,12 @@ def draw(series: Sequence[Series], path: Path, *, title: str) -> None:
 
 
 def _line(
-    axes: Any, rows: Sequence[Mapping[str, Any]], key: str, label: str, style: dict[str, Any], percent: bool = False
+    axes: Any,
+    rows: Sequence[Mapping[str, Any]],
+    key: str,
+    label: str,
+    style: dict[str, Any],
+    percent: bool = False,
 ) -> None:
     points = [(row["round"], row[key]) for row in rows if row.get(key) is not None]
     if not points:

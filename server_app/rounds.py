@@ -42,9 +42,11 @@ class Round:
 class Observer(Protocol):
     """Who is told what happens; see `records.py`."""
 
-    def replied(self, server_round: int, done: int, total: int) -> None: ...
+    def replied(self, server_round: int, done: int, total: int) -> None:
+        """A client of the round has answered, the `done`-th of `total`."""
 
-    def round_done(self, done: Round) -> None: ...
+    def round_done(self, done: Round) -> None:
+        """A round is over."""
 
 
 def run_rounds(

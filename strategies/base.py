@@ -46,6 +46,16 @@ class FedAvgOptions(TypedDict, total=False):
     evaluate_metrics_aggr_fn: MetricsFunction | None
 
 
+class RuleOptions(FedAvgOptions, total=False):
+    """What every rule takes beside its own parameters; see `RuleStrategy`."""
+
+    weighting: str
+    seed: int
+    quorum: int
+    screen_factor: float
+    node_wait: float
+
+
 class RuleStrategy(FlowerFedAvg):
     """A Flower Strategy around one rule.
 
@@ -134,9 +144,7 @@ class RuleStrategy(FlowerFedAvg):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The rule's model and diagnostics; (None, metrics) where too few replies are usable."""
-        cohort = screen(
-            replies, self.sent, weighted_by_key=self.weighted_by_key, screen_factor=self.screen_factor
-        )
+        cohort = screen(replies, self.sent, weighted_by_key=self.weighted_by_key, screen_factor=self.screen_factor)
         self.last_cohort = cohort
         report_set_aside(server_round, cohort)
         metrics: Metrics = {"screen/set_aside": len(cohort.set_aside)}

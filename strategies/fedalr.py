@@ -19,10 +19,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from typing_extensions import Unpack
 
 from fedstride.arrays import Arrays, Layout, float64, inner, squared_norm
 from fedstride.errors import require
-from strategies.base import Metrics, RuleStrategy, put, take
+from strategies.base import Metrics, RuleOptions, RuleStrategy, put, take
 from strategies.means import averaged_buffers, moved
 from strategies.screening import Cohort
 
@@ -94,7 +95,7 @@ def step(
 
 
 def _distance(sent: Arrays, model: Arrays, names: Sequence[str]) -> float:
-    return sum(squared_norm(float64(sent[name]) - float64(model[name])) for name in names) ** 0.5
+    return math.sqrt(sum(squared_norm(float64(sent[name]) - float64(model[name])) for name in names))
 
 
 def _average(arrays: Sequence[Any]) -> Any:
@@ -114,19 +115,21 @@ class Fedalr(RuleStrategy):
     client ids: `fedalr/client`, `fedalr/eta`, `fedalr/c`, `fedalr/cosine`.
     """
 
-    def __init__(self, *, scale: str = "unit", server_lr: float = 1.0, **options: Any) -> None:
+    def __init__(self, *, scale: str = "unit", server_lr: float = 1.0, **options: Unpack[RuleOptions]) -> None:
         require(
             options.get("weighting", "uniform") == "uniform",
             "weighting",
             options.get("weighting"),
             "'uniform' (or left out): Fedalr weighs every client 1/m",
         )
-        super().__init__(**{**options, "weighting": "uniform"})
+        options["weighting"] = "uniform"
+        super().__init__(**options)
         require(scale in SCALES, "scale", scale, "'unit', 'mean_norm' or 'raw'")
         require(0.0 < server_lr < math.inf, "server_lr", server_lr, "a finite number greater than 0")
         self.scale = scale
         self.server_lr = server_lr
-        self.reset()
+        self.gradient: Arrays | None = None
+        self.aggregated = 0
 
     def rule(self, sent: Arrays, cohort: Cohort) -> tuple[Arrays, Metrics]:
         """See `step`."""
@@ -147,7 +150,7 @@ class Fedalr(RuleStrategy):
 
     def reset(self) -> None:
         """t = 0 and no G."""
-        self.gradient: Arrays | None = None
+        self.gradient = None
         self.aggregated = 0
 
     def state_dict(self) -> dict[str, Any]:

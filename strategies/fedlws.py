@@ -88,7 +88,7 @@ def spread(sent: Arrays, models: Sequence[Arrays], names: Sequence[str]) -> floa
         average = average / m
         for k, update in enumerate(updates):
             squares[k] += squared_norm(update - average)
-    return sum(square**0.5 for square in squares) / m
+    return math.fsum(math.sqrt(square) for square in squares) / m
 
 
 def shrinking(
@@ -200,7 +200,9 @@ class FedLWS(Wrapper):
         parts = groups(sent, self.granularity, self.grouping)
         factors = {label: self._factor(sent, cohort, basis, names) for label, names in parts.items()}
         if self.fixed is not None:
-            require(len(self.fixed) == len(parts), "fixed", self.fixed, f"{len(parts)} factors: {', '.join(parts)}")
+            require(
+                len(self.fixed) == len(parts), "fixed", self.fixed, f"{len(parts)} factors: {', '.join(parts)}"
+            )
             factors = {
                 label: factor._replace(gamma=gamma)
                 for (label, factor), gamma in zip(factors.items(), self.fixed, strict=True)

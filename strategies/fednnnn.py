@@ -19,7 +19,7 @@ from typing_extensions import Unpack
 
 from fedstride.arrays import Arrays, layer_of
 from fedstride.errors import require
-from strategies.base import FedAvgOptions, Metrics, RuleStrategy, put, take
+from strategies.base import Metrics, RuleOptions, RuleStrategy, put, take
 from strategies.means import Movement, averaged_buffers, moved, movement
 from strategies.screening import Cohort
 
@@ -106,28 +106,17 @@ class FedNNNN(RuleStrategy):
         *,
         beta: float = 0.7,
         gamma: float = 0.8,
-        weighting: str = "examples",
         per_layer: bool = False,
-        seed: int = 0,
-        quorum: int = 1,
-        screen_factor: float = 1000.0,
-        node_wait: float = 600.0,
-        **options: Unpack[FedAvgOptions],
+        **options: Unpack[RuleOptions],
     ) -> None:
-        super().__init__(
-            weighting=weighting,
-            seed=seed,
-            quorum=quorum,
-            screen_factor=screen_factor,
-            node_wait=node_wait,
-            **options,
-        )
+        super().__init__(**options)
         require(0.0 < beta < float("inf"), "beta", beta, "a finite number greater than 0")
         require(0.0 <= gamma < 1.0, "gamma", gamma, "in [0, 1)")
         self.beta = beta
         self.gamma = gamma
         self.per_layer = per_layer
-        self.reset()
+        self.momentum: Arrays | None = None
+        self._next_model: Arrays | None = None
 
     def rule(self, sent: Arrays, cohort: Cohort) -> tuple[Arrays, Metrics]:
         """See `step`."""
@@ -159,8 +148,8 @@ class FedNNNN(RuleStrategy):
 
     def reset(self) -> None:
         """d = 0, and the next model sent is the one given."""
-        self.momentum: Arrays | None = None
-        self._next_model: Arrays | None = None
+        self.momentum = None
+        self._next_model = None
 
     def state_dict(self) -> dict[str, Any]:
         """d and w'."""
@@ -175,19 +164,18 @@ class FedNNNN(RuleStrategy):
 class NormNorm(FedNNNN):
     """Norm-Norm: FedNNNN with gamma = 0."""
 
-    def __init__(self, *, beta: float = 1.0, **options: Any) -> None:
-        require("gamma" not in options, "gamma", options.get("gamma"), "left out: Norm-Norm has none; use FedNNNN")
-        super().__init__(beta=beta, gamma=0.0, **options)
+    def __init__(self, *, beta: float = 1.0, per_layer: bool = False, **options: Unpack[RuleOptions]) -> None:
+        super().__init__(beta=beta, gamma=0.0, per_layer=per_layer, **options)
 
 
 class Momentum(RuleStrategy):
     """Momentum of the averaged update, evaluated on the model that it sends (eq. 10-11)."""
 
-    def __init__(self, *, gamma: float = 0.9, weighting: str = "examples", **options: Any) -> None:
-        super().__init__(weighting=weighting, **options)
+    def __init__(self, *, gamma: float = 0.9, **options: Unpack[RuleOptions]) -> None:
+        super().__init__(**options)
         require(0.0 <= gamma < 1.0, "gamma", gamma, "in [0, 1)")
         self.gamma = gamma
-        self.reset()
+        self.momentum: Arrays | None = None
 
     def rule(self, sent: Arrays, cohort: Cohort) -> tuple[Arrays, Metrics]:
         """See `momentum_step`."""
@@ -198,7 +186,7 @@ class Momentum(RuleStrategy):
 
     def reset(self) -> None:
         """d = 0."""
-        self.momentum: Arrays | None = None
+        self.momentum = None
 
     def state_dict(self) -> dict[str, Any]:
         """d."""

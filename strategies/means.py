@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from array_api_compat import array_namespace
 
@@ -63,7 +64,7 @@ def averaged_buffers(sent: Arrays, models: Sequence[Arrays], shares: Sequence[fl
     return result
 
 
-def _majority(share_of_true: Arrays, sent: Arrays) -> Arrays:
+def _majority(share_of_true: Any, sent: Any) -> Any:
     xp = array_namespace(share_of_true)
     tie = xp.abs(share_of_true - 0.5) < 1e-12
     return xp.where(tie, sent, share_of_true > 0.5)

@@ -263,5 +263,3 @@ def _shallow(message: Message) -> Message:
     copy = object.__new__(Message)
     copy.__dict__.update(message.__dict__)
     return copy
-
-

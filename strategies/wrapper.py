@@ -37,7 +37,10 @@ class Wrapper(Strategy):
     ) -> None:
         self.strategy: Strategy = FedAvg() if strategy is None else strategy
         require(
-            isinstance(self.strategy, Strategy), "strategy", strategy, "a Flower Strategy (flwr.serverapp.strategy)"
+            isinstance(self.strategy, Strategy),
+            "strategy",
+            strategy,
+            "a Flower Strategy (flwr.serverapp.strategy)",
         )
         self.quorum: int = getattr(self.strategy, "quorum", 1) if quorum is None else quorum
         inner_factor = getattr(self.strategy, "screen_factor", SCREEN_FACTOR)
@@ -123,9 +126,7 @@ class Wrapper(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The inner strategy's result after `act`; (None, metrics) where too few replies are usable."""
-        cohort = screen(
-            replies, self.sent, weighted_by_key=self.weighted_by_key, screen_factor=self.screen_factor
-        )
+        cohort = screen(replies, self.sent, weighted_by_key=self.weighted_by_key, screen_factor=self.screen_factor)
         if not isinstance(replies, Accepted):
             report_set_aside(server_round, cohort)
         self.last_cohort = cohort

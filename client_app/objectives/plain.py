@@ -17,7 +17,8 @@ class Objective(Protocol):
     gradients in place.
     """
 
-    def correct_(self, gradients: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]) -> None: ...
+    def correct_(self, gradients: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]) -> None:
+        """Change the gradients of one step in place."""
 
 
 class Plain:

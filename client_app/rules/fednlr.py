@@ -296,7 +296,7 @@ class NeuronSGD(torch.optim.Optimizer):
         super().__init__([parameter for _, parameter in named], defaults)
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Any = None) -> Any:
         """One step with the gradients at hand; parameters without one stay."""
         loss = None
         if closure is not None:

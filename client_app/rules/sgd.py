@@ -55,9 +55,9 @@ def sgd_step_(
 class RateRule(Protocol):
     """What a client rule is: rate factors per neuron and diagnostics, before local training starts."""
 
-    def __call__(
-        self, model: nn.Module, examples: Examples, lr: float
-    ) -> tuple[Factors, dict[str, float]]: ...
+    def __call__(self, model: nn.Module, examples: Examples, lr: float) -> tuple[Factors, dict[str, float]]:
+        """Factors and diagnostics for a round at rate `lr`."""
+        ...
 
 
 def plain_rates(model: nn.Module, examples: Examples, lr: float) -> tuple[Factors, dict[str, float]]:

@@ -32,7 +32,8 @@ class CNNMnist(nn.Module):
         x = nn.functional.max_pool2d(self.conv1(x).relu(), 2)  # n, 20, 12, 12
         x = nn.functional.max_pool2d(self.conv2(x).relu(), 2)  # n, 50, 4, 4
         x = self.fc1(x.flatten(1)).relu()  # n, 500
-        return self.fc2(x)  # n, classes
+        logits: torch.Tensor = self.fc2(x)  # n, classes
+        return logits
 
 
 class MLP(nn.Module):
@@ -45,7 +46,8 @@ class MLP(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits."""
-        return self.fc2(self.fc1(x.flatten(1)).relu())
+        logits: torch.Tensor = self.fc2(self.fc1(x.flatten(1)).relu())
+        return logits
 
 
 def build(config: ModelConfig, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:

@@ -41,7 +41,9 @@ def partition(config: PartitionConfig, labels: np.ndarray, clients: int, seed: i
         parts = PARTITIONS[config.name](config, labels, clients, seeds.derive(seed, "partition"))
         empty = [k for k, part in enumerate(parts) if len(part) == 0]
         if empty:
-            raise DataError(f"partition {config.name} leaves clients {empty} without an example; use fewer clients")
+            raise DataError(
+                f"partition {config.name} leaves clients {empty} without an example; use fewer clients"
+            )
         return {
             "members": np.concatenate([np.asarray(part, dtype=np.int64) for part in parts]),
             "ends": np.cumsum([len(part) for part in parts]),
@@ -91,7 +93,9 @@ def _pathological(config: PartitionConfig, labels: np.ndarray, clients: int, see
         class_assignment_mode="deterministic",
         seed=seed,
     )
-    advice = f"{clients} clients with {config.classes_per_client} classes each cannot be drawn from {classes} classes"
+    advice = (
+        f"{clients} clients with {config.classes_per_client} classes each cannot be drawn from {classes} classes"
+    )
     return _drawn(partitioner, labels, clients, advice)
 
 

@@ -64,7 +64,8 @@ def pick_device(name: str) -> torch.device:
         raise ConfigError(f"client.device = {name!r} is no device: use auto, cpu, cuda or cuda:1") from error
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
-            f"client.device = {name!r}, but this machine has {torch.cuda.device_count()} CUDA devices; use cpu or auto"
+            f"client.device = {name!r}, but this machine has {torch.cuda.device_count()} CUDA devices; "
+            "use cpu or auto"
         )
     return device
 

@@ -1,0 +1,1 @@
+"""The command `fedstride`, one module a group."""

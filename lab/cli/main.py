@@ -1,0 +1,42 @@
+"""The command `fedstride`: what there is to call, and how errors become exit codes.
+
+Knows the groups; each command turns its arguments into a library call.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from fedstride.errors import FedstrideError
+
+# Before anything of Flower's is imported: it reports usage over the network by default.
+os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+
+from lab.cli import run as run_group
+from lab.cli import simulate as simulate_group
+
+app = typer.Typer(
+    name="fedstride",
+    help="Federated learning with adaptive step sizes, at the desk and in Flower.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command("run")(run_group.run)
+app.command("simulate")(simulate_group.simulate)
+
+
+def main() -> None:
+    """Entry point: 0 done, 1 failed, 2 wrong request, 130 interrupted."""
+    try:
+        app()
+    except FedstrideError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)

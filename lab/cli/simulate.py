@@ -1,0 +1,42 @@
+"""`fedstride simulate`: the same run in Flower's simulation, without its traps."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from lab.cli.run import OVERRIDES
+
+
+def simulate(
+    overrides: Annotated[list[str] | None, OVERRIDES] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show Flower's whole log.")] = False,
+) -> None:
+    """Train one federation in Flower's simulation (Ray): own SuperLink, right folder, true exit code."""
+    from fedstride.config import compose
+    from lab.engine.simulation import run_simulation
+    from server_app import session
+    from server_app.build import label
+
+    given = list(overrides or [])
+    config = compose(given)
+    console = Console()
+    console.print(
+        f"{config.experiment}: {label(config)}, client {config.client.name}, {config.clients} clients, "
+        f"{config.rounds} rounds, seed {config.seed}, in Flower's simulation",
+        highlight=False,
+        soft_wrap=True,
+    )
+    session.prepare(config)  # what can be refused is refused before anything starts
+
+    def show(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    done = run_simulation(config, given, show=show, verbose=verbose)
+    if not done.completed:
+        typer.echo(f"error: the run failed: {done.reason}", err=True)
+        raise typer.Exit(1)
+    show(f"{label(config):<28} final test accuracy {100 * done.accuracy:6.2f} %")
+    show(f"{'folder':<28} {done.folder}")

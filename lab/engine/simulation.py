@@ -1,0 +1,228 @@
+"""A run in Flower's simulation, with a SuperLink of its own that is gone afterwards.
+
+Knows processes, ports and Flower's command line; does not know what is trained. `flwr run` by itself
+uses whatever SuperLink already listens, installs dependencies anew for every run, puts files where that
+SuperLink was started, returns 0 when the run failed and leaves the SuperLink behind (Flower 1.39).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedstride.config import quote
+from fedstride.errors import ConfigError, RunError
+from fedstride.schema import Config
+from lab.engine.bundle import app_folder
+from lab.live import HEAD, line
+from lab.runs import read_rows
+from server_app.records import default_name, runs_dir
+
+CONNECTION = "fedstride"
+START_SECONDS = 90.0
+STOP_SECONDS = 10.0
+MARK = "FEDSTRIDE_SIMULATION"  # environment variable by which all processes of a run are found
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """How a simulated run ended."""
+
+    completed: bool
+    folder: Path
+    accuracy: float = float("nan")
+    reason: str = ""
+
+
+def run_simulation(
+    config: Config, overrides: Sequence[str], *, show: Callable[[str], None], verbose: bool = False
+) -> Simulated:
+    """Run the app with these Hydra overrides in Flower's simulation; `config` is what they compose to.
+
+    `show` gets a line a round; with `verbose` Flower's log goes to standard error as it comes. The log
+    is kept in the run's folder as `flower.log`. Raises RunError where Flower cannot be started.
+    """
+    folder = _free_folder(config)
+    with contextlib.ExitStack() as stack:
+        home = Path(tempfile.mkdtemp(prefix="fedstride-"))
+        stack.callback(shutil.rmtree, home, ignore_errors=True)
+        env = _environment(home)
+        stack.callback(_end_stragglers, env[MARK])
+        _write_connection(home, stack.enter_context(_superlink(env, home)))
+        app = stack.enter_context(app_folder())
+        log = _follow(_flwr_run_command(app, home, config, overrides, folder), env, folder, show, verbose)
+    if folder.is_dir():
+        (folder / "flower.log").write_text(log, encoding="utf-8")
+    return _judge(folder, log)
+
+
+# ---------------------------------------------------------------- before
+
+
+def _free_folder(config: Config) -> Path:
+    """The folder that the run will make; named here, so that it is known and where the user stands."""
+    root = runs_dir(config)
+    name = config.name or default_name(config)
+    if config.name is not None and (root / name).exists():
+        raise ConfigError(f"name = {name!r} is taken: {root / name} exists and is not overwritten; choose another")
+    candidates = (root / (name if number == 1 else f"{name}-{number}") for number in itertools.count(1))
+    return next(folder for folder in candidates if not folder.exists())
+
+
+def _environment(home: Path) -> dict[str, str]:
+    return os.environ | {
+        MARK: uuid.uuid4().hex,
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_TMPDIR": str(home),
+        # Our console scripts first: Flower starts its helpers by name.
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+    }
+
+
+@contextlib.contextmanager
+def _superlink(env: dict[str, str], home: Path) -> Iterator[str]:
+    """A SuperLink on a free loopback port, ready to take a run; its address."""
+    port = _free_port()
+    command = [
+        "flower-superlink",
+        "--simulation",
+        "--insecure",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--disable-runtime-dependency-installation",
+    ]
+    with (home / "superlink.log").open("wb") as log:
+        process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
+    try:
+        _wait_until_ready(process, port, home / "superlink.log")
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2).close()
+            return
+        except OSError:  # not yet; URLError is one
+            time.sleep(0.2)
+    tail = log.read_text(errors="replace").strip().splitlines()[-5:]
+    raise RunError(f"Flower's SuperLink did not start on port {port}: {' | '.join(tail)}")
+
+
+def _write_connection(home: Path, address: str) -> None:
+    (home / "config.toml").write_text(
+        f'[superlink]\ndefault = "{CONNECTION}"\n\n'
+        f'[superlink.{CONNECTION}]\naddress = "{address}"\ninsecure = true\n'
+    )
+
+
+# ---------------------------------------------------------------- the run
+
+
+def _flwr_run_command(app: Path, home: Path, config: Config, overrides: Sequence[str], folder: Path) -> list[str]:
+    named = [*overrides, f"name={quote(folder.name)}", f"out={quote(str(folder.parent))}"]
+    nodes = f"num-supernodes={config.clients} client-resources-num-cpus=1 init-args-log-to-driver=false"
+    # A file, since Flower's own parser of key=value pairs knows no escapes; JSON's strings are TOML's.
+    run_config = home / "run-config.toml"
+    run_config.write_text(f"overrides = {json.dumps(shlex.join(named))}\n")
+    return ["flwr", "run", str(app), CONNECTION, "--stream", "--federation-config", nodes, "-c", str(run_config)]
+
+
+def _follow(
+    command: Sequence[str], env: dict[str, str], folder: Path, show: Callable[[str], None], verbose: bool
+) -> str:
+    """Run the command to its end, showing a line for each round that is over; its whole output."""
+    shown = 0
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
+        process = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        position = 0
+        try:
+            while True:
+                ended = process.poll() is not None
+                if verbose:
+                    log.seek(position)
+                    sys.stderr.write(log.read())
+                    position = log.tell()
+                rows = read_rows(folder)
+                for row in rows[shown:]:
+                    if not shown:
+                        show(HEAD)
+                    show(line(row))
+                    shown += 1
+                if ended:
+                    break
+                time.sleep(0.2)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        log.seek(0)
+        return log.read()
+
+
+# ---------------------------------------------------------------- after
+
+
+def _judge(folder: Path, log: str) -> Simulated:
+    """How the run ended, from its own folder: for Flower a run that trained nothing is completed too."""
+    status = folder / "status.json"
+    if not status.is_file():
+        return Simulated(False, folder, reason=_reason_in(log))
+    told = json.loads(status.read_text(encoding="utf-8"))
+    if told["state"] != "completed":
+        return Simulated(False, folder, reason=told.get("reason") or _reason_in(log))
+    return Simulated(True, folder, accuracy=told["final"]["test/accuracy"])
+
+
+def _reason_in(log: str) -> str:
+    """The line of Flower's log that says why: an error's own, else the text of the box it draws."""
+    lines = [text.strip(" │") for text in log.splitlines() if text.strip(" │─╭╮╰╯")]
+    errors = [text for text in lines if "Error: " in text]
+    boxed = " ".join(text.strip(" │") for text in log.splitlines() if text.startswith("│"))
+    return errors[-1] if errors else boxed or (lines or ["Flower said nothing"])[-1]
+
+
+def _end_stragglers(mark: str) -> None:
+    """End what Flower or Ray left behind: the processes that carry this run's mark in their environment."""
+    needle = f"{MARK}={mark}".encode()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if int(entry.name) != os.getpid() and needle in (entry / "environ").read_bytes():
+                os.kill(int(entry.name), signal.SIGKILL)
