@@ -35,7 +35,7 @@ def train_message(message: Message, context: Context) -> Message:
     job = work.read(config, context)
     load_arrays(job.model, views(message.content.array_records[wire.ARRAYS]))
     step_factors = two_d_lrd.factors_of(config, job.client)
-    positions = _batches(job, step_factors, context)
+    positions = _batches(job, step_factors, message, context)
     with seeded(seeds.derive(job.seed, "dropout", job.server_round, job.client_id), job.device):
         factors, diagnostics = RULES[job.client.name](job.client)(job.model, job.examples, job.lr)
         parameters = [p for p in job.model.parameters() if p.requires_grad]
@@ -61,6 +61,8 @@ def train_message(message: Message, context: Context) -> Message:
         }
     )
     content = RecordDict({wire.ARRAYS: to_record(to_arrays(job.model)), wire.METRICS: metrics})
+    if wire.STATE in context.state:
+        content[wire.STATE] = context.state[wire.STATE]
     return Message(content=content, reply_to=message)
 
 
@@ -99,7 +101,9 @@ def roll_call(message: Message, context: Context) -> Message:
     return Message(content=RecordDict({wire.ROLL_CALL: facts}), reply_to=message)
 
 
-def _batches(job: Work, step_factors: list[float] | None, context: Context) -> Iterator[np.ndarray]:
+def _batches(
+    job: Work, step_factors: list[float] | None, message: Message, context: Context
+) -> Iterator[np.ndarray]:
     size = len(job.examples)
     if step_factors is None:
         return batches.epochs(
@@ -111,5 +115,5 @@ def _batches(job: Work, step_factors: list[float] | None, context: Context) -> I
             client=job.client_id,
         )
     count = len(step_factors)
-    start = two_d_lrd.take_cursor(context.state, job.server_round, count)
+    start = two_d_lrd.take_cursor(message.content, context.state, job.server_round, count)
     return batches.from_cursor(size, job.client.batch_size, count, start, seed=job.seed, client=job.client_id)

@@ -6,6 +6,8 @@ never imports this: it gets plain values.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,8 +30,21 @@ from fedstride.schema import Config, check
 GROUPS = ("experiment", "strategy", "client", "objective", "task", "model", "partition")
 """The choices: one folder of `conf/` each."""
 
+KINDS: dict[str, Mapping[str, type]] = {
+    "strategy": schema.STRATEGIES,
+    "client": schema.CLIENTS,
+    "objective": schema.OBJECTIVES,
+    "task": schema.TASKS,
+    "model": schema.MODELS,
+    "partition": schema.PARTITIONS,
+}
+"""The types behind the names of each group but `experiment`."""
+
 RUN_KEYS = (*GROUPS, "rounds", "clients", "seed", "out", "resume")
 """The keys of Flower's run config that become overrides of the same name; empty means not given."""
+
+MAY_CHANGE = ("rounds", "target", "patience", "checkpoint_every", "timeout", "node_wait", "out", "name", "resume")
+"""What a run that goes on may have otherwise than it began: nothing that its weights depend on."""
 
 WRAPPERS = frozenset({"fedlws", "two_d_lrd"})
 """Strategies that hold another one as `inner`."""
@@ -60,6 +75,8 @@ def describe(group: str, name: str) -> str:
 def compose(overrides: Sequence[str] = ()) -> Config:
     """The configuration that these Hydra overrides give, checked.
 
+    `resume=FOLDER` takes the configuration of the run in that folder; only `MAY_CHANGE` may differ.
+
     `strategy=fednnnn+fedlws+two_d_lrd` names a base and what is put around it, in the papers' order;
     the settings of the outermost are `strategy.*`, of what it holds `strategy.inner.*`.
 
@@ -67,6 +84,9 @@ def compose(overrides: Sequence[str] = ()) -> Config:
     out of its range.
     """
     parsed = _parse(_expand_wrappers(overrides))
+    resumed = [override for override in parsed if override.key_or_group == "resume" and override.value()]
+    if resumed:
+        return _resume(str(resumed[-1].value()), [o for o in parsed if o.key_or_group != "resume"])
     chosen = [override for override in parsed if _group_of(override) is not None]
     for override in chosen:
         _check_choice(override)
@@ -75,10 +95,7 @@ def compose(overrides: Sequence[str] = ()) -> Config:
         tree = _compose(chosen)
         _check_keys(values, tree)
         tree = _compose(chosen, _presets(tree), values)
-    config = OmegaConf.to_object(tree)
-    assert isinstance(config, Config)
-    check(config)
-    return config
+    return _checked(tree)
 
 
 def overrides_of(run_config: Mapping[str, Any]) -> list[str]:
@@ -106,6 +123,79 @@ def overrides_of(run_config: Mapping[str, Any]) -> list[str]:
 def to_yaml(config: Config) -> str:
     """The whole tree as YAML, as it is kept in a run's folder."""
     return OmegaConf.to_yaml(OmegaConf.structured(config))
+
+
+def from_yaml(text: str) -> Config:
+    """The configuration that `to_yaml` wrote.
+
+    Raises ConfigError for text that is no configuration of this version.
+    """
+    try:
+        tree = OmegaConf.create(text)
+        assert isinstance(tree, DictConfig)
+        typed = OmegaConf.structured(Config)
+        for group, kinds in KINDS.items():
+            typed[group] = _typed(tree[group], kinds)
+        rest = {str(key): tree[key] for key in tree if key not in KINDS}
+        return _checked(OmegaConf.merge(typed, rest))
+    except (OmegaConfBaseException, AssertionError, KeyError, ValueError) as error:
+        raise ConfigError(
+            f"no configuration of this version of fedstride: {str(error).splitlines()[0]}"
+        ) from error
+
+
+def digest(config: Config) -> str:
+    """Names all of a configuration that the weights depend on."""
+    tree = OmegaConf.to_container(OmegaConf.structured(config))
+    assert isinstance(tree, dict)
+    kept = {key: value for key, value in tree.items() if key not in MAY_CHANGE}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
+def _checked(tree: Any) -> Config:
+    config = OmegaConf.to_object(tree)
+    assert isinstance(config, Config)
+    check(config)
+    return config
+
+
+def _typed(node: Any, kinds: Mapping[str, type]) -> DictConfig:
+    inner = node.get("inner")
+    typed = OmegaConf.structured(kinds[node.name])
+    values = {key: node[key] for key in node if key != "inner"}
+    if inner is not None:
+        typed.inner = _typed(inner, kinds)
+    merged = OmegaConf.merge(typed, values)
+    assert isinstance(merged, DictConfig)
+    return merged
+
+
+def _resume(folder: str, overrides: Sequence[Override]) -> Config:
+    """The configuration of the run in `folder`, with what may change changed."""
+    path = Path(folder).expanduser().resolve()
+    if not (path / "config.yaml").is_file():
+        raise ConfigError(f"resume = {folder!r} is no run: {path / 'config.yaml'} does not exist")
+    config = from_yaml((path / "config.yaml").read_text(encoding="utf-8"))
+    tree = OmegaConf.structured(config)
+    for override in overrides:
+        key = str(override.key_or_group)
+        if _group_of(override) is not None:
+            key = key if key == "experiment" else f"{override.package or key}.name"
+        else:
+            _check_keys([override], tree)
+        before, now = OmegaConf.select(tree, key), override.value()
+        if key in MAY_CHANGE:
+            try:
+                OmegaConf.update(tree, key, now)
+            except OmegaConfBaseException as error:
+                raise _explain(error, [str(override.input_line)]) from error
+        elif before != now:
+            raise ConfigError(
+                f"{key} = {now!r}, but the run in {path} has {before!r}: a run that goes on can change only "
+                f"{', '.join(MAY_CHANGE[:6])}; start a new run instead"
+            )
+    tree.resume = str(path)
+    return _checked(tree)
 
 
 # ---------------------------------------------------------------- overrides
@@ -256,14 +346,6 @@ class _Hydra:
 def _register() -> None:
     store = ConfigStore.instance()
     store.store("config", Config, group="schema")
-    kinds: dict[str, Mapping[str, type]] = {
-        "strategy": schema.STRATEGIES,
-        "client": schema.CLIENTS,
-        "objective": schema.OBJECTIVES,
-        "task": schema.TASKS,
-        "model": schema.MODELS,
-        "partition": schema.PARTITIONS,
-    }
-    for group, types in kinds.items():
+    for group, types in KINDS.items():
         for name, kind in types.items():
             store.store(name, kind, group=f"schema/{group}")

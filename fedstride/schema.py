@@ -236,6 +236,10 @@ class Config:
     quorum: int = 1  # valid replies below which a round changes nothing, >= 1
     screen_factor: float = 1000.0  # an update this many times longer than the median is set aside, > 1
     max_empty_rounds: int = 3  # rounds without a valid reply, one after the other, that end the run
+    best: str = "test/accuracy"  # metric by which the best model is kept; one with "loss" in it is minimised
+    target: float | None = None  # stop once the metric `best` has reached this
+    patience: int | None = None  # stop after so many evaluations without a better `best`, >= 1
+    checkpoint_every: int = 1  # rounds between checkpoints; 0 = none
     timeout: float = 3600.0  # seconds that a phase waits for replies
     node_wait: float = 600.0  # seconds that the start waits for the clients of a deployment
     out: str | None = None  # folder of runs; default $FEDSTRIDE_RUNS or ./runs
@@ -272,6 +276,9 @@ def check(config: Config) -> None:
     )
     require(config.screen_factor > 1.0, "screen_factor", config.screen_factor, "greater than 1")
     require(config.max_empty_rounds >= 1, "max_empty_rounds", config.max_empty_rounds, "at least 1")
+    require("/" in config.best, "best", config.best, "the name of a metric, as test/accuracy or test/loss")
+    require(config.patience is None or config.patience >= 1, "patience", config.patience, "at least 1, or null")
+    require(config.checkpoint_every >= 0, "checkpoint_every", config.checkpoint_every, "at least 0")
     require(config.timeout > 0, "timeout", config.timeout, "greater than 0 (seconds)")
     require(config.node_wait >= 0, "node_wait", config.node_wait, "at least 0 (seconds)")
     require(_positive(c.lr), "client.lr", c.lr, "a finite number greater than 0")

@@ -12,6 +12,8 @@ ARRAYS: Final = "arrays"  # ArrayRecord: the model, down and up
 CONFIG: Final = "config"  # ConfigRecord: what the client needs, as plain values
 METRICS: Final = "metrics"  # MetricRecord: what the client reports
 
+STATE: Final = "client-state"  # ConfigRecord: what a client keeps from round to round, down and up
+
 # Keys of the ConfigRecord
 SERVER_ROUND: Final = "server-round"  # int, from 1 (Flower's own name)
 SEED: Final = "seed"  # int, the run's seed

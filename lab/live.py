@@ -5,7 +5,6 @@ Knows rows of metrics and rich; does not know what produces them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
@@ -17,22 +16,11 @@ HEAD = " round   train loss   test accuracy   clients   seconds"
 
 
 class LiveView:
-    """An observer that shows the rounds of a run; use it as a context manager.
+    """An observer that shows the rounds of a run; use it as a context manager."""
 
-    `aside(round)` may give FedAvg's test accuracy after the same round, to stand beside ours.
-    """
-
-    def __init__(
-        self,
-        console: Console,
-        *,
-        rounds: int,
-        aside: Callable[[int], float | None] = lambda number: None,
-        quiet: bool = False,
-    ) -> None:
+    def __init__(self, console: Console, *, rounds: int, quiet: bool = False) -> None:
         self.console = console
         self.quiet = quiet
-        self._aside = aside
         self._bar = Progress(
             TextColumn("  {task.description}"),
             BarColumn(bar_width=30),
@@ -65,8 +53,7 @@ class LiveView:
     def round_done(self, done: Round) -> None:
         """Show the round's line."""
         self._bar.update(self._task, completed=done.number)
-        aside = self._aside(done.number)
-        self._show(line(done.row) + ("" if aside is None else f"   FedAvg beside it {100 * aside:5.1f} %"))
+        self._show(line(done.row))
 
     def _show(self, text: str) -> None:
         if not self.quiet:

@@ -7,6 +7,7 @@ that was killed still reads; nothing that is there is overwritten.
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
 import json
 import os
@@ -15,18 +16,21 @@ import time
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from flwr.app import ArrayRecord
 from safetensors.numpy import save
 
 from fedstride.arrays import views
-from fedstride.config import to_yaml
-from fedstride.errors import ConfigError, RunError
+from fedstride.config import digest, to_yaml
+from fedstride.errors import CheckpointError, ConfigError, RunError
 from fedstride.schema import Config
 from server_app.build import label
+from server_app.checkpoint import Checkpoint, write_checkpoint
 from server_app.rounds import Round, Row
+from server_app.stopping import best_round
+from strategies.norms import NormAnalysis
 
 PACKAGES = ("fedstride", "flwr", "torch", "numpy", "hydra-core", "flwr-datasets", "mlxtend")
 
@@ -67,18 +71,44 @@ def new_folder(config: Config) -> Path:
 
 
 class Records:
-    """Writes the files of one run; an observer of its rounds."""
+    """Writes the files of one run; an observer of its rounds.
 
-    def __init__(self, config: Config, folder: Path) -> None:
+    `resume_after`: the round after which a run goes on; lines of later rounds, which will be played
+    again, are dropped. Raises ConfigError where another process writes to the folder, CheckpointError
+    where the records of earlier rounds are missing.
+    """
+
+    def __init__(
+        self, config: Config, folder: Path, strategy: NormAnalysis, *, resume_after: int | None = None
+    ) -> None:
         self.config = config
         self.folder = folder
         self.rows: list[Row] = []
-        self.best: tuple[float, int] | None = None  # (test accuracy, round)
-        self._arrays: ArrayRecord | None = None
+        self._strategy = strategy
+        self._last: Round | None = None
+        self._checkpointed = resume_after
         self._started = time.time()
         self._columns: list[str] = []
+        self._lock = _lock(folder)
+        if resume_after is not None:
+            self._take_up(resume_after)
         write(folder / "config.yaml", to_yaml(config).encode())
-        self._status("running", None, {})
+        self._status("running", None)
+
+    def _take_up(self, server_round: int) -> None:
+        """Keep the lines up to a round, and drop what a killed run wrote after it."""
+        for name in ("metrics.jsonl", "clients.jsonl"):
+            lines = [row for row in read_lines(self.folder / name) if row["round"] <= server_round]
+            text = "".join(json.dumps(row) + "\n" for row in lines)
+            write(self.folder / name, text.encode())
+            if name == "metrics.jsonl":
+                self.rows = lines
+        if [row["round"] for row in self.rows] != list(range(server_round + 1)):
+            raise CheckpointError(
+                f"{self.folder / 'metrics.jsonl'} lacks rounds before the checkpoint of round {server_round}: "
+                "the run cannot go on; start it again"
+            )
+        self._write_csv()
 
     # -------------------------------------------------------- observer
 
@@ -88,29 +118,50 @@ class Records:
     def round_done(self, done: Round) -> None:
         """Append the round's lines and keep the model if it is the best so far."""
         self.rows.append(done.row)
-        self._arrays = done.arrays
-        _append(self.folder / "metrics.jsonl", json.dumps(_plain(done.row)))
-        for client in done.clients:
-            _append(self.folder / "clients.jsonl", json.dumps(_plain(client)))
+        self._last = done
+        _append(self.folder / "clients.jsonl", [json.dumps(_plain(client)) for client in done.clients])
+        _append(self.folder / "metrics.jsonl", [json.dumps(_plain(done.row))])
         self._append_csv(done.row)
-        accuracy = done.row.get("test/accuracy")
-        if accuracy is not None and done.number > 0 and (self.best is None or accuracy > self.best[0]):
-            self.best = (accuracy, done.number)
+        best = best_round(self.rows, self.config.best)
+        if best is not None and best[0] == done.number:
             save_model(self.folder / "best.safetensors", done.arrays, done.number)
+        every = self.config.checkpoint_every
+        if every and done.number and (done.number % every == 0 or done.number == self.config.rounds):
+            self._checkpoint(done)
+
+    def _checkpoint(self, done: Round) -> None:
+        """Keep all that is needed to go on after this round."""
+        _sync(self.folder / "metrics.jsonl", self.folder / "clients.jsonl")
+        write_checkpoint(
+            self.folder,
+            Checkpoint(
+                server_round=done.number,
+                model=views(done.arrays),
+                strategy=self._strategy.state_dict(),
+                clients=done.states,
+                config=digest(self.config),
+            ),
+        )
+        self._checkpointed = done.number
 
     # -------------------------------------------------------- the end
 
-    def close(self, state: str, reason: str | None = None, facts: Mapping[str, Any] | None = None) -> None:
-        """Write what belongs to the end, however the run ended: model, picture, status."""
-        if self._arrays is not None:
-            save_model(self.folder / "model.safetensors", self._arrays, int(self.rows[-1]["round"]))
+    def close(self, state: str, reason: str | None = None) -> None:
+        """Write what belongs to the end, however the run ended: checkpoint, model, picture, status."""
+        last = self._last
+        if last is not None:
+            save_model(self.folder / "model.safetensors", last.arrays, last.number)
+            if self.config.checkpoint_every and last.number and self._checkpointed != last.number:
+                self._checkpoint(last)
         if len(self.rows) > 1:
             from server_app.curve import draw
 
             draw([(label(self.config), self.rows)], self.folder / "curve.png", title=default_name(self.config))
-        self._status(state, reason, facts or {})
+        self._status(state, reason)
+        self._lock.close()
 
-    def _status(self, state: str, reason: str | None, facts: Mapping[str, Any]) -> None:
+    def _status(self, state: str, reason: str | None) -> None:
+        best = best_round(self.rows, self.config.best)
         seconds = {
             phase: sum(row.get(f"seconds/{phase}", 0.0) for row in self.rows)
             for phase in ("train", "aggregate", "evaluate")
@@ -120,29 +171,31 @@ class Records:
             "reason": reason,
             "rounds": int(self.rows[-1]["round"]) if self.rows else 0,
             "final": {k: v for k, v in (self.rows[-1] if self.rows else {}).items() if k.startswith("test/")},
-            "best": None if self.best is None else {"test/accuracy": self.best[0], "round": self.best[1]},
+            "best": None if best is None else {self.config.best: best[1], "round": best[0]},
             "seed": self.config.seed,
             "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(self._started)),
             "seconds": {"total": time.time() - self._started, **seconds},
             "versions": _versions(),
             "hardware": _hardware(),
-            **facts,
         }
         write(self.folder / "status.json", (json.dumps(_plain(status), indent=2) + "\n").encode())
 
     def _append_csv(self, row: Row) -> None:
-        path = self.folder / "metrics.csv"
-        new = [key for key in row if key not in self._columns]
-        if new:
-            self._columns += new
-            write(path, _csv([self._columns, *([_cell(r.get(c)) for c in self._columns] for r in self.rows)]))
+        if set(row) <= set(self._columns):
+            line = _csv([[_cell(row.get(column)) for column in self._columns]])
+            _append(self.folder / "metrics.csv", [line.decode().rstrip("\n")])
         else:
-            _append(path, _csv([[_cell(row.get(column)) for column in self._columns]]).decode().rstrip("\n"))
+            self._write_csv()
+
+    def _write_csv(self) -> None:
+        self._columns = list(dict.fromkeys(key for row in self.rows for key in row))
+        cells = ([_cell(row.get(column)) for column in self._columns] for row in self.rows)
+        write(self.folder / "metrics.csv", _csv([self._columns, *cells]))
 
 
 def save_model(path: Path, arrays: ArrayRecord, server_round: int) -> None:
     """The model as safetensors, with the round it is of; replaces the file in one step."""
-    tensors = {name: np.ascontiguousarray(array) for name, array in views(arrays).items()}
+    tensors = {name: np.asarray(array, order="C") for name, array in views(arrays).items()}
     write(path, save(tensors, metadata={"round": str(server_round)}))
 
 
@@ -153,9 +206,37 @@ def write(path: Path, content: bytes) -> None:
     temporary.replace(path)
 
 
-def _append(path: Path, line: str) -> None:
+def read_lines(path: Path) -> list[Row]:
+    """The rows of a .jsonl file; none where there is none.
+
+    A run may be writing, or was killed while it wrote: what follows the last line break is no line yet.
+    """
+    if not path.is_file():
+        return []
+    return [json.loads(text) for text in path.read_text(encoding="utf-8").split("\n")[:-1]]
+
+
+def _append(path: Path, lines: list[str]) -> None:
     with path.open("a", encoding="utf-8") as file:
-        file.write(line + "\n")
+        file.write("".join(line + "\n" for line in lines))
+
+
+def _sync(*paths: Path) -> None:
+    for path in paths:
+        if path.exists():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+
+
+def _lock(folder: Path) -> IO[str]:
+    """Held while the run goes on; the system releases it when the process ends, however it ends."""
+    file = (folder / ".lock").open("a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise ConfigError(f"{folder} belongs to a run that still goes on: wait for its end, or stop it") from error
+    return file
 
 
 def _csv(rows: list[Any]) -> bytes:

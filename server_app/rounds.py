@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedstride import flower, wire
@@ -25,7 +25,8 @@ from strategies.screening import Cohort
 Row = dict[str, Any]
 """Plain numbers, strings or lists of them, by metric name: what a record holds of a round or a client."""
 
-Evaluate = Callable[[ArrayRecord], Mapping[str, float]]
+ClientStates = dict[int, dict[str, Any]]
+"""What each client keeps from round to round, by client id: plain values."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Round:
     arrays: ArrayRecord  # the model that stands now
     row: Row
     clients: list[Row] = field(default_factory=list)
+    states: ClientStates = field(default_factory=dict)
     changed: bool = True  # False where too few replies were usable
 
 
@@ -49,79 +51,101 @@ class Observer(Protocol):
         """A round is over."""
 
 
-def run_rounds(
-    grid: Grid,
-    strategy: NormAnalysis,
-    *,
-    config: Config,
-    roster: Roster,
-    initial: ArrayRecord,
-    told: ConfigRecord,
-    evaluate: Evaluate,
-    observers: Sequence[Observer],
-) -> Iterator[Round]:
-    """Train round after round; yields each when it is over and its observers know, round 0 first.
+@dataclass(frozen=True)
+class Federation:
+    """Who trains, how, and who is told."""
 
-    Raises RunError after `max_empty_rounds` rounds one after the other that changed nothing.
-    """
-    yield _tell(observers, Round(0, initial, {"round": 0, **_timed_evaluation(evaluate, initial)}))
-    arrays, empty = initial, 0
-    for server_round in range(1, config.rounds + 1):
-        done = _one_round(grid, strategy, server_round, arrays, config, roster, told, evaluate, observers)
-        yield _tell(observers, done)
-        arrays = done.arrays
-        empty = 0 if done.changed else empty + 1
-        if empty >= config.max_empty_rounds:
-            reasons = sorted({str(row["reason"]) for row in done.clients if "reason" in row})
-            raise RunError(
-                f"{empty} rounds one after the other had fewer than {config.quorum} usable replies, the last of "
-                f"them round {server_round}: {'; '.join(reasons[:3]) or 'no client was reached'}"
-            )
+    grid: Grid
+    strategy: NormAnalysis
+    config: Config
+    roster: Roster
+    told: ConfigRecord  # what every client is told
+    evaluate: Callable[[ArrayRecord], Mapping[str, float]]
+    observers: Sequence[Observer]
 
+    def rounds(self, start: Round | None, initial: ArrayRecord) -> Iterator[Round]:
+        """Train round after round; yields each when it is over and its observers know.
 
-def _one_round(
-    grid: Grid,
-    strategy: NormAnalysis,
-    server_round: int,
-    arrays: ArrayRecord,
-    config: Config,
-    roster: Roster,
-    told: ConfigRecord,
-    evaluate: Evaluate,
-    observers: Sequence[Observer],
-) -> Round:
-    nodes = roster.cohort(config.cohort_size, seed=config.seed, server_round=server_round)
-    cohort_grid = CohortGrid(grid, nodes)
+        Begins with round 0, the initial model, or after `start`, the last round of a run that goes on.
+        Raises RunError after `max_empty_rounds` rounds one after the other that changed nothing.
+        """
+        if start is None:
+            start = Round(0, initial, {"round": 0, **self._evaluation(initial)})
+            self._tell(start)
+            yield start
+        last, empty = start, 0
+        for server_round in range(start.number + 1, self.config.rounds + 1):
+            last = self._one_round(server_round, last)
+            self._tell(last)
+            yield last
+            empty = 0 if last.changed else empty + 1
+            if empty >= self.config.max_empty_rounds:
+                raise RunError(_why_empty(last, empty, self.config.quorum))
 
-    started = time.perf_counter()
-    messages = list(strategy.configure_train(server_round, arrays, ConfigRecord(dict(told)), cohort_grid))
+    def _one_round(self, server_round: int, last: Round) -> Round:
+        config = self.config
+        nodes = self.roster.cohort(config.cohort_size, seed=config.seed, server_round=server_round)
+        cohort_grid = CohortGrid(self.grid, nodes)
 
-    def on_reply(done: int, total: int) -> None:
-        for observer in observers:
+        started = time.perf_counter()
+        told = ConfigRecord(dict(self.told))
+        messages = list(self.strategy.configure_train(server_round, last.arrays, told, cohort_grid))
+        for message in messages:
+            self._hand_back_state(message, last.states)
+        replies = exchange(
+            self.grid,
+            messages,
+            timeout=config.timeout,
+            on_reply=lambda done, total: self._tell_reply(server_round, done, total),
+        )
+        trained = time.perf_counter()
+
+        in_order = [replies[node] for node in nodes if node in replies]
+        model, metrics = self.strategy.aggregate_train(server_round, in_order)
+        cohort = self.strategy.last_cohort
+        assert cohort is not None
+        aggregated = time.perf_counter()
+
+        standing = last.arrays if model is None else model
+        row: Row = {"round": server_round, "clients": len(cohort), **_known_names(dict(metrics or {}))}
+        row["screen/missing"] = len(messages) - len(replies)
+        if _is_due(server_round, config):
+            row |= self._evaluation(standing)
+            if config.evaluate_clients:
+                row |= self._federated_evaluation(cohort_grid, server_round, standing)
+        clients = _client_rows(server_round, messages, replies, cohort, self.roster)
+        row["bytes/down"] = sum(client["bytes/down"] for client in clients)
+        row["bytes/up"] = sum(client["bytes/up"] for client in clients)
+        row["seconds/train"] = trained - started
+        row["seconds/aggregate"] = aggregated - trained
+        states = last.states if model is None else last.states | _states_in(cohort, self.roster)
+        return Round(server_round, standing, row, clients, states, changed=model is not None)
+
+    def _hand_back_state(self, message: Message, states: ClientStates) -> None:
+        """Give a client what its last accepted reply asked to keep, so that it may be a new process."""
+        kept = states.get(self.roster.client_of(message.metadata.dst_node_id))
+        if kept:
+            message.content = RecordDict({**message.content, wire.STATE: ConfigRecord(kept)})
+
+    def _evaluation(self, arrays: ArrayRecord) -> Row:
+        started = time.perf_counter()
+        return {**self.evaluate(arrays), "seconds/evaluate": time.perf_counter() - started}
+
+    def _federated_evaluation(self, cohort_grid: CohortGrid, server_round: int, arrays: ArrayRecord) -> Row:
+        told = ConfigRecord(dict(self.told))
+        messages = list(self.strategy.configure_evaluate(server_round, arrays, told, cohort_grid))
+        replies = exchange(self.grid, messages, timeout=self.config.timeout)
+        nodes = cohort_grid.get_node_ids()
+        good = [replies[node] for node in nodes if node in replies and not replies[node].has_error()]
+        return _known_names(dict(self.strategy.aggregate_evaluate(server_round, good) or {}))
+
+    def _tell(self, done: Round) -> None:
+        for observer in self.observers:
+            observer.round_done(done)
+
+    def _tell_reply(self, server_round: int, done: int, total: int) -> None:
+        for observer in self.observers:
             observer.replied(server_round, done, total)
-
-    replies = exchange(grid, messages, timeout=config.timeout, on_reply=on_reply)
-    trained = time.perf_counter()
-
-    in_order = [replies[node] for node in nodes if node in replies]
-    model, metrics = strategy.aggregate_train(server_round, in_order)
-    cohort = strategy.last_cohort
-    assert cohort is not None
-    aggregated = time.perf_counter()
-
-    standing = arrays if model is None else model
-    row: Row = {"round": server_round, "clients": len(cohort), **_known_names(dict(metrics or {}))}
-    row["screen/missing"] = len(messages) - len(replies)
-    if _is_due(server_round, config):
-        row |= _timed_evaluation(evaluate, standing)
-        if config.evaluate_clients:
-            row |= _federated_evaluation(grid, cohort_grid, strategy, server_round, standing, config, told)
-    clients = _client_rows(server_round, messages, replies, cohort, roster)
-    row["bytes/down"] = sum(client["bytes/down"] for client in clients)
-    row["bytes/up"] = sum(client["bytes/up"] for client in clients)
-    row["seconds/train"] = trained - started
-    row["seconds/aggregate"] = aggregated - trained
-    return Round(server_round, standing, row, clients, changed=model is not None)
 
 
 def _is_due(server_round: int, config: Config) -> bool:
@@ -129,31 +153,19 @@ def _is_due(server_round: int, config: Config) -> bool:
     return server_round == config.rounds or (every > 0 and server_round % every == 0)
 
 
-def _timed_evaluation(evaluate: Evaluate, arrays: ArrayRecord) -> Row:
-    started = time.perf_counter()
-    return {**evaluate(arrays), "seconds/evaluate": time.perf_counter() - started}
-
-
-def _federated_evaluation(
-    grid: Grid,
-    cohort_grid: CohortGrid,
-    strategy: NormAnalysis,
-    server_round: int,
-    arrays: ArrayRecord,
-    config: Config,
-    told: ConfigRecord,
-) -> Row:
-    messages = list(strategy.configure_evaluate(server_round, arrays, ConfigRecord(dict(told)), cohort_grid))
-    replies = exchange(grid, messages, timeout=config.timeout)
-    nodes = cohort_grid.get_node_ids()
-    good = [replies[node] for node in nodes if node in replies and not replies[node].has_error()]
-    metrics = strategy.aggregate_evaluate(server_round, good)
-    return _known_names(dict(metrics or {}))
-
-
 def _known_names(metrics: Mapping[str, Any]) -> Row:
     """Without ids and counts, which Flower's own strategies average too, and without the clients' clocks."""
     return {k: v for k, v in metrics.items() if wire.combine(k) != "none" and k != wire.TRAIN_SECONDS}
+
+
+def _states_in(cohort: Cohort, roster: Roster) -> ClientStates:
+    """What the clients of the accepted replies keep."""
+    states: ClientStates = {}
+    for reply in cohort.replies:
+        record = reply.message.content.config_records.get(wire.STATE)
+        if record is not None:
+            states[roster.client_of(reply.node_id)] = dict(record)
+    return states
 
 
 def _client_rows(
@@ -191,7 +203,9 @@ def _bytes(message: Message) -> int:
     return sum(flower.records_bytes(record) for record in message.content.array_records.values())
 
 
-def _tell(observers: Sequence[Observer], done: Round) -> Round:
-    for observer in observers:
-        observer.round_done(done)
-    return done
+def _why_empty(last: Round, empty: int, quorum: int) -> str:
+    reasons = sorted({str(row["reason"]) for row in last.clients if "reason" in row})
+    return (
+        f"{empty} rounds one after the other had fewer than {quorum} usable replies, the last of them round "
+        f"{last.number}: {'; '.join(reasons[:3]) or 'no client was reached'}"
+    )

@@ -1,22 +1,27 @@
 """One run: from a configuration and a Grid to the folder it leaves.
 
-Knows the order of things and how a run may end; the parts are elsewhere.
+Knows the order of things and how a run may end or go on; the parts are elsewhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flwr.serverapp import Grid
 
+from fedstride.arrays import to_record
+from fedstride.config import digest
+from fedstride.errors import CheckpointError, FedstrideError
 from fedstride.schema import Config
 from server_app.build import build_strategy, client_config
+from server_app.checkpoint import Checkpoint, newest_checkpoint
 from server_app.evaluation import CentralEvaluation
 from server_app.records import Records, new_folder
 from server_app.roll_call import call, check_nodes
-from server_app.rounds import Observer, Row, run_rounds
+from server_app.rounds import Federation, Observer, Round, Row
+from server_app.stopping import reason_to_stop
 from strategies.norms import NormAnalysis
 
 
@@ -27,6 +32,8 @@ class Prepared:
     config: Config
     strategy: NormAnalysis
     evaluation: CentralEvaluation
+    checkpoint: Checkpoint | None = None  # of the run that goes on
+    notes: tuple[str, ...] = ()  # what the user should know of it
 
 
 @dataclass(frozen=True)
@@ -35,11 +42,28 @@ class Outcome:
 
     folder: Path
     rows: list[Row]
+    stopped: str | None = None  # why it ended before its last round
 
 
 def prepare(config: Config) -> Prepared:
-    """Build what a run needs. Raises ConfigError or DataError: nothing has been started or written."""
-    return Prepared(config, build_strategy(config), CentralEvaluation(config))
+    """Build what a run needs, and read the checkpoint where `resume` names a run.
+
+    Raises ConfigError, DataError or CheckpointError: nothing has been started or written.
+    """
+    prepared = Prepared(config, build_strategy(config), CentralEvaluation(config))
+    return prepared if config.resume is None else _resumed(prepared, Path(config.resume).expanduser().resolve())
+
+
+def _resumed(prepared: Prepared, folder: Path) -> Prepared:
+    checkpoint, faults = newest_checkpoint(folder)
+    if checkpoint.config != digest(prepared.config):
+        raise CheckpointError(f"the checkpoint of round {checkpoint.server_round} in {folder} is of another run")
+    try:
+        prepared.strategy.load_state_dict(checkpoint.strategy)
+    except (KeyError, ValueError, TypeError, FedstrideError) as error:
+        raise CheckpointError(f"{folder}: the strategy's state cannot be restored: {error}") from error
+    notes = tuple(f"passed over a checkpoint: {fault}" for fault in faults)
+    return replace(prepared, checkpoint=checkpoint, notes=notes)
 
 
 def run(
@@ -55,22 +79,21 @@ def run(
     """
     config = prepared.config
     nodes = check_nodes(grid, config)
-    folder = new_folder(config)
-    on_folder(folder)
-    records = Records(config, folder)
+    records = _open_records(prepared)
+    on_folder(records.folder)
     try:
         told = client_config(config)
-        roster = call(grid, nodes, config, told)
-        for _ in run_rounds(
-            grid,
-            prepared.strategy,
+        federation = Federation(
+            grid=grid,
+            strategy=prepared.strategy,
             config=config,
-            roster=roster,
-            initial=prepared.evaluation.initial,
+            roster=call(grid, nodes, config, told),
             told=told,
             evaluate=prepared.evaluation,
             observers=[records, *observers],
-        ):
+        )
+        rounds = federation.rounds(_start(prepared, records), prepared.evaluation.initial)
+        while not (stopped := _reason_to_stop(config, records.rows)) and next(rounds, None) is not None:
             pass
     except KeyboardInterrupt:
         records.close("interrupted", "stopped by the user")
@@ -78,5 +101,25 @@ def run(
     except BaseException as error:
         records.close("failed", f"{type(error).__name__}: {error}")
         raise
-    records.close("completed")
-    return Outcome(folder, records.rows)
+    records.close("completed", stopped)
+    return Outcome(records.folder, records.rows, stopped)
+
+
+def _reason_to_stop(config: Config, rows: Sequence[Row]) -> str | None:
+    return reason_to_stop(rows, config.best, target=config.target, patience=config.patience)
+
+
+def _open_records(prepared: Prepared) -> Records:
+    config = prepared.config
+    if prepared.checkpoint is None:
+        return Records(config, new_folder(config), prepared.strategy)
+    folder = Path(config.resume or "").expanduser().resolve()
+    return Records(config, folder, prepared.strategy, resume_after=prepared.checkpoint.server_round)
+
+
+def _start(prepared: Prepared, records: Records) -> Round | None:
+    checkpoint = prepared.checkpoint
+    if checkpoint is None:
+        return None
+    states = {client: dict(kept) for client, kept in checkpoint.clients.items()}
+    return Round(checkpoint.server_round, to_record(checkpoint.model), records.rows[-1], states=states)

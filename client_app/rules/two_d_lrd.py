@@ -16,7 +16,7 @@ from fedstride import wire
 from fedstride.errors import ConfigError
 from fedstride.schema import ClientConfig
 
-CURSOR = "cursor"  # record of the client's state: {"next": number of the next mini-batch}
+CURSOR = "cursor"  # in the client's state: the number of its next mini-batch
 
 
 def factors_of(config: Mapping[str, Any], client: ClientConfig) -> list[float] | None:
@@ -29,13 +29,15 @@ def factors_of(config: Mapping[str, Any], client: ClientConfig) -> list[float] |
     return [float(factor) for factor in sent]
 
 
-def take_cursor(state: RecordDict, server_round: int, count: int) -> int:
+def take_cursor(message: RecordDict, state: RecordDict, server_round: int, count: int) -> int:
     """Where this round starts, and moves the cursor past its `count` mini-batches.
 
-    A client that lost its state starts where it would stand had it taken part in every round so far
-    with this many mini-batches (A4-5).
+    The server hands back what the client's last accepted reply said; without that the client's own
+    state counts; a client that lost both starts where it would stand had it taken part in every round so
+    far with this many mini-batches (A4-5).
     """
-    record = state.config_records.get(CURSOR)
-    start = int(record["next"]) if record is not None else (server_round - 1) * count  # type: ignore[arg-type]
-    state[CURSOR] = ConfigRecord({"next": start + count})
+    known = [records.config_records.get(wire.STATE) for records in (message, state)]
+    told = [record[CURSOR] for record in known if record is not None and isinstance(record.get(CURSOR), int)]
+    start = int(told[0]) if told else (server_round - 1) * count  # type: ignore[arg-type]
+    state[wire.STATE] = ConfigRecord({CURSOR: start + count})
     return start

@@ -15,6 +15,7 @@ from fedstride.errors import FedstrideError
 # Before anything of Flower's is imported: it reports usage over the network by default.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 
+from lab.cli import resume as resume_group
 from lab.cli import run as run_group
 from lab.cli import simulate as simulate_group
 
@@ -27,6 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("run")(run_group.run)
+app.command("resume")(resume_group.resume)
 app.command("simulate")(simulate_group.simulate)
 
 

@@ -33,40 +33,50 @@ def run(
     config = compose(overrides or [])
     console = Console()
     if not quiet:
-        console.print(_title(config), highlight=False, soft_wrap=True)
-    _train(config, console, compare=compare, quiet=quiet)
+        console.print(title(config), highlight=False, soft_wrap=True)
+    train(config, console, compare=compare, quiet=quiet)
 
 
-def _train(config: Config, console: Console, *, compare: bool, quiet: bool) -> None:
+def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> None:
+    """Run in this process, with the view, Ctrl-C and the last lines."""
     from client_app.app import app
     from lab.engine.beside import Beside, counterpart
     from lab.engine.local import LocalGrid
+    from lab.interrupt import GentleInterrupt
     from lab.live import LiveView
     from server_app import session
 
     logging.getLogger("flwr").setLevel(logging.WARNING)
     prepared = session.prepare(config)
+    for note in prepared.notes:
+        console.print(f"note: {note}", highlight=False, soft_wrap=True)
     beside: list[Beside] = []
+    folders: list[Path] = []
 
     def on_folder(folder: Path) -> None:
+        folders.append(folder)
         other = counterpart(config, folder) if compare else None
         if other is not None:
             beside.append(Beside(other))
 
-    def aside(number: int) -> float | None:
-        rows = beside[0].rows() if beside else []
-        return rows[number].get("test/accuracy") if number < len(rows) else None
-
     try:
-        with LiveView(console, rounds=config.rounds, aside=aside, quiet=quiet) as view:
-            outcome = session.run(LocalGrid(app, config.clients), prepared, observers=[view], on_folder=on_folder)
+        with GentleInterrupt() as interrupt, LiveView(console, rounds=config.rounds, quiet=quiet) as view:
+            outcome = session.run(
+                LocalGrid(app, config.clients), prepared, observers=[view, interrupt], on_folder=on_folder
+            )
+        if outcome.stopped:
+            console.print(f"stopped early: {outcome.stopped}", highlight=False, soft_wrap=True)
         _report(console, config, outcome.folder, outcome.rows, beside)
+    except KeyboardInterrupt:
+        for folder in folders:
+            console.print(f"stopped; go on with: fedstride resume {folder}", highlight=False, soft_wrap=True)
+        raise
     finally:
         for process in beside:
             process.stop()
 
 
-def _title(config: Config) -> str:
+def title(config: Config) -> str:
     from server_app.build import label
 
     return (
@@ -94,7 +104,7 @@ def _report(console: Console, config: Config, folder: Path, rows: list[Row], bes
             f"{'fedavg':<28} final test accuracy {100 * fedavg:6.2f} %   (run beside it: same seed, same budget)"
         )
         lines.append(f"{'difference':<28} {'':>19}{100 * (final - fedavg):+7.2f} points")
-        draw([(name, rows), ("fedavg", other_rows)], folder / "curve.png", title=_title(config))
+        draw([(name, rows), ("fedavg", other_rows)], folder / "curve.png", title=title(config))
     lines.append(f"{'picture':<28} {folder / 'curve.png'}")
     lines.append(f"{'folder':<28} {folder}")
     for text in lines:

@@ -1,0 +1,31 @@
+"""`fedstride resume`: go on with a run that was interrupted, killed or is to be longer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from lab.cli.run import title, train
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(help="The run's folder.", show_default=False)],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="What may change: rounds=40, target=0.95, patience=5, checkpoint_every=5.", show_default=False
+        ),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")] = False,
+) -> None:
+    """Go on with a run from its newest checkpoint, to the bits of an unbroken one."""
+    from fedstride.config import compose, quote
+
+    config = compose([*(overrides or []), f"resume={quote(folder)}"])
+    console = Console()
+    if not quiet:
+        console.print(title(config), highlight=False, soft_wrap=True)
+    train(config, console, compare=False, quiet=quiet)
