@@ -69,7 +69,7 @@ def newest_checkpoint(run_folder: Path) -> tuple[Checkpoint, list[str]]:
 
     Raises CheckpointError where there is none.
     """
-    faults = []
+    faults: list[str] = []
     for folder in _folders(run_folder):
         try:
             return read_checkpoint(folder), faults

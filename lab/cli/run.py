@@ -77,6 +77,7 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
 
 
 def title(config: Config) -> str:
+    """One line that says what runs."""
     from server_app.build import label
 
     return (
