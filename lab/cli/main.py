@@ -15,6 +15,9 @@ from fedstride.errors import FedstrideError
 # Before anything of Flower's is imported: it reports usage over the network by default.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 
+from lab.cli import doctor as doctor_group
+from lab.cli import listing
+from lab.cli import partition as partition_group
 from lab.cli import resume as resume_group
 from lab.cli import run as run_group
 from lab.cli import simulate as simulate_group
@@ -30,6 +33,10 @@ app = typer.Typer(
 app.command("run")(run_group.run)
 app.command("resume")(resume_group.resume)
 app.command("simulate")(simulate_group.simulate)
+app.command("list")(listing.list_choices)
+app.command("show")(listing.show)
+app.command("partition")(partition_group.partition)
+app.command("doctor")(doctor_group.doctor)
 
 
 def main() -> None:

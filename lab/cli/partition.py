@@ -1,0 +1,45 @@
+"""`fedstride partition`: who holds what."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from lab.cli.listing import FORMAT, Format
+from lab.cli.run import OVERRIDES, title
+
+
+def partition(
+    overrides: Annotated[list[str] | None, OVERRIDES] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Draw it into this PNG file.")] = None,
+    form: Annotated[Format, FORMAT] = Format.TEXT,
+) -> None:
+    """Count the examples of each class that each client holds, and draw them."""
+    import numpy as np
+
+    from fedstride.config import compose
+    from fedstride.tasks import data, partitions
+
+    config = compose(overrides or [])
+    source = data.load(config.task.name)
+    parts = partitions.partition(config.partition, source.train_y, config.clients, config.seed)
+    counts = [np.bincount(source.train_y[part], minlength=source.classes).tolist() for part in parts]
+    if form is Format.JSON:
+        typer.echo(json.dumps({"counts": counts}))
+    else:
+        table = Table(title=f"examples a class and client, partition {config.partition.name}, seed {config.seed}")
+        for column in ["client", *map(str, range(source.classes)), "all"]:
+            table.add_column(column, justify="right")
+        for client, row in enumerate(counts):
+            table.add_row(str(client), *(str(count) if count else "·" for count in row), str(sum(row)))
+        Console().print(table)
+    if output is not None:
+        from lab.plots.labels import draw_labels
+
+        draw_labels(parts, source.train_y, source.classes, output, title(config))
+        typer.echo(f"picture {output.resolve()}", err=form is Format.JSON)

@@ -1,0 +1,145 @@
+"""Looks at this machine: what fedstride needs, what is there, what to do.
+
+Knows how to look; does not know how findings are shown. Each check is a function that returns findings
+and never raises.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at: `ok`, `warn` (works, with a limit) or `fail`, and what to do about it."""
+
+    topic: str
+    state: str
+    text: str
+    advice: str = ""
+
+
+def examine() -> list[Finding]:
+    """All findings, in the order in which a person would look."""
+    return [finding for check in CHECKS for finding in check()]
+
+
+def _python() -> list[Finding]:
+    good = (3, 11) <= sys.version_info[:2] < (3, 13)
+    text = f"{platform.python_version()} at {sys.executable}"
+    return [Finding("python", "ok" if good else "fail", text, "" if good else "use Python 3.11 or 3.12")]
+
+
+def _packages() -> list[Finding]:
+    findings = []
+    for name in ("flwr", "torch", "torchvision", "hydra-core", "mlxtend", "flwr-datasets", "ray"):
+        try:
+            findings.append(Finding("packages", "ok", f"{name} {version(name)}"))
+        except PackageNotFoundError:
+            state = "warn" if name in ("torchvision", "ray") else "fail"
+            findings.append(Finding("packages", state, f"{name} is missing", "install fedstride again"))
+    return findings
+
+
+def _torch() -> list[Finding]:
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        return [Finding("torch", "fail", f"cannot be imported: {error}", "install torch again")]
+    build = f"{torch.__version__}, CUDA {torch.version.cuda or 'not built in'}"
+    if not torch.cuda.is_available():
+        return [Finding("gpu", "ok", f"none that torch can use (torch {build}); client.device=auto takes the CPU")]
+    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return [Finding("gpu", "ok", f"cuda:{i} {name} (torch {build})") for i, name in enumerate(names)]
+
+
+def _machine() -> list[Finding]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return [Finding("machine", "ok", f"{platform.system()} {platform.machine()}, {cores} cores")]
+
+
+def _folders() -> list[Finding]:
+    from fedstride.schema import Config
+    from fedstride.tasks.cache import cache_dir
+    from server_app.records import runs_dir
+
+    home = Path(os.environ.get("FLWR_HOME", Path.home() / ".flwr")).expanduser()
+    folders = {
+        "runs": (runs_dir(Config()), "set out=FOLDER or FEDSTRIDE_RUNS"),
+        "cache": (cache_dir(), "set FEDSTRIDE_CACHE"),
+        "flower": (home, "set FLWR_HOME"),
+    }
+    return [_folder(topic, folder, advice) for topic, (folder, advice) in folders.items()]
+
+
+def _folder(topic: str, folder: Path, advice: str) -> Finding:
+    existing = next(parent for parent in [folder, *folder.parents] if parent.exists())
+    free = shutil.disk_usage(existing).free / 1e9
+    if not os.access(existing, os.W_OK):
+        return Finding(topic, "fail", f"{folder} cannot be written", advice)
+    if free < 1.0:
+        return Finding(topic, "warn", f"{folder}: only {free:.1f} GB free", advice)
+    return Finding(topic, "ok", f"{folder}, {free:.0f} GB free")
+
+
+def _ports() -> list[Finding]:
+    uses = {8000: "SuperLink, submitting", 9092: "SuperLink, nodes", 9094: "SuperNode", 39091: "flwr run's own"}
+    findings = []
+    for port, use in uses.items():
+        with socket.socket() as probe:
+            taken = probe.connect_ex(("127.0.0.1", port)) == 0
+        if not taken:
+            findings.append(Finding("ports", "ok", f"{port} ({use}) is free"))
+        elif port == 39091:
+            advice = "flwr run will use it as it is, with the environment it was started in: end it before a run"
+            findings.append(
+                Finding("ports", "warn", f"{port}: a SuperLink of an earlier flwr run listens", advice)
+            )
+        else:
+            findings.append(Finding("ports", "warn", f"{port} ({use}) is taken", "choose another with --port"))
+    return findings
+
+
+def _dependency_installation() -> list[Finding]:
+    name = "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"
+    if os.environ.get(name) == "1":
+        return [Finding("flwr run", "ok", f"{name}=1: no dependencies are installed anew for each run")]
+    advice = f"export {name}=1 before the first flwr run; fedstride simulate does so itself"
+    return [
+        Finding("flwr run", "warn", "its SuperLink installs all dependencies, torch too, for every run", advice)
+    ]
+
+
+def _data() -> list[Finding]:
+    from fedstride.errors import FedstrideError
+    from fedstride.tasks import data
+
+    findings = []
+    for name in data.READERS:
+        try:
+            source = data.load(name)
+            text = f"{name}: {len(source.train_y)} examples to train, {len(source.test_y)} to test"
+            findings.append(Finding("data", "ok", text))
+        except (FedstrideError, OSError) as error:
+            findings.append(Finding("data", "fail", f"{name}: {error}"))
+    return findings
+
+
+CHECKS: tuple[Callable[[], list[Finding]], ...] = (
+    _machine,
+    _python,
+    _packages,
+    _torch,
+    _folders,
+    _data,
+    _ports,
+    _dependency_installation,
+)
