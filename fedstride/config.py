@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
@@ -25,10 +23,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fedstride import schema
 from fedstride.errors import ConfigError, nearest, unknown
-from fedstride.schema import Config, check
-
-GROUPS = ("experiment", "strategy", "client", "objective", "task", "model", "partition")
-"""The choices: one folder of `conf/` each."""
+from fedstride.overrides import GROUPS, expand_wrappers, parse, quote
+from fedstride.ranges import check
+from fedstride.schema import Config
 
 KINDS: dict[str, Mapping[str, type]] = {
     "strategy": schema.STRATEGIES,
@@ -40,14 +37,8 @@ KINDS: dict[str, Mapping[str, type]] = {
 }
 """The types behind the names of each group but `experiment`."""
 
-RUN_KEYS = (*GROUPS, "rounds", "clients", "seed", "out", "resume")
-"""The keys of Flower's run config that become overrides of the same name; empty means not given."""
-
 MAY_CHANGE = ("rounds", "target", "patience", "checkpoint_every", "timeout", "node_wait", "out", "name", "resume")
 """What a run that goes on may have otherwise than it began: nothing that its weights depend on."""
-
-WRAPPERS = frozenset({"fedlws", "two_d_lrd"})
-"""Strategies that hold another one as `inner`."""
 
 
 def conf_dir() -> Path:
@@ -83,7 +74,7 @@ def compose(overrides: Sequence[str] = ()) -> Config:
     Raises ConfigError: unknown name or key (with the nearest ones), a value of another type, a value
     out of its range.
     """
-    parsed = _parse(_expand_wrappers(overrides))
+    parsed = parse(expand_wrappers(overrides))
     resumed = [override for override in parsed if override.key_or_group == "resume" and override.value()]
     if resumed:
         return _resume(str(resumed[-1].value()), [o for o in parsed if o.key_or_group != "resume"])
@@ -96,28 +87,6 @@ def compose(overrides: Sequence[str] = ()) -> Config:
         _check_keys(values, tree)
         tree = _compose(chosen, _presets(tree), values)
     return _checked(tree)
-
-
-def overrides_of(run_config: Mapping[str, Any]) -> list[str]:
-    """The Hydra overrides in Flower's flat run config: the named keys first, then `overrides`.
-
-    Raises ConfigError for a key that we do not declare or an `overrides` that is no string.
-    """
-    allowed = (*RUN_KEYS, "overrides")
-    for key in run_config:
-        if key not in allowed:
-            raise unknown("run-config key", key, allowed)
-    given = [f"{key}={quote(run_config[key])}" for key in RUN_KEYS if run_config.get(key, "") not in ("", None)]
-    extra = run_config.get("overrides", "")
-    if not isinstance(extra, str):
-        raise ConfigError(
-            f"overrides = {extra!r} is not allowed: it must be a string of Hydra overrides, "
-            'as in overrides="strategy.beta=0.05 client.lr=0.02"'
-        )
-    try:
-        return given + shlex.split(extra)
-    except ValueError as error:
-        raise ConfigError(f"overrides = {extra!r} cannot be read: {error}") from error
 
 
 def to_yaml(config: Config) -> str:
@@ -201,56 +170,6 @@ def _resume(folder: str, overrides: Sequence[Override]) -> Config:
 # ---------------------------------------------------------------- overrides
 
 
-def quote(value: object) -> str:
-    """A value as Hydra's grammar takes it: text with special signs (a path) is quoted."""
-    text = str(value)
-    if isinstance(value, bool):
-        return text.lower()
-    if isinstance(value, (int, float)) or text.replace("_", "").replace("+", "").replace(".", "").isalnum():
-        return text
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def _expand_wrappers(overrides: Sequence[str]) -> list[str]:
-    """Write `strategy=base+a+b` as b around a around base."""
-    expanded: list[str] = []
-    for text in overrides:
-        key, _, value = text.partition("=")
-        if key != "strategy" or "+" not in value:
-            expanded.append(text)
-            continue
-        base, *wrappers = value.split("+")
-        for wrapper in wrappers:
-            if wrapper not in WRAPPERS:
-                raise ConfigError(
-                    f"strategy = {value!r} is not allowed: {wrapper!r} cannot be put around another strategy; "
-                    f"after a '+' stands one of {', '.join(sorted(WRAPPERS))}"
-                )
-        group = "strategy"
-        for depth, name in enumerate(reversed([base, *wrappers])):
-            expanded.append(f"{group}={name}")
-            group = "strategy@strategy" + ".inner" * (depth + 1)
-    return expanded
-
-
-def _parse(overrides: Sequence[str]) -> list[Override]:
-    parser = OverridesParser.create()
-    parsed = []
-    for text in overrides:
-        try:
-            override = parser.parse_override(text)
-        except HydraException as error:
-            raise ConfigError(
-                f"{text!r} is not an override: expected key=value, as in strategy=fedlws or client.lr=0.02"
-            ) from error
-        if override.is_sweep_override():
-            raise ConfigError(f"{text!r} names several values; a single run takes one")
-        if override.is_add() or override.is_force_add() or override.is_delete():
-            raise ConfigError(f"{text!r} is not allowed: keys can be set, neither added nor removed")
-        parsed.append(override)
-    return parsed
-
-
 def _group_of(override: Override) -> str | None:
     key = str(override.key_or_group)
     return key if key in GROUPS else None
@@ -301,7 +220,7 @@ def _presets(tree: DictConfig) -> list[Override]:
             for key, value in (by_name.get(node.name) or {}).items():
                 lines.append(f"{path}.{key}={'null' if value is None else quote(value)}")
             node, path = node.get("inner"), f"{path}.inner"
-    return _parse(lines)
+    return parse(lines)
 
 
 # ---------------------------------------------------------------- Hydra

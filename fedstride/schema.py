@@ -2,7 +2,7 @@
 
 Knows every key that a user can set and its default, which stands only here; does not know how a
 configuration is composed (`config.py`) nor what is built from it. Not frozen: Hydra fills them in.
-Ranges of a strategy's own parameters are checked by its constructor, the others in `check`.
+Ranges of a strategy's own parameters are checked by its constructor, the others in `ranges.py`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from fedstride.errors import ConfigError, require
-from fedstride.seeds import MAX_SEED
+from fedstride.errors import ConfigError
 
 REQUIRED = "???"  # OmegaConf's mark for a value that must come from a file
 
@@ -251,71 +250,6 @@ class Config:
     def cohort_size(self) -> int:
         """Clients a round: `cohort`, or the fraction of the clients rounded down, at least one."""
         return self.cohort if self.cohort is not None else max(1, math.floor(self.clients * self.fraction + 1e-9))
-
-
-def check(config: Config) -> None:
-    """Refuse values out of range, one line each; strategies check their own when they are built."""
-    c = config.client
-    require(config.rounds >= 1, "rounds", config.rounds, "at least 1")
-    require(config.clients >= 1, "clients", config.clients, "at least 1")
-    require(0.0 < config.fraction <= 1.0, "fraction", config.fraction, "in (0, 1]")
-    if config.cohort is not None:
-        require(
-            1 <= config.cohort <= config.clients,
-            "cohort",
-            config.cohort,
-            f"between 1 and clients = {config.clients}",
-        )
-    require(0 <= config.seed <= MAX_SEED, "seed", config.seed, "between 0 and 2**63 - 1")
-    require(config.evaluate_every >= 0, "evaluate_every", config.evaluate_every, "at least 0")
-    require(
-        1 <= config.quorum <= config.cohort_size,
-        "quorum",
-        config.quorum,
-        f"between 1 and the clients a round, {config.cohort_size}",
-    )
-    require(config.screen_factor > 1.0, "screen_factor", config.screen_factor, "greater than 1")
-    require(config.max_empty_rounds >= 1, "max_empty_rounds", config.max_empty_rounds, "at least 1")
-    require("/" in config.best, "best", config.best, "the name of a metric, as test/accuracy or test/loss")
-    require(config.patience is None or config.patience >= 1, "patience", config.patience, "at least 1, or null")
-    require(config.checkpoint_every >= 0, "checkpoint_every", config.checkpoint_every, "at least 0")
-    require(config.timeout > 0, "timeout", config.timeout, "greater than 0 (seconds)")
-    require(config.node_wait >= 0, "node_wait", config.node_wait, "at least 0 (seconds)")
-    require(_positive(c.lr), "client.lr", c.lr, "a finite number greater than 0")
-    require(0.0 < c.lr_decay <= 1.0, "client.lr_decay", c.lr_decay, "in (0, 1]")
-    require(c.batch_size >= 1, "client.batch_size", c.batch_size, "at least 1")
-    require(c.local_epochs >= 1, "client.local_epochs", c.local_epochs, "at least 1")
-    require(
-        c.local_steps is None or c.local_steps >= 1, "client.local_steps", c.local_steps, "at least 1, or null"
-    )
-    require(0.0 <= c.momentum < 1.0, "client.momentum", c.momentum, "in [0, 1)")
-    require(
-        0.0 <= c.weight_decay < math.inf, "client.weight_decay", c.weight_decay, "a finite number of at least 0"
-    )
-    require(c.threads >= 1, "client.threads", c.threads, "at least 1")
-    if isinstance(c, FedNLRConfig):
-        _check_fednlr(c)
-    if isinstance(config.objective, FedProxConfig):
-        mu = config.objective.mu
-        require(0.0 <= mu < math.inf, "objective.mu", mu, "a finite number of at least 0")
-    if isinstance(config.partition, DirichletConfig):
-        p = config.partition
-        require(_positive(p.alpha), "partition.alpha", p.alpha, "a finite number greater than 0")
-        require(p.min_size >= 1, "partition.min_size", p.min_size, "at least 1")
-    if isinstance(config.partition, PathologicalConfig):
-        n = config.partition.classes_per_client
-        require(n >= 1, "partition.classes_per_client", n, "at least 1")
-
-
-def _check_fednlr(c: FedNLRConfig) -> None:
-    for key in ("mu0", "a1", "a2"):
-        value = getattr(c, key)
-        require(0.0 <= value < math.inf, f"client.{key}", value, "a finite number of at least 0")
-    require(c.width in ("units", "channels"), "client.width", c.width, "'units' or 'channels'")
-
-
-def _positive(value: float) -> bool:
-    return 0.0 < value < math.inf
 
 
 # ---------------------------------------------------------------- as plain values, for the wire

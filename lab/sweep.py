@@ -18,8 +18,9 @@ from pathlib import Path
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from fedstride.config import GROUPS, compose
+from fedstride.config import compose
 from fedstride.errors import ConfigError
+from fedstride.overrides import GROUPS
 from fedstride.schema import Config
 from server_app.records import default_name, runs_dir
 

@@ -9,8 +9,9 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore import log
 
-from fedstride.config import compose, overrides_of
+from fedstride.config import compose
 from fedstride.errors import FedstrideError
+from fedstride.overrides import overrides_of
 from server_app import session
 from server_app.rounds import Round
 

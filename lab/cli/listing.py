@@ -60,8 +60,9 @@ def show(
     form: Annotated[Format, FORMAT] = Format.TEXT,
 ) -> None:
     """Show the whole configuration that a choice composes to."""
-    from fedstride.config import GROUPS, choices, compose, from_yaml, to_yaml
+    from fedstride.config import choices, compose, from_yaml, to_yaml
     from fedstride.errors import unknown
+    from fedstride.overrides import GROUPS
 
     base = name.partition("+")[0]
     group = next((group for group in GROUPS if base in choices(group)), None)

@@ -22,7 +22,8 @@ def resume(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")] = False,
 ) -> None:
     """Go on with a run from its newest checkpoint, to the bits of an unbroken one."""
-    from fedstride.config import compose, quote
+    from fedstride.config import compose
+    from fedstride.overrides import quote
 
     config = compose([*(overrides or []), f"resume={quote(folder)}"])
     console = Console()

@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedstride.config import quote
 from fedstride.errors import ConfigError, RunError
+from fedstride.overrides import quote
 from fedstride.schema import Config
 from lab.engine.bundle import app_folder
 from lab.live import HEAD, line

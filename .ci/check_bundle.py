@@ -1,0 +1,19 @@
+"""Checks what `flwr build` and `uv build` made: conf/ is in, tests and data are out, the size is small."""
+
+import sys
+import zipfile
+from pathlib import Path
+
+LIMIT = 1_000_000  # bytes of a Flower bundle
+
+fab, wheel = Path(sys.argv[1]), Path(sys.argv[2])
+names = zipfile.ZipFile(fab).namelist()
+assert fab.stat().st_size < LIMIT, f"{fab.name} has {fab.stat().st_size} bytes, more than {LIMIT}"
+for wanted in ("conf/config.yaml", "conf/experiment/quickstart.yaml", "server_app/app.py", "client_app/app.py"):
+    assert wanted in names, f"{wanted} is missing from {fab.name}"
+strays = [n for n in names if n.startswith(("tests/", "runs/", "docs/", "data/")) or n.endswith((".npy", ".gz"))]
+assert not strays, f"{fab.name} holds {strays[:5]}"
+inside = zipfile.ZipFile(wheel).namelist()
+for wanted in ("fedstride/conf/config.yaml", "fedstride/py.typed", "strategies/py.typed", "fedstride/app.toml"):
+    assert wanted in inside, f"{wanted} is missing from {wheel.name}"
+print(f"{fab.name}: {len(names)} files, {fab.stat().st_size / 1000:.0f} kB; {wheel.name}: {len(inside)} files")

@@ -1,0 +1,77 @@
+"""Messages to the ClientApp as the server sends them, and what comes back; in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+
+from client_app.app import app
+from fedstride import flower, schema, wire
+from fedstride.arrays import Arrays, to_record, views
+from fedstride.schema import ClientConfig, ModelConfig, ObjectiveConfig, PartitionConfig, TaskConfig
+from fedstride.tasks import models
+from fedstride.tasks.tensors import to_arrays
+
+CLIENTS = 40  # of 100 examples each
+
+
+def told(
+    server_round: int = 1,
+    *,
+    client: ClientConfig | None = None,
+    objective: ObjectiveConfig | None = None,
+    model: str = "mlp",
+    seed: int = 1,
+    clients: int = CLIENTS,
+    **more: Any,
+) -> ConfigRecord:
+    """A round's config; keys of `more` are written with _ for -."""
+    values = {
+        wire.SEED: seed,
+        wire.NUM_CLIENTS: clients,
+        wire.SERVER_ROUND: server_round,
+        **schema.flatten("client", client or ClientConfig(device="cpu")),
+        **schema.flatten("objective", objective or ObjectiveConfig()),
+        **schema.flatten("task", TaskConfig("mnist5k")),
+        **schema.flatten("model", ModelConfig(model)),
+        **schema.flatten("partition", PartitionConfig("iid")),
+    }
+    return ConfigRecord(values | {key.replace("_", "-"): value for key, value in more.items()})
+
+
+def initial(model: str = "mlp", seed: int = 1) -> Arrays:
+    return to_arrays(models.build(ModelConfig(model), (1, 28, 28), 10, seed))
+
+
+def node(partition_id: Any = 0, state: RecordDict | None = None) -> Context:
+    where = {} if partition_id is None else {"partition-id": partition_id, "num-partitions": CLIENTS}
+    return Context(run_id=1, node_id=2, node_config=where, state=state or RecordDict(), run_config={})
+
+
+def message(kind: str, config: Mapping[str, Any], arrays: Arrays | None) -> Message:
+    content = RecordDict({wire.CONFIG: ConfigRecord(dict(config))})
+    if arrays is not None:
+        content[wire.ARRAYS] = to_record(arrays)
+    result = Message(content=content, message_type=kind, dst_node_id=2)
+    flower.stamp(result)
+    return result
+
+
+def train(
+    config: Mapping[str, Any], arrays: Arrays | None = None, context: Context | None = None
+) -> tuple[Arrays, dict[str, Any]]:
+    """The model and the metrics of a client's reply."""
+    model = initial(str(config["model.name"])) if arrays is None else arrays
+    reply = app(message(MessageType.TRAIN, config, model), context or node())
+    return views(reply.content.array_records[wire.ARRAYS]), dict(reply.content.metric_records[wire.METRICS])
+
+
+def same(a: Arrays, b: Arrays) -> bool:
+    """The same names in the same order, dtypes and bits."""
+    return list(a) == list(b) and all(
+        a[name].dtype == b[name].dtype and np.asarray(a[name]).tobytes() == np.asarray(b[name]).tobytes()
+        for name in a
+    )

@@ -1,0 +1,52 @@
+"""One cache of prepared data for all these tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from client_app import work
+from fedstride import flower, schema
+from fedstride.schema import ModelConfig
+from fedstride.tasks import models
+
+
+@pytest.fixture(scope="session")
+def client_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("client-cache")
+
+
+@pytest.fixture(autouse=True)
+def _surroundings(client_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("FEDSTRIDE_CACHE", str(client_cache))
+    flower.set_identity()
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+class Tiny(torch.nn.Module):
+    """A network with a BatchNorm and a dropout, small enough to train in milliseconds."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(shape[0], 3, 5, stride=4)
+        self.bn = torch.nn.BatchNorm2d(3)
+        self.fc = torch.nn.Linear(3 * 6 * 6, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.bn(self.conv(x)).relu().flatten(1)
+        return self.fc(torch.nn.functional.dropout(x, 0.2, self.training))
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of a registered model with buffers and dropout."""
+    monkeypatch.setitem(models.MODELS, "tiny", Tiny)
+    monkeypatch.setitem(schema.MODELS, "tiny", ModelConfig)
+    work._network.cache_clear()
+    yield "tiny"
+    work._network.cache_clear()

@@ -1,0 +1,181 @@
+"""The local loop: what it reports, the rate of each step, and that it leaves no trace."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from client_app.objectives.plain import Plain
+from client_app.rules.sgd import Factors
+from client_app.training import Trained, seeded, train
+from fedstride.errors import DataError
+from fedstride.schema import ClientConfig, ObjectiveConfig
+from fedstride.tasks.tensors import Examples
+
+CPU = torch.device("cpu")
+
+
+def examples(n: int = 12, features: int = 4, classes: int = 3, seed: int = 0) -> Examples:
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 256, size=(n, 1, 1, features), dtype=np.uint8)
+    return Examples(x, rng.integers(0, classes, size=n), mean=(0.5,), std=(0.25,), device=CPU)
+
+
+def network(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+
+
+class Bowl:
+    """Puts the gradient of |w|^2 / 2 in the place of the loss's."""
+
+    @torch.no_grad()
+    def correct_(self, gradients: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]) -> None:
+        for g, w in zip(gradients, parameters, strict=True):
+            g.copy_(w)
+
+
+def run(
+    model: nn.Module,
+    data: Examples,
+    batches: list[list[int]],
+    *,
+    lr: float = 0.1,
+    objective: object = None,
+    factors: Factors | None = None,
+    step_factors: list[float] | None = None,
+    **client: float,
+) -> Trained:
+    return train(
+        model,
+        data,
+        [np.array(batch) for batch in batches],
+        client=ClientConfig(**client),
+        lr=lr,
+        objective=objective or Plain(ObjectiveConfig(), []),
+        factors=factors or {},
+        step_factors=step_factors,
+    )
+
+
+def bits(model: nn.Module) -> list[bytes]:
+    return [tensor.numpy().tobytes() for tensor in model.state_dict().values()]
+
+
+@pytest.mark.parametrize(("momentum", "weight_decay"), [(0.0, 0.0), (0.9, 0.0), (0.9, 0.01)])
+def test_equals_a_torch_loop_bit_for_bit(momentum: float, weight_decay: float) -> None:
+    ours, theirs, data = network(), network(), examples()
+    batches = [[0, 1, 2], [3, 4, 5, 6], [7]]
+    run(ours, data, batches, momentum=momentum, weight_decay=weight_decay)
+    optimizer = torch.optim.SGD(theirs.parameters(), lr=0.1, momentum=momentum, weight_decay=weight_decay)
+    for batch in batches:
+        x, y = data.batch(np.array(batch))
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(theirs(x), y).backward()
+        optimizer.step()
+    assert bits(ours) == bits(theirs)
+
+
+def test_reports_each_example_with_the_model_of_its_moment() -> None:
+    model, data = network(), examples()
+    batches = [[0, 1, 2, 3, 4], [5, 6]]
+    losses, right, twin = 0.0, 0, network()
+    with torch.no_grad():
+        first, labels = data.batch(np.array(batches[0]))
+        losses += float(nn.functional.cross_entropy(twin(first), labels)) * 5
+        right += int((twin(first).argmax(1) == labels).sum())
+    run(twin, data, batches[:1])
+    with torch.no_grad():
+        second, labels = data.batch(np.array(batches[1]))
+        losses += float(nn.functional.cross_entropy(twin(second), labels)) * 2
+        right += int((twin(second).argmax(1) == labels).sum())
+    done = run(model, data, batches)
+    assert done.loss == pytest.approx(losses / 7, rel=1e-6)
+    assert done.accuracy == right / 7
+    assert done.steps == 2
+
+
+def test_step_factors_multiply_the_rate_of_each_step() -> None:
+    """On |w|^2 / 2 each step multiplies the weights by 1 - 0.5 f: 0.5, 0.75, 0.9."""
+    model = network()
+    before = model[1].weight.detach().clone()
+    run(model, examples(), [[0], [1], [2]], lr=0.5, objective=Bowl(), step_factors=[1.0, 0.5, 0.2])
+    torch.testing.assert_close(model[1].weight.detach(), before * (0.5 * 0.75 * 0.9))
+
+
+def test_step_factors_and_neuron_factors_multiply_each_other() -> None:
+    """A4-8: neuron i of the first layer goes at lr * f_j * (1.8, 0.2, 1, 1, 1, 1)_i, the rest at lr * f_j."""
+    model = network()
+    neuron = torch.tensor([1.8, 0.2, 1.0, 1.0, 1.0, 1.0]).reshape(-1, 1)
+    first, last = model[1].weight.detach().clone(), model[3].weight.detach().clone()
+    run(
+        model,
+        examples(),
+        [[0], [1]],
+        lr=0.5,
+        objective=Bowl(),
+        step_factors=[1.0, 0.4],
+        factors={0: neuron},
+    )
+    torch.testing.assert_close(model[1].weight.detach(), first * (1 - 0.5 * neuron) * (1 - 0.2 * neuron))
+    torch.testing.assert_close(model[3].weight.detach(), last * 0.5 * 0.8)
+
+
+def test_velocity_starts_anew_in_each_call() -> None:
+    twice, data = network(), examples()
+    run(twice, data, [[0, 1]], momentum=0.9)
+    run(twice, data, [[2, 3]], momentum=0.9)
+    plain = network()
+    run(plain, data, [[0, 1], [2, 3]])
+    assert bits(twice) == bits(plain)  # a first step has no momentum yet
+
+
+def test_trains_in_training_mode_and_moves_batch_norm_buffers() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.BatchNorm1d(3))
+    model.eval()
+    run(model, examples(), [[0, 1, 2], [3, 4, 5]])
+    assert int(model[2].num_batches_tracked) == 2
+    assert not torch.equal(model[2].running_mean, torch.zeros(3))
+
+
+def test_frozen_parameters_stay() -> None:
+    model = network()
+    model[1].weight.requires_grad_(False)
+    before = model[1].weight.detach().clone()
+    run(model, examples(), [[0, 1]])
+    assert torch.equal(model[1].weight, before)
+
+
+def test_a_loss_that_is_not_finite_is_reported_as_nan() -> None:
+    model = network()
+    with torch.no_grad():
+        model[3].weight.fill_(math.inf)
+    assert math.isnan(run(model, examples(), [[0, 1]]).loss)
+
+
+def test_no_batch_is_an_error() -> None:
+    with pytest.raises(DataError, match="no example"):
+        run(network(), examples(), [])
+
+
+def test_seeded_draws_repeat_and_leave_the_global_state() -> None:
+    before = torch.get_rng_state()
+    with seeded(5, CPU):
+        first = torch.rand(3)
+    with seeded(5, CPU):
+        second = torch.rand(3)
+    with seeded(6, CPU):
+        third = torch.rand(3)
+    assert torch.equal(first, second)
+    assert not torch.equal(first, third)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_seeded_takes_every_derived_seed() -> None:
+    with seeded(2**63 - 1, CPU):
+        torch.rand(1)

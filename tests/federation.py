@@ -1,0 +1,305 @@
+"""A federation in memory for the tests of the strategies: nodes, replies, rounds.
+
+Deliberately plain: no ClientApp and no wire; a reply is a Message built by hand, and what a client learns is
+noise that depends on the round alone, so that an oracle with a trajectory of its own meets the same updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import reference as ref
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+from hypothesis import settings
+from hypothesis import strategies as st
+from reference import Model
+
+from fedstride import flower, wire
+from fedstride.arrays import to_record, views
+
+flower.set_identity()
+
+NODES = (40, 7, 25)  # as a grid names them: in no order
+EXAMPLES = (10, 30, 60)  # of the clients in the order of their ids
+SHARES = [0.1, 0.3, 0.6]
+UNIFORM = [1.0 / 3.0] * 3
+OPEN: dict[str, Any] = {"min_train_nodes": 1, "min_evaluate_nodes": 1, "min_available_nodes": 1}
+
+PROPERTY = settings(max_examples=40, deadline=None, database=None, derandomize=True)
+
+TOLERANCE = {"float16": 4e-3, "float32": 1e-5, "float64": 1e-10}
+
+Training = Callable[[Model, int], list[Model]]
+"""The models of the clients, in the order of their ids, from the model sent and the round."""
+
+COUNTER: tuple[int, ...] = (1,)
+"""The shape of BatchNorm's `num_batches_tracked`."""
+
+
+# ---------------------------------------------------------------- models
+
+
+def make_model(dtype: npt.DTypeLike = np.float32, seed: int = 0) -> Model:
+    """Convolution, biases, BatchNorm with its buffers, a parameter without a dot, a boolean buffer."""
+    model = ref.make_model(np.random.default_rng(seed), dtype)
+    model["bn1.num_batches_tracked"] = model["bn1.num_batches_tracked"].reshape(COUNTER)
+    return {**model, "fc.mask": np.array([True, False, True, False])}
+
+
+def only_parameters(model: Model) -> Model:
+    return {name: model[name] for name in ref.parameters(model)}
+
+
+def widened(model: Model) -> Model:
+    """The same model in float64; integers and booleans as they are."""
+    return {name: ref.f64(a) if a.dtype.kind == "f" else np.array(a) for name, a in model.items()}
+
+
+def noisy(seed: int = 0, m: int = 3, size: float = 0.1) -> Training:
+    return lambda sent, server_round: ref.make_clients(np.random.default_rng([seed, server_round]), sent, m, size)
+
+
+def idle(sent: Model, server_round: int) -> list[Model]:
+    return [dict(sent)] * 3
+
+
+def bits(model: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be equal where two models are equal bit for bit, their order included."""
+    return {"order": list(model)} | {
+        name: (str(array.dtype), array.shape, array.tobytes()) for name, array in model.items()
+    }
+
+
+def assert_close(got: Mapping[str, Any], want: Model, like: Model, tolerance: float | None = None) -> None:
+    """`got` has the names, order, shapes and dtypes of `like` and the values of `want`."""
+    assert list(got) == list(like)
+    for name, array in like.items():
+        assert (got[name].dtype, got[name].shape) == (array.dtype, array.shape), name
+        within = tolerance or TOLERANCE.get(str(array.dtype), 0.0)
+        np.testing.assert_allclose(got[name], want[name], rtol=within, atol=within, err_msg=name)
+
+
+def to_torch(model: Mapping[str, Any]) -> dict[str, Any]:
+    import torch
+
+    return {name: torch.tensor(np.asarray(array)) for name, array in model.items()}
+
+
+def assert_same_numbers(got: Mapping[str, Any], want: Mapping[str, Any]) -> None:
+    """torch tensors against numpy arrays, to 1e-12."""
+    assert list(got) == list(want)
+    for name, tensor in got.items():
+        assert str(tensor.dtype) == f"torch.{want[name].dtype}", name
+        np.testing.assert_allclose(tensor.numpy(), want[name], rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+# ---------------------------------------------------------------- the specification's worked round
+
+
+def toy(a_weight: object, a_bias: object, b_weight: object) -> Model:
+    values = {"a.weight": a_weight, "a.bias": a_bias, "b.weight": b_weight}
+    return {name: np.array(value, dtype=np.float64) for name, value in values.items()}
+
+
+WORKED = toy([[1, -2], [0.5, 3]], [0, 1], [[2, -1]])
+WORKED_DELTAS = [
+    toy([[0.1, 0.2], [-0.1, 0.0]], [0.1, 0.0], [[0.3, -0.1]]),
+    toy([[-0.2, 0.1], [0.1, 0.3]], [0.0, -0.1], [[-0.1, 0.2]]),
+    toy([[0.1, -0.1], [0.2, 0.1]], [0.2, 0.1], [[0.2, 0.1]]),
+]
+
+
+def worked(sent: Model, server_round: int) -> list[Model]:
+    return [{name: sent[name] + delta[name] for name in sent} for delta in WORKED_DELTAS]
+
+
+def printed(value: object) -> Any:
+    """Equal to a number printed with ten digits after the point."""
+    return pytest.approx(value, rel=0, abs=0.51e-10)
+
+
+# ---------------------------------------------------------------- messages
+
+
+class MemoryGrid(Grid):
+    """Names its nodes; nothing is sent through it."""
+
+    def __init__(self, nodes: Iterable[int] = NODES) -> None:
+        self.nodes = list(nodes)
+
+    def get_node_ids(self) -> list[int]:
+        return list(self.nodes)
+
+    def set_run(self, run: Any) -> None: ...
+
+    @property
+    def run(self) -> Any:
+        raise NotImplementedError
+
+    def create_message(self, *args: Any, **kwargs: Any) -> Message:
+        raise NotImplementedError
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        raise NotImplementedError
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        raise NotImplementedError
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        raise NotImplementedError
+
+
+def _asked(node: int) -> Message:
+    return Message(RecordDict(), dst_node_id=node, message_type=MessageType.TRAIN)
+
+
+def answer(node: int, records: Mapping[str, Any]) -> Message:
+    return Message(RecordDict(dict(records)), reply_to=_asked(node))
+
+
+def reply(node: int, model: Model, examples: Any = 10, metrics: Mapping[str, Any] | None = None) -> Message:
+    told = {wire.NUM_EXAMPLES: examples, **(metrics or {})}
+    return answer(node, {wire.ARRAYS: to_record(model), wire.METRICS: MetricRecord(told)})
+
+
+def failure(node: int, reason: str = "boom", code: int = 2) -> Message:
+    return Message(Error(code, reason), reply_to=_asked(node))
+
+
+def fingerprint(message: Message) -> Any:
+    """All that a message carries, to see that it was left alone."""
+    if message.has_error():
+        return message.error.code, message.error.reason
+    return [
+        (key, [(name, a.dtype, a.shape, a.stype, a.data) for name, a in record.items()])
+        if isinstance(record, ArrayRecord)
+        else (key, list(record.items()))
+        for key, record in message.content.items()
+    ]
+
+
+# ---------------------------------------------------------------- rounds
+
+
+class Round(NamedTuple):
+    messages: list[Message]
+    sent: Model  # what the messages carry
+    config: dict[str, Any]  # and what they say
+    replies: list[Message]
+    returned: Model | None
+    metrics: dict[str, Any]
+
+
+def backwards(replies: list[Message]) -> list[Message]:
+    return replies[::-1]
+
+
+def configure(
+    strategy: Strategy, server_round: int, model: Model, config: ConfigRecord | None = None, nodes: Any = NODES
+) -> list[Message]:
+    told = ConfigRecord() if config is None else config
+    return list(strategy.configure_train(server_round, to_record(model), told, MemoryGrid(nodes)))
+
+
+def model_in(message: Message) -> Model:
+    return views(next(iter(message.content.array_records.values())))
+
+
+def play(
+    strategy: Strategy,
+    server_round: int,
+    model: Model,
+    train: Training,
+    arrange: Callable[[list[Message]], list[Message]] = backwards,
+) -> Round:
+    """One round. `arrange` gets the replies in the order of client ids and says what arrives, and how."""
+    messages = configure(strategy, server_round, model)
+    sent = model_in(messages[0])
+    told = dict(next(iter(messages[0].content.config_records.values())))
+    models = train(sent, server_round)
+    replies = [reply(node, w_k, n) for node, w_k, n in zip(sorted(NODES), models, EXAMPLES, strict=False)]
+    arrived = arrange(replies)
+    record, metrics = strategy.aggregate_train(server_round, arrived)
+    returned = None if record is None else views(record)
+    return Round(messages, sent, told, arrived, returned, dict(metrics or {}))
+
+
+def rounds(
+    strategy: Strategy,
+    model: Model,
+    train: Training,
+    numbers: Iterable[int] = range(1, 5),
+    arrange: Callable[[list[Message]], list[Message]] = backwards,
+) -> list[Round]:
+    """Some rounds, each with the model that the one before it returned."""
+    done: list[Round] = []
+    for server_round in numbers:
+        done.append(play(strategy, server_round, model, train, arrange))
+        model = model if done[-1].returned is None else done[-1].returned
+    return done
+
+
+class Expected(NamedTuple):
+    """An oracle's round."""
+
+    returned: Model
+    sent_next: Model
+    metrics: Mapping[str, Any] = {}
+
+
+Oracle = Callable[[Model, Sequence[Model]], Expected]
+
+
+def follow(
+    strategy: Strategy, start: Model, oracle: Oracle, train: Training | None = None, count: int = 5
+) -> None:
+    """Some rounds beside an oracle that keeps a trajectory of its own, in float64."""
+    train = train or noisy()
+    tolerance = TOLERANCE[str(next(iter(start.values())).dtype)]
+    model, oracle_sent = start, widened(start)
+    for server_round in range(1, count + 1):
+        done = play(strategy, server_round, model, train)
+        assert_close(done.sent, oracle_sent, start)
+        want = oracle(oracle_sent, train(oracle_sent, server_round))
+        assert done.returned is not None
+        assert_close(done.returned, want.returned, start)
+        for key, value in want.metrics.items():
+            assert done.metrics[key] == pytest.approx(value, rel=tolerance, abs=tolerance), key
+        model, oracle_sent = done.returned, want.sent_next
+
+
+def fedavg_oracle(sent: Model, clients: Sequence[Model], shares: Sequence[float] = SHARES) -> Model:
+    mean = ref.weighted_sum([ref.difference(client, sent) for client in clients], shares)
+    return ref.build(sent, mean, ref.average_buffers(sent, clients, shares))
+
+
+# ---------------------------------------------------------------- arbitrary cohorts
+
+
+class AnyCohort(NamedTuple):
+    sent: Model
+    clients: list[Model]
+    shares: list[float]
+
+
+@st.composite
+def cohorts(draw: st.DrawFn, m: int | None = None) -> AnyCohort:
+    """A small float64 model of two layers and 1 to 4 clients; sixteenths, so that sums are exact."""
+    sixteenths = st.integers(-160, 160).map(lambda k: k / 16.0)
+
+    def array(*shape: int) -> Any:
+        size = int(np.prod(shape))
+        return np.array(draw(st.lists(sixteenths, min_size=size, max_size=size))).reshape(shape)
+
+    def model() -> Model:
+        return {"a.weight": array(2, 2), "a.bias": array(2), "b": array(3)}
+
+    count = m or draw(st.integers(1, 4))
+    examples = draw(st.lists(st.integers(1, 100), min_size=count, max_size=count))
+    return AnyCohort(model(), [model() for _ in range(count)], [n / sum(examples) for n in examples])

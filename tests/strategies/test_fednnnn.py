@@ -1,0 +1,284 @@
+"""FedNNNN, Norm-Norm and Momentum: pure functions and strategies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import federation as fed
+import numpy as np
+import pytest
+import reference as ref
+from federation import OPEN, SHARES, UNIFORM, Expected, printed
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import Model
+
+from strategies import FedNNNN, Momentum, NormNorm, fedavg, fednnnn
+
+BY_WEIGHTING = {"examples": SHARES, "uniform": UNIFORM}
+
+
+class Oracle:
+    def __init__(self, beta: float, gamma: float, per_layer: bool = False, shares: list[float] = SHARES) -> None:
+        self.rule, self.shares = ref.FedNNNN(beta, gamma, per_layer), shares
+
+    def __call__(self, sent: Model, clients: Any) -> Expected:
+        got = self.rule.round(sent, clients, self.shares)
+        told = {"fednnnn/N": got["N"], "fednnnn/E": got["E"], "fednnnn/skipped": int(got["skipped"])}
+        return Expected(got["average"], got["sent"], told)
+
+
+# ---------------------------------------------------------------- against the oracle
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("weighting", ["examples", "uniform"])
+@pytest.mark.parametrize("per_layer", [False, True])
+def test_five_rounds_beside_the_oracle(dtype: str, weighting: str, per_layer: bool) -> None:
+    beta, gamma = (0.3, 0.2) if dtype == "float16" else (0.7, 0.8)
+    strategy = FedNNNN(beta=beta, gamma=gamma, per_layer=per_layer, weighting=weighting, **OPEN)
+    fed.follow(strategy, fed.make_model(dtype), Oracle(beta, gamma, per_layer, BY_WEIGHTING[weighting]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("per_layer", [False, True])
+def test_five_pure_steps_beside_the_oracle(dtype: str, per_layer: bool) -> None:
+    sent = start = fed.make_model(dtype)
+    expected, oracle, momentum = fed.widened(start), Oracle(0.7, 0.8, per_layer), None
+    for server_round in range(1, 6):
+        clients = fed.noisy()(sent, server_round)
+        done = fednnnn.step(sent, clients, SHARES, momentum, beta=0.7, gamma=0.8, per_layer=per_layer)
+        want = oracle(expected, fed.noisy()(expected, server_round))
+        fed.assert_close(done.average, want.returned, start)
+        fed.assert_close(done.normalised, want.sent_next, start)
+        assert list(done.momentum) == ref.parameters(start)
+        assert all(array.dtype == np.float64 for array in done.momentum.values())
+        sent, expected, momentum = done.normalised, want.sent_next, done.momentum
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_norm_norm_beside_the_oracle(dtype: str) -> None:
+    fed.follow(NormNorm(beta=0.9, **OPEN), fed.make_model(dtype), Oracle(0.9, 0.0))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("weighting", ["examples", "uniform"])
+def test_momentum_beside_the_oracle(dtype: str, weighting: str) -> None:
+    rule = ref.Momentum(0.9)
+
+    def oracle(sent: Model, clients: Any) -> Expected:
+        model = rule.round(sent, clients, BY_WEIGHTING[weighting])
+        return Expected(model, model)
+
+    fed.follow(Momentum(gamma=0.9, weighting=weighting, **OPEN), fed.make_model(dtype), oracle)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_pure_momentum_beside_the_oracle(dtype: str) -> None:
+    sent = start = fed.make_model(dtype)
+    expected, rule, d = fed.widened(start), ref.Momentum(0.9), None
+    for server_round in range(1, 6):
+        sent, d = fednnnn.momentum_step(sent, fed.noisy()(sent, server_round), SHARES, d, gamma=0.9)
+        expected = rule.round(expected, fed.noisy()(expected, server_round), SHARES)
+        fed.assert_close(sent, expected, start)
+
+
+# ---------------------------------------------------------------- the worked round
+
+
+def test_worked_round_by_examples() -> None:
+    done, following = fed.rounds(FedNNNN(beta=0.7, gamma=0.8, **OPEN), fed.WORKED, fed.worked, [1, 2])
+    assert done.metrics["fednnnn/N"] == printed(0.2942787794)
+    assert done.metrics["fednnnn/E"] == printed(0.4260946646)
+    assert done.metrics["fednnnn/skipped"] == 0
+    assert done.returned is not None
+    assert done.returned["a.weight"][0] == printed([1.01, -2.01])
+    assert following.sent["a.weight"][0] == printed([1.0101355003, -2.0101355003])
+
+
+def test_worked_round_uniform() -> None:
+    strategy = FedNNNN(beta=0.7, gamma=0.8, weighting="uniform", **OPEN)
+    done, following = fed.rounds(strategy, fed.WORKED, fed.worked, [1, 2])
+    assert done.metrics["fednnnn/N"] == printed(0.2426703296)
+    assert done.metrics["fednnnn/E"] == printed(0.4276262315)
+    assert following.sent["a.weight"][0] == printed([1.0, -1.9177654275])
+
+
+# ---------------------------------------------------------------- two models
+
+
+def test_round_one_sends_the_model_given_and_then_its_own() -> None:
+    strategy, start = FedNNNN(**OPEN), fed.make_model()
+    first = fed.play(strategy, 1, start, fed.noisy())
+    assert fed.bits(first.sent) == fed.bits(start)
+    assert strategy.next_model is not None
+    second = fed.play(strategy, 2, start, fed.noisy())  # whatever model it is given
+    assert first.returned is not None
+    assert fed.bits(second.sent) != fed.bits(start)
+    assert fed.bits(second.sent) != fed.bits(first.returned)
+
+
+def test_both_models_carry_the_same_averaged_buffers() -> None:
+    first, second = fed.rounds(FedNNNN(**OPEN), fed.make_model(), fed.noisy(), [1, 2])
+    assert first.returned is not None
+    buffers = [name for name in first.sent if name not in ref.parameters(first.sent)]
+    assert len(buffers) == 4
+    for name in buffers:
+        assert first.returned[name].tobytes() == second.sent[name].tobytes()
+        assert first.returned[name].tobytes() != first.sent[name].tobytes() or name == "fc.mask"
+
+
+def test_norm_norm_is_fednnnn_without_momentum() -> None:
+    ours = fed.rounds(NormNorm(beta=0.9, **OPEN), fed.make_model(), fed.noisy())
+    other = fed.rounds(FedNNNN(beta=0.9, gamma=0.0, **OPEN), fed.make_model(), fed.noisy())
+    assert [fed.bits(done.sent) for done in ours] == [fed.bits(done.sent) for done in other]
+
+
+# ---------------------------------------------------------------- negligible N (A1-4)
+
+
+def opposing(sent: Model, server_round: int) -> list[Model]:
+    """Two clients that pull exactly apart in round 2, and agree otherwise."""
+    sign = -1.0 if server_round == 2 else 1.0
+    first = {name: array + 0.5 for name, array in sent.items()}
+    return [first, {name: array + sign * 0.5 for name, array in sent.items()}]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_negligible_move_leaves_model_and_momentum_as_they_were(dtype: str) -> None:
+    strategy = FedNNNN(beta=1.0, gamma=0.5, weighting="uniform", **OPEN)
+    start = {"a.weight": np.array([[1.0, 2.0]], dtype), "b": np.array([4.0], dtype)}
+    first = fed.play(strategy, 1, start, opposing)
+    before = strategy.state_dict()
+    second = fed.play(strategy, 2, start, opposing)
+    assert (first.metrics["fednnnn/skipped"], second.metrics["fednnnn/skipped"]) == (0, 1)
+    assert second.metrics["fednnnn/N"] == 0.0
+    assert fed.bits(strategy.state_dict()) == fed.bits(before)
+    third = fed.play(strategy, 3, start, opposing)
+    assert fed.bits(third.sent) == fed.bits(second.sent)
+    assert third.metrics["fednnnn/skipped"] == 0
+    # d = 0.5 after round 1 and untouched by round 2, so 0.5 * 0.5 + 0.5 = 0.75 in round 3
+    assert strategy.momentum is not None
+    assert strategy.momentum["b"] == pytest.approx([0.75])
+
+
+def test_buffers_are_averaged_where_the_step_is_skipped() -> None:
+    sent = {"a": np.array([1.0]), "n": np.array([10])}
+    clients = [{"a": np.array([2.0]), "n": np.array([20])}, {"a": np.array([0.0]), "n": np.array([30])}]
+    done = fednnnn.step(sent, clients, [0.5, 0.5], None, beta=1.0, gamma=0.5)
+    assert done.skipped
+    assert (done.normalised["a"].tolist(), done.normalised["n"].tolist()) == ([1.0], [25])
+
+
+@pytest.mark.parametrize(("excess", "skipped"), [(0.5e-8, True), (4e-8, False)])
+def test_negligible_is_below_1e_8_of_e(excess: float, skipped: bool) -> None:
+    sent = {"a": np.zeros(1)}
+    clients = [{"a": np.array([1.0 + excess])}, {"a": np.array([-1.0])}]
+    done = fednnnn.step(sent, clients, [0.5, 0.5], None, beta=1.0, gamma=0.0)
+    assert done.skipped is skipped
+    assert (done.normalised["a"].tolist() == [0.0]) is skipped
+    assert done.average["a"] == pytest.approx([excess / 2], rel=1e-6)
+
+
+def test_per_layer_skips_only_the_layer_that_does_not_move() -> None:
+    sent = {"still.weight": np.zeros(2), "moving.weight": np.zeros(2)}
+    clients = [
+        {"still.weight": np.array([1.0, 0.0]), "moving.weight": np.array([3.0, 4.0])},
+        {"still.weight": np.array([-1.0, 0.0]), "moving.weight": np.array([3.0, 4.0])},
+    ]
+    d = {"still.weight": np.array([7.0, 7.0]), "moving.weight": np.array([2.0, 0.0])}
+    done = fednnnn.step(sent, clients, [0.5, 0.5], d, beta=1.0, gamma=0.5, per_layer=True)
+    assert not done.skipped
+    assert done.normalised["still.weight"].tolist() == [0.0, 0.0]
+    assert done.momentum["still.weight"].tolist() == [7.0, 7.0]
+    assert done.normalised["moving.weight"] == pytest.approx([4.0, 4.0])
+
+
+def test_no_update_at_all_is_skipped() -> None:
+    strategy, start = FedNNNN(**OPEN), fed.make_model()
+    done = fed.play(strategy, 1, start, fed.idle)
+    assert done.metrics["fednnnn/skipped"] == 1
+    assert done.metrics["fednnnn/E"] == 0.0
+    assert done.returned is not None and strategy.next_model is not None
+    assert fed.bits(done.returned) == fed.bits(start)
+    assert fed.bits(strategy.next_model) == fed.bits(start)
+
+
+# ---------------------------------------------------------------- identities
+
+
+@fed.PROPERTY
+@given(fed.cohorts(m=1), st.integers(1, 4))
+def test_identical_clients_give_fedavg(cohort: fed.AnyCohort, m: int) -> None:
+    clients, shares = cohort.clients * m, [1.0 / m] * m
+    done = fednnnn.step(cohort.sent, clients, shares, None, beta=1.0, gamma=0.0)
+    want = fedavg.step(cohort.sent, clients, shares)
+    fed.assert_close(done.average, want, want, 1e-13)
+    fed.assert_close(done.normalised, want, want, 1e-13)
+
+
+@fed.PROPERTY
+@given(fed.cohorts(), st.floats(0.1, 3.0))
+def test_the_step_is_beta_e_without_momentum(cohort: fed.AnyCohort, beta: float) -> None:
+    done = fednnnn.step(*cohort, None, beta=beta, gamma=0.0)
+    length = ref.norm(ref.difference(done.normalised, cohort.sent), list(cohort.sent))
+    want = 0.0 if done.skipped else beta * done.movement.E
+    assert length == pytest.approx(want, rel=1e-9, abs=1e-9)
+
+
+@fed.PROPERTY
+@given(fed.cohorts(), st.sampled_from([0.25, 2.0, 8.0]))
+def test_scaled_updates_scale_the_step(cohort: fed.AnyCohort, c: float) -> None:
+    sent, clients, shares = cohort
+    scaled = [{name: sent[name] + c * (client[name] - sent[name]) for name in sent} for client in clients]
+    once = fednnnn.step(sent, clients, shares, None, beta=0.7, gamma=0.8)
+    much = fednnnn.step(sent, scaled, shares, None, beta=0.7, gamma=0.8)
+    for name, d in once.momentum.items():
+        np.testing.assert_allclose(much.momentum[name], c * d, rtol=1e-12, atol=1e-300)
+
+
+@fed.PROPERTY
+@given(fed.cohorts(), st.floats(0.0, 0.95))
+def test_the_average_model_is_fedavgs(cohort: fed.AnyCohort, gamma: float) -> None:
+    d = {name: array + 1.0 for name, array in cohort.sent.items()}
+    done = fednnnn.step(*cohort, d, beta=0.7, gamma=gamma)
+    assert fed.bits(done.average) == fed.bits(fedavg.step(*cohort))
+
+
+@fed.PROPERTY
+@given(fed.cohorts(m=1), st.floats(0.0, 0.95))
+def test_momentum_of_one_client_starts_with_its_model(cohort: fed.AnyCohort, gamma: float) -> None:
+    model, d = fednnnn.momentum_step(*cohort, None, gamma=gamma)
+    assert fed.bits(model) == fed.bits(cohort.clients[0])
+    again, _ = fednnnn.momentum_step(model, [model], [1.0], d, gamma=gamma)
+    for name in again:
+        np.testing.assert_allclose(again[name] - model[name], gamma * d[name], rtol=1e-9, atol=1e-12)
+
+
+# ---------------------------------------------------------------- torch
+
+
+@pytest.mark.parametrize("per_layer", [False, True])
+def test_torch_tensors_give_the_same_numbers(per_layer: bool) -> None:
+    sent = fed.make_model(np.float64)
+    torch_sent, d, torch_d = fed.to_torch(sent), None, None
+    for server_round in (1, 2):
+        clients = fed.noisy()(sent, server_round)
+        torch_clients = [fed.to_torch(client) for client in clients]
+        settings = {"beta": 0.7, "gamma": 0.8, "per_layer": per_layer}
+        want = fednnnn.step(sent, clients, SHARES, d, **settings)  # type: ignore[arg-type]
+        got = fednnnn.step(torch_sent, torch_clients, SHARES, torch_d, **settings)  # type: ignore[arg-type]
+        fed.assert_same_numbers(got.average, want.average)
+        fed.assert_same_numbers(got.normalised, want.normalised)
+        fed.assert_same_numbers(got.momentum, want.momentum)
+        sent, d, torch_sent, torch_d = want.normalised, want.momentum, got.normalised, got.momentum
+
+
+def test_momentum_of_torch_tensors() -> None:
+    sent = fed.make_model(np.float64)
+    clients = fed.noisy()(sent, 1)
+    torch_clients = [fed.to_torch(client) for client in clients]
+    model, d = fednnnn.momentum_step(fed.to_torch(sent), torch_clients, SHARES, None, gamma=0.5)
+    want, want_d = fednnnn.momentum_step(sent, clients, SHARES, None, gamma=0.5)
+    fed.assert_same_numbers(model, want)
+    fed.assert_same_numbers(d, want_d)

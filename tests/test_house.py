@@ -1,0 +1,92 @@
+"""The house stands as designed: arrows go one way, and importing the light rooms loads nothing heavy."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+MAY_IMPORT = {
+    "fedstride": set(),
+    "strategies": {"fedstride"},
+    "client_app": {"fedstride"},
+    "server_app": {"fedstride", "strategies"},
+    "lab": {"fedstride", "strategies", "client_app", "server_app"},
+}
+STRATEGIES_MAY_USE = {"arrays", "wire", "seeds", "errors", "flower"}
+
+
+def imports(path: Path) -> set[str]:
+    """Dotted names of all modules that a file imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+    return found
+
+
+def modules(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_arrows_go_one_way(package: str) -> None:
+    forbidden = set(MAY_IMPORT) - MAY_IMPORT[package] - {package}
+    wrong = {
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in modules(package)
+        for name in imports(path)
+        if name.split(".")[0] in forbidden
+    }
+    assert not wrong
+
+
+def test_strategies_use_only_the_light_words() -> None:
+    allowed = {"flwr", "numpy", "array_api_compat", "typing_extensions", "strategies", *sys.stdlib_module_names}
+    for path in modules("strategies"):
+        for name in imports(path):
+            head, *rest = name.split(".")
+            if head == "fedstride":
+                assert not rest or rest[0] in STRATEGIES_MAY_USE, f"{path.name} imports {name}"
+            else:
+                assert head in allowed, f"{path.name} imports {name}"
+
+
+def test_the_engine_knows_no_app() -> None:
+    """It takes the two apps as arguments."""
+    assert not {
+        name for name in imports(ROOT / "lab/engine/local.py") if name.startswith(("client_app", "server_app"))
+    }
+
+
+@pytest.mark.parametrize(
+    ("statement", "heavy"),
+    [
+        ("import fedstride", {"torch", "hydra", "flwr", "numpy"}),
+        ("import strategies", {"torch", "hydra", "flwr", "numpy"}),
+        ("from strategies import FedNNNN, FedLWS, Fedalr, TwoDLRD", {"torch", "hydra", "ray"}),
+        ("import client_app.app", {"hydra", "torchvision", "pandas", "matplotlib", "strategies", "server_app"}),
+        ("import server_app.app", {"torchvision", "pandas", "matplotlib", "client_app"}),
+        ("import lab.cli.main", {"torch", "hydra", "matplotlib"}),
+    ],
+)
+def test_imports_stay_light(statement: str, heavy: set[str]) -> None:
+    script = f"{statement}\nimport sys\nprint(' '.join(m for m in {sorted(heavy)!r} if m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == ""
+
+
+def test_no_module_is_crowded() -> None:
+    long = {
+        str(path.relative_to(ROOT)): lines
+        for package in MAY_IMPORT
+        for path in modules(package)
+        if (lines := len(path.read_text().splitlines())) > 350
+    }
+    assert not long
