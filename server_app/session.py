@@ -15,6 +15,7 @@ from fedstride.arrays import to_record
 from fedstride.config import digest
 from fedstride.errors import CheckpointError, FedstrideError
 from fedstride.schema import Config
+from fedstride.tasks import data, partitions
 from server_app.build import build_strategy, client_config
 from server_app.checkpoint import Checkpoint, newest_checkpoint
 from server_app.evaluation import CentralEvaluation
@@ -51,6 +52,9 @@ def prepare(config: Config) -> Prepared:
     Raises ConfigError, DataError or CheckpointError: nothing has been started or written.
     """
     prepared = Prepared(config, build_strategy(config), CentralEvaluation(config))
+    # Drawn once here, so that an impossible one is refused and clients find it in the cache.
+    labels = data.load(config.task.name).train_y
+    partitions.partition(config.partition, labels, config.clients, config.seed)
     return prepared if config.resume is None else _resumed(prepared, Path(config.resume).expanduser().resolve())
 
 

@@ -196,6 +196,10 @@ class Round(NamedTuple):
     metrics: dict[str, Any]
 
 
+def in_order(replies: list[Message]) -> list[Message]:
+    return replies
+
+
 def backwards(replies: list[Message]) -> list[Message]:
     return replies[::-1]
 

@@ -1,0 +1,337 @@
+"""The ClientApp's three answers, in this process: what comes back, the same bits twice, clear errors."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from client_talk import CLIENTS, initial, message, node, same, told, train
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+
+import fedstride
+from client_app import work
+from client_app.app import app
+from client_app.work import OBJECTIVES, RULES
+from fedstride import schema, wire
+from fedstride.arrays import to_record, views
+from fedstride.config import compose
+from fedstride.errors import ConfigError
+from fedstride.schema import ClientConfig, FedNLRConfig, FedProxConfig, PartitionConfig, TaskConfig
+from fedstride.tasks import data
+from lab.engine.local import LocalGrid
+from server_app.build import client_config
+
+ROOT = Path(__file__).parents[2]
+
+
+# ---------------------------------------------------------------- train
+
+
+def test_train_answers_with_the_model_and_what_it_did() -> None:
+    sent = initial()
+    model, metrics = train(told(), sent, node(7))
+    assert list(model) == list(sent)
+    assert all(model[name].dtype == sent[name].dtype and model[name].shape == sent[name].shape for name in sent)
+    assert all(not np.array_equal(model[name], sent[name]) for name in sent)
+    assert metrics[wire.NUM_EXAMPLES] == 100
+    assert metrics[wire.CLIENT_ID] == 7
+    assert metrics[wire.TRAIN_STEPS] == 2
+    assert 0.0 < metrics[wire.TRAIN_LOSS] < 5.0
+    assert 0.0 <= metrics[wire.TRAIN_ACCURACY] <= 1.0
+    assert 0.0 < metrics[wire.TRAIN_SECONDS] < 60.0
+
+
+def test_a_reply_holds_one_model_and_one_metric_record() -> None:
+    reply = app(message(MessageType.TRAIN, told(), initial()), node())
+    assert list(reply.content.array_records) == [wire.ARRAYS]
+    assert list(reply.content.metric_records) == [wire.METRICS]
+    assert not reply.content.config_records
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        told(),
+        told(client=FedNLRConfig(device="cpu")),
+        told(client=ClientConfig(device="cpu", momentum=0.9, weight_decay=1e-3, local_epochs=3)),
+        told(objective=FedProxConfig(mu=0.1)),
+        told(rate_factors=[1.0, 0.5, 0.25]),
+    ],
+    ids=["sgd", "fednlr", "momentum", "fedprox", "2d-lrd"],
+)
+def test_the_same_message_gives_the_same_bits(config: ConfigRecord) -> None:
+    first, said = train(config)
+    train(told(5, client=ClientConfig(device="cpu", lr=1.0)), context=node(3))  # another client between
+    second, again = train(config)
+    assert same(first, second)
+    del said[wire.TRAIN_SECONDS], again[wire.TRAIN_SECONDS]
+    assert said == again
+
+
+def test_dropout_draws_repeat_and_differ_between_rounds(tiny: str) -> None:
+    config = told(model=tiny, client=ClientConfig(device="cpu", batch_size=100, local_steps=1))
+    first, _ = train(config)
+    second, _ = train(config)
+    assert same(first, second)
+    whole = ClientConfig(device="cpu", batch_size=100)  # one step over the same examples in every round
+    other_round = [train(told(r, model=tiny, client=whole))[1][wire.TRAIN_LOSS] for r in (1, 2)]
+    assert other_round[0] != pytest.approx(other_round[1], abs=1e-6)
+
+
+def test_training_leaves_the_global_random_states(tiny: str) -> None:
+    before = torch.get_rng_state(), np.random.get_state()[1].tobytes(), random.getstate()
+    train(told(model=tiny, client=FedNLRConfig(device="cpu")))
+    after = torch.get_rng_state(), np.random.get_state()[1].tobytes(), random.getstate()
+    assert torch.equal(before[0], after[0])
+    assert before[1:] == after[1:]
+
+
+@pytest.mark.parametrize("other", [told(2), told(seed=2), told(client=ClientConfig(device="cpu", lr=0.06))])
+def test_rounds_seeds_and_rates_differ(other: ConfigRecord) -> None:
+    assert not same(train(told())[0], train(other)[0])
+
+
+def test_clients_hold_different_examples() -> None:
+    assert not same(train(told(), context=node(0))[0], train(told(), context=node(1))[0])
+
+
+def test_the_rate_decays_from_round_to_round() -> None:
+    """One full batch: the step is proportional to the rate. lr_decay 0.5 makes round 3 a quarter of round 1."""
+    sent = initial()
+    steps = []
+    for server_round in (1, 3):
+        config = ClientConfig(device="cpu", batch_size=100, lr=0.4, lr_decay=0.5)
+        model, _ = train(told(server_round, client=config), sent)
+        steps.append(model["fc2.weight"] - sent["fc2.weight"])
+    np.testing.assert_allclose(steps[1], steps[0] / 4, rtol=1e-3, atol=1e-6)
+
+
+def test_batch_norm_buffers_travel(tiny: str) -> None:
+    sent = initial(tiny)
+    sent["bn.running_mean"] = np.float32([5.0, -5.0, 1.0])
+    sent["bn.num_batches_tracked"] = np.array(40)
+    model, _ = train(told(model=tiny), sent)
+    assert list(model) == list(sent)
+    assert model["bn.num_batches_tracked"].dtype == np.int64
+    assert model["bn.num_batches_tracked"] == 42
+    assert model["bn.running_mean"][0] > 3.0  # two batches take 0.81 of what was sent
+    assert not np.array_equal(model["bn.running_var"], sent["bn.running_var"])
+
+
+def test_a_client_keeps_nothing_of_another_clients_buffers(tiny: str) -> None:
+    alone, _ = train(told(model=tiny), context=node(0))
+    strange = {name: array + 1 for name, array in initial(tiny).items()}
+    train(told(model=tiny), strange, node(1))
+    after, _ = train(told(model=tiny), context=node(0))
+    assert same(alone, after)
+
+
+def test_fednlr_reports_its_rates() -> None:
+    _, metrics = train(told(client=FedNLRConfig(device="cpu", lr=0.2, classifier=False)))
+    assert metrics["fednlr/rate_mean/fc1"] == pytest.approx(0.2, rel=1e-9)
+    assert metrics["fednlr/rate_max/fc1"] / metrics["fednlr/rate_min/fc1"] == pytest.approx(
+        1 + 1 / 2 + math.log10(200), rel=1e-9
+    )
+    assert metrics["fednlr/rate_max/fc2"] == metrics["fednlr/rate_min/fc2"] == 0.2
+
+
+def test_fednlr_without_discrepancy_has_plain_bits(tiny: str) -> None:
+    plain, _ = train(told(model=tiny, client=ClientConfig(device="cpu", momentum=0.9, weight_decay=1e-3)))
+    flat = FedNLRConfig(device="cpu", momentum=0.9, weight_decay=1e-3, mu0=1.0, a1=0.0, a2=0.0)
+    assert same(train(told(model=tiny, client=flat))[0], plain)
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.1])
+def test_fedprox_against_plain(mu: float) -> None:
+    plain, _ = train(told())
+    prox, _ = train(told(objective=FedProxConfig(mu=mu)))
+    assert same(plain, prox) == (mu == 0.0)
+
+
+def test_fedproxs_first_step_is_plain() -> None:
+    one = ClientConfig(device="cpu", batch_size=100)
+    assert same(train(told(client=one))[0], train(told(client=one, objective=FedProxConfig(mu=3.0)))[0])
+
+
+def test_fedprox_with_momentum_by_hand(tiny: str) -> None:
+    """mu (w - w_sent) enters before momentum; two steps of one full batch, without dropout's draws in fc."""
+    config = ClientConfig(device="cpu", batch_size=100, local_epochs=2, momentum=0.9, lr=0.1)
+    got, _ = train(told(client=config, objective=FedProxConfig(mu=0.5)))
+    job = work.read(told(), node(0))
+    sent = [torch.from_numpy(array) for array in initial().values()]
+    w = [torch.nn.Parameter(array.clone()) for array in sent]
+    optimizer = torch.optim.SGD(w, lr=0.1, momentum=0.9)
+    x, y = job.examples.batch(np.arange(100))
+    for _ in range(2):
+        optimizer.zero_grad()
+        hidden = (x.flatten(1) @ w[0].T + w[1]).relu()
+        loss = torch.nn.functional.cross_entropy(hidden @ w[2].T + w[3], y)
+        loss = loss + 0.25 * sum((a - b).square().sum() for a, b in zip(w, sent, strict=True))
+        loss.backward()
+        optimizer.step()
+    for ours, theirs in zip(got.values(), w, strict=True):
+        np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_every_example_is_trained_on_in_every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    whole = work.Examples.batch
+
+    def watched(self: work.Examples, positions: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        seen.extend(self.members[positions].tolist())
+        return whole(self, positions)
+
+    monkeypatch.setattr(work.Examples, "batch", watched)
+    train(told(client=ClientConfig(device="cpu", local_epochs=2, batch_size=30)), context=node(5))
+    mine = work.members(TaskConfig("mnist5k"), PartitionConfig("iid"), CLIENTS, 1)[5].tolist()
+    assert sorted(seen[:100]) == sorted(seen[100:]) == sorted(mine)
+    assert seen[:100] != seen[100:]
+
+
+# ---------------------------------------------------------------- evaluate, roll call
+
+
+def test_evaluate_by_hand(tiny: str) -> None:
+    sent = initial(tiny)
+    sent["bn.running_mean"] = np.float32([0.3, -0.2, 0.1])
+    reply = app(message(MessageType.EVALUATE, told(model=tiny), sent), node(4))
+    metrics = dict(reply.content.metric_records[wire.METRICS])
+    job = work.read(told(model=tiny), node(4))
+    job.model.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in sent.items()})
+    x, y = job.examples.batch(np.arange(100))
+    with torch.no_grad():
+        logits = job.model.eval()(x)
+    assert metrics == {
+        wire.NUM_EXAMPLES: 100,
+        wire.CLIENT_ID: 4,
+        wire.EVAL_LOSS: pytest.approx(float(torch.nn.functional.cross_entropy(logits, y)), rel=1e-6),
+        wire.EVAL_ACCURACY: float((logits.argmax(1) == y).double().mean()),
+    }
+    assert not reply.content.array_records
+
+
+def test_roll_call_says_who_and_with_what() -> None:
+    config = told()
+    del config[wire.SERVER_ROUND]
+    reply = app(message(MessageType.QUERY, config, None), node(9))
+    facts = dict(reply.content.config_records[wire.ROLL_CALL])
+    assert facts[wire.CLIENT_ID] == 9
+    assert facts[wire.NUM_EXAMPLES] == 100
+    assert facts["device"] == "cpu"
+    assert facts["fedstride"] == fedstride.__version__
+    assert facts["torch"] == torch.__version__
+    assert {"python", "flwr"} <= set(facts)
+
+
+# ---------------------------------------------------------------- as the server sends them
+
+
+def test_clients_understand_what_the_server_composes() -> None:
+    overrides = ["client=fednlr", "client.device=cpu", "objective=fedprox", "model=mlp", "client.threads=2"]
+    config = compose(overrides)
+    content = RecordDict(
+        {
+            wire.ARRAYS: to_record(initial()),
+            wire.CONFIG: ConfigRecord({**client_config(config), wire.SERVER_ROUND: 1}),
+        }
+    )
+    grid = LocalGrid(app, config.clients)
+    nodes = list(grid.get_node_ids())
+    replies = grid.send_and_receive(
+        [Message(content=content, message_type=MessageType.TRAIN, dst_node_id=n) for n in nodes[:3]]
+    )
+    assert [reply.content.metric_records[wire.METRICS][wire.CLIENT_ID] for reply in replies] == [0, 1, 2]
+    assert torch.get_num_threads() == 2
+    job = work.read(content.config_records[wire.CONFIG], node(0))
+    assert (job.client, job.objective) == (config.client, config.objective)
+    sizes = [reply.content.metric_records[wire.METRICS][wire.NUM_EXAMPLES] for reply in replies]
+    parts = work.members(config.task, config.partition, config.clients, config.seed)
+    assert sizes == [len(part) for part in parts[:3]]
+
+
+def test_a_client_that_fails_gives_an_error_reply_with_the_reason() -> None:
+    grid = LocalGrid(app, CLIENTS)
+    bad = message(MessageType.TRAIN, told(client=ClientConfig(device="cuda:99")), initial())
+    (reply,) = grid.send_and_receive([bad])
+    assert reply.has_error()
+    assert "client.device = 'cuda:99'" in reply.error.reason
+
+
+# ---------------------------------------------------------------- mistakes
+
+
+@pytest.mark.parametrize("wrong", [None, CLIENTS, -1, "0", 1.0, True])
+def test_a_bad_partition_id_is_named(wrong: object) -> None:
+    with pytest.raises(ConfigError) as caught:
+        train(told(), context=node(wrong))
+    text = str(caught.value)
+    assert f"partition-id = {wrong!r}" in text
+    assert f"0 to {CLIENTS - 1}" in text
+    assert "--node-config" in text
+
+
+@pytest.mark.parametrize("group", ["client", "objective", "task", "model", "partition"])
+def test_a_name_that_this_client_does_not_know(group: str) -> None:
+    config = ConfigRecord({**told(), f"{group}.name": "fednlr2"})
+    with pytest.raises(ConfigError, match=f"{group}.name = 'fednlr2' is not known .*same version"):
+        train(config, initial())
+
+
+@pytest.mark.parametrize("lost", ["fc1.weight", "fc2.bias"])
+def test_a_missing_array_is_named(lost: str) -> None:
+    arrays = {name: array for name, array in initial().items() if name != lost}
+    with pytest.raises(RuntimeError, match=f'Missing key.*"{lost}"'):
+        train(told(), arrays)
+
+
+def test_an_array_too_many_or_of_another_shape_is_named() -> None:
+    with pytest.raises(RuntimeError, match='Unexpected key.*"extra"'):
+        train(told(), initial() | {"extra": np.zeros(1)})
+    with pytest.raises(RuntimeError, match="fc2.bias"):
+        train(told(), initial() | {"fc2.bias": np.zeros(3, dtype=np.float32)})
+
+
+def test_every_configured_rule_is_known_to_the_client() -> None:
+    assert set(RULES) == set(schema.CLIENTS)
+    assert set(OBJECTIVES) == set(schema.OBJECTIVES)
+
+
+# ---------------------------------------------------------------- what a client process pays
+
+
+def test_importing_the_client_app_loads_nothing_of_the_server() -> None:
+    unwanted = [
+        *("hydra", "omegaconf", "pandas", "matplotlib", "torchvision", "scipy", "sklearn", "datasets"),
+        *("flwr_datasets", "mlxtend", "ray", "strategies", "server_app", "lab"),
+    ]
+    code = f"import client_app.app, sys, json; print(json.dumps([m for m in {unwanted} if m in sys.modules]))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []
+
+
+def test_a_message_with_prepared_data_loads_no_reader_and_no_partitioner() -> None:
+    """Train, as a fresh process of a deployment does, on entries that this process has put into the cache."""
+    train(told())
+    data.load("mnist5k")
+    code = (
+        "import sys; sys.path[:0] = ['tests', 'tests/client_app']\n"
+        "from fedstride import flower; flower.set_identity()\n"
+        "from client_talk import told, train; train(told(client=None))\n"
+        "print([m for m in ('hydra', 'pandas', 'scipy', 'sklearn', 'flwr_datasets', 'datasets', 'torchvision',"
+        " 'torch._dynamo', 'matplotlib') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_reply_can_be_read_in_place() -> None:
+    reply = app(message(MessageType.TRAIN, told(), initial()), node())
+    record = reply.content.array_records[wire.ARRAYS]
+    assert all(not array.flags.writeable for array in views(record).values())

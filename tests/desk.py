@@ -1,0 +1,67 @@
+"""Helpers for tests that run whole federations in process, small and fast."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from flwr.clientapp import ClientApp
+
+from fedstride.config import compose
+from lab.engine.local import LocalGrid
+from server_app import session
+from server_app.rounds import Round
+
+SMALL = ("model=mlp", "clients=4", "client.local_steps=3", "client.batch_size=20", "evaluate_every=1")
+
+
+def play(
+    out: Path,
+    *overrides: str,
+    app: ClientApp | None = None,
+    observers: Sequence[Any] = (),
+    small: bool = True,
+) -> session.Outcome:
+    """Run in process and return the outcome; what ends the run is raised."""
+    if app is None:
+        from client_app.app import app as real
+
+        app = real
+    config = compose([*(SMALL if small else ()), f"out='{out}'", *overrides])
+    return session.run(LocalGrid(app, config.clients), session.prepare(config), observers=observers)
+
+
+def resume(folder: Path, *overrides: str, observers: Sequence[Any] = ()) -> session.Outcome:
+    """Go on with a run in process."""
+    from client_app.app import app
+
+    config = compose([f"resume='{folder}'", *overrides])
+    return session.run(LocalGrid(app, config.clients), session.prepare(config), observers=observers)
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+def table(folder: Path) -> list[list[str]]:
+    """metrics.csv without the columns that hold seconds."""
+    with (folder / "metrics.csv").open() as file:
+        rows = list(csv.reader(file))
+    kept = [i for i, name in enumerate(rows[0]) if not name.startswith("seconds/")]
+    return [[row[i] for i in kept] for row in rows]
+
+
+class StopAfter:
+    """An observer that ends the run, as Ctrl-C does, when the client after a round answers."""
+
+    def __init__(self, server_round: int, error: type[BaseException] = KeyboardInterrupt) -> None:
+        self.server_round = server_round
+        self.error = error
+
+    def replied(self, server_round: int, done: int, total: int) -> None:
+        if server_round > self.server_round:
+            raise self.error
+
+    def round_done(self, done: Round) -> None: ...

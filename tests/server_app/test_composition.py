@@ -1,0 +1,26 @@
+"""Every combination of base strategy, wrappers and client rule, by configuration only."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+
+import pytest
+from desk import play
+
+BASES = ("fedavg", "fednnnn", "fedalr", "fedadam")
+COMBINATIONS = list(itertools.product(BASES, ("", "+fedlws"), ("", "+two_d_lrd"), ("sgd", "fednlr")))
+
+
+@pytest.mark.parametrize(("base", "shrink", "decay", "client"), COMBINATIONS)
+def test_three_rounds(tmp_path: Path, base: str, shrink: str, decay: str, client: str) -> None:
+    steps = ["strategy.local_steps=3", "strategy.window=0"] if decay else []
+    outcome = play(tmp_path, f"strategy={base}{shrink}{decay}", f"client={client}", "rounds=3", *steps)
+    rows = outcome.rows[1:]
+    assert [row["round"] for row in rows] == [1, 2, 3]
+    assert all(row["clients"] == 4 and row["screen/set_aside"] == 0 for row in rows)
+    assert all(math.isfinite(row["test/loss"]) and row["norms/step"] > 0 for row in rows)
+    assert ("fedlws/gamma/fc1" in rows[0]) == bool(shrink)
+    assert ("two_d_lrd/d" in rows[0]) == bool(decay)
+    assert ("fednlr/rate_max/fc1" in rows[0]) == (client == "fednlr")

@@ -1,0 +1,98 @@
+"""Messages out and replies in: one reply a message, late ones absent, rejected ones not waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from flwr.app import Message, MessageType, RecordDict
+
+from fedstride import flower
+from lab.engine.local import LocalGrid
+from server_app import exchange as module
+from server_app.exchange import CohortGrid, exchange
+
+flower.set_identity()
+
+
+class Clock:
+    """Time that passes only when somebody sleeps."""
+
+    def __init__(self, monkeypatch: Any) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(module.time, "sleep", self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Scripted(LocalGrid):
+    """Replies that arrive at given seconds: {node: [seconds, ...]}; a node with none never answers."""
+
+    def __init__(self, clock: Clock, arrivals: dict[int, list[float]], rejected: Iterable[int] = ()) -> None:
+        self.clock, self.arrivals, self.rejected = clock, arrivals, set(rejected)
+        self.sent: dict[str, Message] = {}
+
+    def push_messages(self, messages: Iterable[Message]) -> list[Any]:
+        ids = []
+        for message in messages:
+            if message.metadata.dst_node_id in self.rejected:
+                ids.append(None)
+                continue
+            ids.append(flower.stamp(message))
+            self.sent[ids[-1]] = message
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        replies = []
+        for message in self.sent.values():
+            due = self.arrivals.get(message.metadata.dst_node_id, [])
+            while due and due[0] <= self.clock.now:
+                due.pop(0)
+                replies.append(Message(RecordDict(), reply_to=message))
+        return replies
+
+
+def to(*nodes: int) -> list[Message]:
+    return [Message(RecordDict(), dst_node_id=node, message_type=MessageType.TRAIN) for node in nodes]
+
+
+def test_all_replies_by_node(monkeypatch) -> None:
+    clock = Clock(monkeypatch)
+    heard: list[tuple[int, int]] = []
+    replies = exchange(
+        Scripted(clock, {2: [0.0], 3: [7.0]}), to(2, 3), timeout=60, on_reply=lambda *seen: heard.append(seen)
+    )
+    assert set(replies) == {2, 3}
+    assert heard == [(1, 2), (2, 2)]
+    assert 7.0 <= clock.now < 7.3
+
+
+def test_who_is_late_is_absent(monkeypatch) -> None:
+    clock = Clock(monkeypatch)
+    assert set(exchange(Scripted(clock, {2: [1.0], 3: [99.0]}), to(2, 3, 4), timeout=30)) == {2}
+    assert 30.0 <= clock.now < 30.3
+
+
+def test_a_second_reply_does_not_count(monkeypatch) -> None:
+    heard: list[tuple[int, int]] = []
+    grid = Scripted(Clock(monkeypatch), {2: [0.0, 0.0, 1.0], 3: [2.0]})
+    replies = exchange(grid, to(2, 3), timeout=30, on_reply=lambda *seen: heard.append(seen))
+    assert len(replies) == 2
+    assert heard == [(1, 2), (2, 2)]
+
+
+def test_a_rejected_message_is_not_waited_for(monkeypatch) -> None:
+    clock = Clock(monkeypatch)
+    assert set(exchange(Scripted(clock, {2: [0.0]}, rejected=[3]), to(2, 3), timeout=30)) == {2}
+    assert clock.now < 1.0
+
+
+def test_nobody_to_ask(monkeypatch) -> None:
+    assert exchange(Scripted(Clock(monkeypatch), {}), [], timeout=30) == {}
+
+
+def test_a_cohort_is_all_that_a_strategy_sees() -> None:
+    inner = LocalGrid(lambda message, context: None, 5)  # type: ignore[arg-type, return-value]
+    assert CohortGrid(inner, [3, 2]).get_node_ids() == [3, 2]

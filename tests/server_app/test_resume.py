@@ -1,0 +1,183 @@
+"""A run that was interrupted, killed or torn goes on to the bits of an unbroken one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from desk import SMALL, StopAfter, play, resume, table, weights
+
+from fedstride.config import compose
+from fedstride.errors import CheckpointError, ConfigError
+from server_app import session
+from server_app.checkpoint import newest_checkpoint
+from server_app.records import read_lines
+
+RULES = [
+    "strategy=fedavg",
+    "strategy=norm_norm",
+    "strategy=momentum",
+    "strategy=fednnnn",
+    "strategy=fedalr",
+    "strategy=fedadam",
+    "strategy=fedavgm",
+    "strategy=fedmedian",
+    "strategy=fedavg+fedlws",
+    "strategy=fednnnn+fedlws+two_d_lrd strategy.local_steps=3 strategy.window=1",
+    "strategy=fedadam+fedlws",
+    "strategy=fedavgm+two_d_lrd strategy.local_steps=4 strategy.window=0",
+    "strategy=fedavg client=fednlr",
+    "strategy=fedavg objective=fedprox client.momentum=0.5",
+]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_resumed_equals_unbroken(tmp_path: Path, rule: str) -> None:
+    given = [*rule.split(), "rounds=4", "cohort=2"]
+    whole = play(tmp_path, *given, "name=whole").folder
+    with pytest.raises(KeyboardInterrupt):
+        play(tmp_path, *given, "name=part", observers=[StopAfter(2)])
+    resume(tmp_path / "part")
+    assert weights(whole) == weights(tmp_path / "part")
+    assert table(whole) == table(tmp_path / "part")
+    assert json.loads((tmp_path / "part/status.json").read_text())["state"] == "completed"
+
+
+def test_a_client_that_fails_to_answer_is_the_same_after_a_resume(tmp_path: Path) -> None:
+    """Interrupted in the middle of a round, between two checkpoints."""
+    given = ["rounds=5", "cohort=3", "checkpoint_every=2", "strategy=fednnnn"]
+    whole = play(tmp_path, *given, "name=whole").folder
+    with pytest.raises(RuntimeError):
+        play(tmp_path, *given, "name=part", observers=[StopAfter(3, RuntimeError)])
+    # As if it had been killed: the checkpoint of the orderly end is not there.
+    shutil.rmtree(tmp_path / "part/checkpoint/round-000003")
+    assert newest_checkpoint(tmp_path / "part")[0].server_round == 2
+    resume(tmp_path / "part")
+    assert weights(whole) == weights(tmp_path / "part")
+    assert table(whole) == table(tmp_path / "part")
+    clients = read_lines(tmp_path / "part/clients.jsonl")
+    assert len(clients) == 15
+    assert [(row["round"], row["client"]) for row in clients] == sorted((r["round"], r["client"]) for r in clients)
+
+
+def test_a_finished_run_can_be_made_longer(tmp_path: Path) -> None:
+    whole = play(tmp_path, "rounds=3", "name=whole").folder
+    play(tmp_path, "rounds=2", "name=part")
+    resume(tmp_path / "part", "rounds=3")
+    assert weights(whole) == weights(tmp_path / "part")
+
+
+def test_a_run_that_stopped_early_stays_stopped(tmp_path: Path) -> None:
+    first = play(tmp_path, "rounds=9", "target=0.01", "name=part")
+    again = resume(tmp_path / "part")
+    assert again.stopped == first.stopped
+    assert again.rows == first.rows
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("client.lr=0.1", "client.lr = 0.1, but the run in .* has 0.05"),
+        ("strategy=fedavg", "strategy.name = 'fedavg', but the run in .* has 'fednnnn'"),
+        ("seed=7", "seed = 7, but the run in .* has 1"),
+        ("rounds=abc", "rounds=abc"),
+        ("roundz=3", "unknown key 'roundz'.*rounds"),
+    ],
+)
+def test_another_configuration_is_refused(tmp_path: Path, override: str, message: str) -> None:
+    play(tmp_path, "rounds=1", "name=part")
+    before = sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "part").rglob("*"))
+    with pytest.raises(ConfigError, match=message):
+        resume(tmp_path / "part", override)
+    assert sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "part").rglob("*")) == before
+
+
+def test_the_same_configuration_said_again_is_accepted(tmp_path: Path) -> None:
+    play(tmp_path, "rounds=1", "name=part", "strategy=fednnnn+fedlws")
+    resume(tmp_path / "part", "rounds=2", "strategy=fednnnn+fedlws", "experiment=quickstart", "seed=1")
+
+
+def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is no run: .*config.yaml does not exist"):
+        resume(tmp_path)
+
+
+@pytest.mark.parametrize("tear", ["truncate", "flip", "remove", "garbage"])
+def test_a_torn_checkpoint_is_passed_over_and_named(tmp_path: Path, tear: str) -> None:
+    whole = play(tmp_path, "rounds=4", "name=whole").folder
+    play(tmp_path, "rounds=3", "name=part")
+    victim = tmp_path / "part/checkpoint/round-000003"
+    content = (victim / "strategy.safetensors").read_bytes()
+    if tear == "truncate":
+        (victim / "strategy.safetensors").write_bytes(content[: len(content) // 2])
+    elif tear == "flip":
+        (victim / "strategy.safetensors").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    elif tear == "remove":
+        (victim / "model.safetensors").unlink()
+    else:
+        (victim / "state.json").write_text("{")
+    prepared = session.prepare(compose([f"resume='{tmp_path / 'part'}'", "rounds=4"]))
+    assert "round-000003" in prepared.notes[0]
+    resume(tmp_path / "part", "rounds=4")
+    assert weights(whole) == weights(tmp_path / "part")
+
+
+def test_no_usable_checkpoint_is_said(tmp_path: Path) -> None:
+    play(tmp_path, "rounds=1", "checkpoint_every=0", "name=part")
+    with pytest.raises(CheckpointError, match="has no usable checkpoint"):
+        resume(tmp_path / "part", "rounds=2")
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
+    play(tmp_path, "rounds=1", "name=part")
+    play(tmp_path, "rounds=2", "name=other", "client.lr=0.1")
+    shutil.rmtree(tmp_path / "part/checkpoint")
+    shutil.copytree(tmp_path / "other/checkpoint", tmp_path / "part/checkpoint")
+    with pytest.raises(CheckpointError, match="of another run"):
+        resume(tmp_path / "part", "rounds=3")
+
+
+def test_two_processes_do_not_write_to_one_run(tmp_path: Path) -> None:
+    class Intruder(StopAfter):
+        def replied(self, server_round: int, done: int, total: int) -> None:
+            if server_round == 2:
+                with pytest.raises(ConfigError, match="belongs to a run that still goes on"):
+                    resume(tmp_path / "part")
+
+    play(tmp_path, "rounds=2", "name=part", observers=[Intruder(0)])
+
+
+def test_only_the_newest_two_checkpoints_stay(tmp_path: Path) -> None:
+    folder = play(tmp_path, "rounds=4").folder
+    assert sorted(path.name for path in (folder / "checkpoint").iterdir()) == ["round-000003", "round-000004"]
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_and_resumed(tmp_path: Path) -> None:
+    """SIGKILL to the real command, three times at other moments; each time it goes on."""
+    given = [*SMALL, "rounds=12", "cohort=3", "strategy=fednnnn+two_d_lrd", "strategy.local_steps=40"]
+    whole = play(tmp_path, *given, "name=whole").folder
+    folder = tmp_path / "part"
+    command = [sys.executable, "-m", "lab.cli.main"]
+    env = os.environ | {"PYTHONUNBUFFERED": "1"}
+    first = ["run", *given, f"out={tmp_path}", "name=part", "--no-compare"]
+    for attempt, wait_for in enumerate((3, 6, 9)):
+        arguments = first if attempt == 0 else ["resume", str(folder)]
+        process = subprocess.Popen([*command, *arguments], env=env, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 120
+        while len(read_lines(folder / "metrics.jsonl")) <= wait_for and time.monotonic() < deadline:
+            assert process.poll() is None, "it ended before it could be killed"
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert json.loads((folder / "status.json").read_text())["state"] == "running"
+    subprocess.run([*command, "resume", str(folder)], check=True, env=env, timeout=300)
+    assert weights(whole) == weights(folder)
+    assert table(whole) == table(folder)

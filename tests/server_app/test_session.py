@@ -1,0 +1,282 @@
+"""Whole runs in process: what they leave, that they repeat, how they end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from desk import StopAfter, play, table, weights
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from safetensors.numpy import load_file
+
+from client_app.app import app as real_client
+from fedstride import wire
+from fedstride.arrays import to_record, views
+from fedstride.config import compose, from_yaml
+from fedstride.errors import ConfigError, DataError, RunError
+from lab.engine.local import LocalGrid
+from server_app import session
+from server_app.records import read_lines
+
+
+def broken(train) -> ClientApp:
+    """The real client, but for what `train(message, context, reply)` makes of its reply."""
+    app = ClientApp()
+
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
+        return real_client(message, context)
+
+    @app.train()
+    def on_train(message: Message, context: Context) -> Message:
+        return train(message, context, real_client(message, context))
+
+    return app
+
+
+def partition_of(context: Context) -> int:
+    return int(context.node_config["partition-id"])
+
+
+# ---------------------------------------------------------------- determinism
+
+
+@pytest.mark.parametrize("extra", [(), ("cohort=2",), ("client=fednlr", "strategy=fedlws")])
+def test_one_seed_gives_one_result(tmp_path: Path, extra: tuple[str, ...]) -> None:
+    a = play(tmp_path, "rounds=2", *extra)
+    b = play(tmp_path, "rounds=2", *extra)
+    assert a.folder != b.folder
+    assert weights(a.folder) == weights(b.folder)
+    assert table(a.folder) == table(b.folder)
+
+
+def test_another_seed_gives_another_result(tmp_path: Path) -> None:
+    a, b = (play(tmp_path, "rounds=1", f"seed={seed}") for seed in (1, 2))
+    assert weights(a.folder) != weights(b.folder)
+
+
+def test_a_longer_run_begins_like_a_shorter_one(tmp_path: Path) -> None:
+    a, b = (play(tmp_path, f"rounds={rounds}", "cohort=2") for rounds in (2, 3))
+    assert table(a.folder)[:4] == table(b.folder)[:4]
+
+
+def test_serialised_messages_give_the_same_bits(tmp_path: Path) -> None:
+    """What travels over a wire is taken apart and put together again; the in-process Grid hands it over."""
+    from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
+
+    def through_the_wire(message: Message, context: Context) -> Message:
+        message.content = recorddict_from_proto(recorddict_to_proto(message.content))
+        reply = real_client(message, context)
+        reply.content = recorddict_from_proto(recorddict_to_proto(reply.content))
+        return reply
+
+    app = ClientApp()
+    app.query()(through_the_wire)
+    app.train()(through_the_wire)
+    straight = play(tmp_path, "rounds=2", "strategy=fednnnn+two_d_lrd")
+    travelled = play(tmp_path, "rounds=2", "strategy=fednnnn+two_d_lrd", app=app)
+    assert weights(straight.folder) == weights(travelled.folder)
+
+
+# ---------------------------------------------------------------- the folder
+
+
+def test_a_run_leaves_its_folder(tmp_path: Path) -> None:
+    outcome = play(tmp_path, "rounds=2", "strategy=fednnnn")
+    folder = outcome.folder
+    assert folder.parent == tmp_path
+    assert folder.name == "quickstart-fednnnn-sgd-seed1"
+    names = {path.name for path in folder.iterdir()}
+    assert names >= {
+        "config.yaml", "metrics.jsonl", "metrics.csv", "clients.jsonl", "model.safetensors",
+        "best.safetensors", "curve.png", "status.json", "checkpoint",
+    }  # fmt: skip
+    assert not [name for name in names if name.startswith(".") and name != ".lock"]
+    assert [row["round"] for row in read_lines(folder / "metrics.jsonl")] == [0, 1, 2]
+    clients = read_lines(folder / "clients.jsonl")
+    assert [(row["round"], row["client"]) for row in clients] == [(t, k) for t in (1, 2) for k in range(4)]
+    assert all(row["status"] == "used" and row["num-examples"] > 0 for row in clients)
+    status = json.loads((folder / "status.json").read_text())
+    assert status["state"] == "completed"
+    assert status["rounds"] == 2
+    assert status["versions"]["flwr"].startswith("1.39")
+    assert from_yaml((folder / "config.yaml").read_text()) == compose(
+        [*_given(folder), "rounds=2", "strategy=fednnnn"]
+    )
+
+
+def _given(folder: Path) -> list[str]:
+    from desk import SMALL
+
+    return [*SMALL, f"out='{folder.parent}'"]
+
+
+def test_metrics_have_their_documented_names(tmp_path: Path) -> None:
+    row = play(tmp_path, "rounds=1", "strategy=fednnnn+fedlws+two_d_lrd", "client=fednlr").rows[-1]
+    wanted = {
+        "norms/N", "norms/E", "norms/step", "norms/N/fc1", "fednnnn/N", "fednnnn/E", "fednnnn/skipped",
+        "fedlws/gamma/fc1", "fedlws/tau/fc2", "two_d_lrd/S", "two_d_lrd/inner", "two_d_lrd/d", "two_d_lrd/alpha",
+        "two_d_lrd/tau", "fednlr/rate_min/fc1", "fednlr/rate_max/fc1", "fednlr/rate_mean/fc2", "screen/set_aside",
+        "bytes/up", "bytes/down", "seconds/train", "seconds/aggregate", "seconds/evaluate", "train/loss",
+        "test/loss", "test/accuracy",
+    }  # fmt: skip
+    assert wanted <= set(row)
+    assert row["fednlr/rate_min/fc1"] < row["fednlr/rate_mean/fc1"] < row["fednlr/rate_max/fc1"]
+    assert row["fednlr/rate_mean/fc1"] == pytest.approx(0.05, rel=1e-6)
+    fedalr = play(tmp_path, "rounds=1", "strategy=fedalr").rows[-1]
+    assert {"fedalr/eta_min", "fedalr/eta_max", "fedalr/eta_mean", "fedalr/client", "fedalr/eta"} <= set(fedalr)
+
+
+def test_what_is_saved_is_what_was_evaluated(tmp_path: Path) -> None:
+    """FedNNNN has two models; the average is evaluated, saved and returned (A1-1)."""
+    from server_app.evaluation import CentralEvaluation
+
+    outcome = play(tmp_path, "rounds=3", "strategy=fednnnn")
+    config = from_yaml((outcome.folder / "config.yaml").read_text())
+    saved = load_file(outcome.folder / "model.safetensors")
+    again = CentralEvaluation(config)(
+        to_record({name: saved[name] for name in views(CentralEvaluation(config).initial)})
+    )
+    assert again["test/accuracy"] == outcome.rows[-1]["test/accuracy"]
+    assert again["test/loss"] == outcome.rows[-1]["test/loss"]
+
+
+def test_the_best_model_is_kept(tmp_path: Path) -> None:
+    outcome = play(tmp_path, "rounds=3", "best=train/loss")
+    losses = {row["round"]: row["train/loss"] for row in outcome.rows if row["round"]}
+    best = min(losses, key=lambda number: losses[number])
+    status = json.loads((outcome.folder / "status.json").read_text())
+    assert status["best"] == {"train/loss": losses[best], "round": best}
+    assert (outcome.folder / "best.safetensors").stat().st_size > 0
+
+
+def test_a_taken_name_is_not_overwritten(tmp_path: Path) -> None:
+    play(tmp_path, "rounds=1", "name=mine")
+    before = weights(tmp_path / "mine")
+    with pytest.raises(ConfigError, match="name = 'mine' is taken"):
+        play(tmp_path, "rounds=1", "name=mine", "seed=2")
+    assert weights(tmp_path / "mine") == before
+
+
+def test_federated_evaluation(tmp_path: Path) -> None:
+    row = play(tmp_path, "rounds=1", "evaluate_clients=true").rows[-1]
+    assert 0.0 <= row["local/accuracy"] <= 1.0
+    assert row["local/loss"] > 0.0
+
+
+def test_evaluation_every_few_rounds(tmp_path: Path) -> None:
+    rows = play(tmp_path, "rounds=3", "evaluate_every=2").rows
+    assert [row["round"] for row in rows if "test/accuracy" in row] == [0, 2, 3]
+
+
+# ---------------------------------------------------------------- bad clients, bad requests
+
+
+def test_a_bad_client_is_set_aside_and_the_run_goes_on(tmp_path: Path) -> None:
+    def train(message: Message, context: Context, reply: Message) -> Message:
+        if partition_of(context) == 1:
+            raise RuntimeError("out of memory")
+        if partition_of(context) == 2:
+            arrays = {name: np.full_like(a, np.nan) for name, a in views(reply.content[wire.ARRAYS]).items()}
+            reply.content[wire.ARRAYS] = to_record(arrays)
+        return reply
+
+    outcome = play(tmp_path, "rounds=2", app=broken(train))
+    assert [row["clients"] for row in outcome.rows[1:]] == [2, 2]
+    assert [row["screen/set_aside"] for row in outcome.rows[1:]] == [2, 2]
+    rows = read_lines(outcome.folder / "clients.jsonl")
+    reasons = {row["client"]: row.get("reason", "") for row in rows if row["round"] == 1}
+    assert "out of memory" in reasons[1]
+    assert "NaN" in reasons[2]
+    assert not reasons[0] and not reasons[3]
+
+
+def test_below_the_quorum_nothing_changes_and_the_run_ends_with_a_reason(tmp_path: Path) -> None:
+    def train(message: Message, context: Context, reply: Message) -> Message:
+        if partition_of(context) > 0 and message.content[wire.CONFIG][wire.SERVER_ROUND] > 1:
+            raise RuntimeError("gone")
+        return reply
+
+    with pytest.raises(RunError, match=r"2 rounds one after the other had fewer than 3 usable replies.*gone"):
+        play(tmp_path, "rounds=9", "quorum=3", "max_empty_rounds=2", app=broken(train))
+    folder = tmp_path / "quickstart-fednnnn-sgd-seed1"
+    status = json.loads((folder / "status.json").read_text())
+    assert status["state"] == "failed"
+    assert "usable replies" in status["reason"]
+    rows = read_lines(folder / "metrics.jsonl")
+    assert [row["round"] for row in rows] == [0, 1, 2, 3]
+    assert rows[1]["test/loss"] == rows[2]["test/loss"] == rows[3]["test/loss"]
+
+
+def test_interrupted_keeps_what_is_done(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        play(tmp_path, "rounds=5", observers=[StopAfter(2)])
+    folder = tmp_path / "quickstart-fednnnn-sgd-seed1"
+    assert json.loads((folder / "status.json").read_text())["state"] == "interrupted"
+    assert weights(folder) == weights(play(tmp_path, "rounds=2", "name=two").folder)
+
+
+def test_another_number_of_nodes_names_the_flag(tmp_path: Path) -> None:
+    config = compose(["clients=4", "model=mlp", f"out='{tmp_path}'", "node_wait=0"])
+    with pytest.raises(
+        ConfigError, match=r'clients = 4, but the federation has 3 nodes: pass .*"num-supernodes=4'
+    ):
+        session.run(LocalGrid(real_client, 3), session.prepare(config))
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_impossible_partition_is_refused_before_any_client(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"partition.alpha = 0.001 .* raise partition.alpha or lower"):
+        play(tmp_path, "clients=100", "partition.alpha=0.001", "partition.min_size=30")
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_nodes_with_one_partition_are_refused(tmp_path: Path) -> None:
+    config = compose(["clients=2", "model=mlp", f"out='{tmp_path}'"])
+    grid = LocalGrid(real_client, 2)
+    for context in grid._contexts.values():
+        context.node_config["partition-id"] = 0
+    with pytest.raises(ConfigError, match="two nodes claim partition-id = 0"):
+        session.run(grid, session.prepare(config))
+
+
+# ---------------------------------------------------------------- early stop
+
+
+def test_a_target_ends_the_run(tmp_path: Path) -> None:
+    outcome = play(tmp_path, "rounds=9", "target=0.2", "model=mlp", "clients=4", small=False)
+    assert outcome.stopped is not None
+    assert "reached" in outcome.stopped
+    assert outcome.rows[-1]["test/accuracy"] >= 0.2
+    assert all(row["test/accuracy"] < 0.2 for row in outcome.rows[1:-1])
+
+
+def test_patience_ends_the_run(tmp_path: Path) -> None:
+    def stand_still(message: Message, context: Context, reply: Message) -> Message:
+        return Message(
+            RecordDict({wire.ARRAYS: message.content[wire.ARRAYS], wire.METRICS: reply.content[wire.METRICS]}),
+            reply_to=message,
+        )
+
+    outcome = play(tmp_path, "rounds=9", "patience=2", app=broken(stand_still))
+    assert outcome.rows[-1]["round"] == 3
+    assert "not better in 2 evaluations" in str(outcome.stopped)
+
+
+def test_client_state_comes_back_from_the_server(tmp_path: Path) -> None:
+    """A client that is a new process every round keeps its cursor, because the server hands it back."""
+    seen: list[tuple[int, ConfigRecord | None]] = []
+
+    def forget(message: Message, context: Context, reply: Message) -> Message:
+        if partition_of(context) == 0:
+            seen.append((message.content[wire.CONFIG][wire.SERVER_ROUND], message.content.get(wire.STATE)))
+        context.state.clear()
+        return reply
+
+    forgetful = play(tmp_path, "rounds=3", "cohort=2", app=broken(forget))
+    plain = play(tmp_path, "rounds=3", "cohort=2")
+    assert weights(forgetful.folder) == weights(plain.folder)
+    assert any(state is not None for _, state in seen)

@@ -1,0 +1,265 @@
+"""2D-LRD at the server: Pflug's detector, the rate factors, the wrapper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import federation as fed
+import numpy as np
+import pytest
+import reference as ref
+from federation import OPEN, Expected
+from flwr.app import ConfigRecord
+from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import Model
+
+from fedstride.arrays import difference, inner
+from strategies import FedAvg, FedLWS, FedNNNN, TwoDLRD
+from strategies.two_d_lrd import DECAYS, Detector, detect, rate_factors
+
+WORKED_STEPS = [1, 0.5, -0.4, 0.3, -0.3, 0.2, -0.2, 0.2, -0.2, 0.1, -0.1, 0.1, -0.1]
+WORKED_D = [0] * 6 + [1] * 3 + [2] * 3 + [3]
+WORKED_S = [0, 0.5, 0.3, 0.18, 0.09, 0.03, -0.01, -0.04, -0.08, -0.10]  # before the test
+
+
+def line(steps: Sequence[float]) -> fed.Training:
+    """Clients that all take these steps, one a round, along a line."""
+    return lambda sent, server_round: [{n: a + steps[server_round - 1] for n, a in sent.items()}] * 3
+
+
+POINT: Model = {"x": np.zeros(1)}
+
+
+# ---------------------------------------------------------------- the detector
+
+
+def test_worked_detector() -> None:
+    detector, theta, got = Detector(), np.zeros(1), []
+    for step in WORKED_STEPS:
+        before, theta = theta, theta + step
+        done = detect(detector, {"x": before}, {"x": theta}, window=2)
+        detector = done.detector
+        got.append(done)
+    assert [done.S for done in got[:10]] == pytest.approx(WORKED_S, abs=1e-12)
+    assert [done.detector.d for done in got] == WORKED_D
+    assert [done.detector.r for done in got] == list(range(1, 14))
+    assert [done.detector.r_0 for done in got] == [0] * 6 + [7] * 3 + [10] * 3 + [13]
+    assert [done.detector.S for done in got if done.detector.r_0 == done.detector.r] == [0.0] * 3  # exactly
+
+
+def test_worked_detector_through_the_strategy() -> None:
+    strategy = TwoDLRD(FedAvg(**OPEN), window=2)
+    done = fed.rounds(strategy, POINT, line(WORKED_STEPS), range(1, 14))
+    assert [one.metrics["two_d_lrd/S"] for one in done[:10]] == pytest.approx(WORKED_S, abs=1e-12)
+    assert [one.metrics["two_d_lrd/d"] for one in done] == WORKED_D
+    assert [one.metrics["two_d_lrd/r_0"] for one in done] == [0] * 6 + [7] * 3 + [10] * 3 + [13]
+    assert done[1].metrics["two_d_lrd/inner"] == pytest.approx(0.5)
+    assert done[1].metrics["two_d_lrd/cosine"] == pytest.approx(1.0)
+    assert done[2].metrics["two_d_lrd/cosine"] == pytest.approx(-1.0)
+    assert done[0].metrics["two_d_lrd/cosine"] == 0.0
+
+
+@fed.PROPERTY
+@given(st.integers(0, 2**32 - 1), st.integers(0, 4), st.integers(1, 12))
+def test_the_detector_is_the_oracles(seed: int, window: int, count: int) -> None:
+    rng = np.random.default_rng(seed)
+    oracle, detector = ref.Pflug(window), Detector()
+    theta = fed.make_model(np.float64)
+    for _ in range(count):
+        before, theta = theta, ref.make_clients(rng, theta, 1)[0]
+        want = oracle.round(before, theta)
+        got = detect(detector, before, theta, window=window)
+        detector = got.detector
+        assert (got.S, got.product) == pytest.approx((want["S_before"], want["inner"]), rel=1e-10, abs=1e-10)
+        assert (detector.d, detector.r, detector.r_0) == (want["d"], oracle.r, oracle.r0)
+        assert pytest.approx(want["S"], rel=1e-10, abs=1e-10) == detector.S
+        assert -1.0 - 1e-12 <= got.cosine <= 1.0 + 1e-12
+
+
+@fed.PROPERTY
+@given(fed.cohorts(m=1), st.lists(st.floats(0.01, 2.0), min_size=1, max_size=8), st.integers(0, 3))
+def test_a_straight_line_never_triggers(cohort: fed.AnyCohort, lengths: list[float], window: int) -> None:
+    detector, theta = Detector(), cohort.sent
+    for length in lengths:
+        before, theta = theta, {n: a + length * (cohort.clients[0][n] - cohort.sent[n]) for n, a in theta.items()}
+        detector = detect(detector, before, theta, window=window).detector
+    assert (detector.d, detector.S >= 0.0) == (0, True)
+
+
+@fed.PROPERTY
+@given(st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=10))
+def test_a_window_longer_than_the_run_never_triggers(steps: list[float]) -> None:
+    detector = Detector()
+    for step in steps:
+        detector = detect(detector, {"x": np.zeros(1)}, {"x": np.array([step])}, window=len(steps)).detector
+    assert detector.d == 0
+
+
+def test_buffers_do_not_enter() -> None:
+    before = {"a": np.zeros(1), "n": np.array([0]), "bn.running_mean": np.zeros(1)}
+    after = {"a": np.ones(1), "n": np.array([100]), "bn.running_mean": np.full(1, 50.0)}
+    first = detect(Detector(), before, after, window=0)
+    assert detect(first.detector, before, after, window=0).product == 1.0
+    assert list(first.detector.previous or {}) == ["a"]
+
+
+def test_a_model_that_does_not_move() -> None:
+    detector = Detector()
+    for _ in range(3):
+        done = detect(detector, POINT, POINT, window=0)
+        detector = done.detector
+        assert (done.S, done.product, done.cosine, detector.d) == (0.0, 0.0, 0.0, 0)
+
+
+def test_torch_tensors_give_the_same_numbers() -> None:
+    theta = fed.make_model(np.float64)
+    detector, torch_detector = Detector(), Detector()
+    for server_round in (1, 2, 3):
+        before, theta = theta, fed.noisy(m=1)(theta, server_round)[0]
+        want = detect(detector, before, theta, window=0)
+        got = detect(torch_detector, fed.to_torch(before), fed.to_torch(theta), window=0)
+        assert got[1:] == pytest.approx(want[1:], rel=1e-12, abs=1e-12)
+        assert got.detector[1:4] == want.detector[1:4]
+        fed.assert_same_numbers(got.detector.previous or {}, want.detector.previous or {})
+        detector, torch_detector = want.detector, got.detector
+
+
+# ---------------------------------------------------------------- the rates
+
+
+@pytest.mark.parametrize(("d", "alpha"), [(0, 1.0), (1, 0.8), (2, 0.6), (3, 0.4), (4, 0.2)])
+def test_printed_attenuation(d: int, alpha: float) -> None:
+    got = rate_factors(d, attenuation=0.2, local_steps=4)
+    assert got == pytest.approx([1.0, alpha, alpha**2, alpha**3])
+    assert rate_factors(d, attenuation=0.2, local_steps=4, decay="additive") == pytest.approx([1.0] + [alpha] * 3)
+
+
+@pytest.mark.parametrize("decay", ["2d", "additive"])
+@pytest.mark.parametrize(("attenuation", "d"), [(0.2, 5), (0.1, 10), (1 / 3, 3), (1.0, 1)])
+def test_one_step_a_round_once_c_d_reaches_one(decay: str, attenuation: float, d: int) -> None:
+    assert rate_factors(d, attenuation=attenuation, local_steps=4, decay=decay) == [1.0]
+    assert rate_factors(d + 1, attenuation=attenuation, local_steps=4, decay=decay) == [1.0]
+    assert len(rate_factors(d - 1, attenuation=attenuation, local_steps=4, decay=decay)) == 4
+
+
+@fed.PROPERTY
+@given(
+    st.sampled_from([0.0, 0.05, 0.1, 0.2, 0.25, 0.3, 1.0]),
+    st.integers(0, 25),
+    st.integers(1, 6),
+    st.sampled_from(DECAYS),
+)
+def test_the_rates_are_the_oracles(attenuation: float, d: int, local_steps: int, decay: str) -> None:
+    got = rate_factors(d, attenuation=attenuation, local_steps=local_steps, decay=decay)
+    assert got == pytest.approx(ref.rates(1.0, attenuation, d, local_steps, decay), rel=1e-12)
+
+
+def test_no_attenuation_is_plain_sgd_for_ever() -> None:
+    assert rate_factors(1000, attenuation=0.0, local_steps=3) == [1.0] * 3
+
+
+# ---------------------------------------------------------------- the strategy
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("inner_name", ["fedavg", "flower"])
+def test_eight_rounds_beside_the_oracle(dtype: str, inner_name: str) -> None:
+    rule = ref.Pflug(1)
+
+    def oracle(sent: Model, clients: Sequence[Model]) -> Expected:
+        model = fed.fedavg_oracle(sent, clients)
+        got = rule.round(sent, model)
+        factors = ref.rates(1.0, 0.4, got["d"], 5)
+        told = {
+            "two_d_lrd/S": got["S_before"],
+            "two_d_lrd/inner": got["inner"],
+            "two_d_lrd/d": got["d"],
+            "two_d_lrd/r_0": rule.r0,
+            "two_d_lrd/tau": len(factors),
+            "two_d_lrd/rates": factors,
+        }
+        return Expected(model, model, told)
+
+    inside = FedAvg(**OPEN) if inner_name == "fedavg" else FlowerFedAvg(**OPEN)
+    start = fed.make_model(dtype)
+    if inner_name == "flower":
+        del start["fc.mask"]
+    strategy = TwoDLRD(inside, attenuation=0.4, window=1, local_steps=5)
+    fed.follow(strategy, start, oracle, fed.noisy(seed=3), count=8)
+    assert strategy.detector.d >= 1, "this seed must trigger, or the test says nothing"
+
+
+def test_the_round_after_a_trigger_gets_the_new_factors() -> None:
+    """A4-4: decided after round 3, used in round 4."""
+    strategy = TwoDLRD(FedAvg(**OPEN), attenuation=0.5, window=2, local_steps=3)
+    done = fed.rounds(strategy, POINT, line([1.0, 0.5, -2.0, 1.0, -1.0, 1.0, -1.0]), range(1, 8))
+    told = [one.config["rate-factors"] for one in done]
+    assert [one.metrics["two_d_lrd/d"] for one in done] == [0, 0, 1, 1, 1, 2, 2]
+    assert told == [[1.0] * 3] * 3 + [[1.0, 0.5, 0.25]] * 3 + [[1.0]]
+    assert [one.metrics["two_d_lrd/rates"] for one in done[:-1]] == told[1:]
+    assert [one.metrics["two_d_lrd/alpha"] for one in done] == [1.0, 1.0, 0.5, 0.5, 0.5, 1.0, 1.0]
+    assert [one.metrics["two_d_lrd/tau"] for one in done] == [3, 3, 3, 3, 3, 1, 1]
+
+
+@pytest.mark.parametrize("decay", DECAYS)
+def test_every_message_carries_the_factors_and_the_callers_config_does_not(decay: str) -> None:
+    strategy = TwoDLRD(FlowerFedAvg(**OPEN), local_steps=4, decay=decay)
+    strategy.detector = Detector(d=2)
+    config = ConfigRecord({"lr": 0.1})
+    messages = fed.configure(strategy, 5, fed.make_model(), config)
+    want = rate_factors(2, attenuation=0.2, local_steps=4, decay=decay)
+    assert len(messages) == 3
+    for message in messages:
+        told = message.content["config"]
+        assert dict(told) == {"lr": 0.1, "rate-factors": want, "server-round": 5}
+    assert dict(config) == {"lr": 0.1}
+
+
+def test_a_round_without_replies_does_not_count() -> None:
+    strategy = TwoDLRD(FedAvg(**OPEN), window=0)
+    fed.play(strategy, 1, POINT, line([1.0]))
+    before = strategy.detector
+    done = fed.play(strategy, 2, POINT, line([1.0, 1.0]), arrange=lambda replies: [])
+    assert done.returned is None
+    assert strategy.detector == before
+    assert before.r == 1
+
+
+def test_the_detector_sees_what_is_sent() -> None:
+    """TwoDLRD(FedLWS(FedNNNN)): the normalised, shrunk model, not the average that is returned."""
+    strategy = TwoDLRD(FedLWS(FedNNNN(**OPEN), beta=0.5), window=1)
+    done = fed.rounds(strategy, fed.make_model(np.float64), fed.noisy(), range(1, 6))
+    names = ref.parameters(done[0].sent)
+    moves = [difference(b.sent, a.sent, names) for a, b in pairwise(done)]
+    for r in range(1, 4):
+        want = sum(inner(moves[r][name], moves[r - 1][name]) for name in names)
+        assert done[r].metrics["two_d_lrd/inner"] == pytest.approx(want, rel=1e-10)
+
+
+def test_the_wrapper_changes_no_model() -> None:
+    for inside in (FedAvg, FedNNNN):
+        plain = fed.rounds(inside(**OPEN), fed.make_model(), fed.noisy())
+        wrapped = fed.rounds(TwoDLRD(inside(**OPEN)), fed.make_model(), fed.noisy())
+        for one, other in zip(plain, wrapped, strict=True):
+            assert one.returned is not None and other.returned is not None
+            assert fed.bits(one.sent) == fed.bits(other.sent)
+            assert fed.bits(one.returned) == fed.bits(other.returned)
+
+
+@pytest.mark.parametrize("settings", [{"attenuation": 0.0}, {"window": 99}])
+def test_without_attenuation_or_within_the_window_rates_stay(settings: Any) -> None:
+    strategy = TwoDLRD(FedAvg(**OPEN), **({"window": 0} | settings))
+    done = fed.rounds(strategy, POINT, line([1.0, -1.0] * 4), range(1, 9))
+    assert all(one.config["rate-factors"] == [1.0] * 10 for one in done)
+    assert (done[-1].metrics["two_d_lrd/d"] > 0) is ("attenuation" in settings)
+
+
+def test_uniform_weights_are_the_inner_strategys() -> None:
+    model = fed.play(TwoDLRD(FedAvg(weighting="uniform", **OPEN)), 1, fed.WORKED, fed.worked).returned
+    assert model is not None
+    want = fed.fedavg_oracle(fed.WORKED, fed.worked(fed.WORKED, 1), fed.UNIFORM)
+    fed.assert_close(model, want, fed.WORKED)
