@@ -21,6 +21,7 @@ from lab.cli import partition as partition_group
 from lab.cli import resume as resume_group
 from lab.cli import run as run_group
 from lab.cli import simulate as simulate_group
+from lab.cli import table as table_group
 
 app = typer.Typer(
     name="fedstride",
@@ -37,6 +38,7 @@ app.command("list")(listing.list_choices)
 app.command("show")(listing.show)
 app.command("partition")(partition_group.partition)
 app.command("doctor")(doctor_group.doctor)
+app.command("table")(table_group.table)
 
 
 def main() -> None:
@@ -49,3 +51,7 @@ def main() -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

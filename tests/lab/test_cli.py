@@ -1,0 +1,196 @@
+"""The command as a user types it: help, listings, mistakes, exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import typer
+from desk import weights
+
+from lab.cli import main as cli
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICK = ["model=mlp", "clients=4", "client.local_steps=2", "rounds=1"]
+
+
+@pytest.fixture
+def call(capsys, monkeypatch, tmp_path):
+    """Run `fedstride ARGUMENTS` in a folder of its own; (exit code, standard output, standard error)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDSTRIDE_RUNS", raising=False)
+
+    def fedstride(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["fedstride", *arguments])
+        capsys.readouterr()
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return fedstride
+
+
+def commands() -> list[str]:
+    return list(typer.main.get_command(cli.app).commands)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_has_help_and_stands_in_the_docs(call, command: str) -> None:
+    code, out, _ = call(command, "--help")
+    assert code == 0
+    assert len(out.splitlines()) > 5
+    assert f"fedstride {command}" in (ROOT / "docs/commands.md").read_text()
+
+
+def test_run_leaves_its_folder_where_the_user_stands(call, tmp_path: Path) -> None:
+    code, out, _ = call("run", *QUICK, "--no-compare")
+    assert code == 0
+    folder = tmp_path / "runs/quickstart-fednnnn-sgd-seed1"
+    assert str(folder) in out
+    assert re.search(r"^ +1 +\d\.\d{4} +\d+\.\d\d % +4 +\d", out, re.MULTILINE)
+    assert re.search(r"fednnnn +final test accuracy +\d+\.\d\d %", out)
+    assert (folder / "curve.png").stat().st_size > 1000
+
+
+def test_fedavg_runs_beside_with_the_same_seed_and_budget(call, tmp_path: Path) -> None:
+    code, out, _ = call("run", *QUICK, "strategy=fedlws", "client=fednlr")
+    assert code == 0
+    assert "run beside it: same seed, same budget" in out
+    assert call("run", *QUICK, "strategy=fedavg", "name=alone")[0] == 0
+    beside = tmp_path / "runs/quickstart-fedavg+fedlws-fednlr-seed1/fedavg"
+    assert weights(beside) == weights(tmp_path / "runs/alone")
+
+
+def test_fedavg_gets_the_mini_batches_of_two_d_lrd() -> None:
+    from fedstride.config import compose
+    from lab.engine.beside import counterpart
+
+    other = counterpart(
+        compose(["strategy=fedavg+two_d_lrd", "strategy.local_steps=7", "client.lr=0.2"]), Path("x")
+    )
+    assert other is not None
+    assert (other.client.local_steps, other.client.lr, other.strategy.name) == (7, 0.2, "fedavg")
+    assert counterpart(compose(["strategy=fedavg"]), Path("x")) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["strategy=fednnn"], "unknown strategy 'fednnn'. Did you mean 'fednnnn'?"),
+        (["strategy.betta=1"], "unknown key 'strategy.betta'. Did you mean 'strategy.beta'"),
+        (["strategy.beta=-1"], "strategy.beta = -1.0 is not allowed: beta must be a finite number greater than 0"),
+        (["strategy=fednnnn+fedlws", "strategy.inner.gamma=1"], "strategy.inner.gamma = 1.0 is not allowed"),
+        (["rounds=0"], "rounds = 0 is not allowed: rounds must be at least 1"),
+        (["rounds=many"], "'rounds=many' is not allowed"),
+        (["fraction=1.5"], "fraction = 1.5 is not allowed: fraction must be in (0, 1]"),
+        (["cohort=11"], "cohort = 11 is not allowed: cohort must be between 1 and clients = 10"),
+        (["partition.alpha=0"], "partition.alpha = 0.0 is not allowed"),
+        (["client.device=gpu"], "client.device = 'gpu' is no device"),
+        (["experiment=quickstar"], "unknown experiment 'quickstar'. Did you mean 'quickstart'?"),
+        (["seed=1,2"], "names several values; a single run takes one"),
+        (["nonsense"], "'nonsense' is not an override"),
+    ],
+)
+def test_mistakes_get_one_line_and_exit_code_2(call, tmp_path: Path, arguments: list[str], said: str) -> None:
+    for command in ("run", "simulate"):
+        code, _, err = call(command, *arguments)
+        assert code == 2
+        assert said in err
+        assert len(err.strip().splitlines()) == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_data_that_cannot_be_divided_is_exit_code_1(call) -> None:
+    code, _, err = call("run", "partition.min_size=3000")
+    assert code == 1
+    assert "partition.min_size" in err
+
+
+def test_listings(call) -> None:
+    code, out, _ = call("list", "--format", "json")
+    found = json.loads(out)
+    assert code == 0
+    assert set(found) == {"strategy", "client", "objective", "task", "model", "partition", "experiment"}
+    assert all(text.endswith(".") for names in found.values() for text in names.values())
+    assert "fednnnn" in call("list", "strategies")[1]
+    assert call("list", "strategie")[0] == 2
+
+
+def test_show(call) -> None:
+    assert "beta: 0.1" in call("show", "fedlws")[1]
+    shown = json.loads(call("show", "fednnnn+fedlws", "rounds=3", "--format", "json")[1])
+    assert shown["strategy"]["inner"]["name"] == "fednnnn"
+    assert shown["rounds"] == 3
+    code, _, err = call("show", "fedlw")
+    assert code == 2
+    assert "'fedlws'" in err
+
+
+def test_partition_counts_every_example_once(call, tmp_path: Path) -> None:
+    counts = json.loads(call("partition", "clients=6", "--format", "json")[1])["counts"]
+    assert len(counts) == 6
+    assert [sum(column) for column in zip(*counts, strict=True)] == [400] * 10
+    code, out, _ = call("partition", "clients=6", "-o", "who.png")
+    assert code == 0
+    assert (tmp_path / "who.png").read_bytes().startswith(b"\x89PNG")
+    assert "client" in out
+
+
+def test_doctor(call) -> None:
+    code, out, _ = call("doctor", "--format", "json")
+    findings = json.loads(out)
+    assert code == (1 if any(finding["state"] == "fail" for finding in findings) else 0)
+    assert {"python", "packages", "gpu", "runs", "cache", "data", "ports"} <= {f["topic"] for f in findings}
+
+
+# ---------------------------------------------------------------- sweeps
+
+
+def test_a_dry_run_runs_nothing(call, tmp_path: Path) -> None:
+    code, out, _ = call("run", "-m", "--dry-run", "strategy=fedavg,fednnnn+fedlws", "seed=1,2")
+    assert code == 0
+    assert out.splitlines() == [
+        "[1/4] fedstride run strategy=fedavg seed=1",
+        "[2/4] fedstride run strategy=fedavg seed=2",
+        "[3/4] fedstride run strategy=fednnnn+fedlws seed=1",
+        "[4/4] fedstride run strategy=fednnnn+fedlws seed=2",
+    ]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_sweep_goes_on_after_a_failed_run_and_says_so(call, tmp_path: Path) -> None:
+    # One of the two cannot be divided so; nothing but the data shows it.
+    arguments = [*QUICK, "partition.min_size=1,1001", "partition.alpha=100"]
+    code, out, _ = call("run", "-m", *arguments, f"out={tmp_path / 'sweep'}", "--jobs", "1")
+    assert code == 1
+    assert "1 of 2 runs completed" in out
+    assert re.search(r"^failed: .*min_size=1001: DataError: .*partition.min_size", out, re.MULTILINE)
+    assert (tmp_path / "sweep/quickstart-fednnnn-sgd-seed1-min_size=1/model.safetensors").is_file()
+
+
+def test_a_sweep_is_refused_whole_before_it_starts(call, tmp_path: Path) -> None:
+    assert call("run", "-m", "strategy=fedavg,fedaverage", f"out={tmp_path / 'x'}")[0] == 2
+    assert call("run", "-m", "seed=interval(1,3)")[0] == 2
+    assert not (tmp_path / "x").exists()
+
+
+def test_runs_of_a_sweep_have_the_bits_of_single_runs(call, tmp_path: Path) -> None:
+    call("run", "-m", *QUICK, "seed=1,2", f"out={tmp_path / 'sweep'}")
+    call("run", *QUICK, "seed=2", "--no-compare")
+    name = "quickstart-fednnnn-sgd-seed2"
+    assert weights(tmp_path / "sweep" / name) == weights(tmp_path / "runs" / name)
+
+
+def test_resume_goes_on(call, tmp_path: Path) -> None:
+    call("run", *QUICK, "name=part", "--no-compare", "-q")
+    code, out, _ = call("resume", "runs/part", "rounds=2")
+    assert code == 0
+    assert re.search(r"^ +2 ", out, re.MULTILINE)
+    assert call("resume", "runs/part", "client.lr=1")[0] == 2
+    assert call("resume", "runs/nothing")[0] == 2
