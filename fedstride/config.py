@@ -37,7 +37,18 @@ KINDS: dict[str, Mapping[str, type]] = {
 }
 """The types behind the names of each group but `experiment`."""
 
-MAY_CHANGE = ("rounds", "target", "patience", "checkpoint_every", "timeout", "node_wait", "out", "name", "resume")
+MAY_CHANGE = (
+    "rounds",
+    "target",
+    "patience",
+    "checkpoint_every",
+    "timeout",
+    "node_wait",
+    "track",
+    "out",
+    "name",
+    "resume",
+)
 """What a run that goes on may have otherwise than it began: nothing that its weights depend on."""
 
 
@@ -161,7 +172,7 @@ def _resume(folder: str, overrides: Sequence[Override]) -> Config:
         elif before != now:
             raise ConfigError(
                 f"{key} = {now!r}, but the run in {path} has {before!r}: a run that goes on can change only "
-                f"{', '.join(MAY_CHANGE[:6])}; start a new run instead"
+                f"{', '.join(MAY_CHANGE[:-3])}; start a new run instead"
             )
     tree.resume = str(path)
     return _checked(tree)

@@ -241,6 +241,7 @@ class Config:
     checkpoint_every: int = 1  # rounds between checkpoints; 0 = none
     timeout: float = 3600.0  # seconds that a phase waits for replies
     node_wait: float = 600.0  # seconds that the start waits for the clients of a deployment
+    track: list[str] = field(default_factory=list)  # of tensorboard, wandb, mlflow
     out: str | None = None  # folder of runs; default $FEDSTRIDE_RUNS or ./runs
     name: str | None = None  # folder of this run below it; default made from the choices
     resume: str | None = None  # folder of a run to go on with

@@ -23,6 +23,7 @@ from server_app.records import Records, new_folder
 from server_app.roll_call import call, check_nodes
 from server_app.rounds import Federation, Observer, Round, Row
 from server_app.stopping import reason_to_stop
+from server_app.trackers import Tracking, check_trackers
 from strategies.norms import NormAnalysis
 
 
@@ -51,6 +52,7 @@ def prepare(config: Config) -> Prepared:
 
     Raises ConfigError, DataError or CheckpointError: nothing has been started or written.
     """
+    check_trackers(config.track)
     prepared = Prepared(config, build_strategy(config), CentralEvaluation(config))
     # Drawn once here, so that an impossible one is refused and clients find it in the cache.
     labels = data.load(config.task.name).train_y
@@ -85,6 +87,7 @@ def run(
     nodes = check_nodes(grid, config)
     records = _open_records(prepared)
     on_folder(records.folder)
+    tracking = Tracking(config, records.folder)
     try:
         told = client_config(config)
         federation = Federation(
@@ -94,7 +97,7 @@ def run(
             roster=call(grid, nodes, config, told),
             told=told,
             evaluate=prepared.evaluation,
-            observers=[records, *observers],
+            observers=[records, tracking, *observers],
         )
         rounds = federation.rounds(_start(prepared, records), prepared.evaluation.initial)
         while not (stopped := _reason_to_stop(config, records.rows)) and next(rounds, None) is not None:
@@ -105,6 +108,8 @@ def run(
     except BaseException as error:
         records.close("failed", f"{type(error).__name__}: {error}")
         raise
+    finally:
+        tracking.close()
     records.close("completed", stopped)
     return Outcome(records.folder, records.rows, stopped)
 

@@ -1,0 +1,158 @@
+"""Trackers behind one small interface: TensorBoard, Weights & Biases, MLflow.
+
+Knows how each is told of a run's numbers; does not know how they came about. Each is an extra that is
+imported only when asked for. A tracker that fails is named once in the log and not asked again: a run
+does not end for its sake.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib.util import find_spec
+from logging import WARNING
+from pathlib import Path
+from typing import Any, Protocol
+
+from flwr.supercore import log
+
+from fedstride.errors import ConfigError, unknown
+from fedstride.schema import Config
+from server_app.rounds import Round
+
+
+class Tracker(Protocol):
+    """Who keeps the numbers of a run elsewhere."""
+
+    def row(self, server_round: int, numbers: Mapping[str, float]) -> None:
+        """The metrics of a round that is over."""
+
+    def close(self) -> None:
+        """The run is over."""
+
+
+class TensorBoard:
+    """Event files in the run's folder, below `tensorboard/`."""
+
+    def __init__(self, config: Config, folder: Path) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder / "tensorboard"))
+
+    def row(self, server_round: int, numbers: Mapping[str, float]) -> None:
+        """One scalar a metric."""
+        for name, value in numbers.items():
+            self._writer.add_scalar(name, value, server_round)
+
+    def close(self) -> None:
+        """Flush the files."""
+        self._writer.close()
+
+
+class WandB:
+    """A Weights & Biases run in project `fedstride` (WANDB_PROJECT), WANDB_MODE=offline included."""
+
+    def __init__(self, config: Config, folder: Path) -> None:
+        import wandb
+
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "fedstride"),
+            name=folder.name,
+            dir=str(folder),
+            config=dataclasses.asdict(config),
+        )
+
+    def row(self, server_round: int, numbers: Mapping[str, float]) -> None:
+        """One step a round."""
+        self._run.log(dict(numbers), step=server_round)
+
+    def close(self) -> None:
+        """Finish the run."""
+        self._run.finish()
+
+
+class MLflow:
+    """An MLflow run in experiment `fedstride`, at MLFLOW_TRACKING_URI, else in `mlflow.db` of the run's folder."""
+
+    def __init__(self, config: Config, folder: Path) -> None:
+        import mlflow
+
+        if "MLFLOW_TRACKING_URI" not in os.environ:
+            mlflow.set_tracking_uri(f"sqlite:///{folder / 'mlflow.db'}")
+        mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", "fedstride"))
+        self._mlflow = mlflow
+        mlflow.start_run(run_name=folder.name)
+        mlflow.log_params(_flat(dataclasses.asdict(config)))
+
+    def row(self, server_round: int, numbers: Mapping[str, float]) -> None:
+        """One step a round."""
+        self._mlflow.log_metrics(dict(numbers), step=server_round)
+
+    def close(self) -> None:
+        """End the run."""
+        self._mlflow.end_run()
+
+
+TRACKERS: dict[str, Callable[[Config, Path], Tracker]] = {
+    "tensorboard": TensorBoard,
+    "wandb": WandB,
+    "mlflow": MLflow,
+}
+
+
+def check_trackers(names: Sequence[str]) -> None:
+    """Refuse a tracker that does not exist or is not installed."""
+    for name in names:
+        if name not in TRACKERS:
+            raise unknown("tracker (track=[...])", name, TRACKERS)
+        if find_spec(name) is None:
+            raise ConfigError(f"track = {name!r}, but the package is missing: pip install 'fedstride[{name}]'")
+
+
+class Tracking:
+    """An observer that tells the trackers of a run."""
+
+    def __init__(self, config: Config, folder: Path) -> None:
+        self._trackers: dict[str, Tracker] = {}
+        for name in config.track:
+            self._try(name, partial(self._begin, name, config, folder))
+
+    def replied(self, server_round: int, done: int, total: int) -> None:
+        """Single replies are not tracked."""
+
+    def round_done(self, done: Round) -> None:
+        """Tell all plain numbers of the round."""
+        numbers = {
+            key: float(value)
+            for key, value in done.row.items()
+            if isinstance(value, (int, float)) and key != "round"
+        }
+        for name, tracker in list(self._trackers.items()):
+            self._try(name, partial(tracker.row, done.number, numbers))
+
+    def close(self) -> None:
+        """The run is over."""
+        for name, tracker in list(self._trackers.items()):
+            self._try(name, tracker.close)
+
+    def _begin(self, name: str, config: Config, folder: Path) -> None:
+        self._trackers[name] = TRACKERS[name](config, folder)
+
+    def _try(self, name: str, act: Callable[[], Any]) -> None:
+        try:
+            act()
+        except Exception as error:  # a tracker must not end a run
+            self._trackers.pop(name, None)
+            log(WARNING, "the tracker %s fails and is left out from now on: %s", name, error)
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
