@@ -37,18 +37,8 @@ KINDS: dict[str, Mapping[str, type]] = {
 }
 """The types behind the names of each group but `experiment`."""
 
-MAY_CHANGE = (
-    "rounds",
-    "target",
-    "patience",
-    "checkpoint_every",
-    "timeout",
-    "node_wait",
-    "track",
-    "out",
-    "name",
-    "resume",
-)
+_LONGER = ("rounds", "target", "patience", "checkpoint_every", "timeout", "node_wait", "track")
+MAY_CHANGE = (*_LONGER, "out", "name", "resume")
 """What a run that goes on may have otherwise than it began: nothing that its weights depend on."""
 
 
@@ -172,7 +162,7 @@ def _resume(folder: str, overrides: Sequence[Override]) -> Config:
         elif before != now:
             raise ConfigError(
                 f"{key} = {now!r}, but the run in {path} has {before!r}: a run that goes on can change only "
-                f"{', '.join(MAY_CHANGE[:-3])}; start a new run instead"
+                f"{', '.join(_LONGER)}; start a new run instead"
             )
     tree.resume = str(path)
     return _checked(tree)
