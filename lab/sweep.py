@@ -22,7 +22,7 @@ from fedstride.config import compose
 from fedstride.errors import ConfigError
 from fedstride.overrides import GROUPS
 from fedstride.schema import Config
-from server_app.records import default_name, runs_dir
+from server_app.folder import default_name, runs_dir
 
 
 @dataclass(frozen=True)

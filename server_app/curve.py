@@ -37,7 +37,7 @@ def style(number: int, points: int = 0) -> dict[str, Any]:
     turn = number // len(STYLES)
     marker = STYLES[(number + 3 * turn) % len(STYLES)]["marker"]
     every = max(1, points // 20)
-    return {**look, "marker": marker, "markersize": 3.5, "linewidth": 1.6, "markevery": every}
+    return {**look, "marker": marker, "markersize": 4.2, "linewidth": 1.6, "markevery": every}
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from flwr.serverapp import Grid
 
-from fedstride.arrays import to_record
 from fedstride.config import digest
 from fedstride.errors import CheckpointError, FedstrideError
 from fedstride.schema import Config
@@ -19,9 +18,10 @@ from fedstride.tasks import data, partitions
 from server_app.build import build_strategy, client_config
 from server_app.checkpoint import Checkpoint, newest_checkpoint
 from server_app.evaluation import CentralEvaluation
-from server_app.records import Records, new_folder
+from server_app.folder import new_folder
+from server_app.records import Records
 from server_app.roll_call import call, check_nodes
-from server_app.rounds import Federation, Observer, Round, Row
+from server_app.rounds import Federation, Observer, Row
 from server_app.stopping import reason_to_stop
 from server_app.trackers import Tracking, check_trackers
 from strategies.norms import NormAnalysis
@@ -54,9 +54,10 @@ def prepare(config: Config) -> Prepared:
     """
     check_trackers(config.track)
     prepared = Prepared(config, build_strategy(config), CentralEvaluation(config))
-    # Drawn once here, so that an impossible one is refused and clients find it in the cache.
-    labels = data.load(config.task.name).train_y
-    partitions.partition(config.partition, labels, config.clients, config.seed)
+    if config.partition.name != "own":  # what nodes bring is not ours to divide
+        # Drawn once here, so that an impossible one is refused and clients find it in the cache.
+        labels = data.load(config.task.name).train_y
+        partitions.partition(config.partition, labels, config.clients, config.seed)
     return prepared if config.resume is None else _resumed(prepared, Path(config.resume).expanduser().resolve())
 
 
@@ -99,7 +100,7 @@ def run(
             evaluate=prepared.evaluation,
             observers=[records, tracking, *observers],
         )
-        rounds = federation.rounds(_start(prepared, records), prepared.evaluation.initial)
+        rounds = federation.rounds(records.last, prepared.evaluation.initial)
         while not (stopped := _reason_to_stop(config, records.rows)) and next(rounds, None) is not None:
             pass
     except KeyboardInterrupt:
@@ -123,12 +124,4 @@ def _open_records(prepared: Prepared) -> Records:
     if prepared.checkpoint is None:
         return Records(config, new_folder(config), prepared.strategy)
     folder = Path(config.resume or "").expanduser().resolve()
-    return Records(config, folder, prepared.strategy, resume_after=prepared.checkpoint.server_round)
-
-
-def _start(prepared: Prepared, records: Records) -> Round | None:
-    checkpoint = prepared.checkpoint
-    if checkpoint is None:
-        return None
-    states = {client: dict(kept) for client, kept in checkpoint.clients.items()}
-    return Round(checkpoint.server_round, to_record(checkpoint.model), records.rows[-1], states=states)
+    return Records(config, folder, prepared.strategy, resume=prepared.checkpoint)

@@ -18,7 +18,7 @@ from fedstride.config import compose
 from fedstride.errors import CheckpointError, ConfigError
 from server_app import session
 from server_app.checkpoint import newest_checkpoint
-from server_app.records import read_lines
+from server_app.lines import read_lines
 
 RULES = [
     "strategy=fedavg",

@@ -19,7 +19,7 @@ from fedstride.config import compose, from_yaml
 from fedstride.errors import ConfigError, DataError, RunError
 from lab.engine.local import LocalGrid
 from server_app import session
-from server_app.records import read_lines
+from server_app.lines import read_lines
 
 
 def broken(train) -> ClientApp:

@@ -1,0 +1,132 @@
+"""Files that grow line by line, and a disk that is full or read-only for a while."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from desk import play, resume, table, weights
+
+from fedstride.errors import RunError
+from server_app import records
+from server_app.lines import Lines, read_lines
+from server_app.rounds import Round
+
+
+def test_a_line_that_was_cut_is_taken_back(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "x.jsonl"
+    lines = Lines(path)
+    lines.append(['{"a": 1}'])
+    original = os.write
+
+    def full(descriptor: int, content: bytes) -> int:
+        if len(content) > 3:
+            return original(descriptor, content[:3])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space"):
+        lines.append(['{"b": 2}'])
+    assert read_lines(path) == [{"a": 1}]
+    monkeypatch.setattr(os, "write", original)
+    lines.append(['{"c": 3}'])
+    assert read_lines(path) == [{"a": 1}, {"b": 2}, {"c": 3}]
+
+
+def test_lines_go_on_where_a_file_ends(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"a": 1}\n')
+    Lines(path).append(['{"b": 2}'])
+    assert len(read_lines(path)) == 2
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of 8 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("mounting a small file system needs more rights than this user has")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+class At:
+    """An observer that does something once a round is over."""
+
+    def __init__(self, acts: dict[int, object]) -> None:
+        self.acts = acts
+
+    def replied(self, server_round: int, done: int, total: int) -> None: ...
+
+    def round_done(self, done: Round) -> None:
+        act = self.acts.get(done.number)
+        if act is not None:
+            act()  # type: ignore[operator]
+
+
+def fill(path: Path) -> None:
+    with path.open("wb") as file:
+        while True:
+            file.write(b"x" * 65536)
+            file.flush()
+
+
+@pytest.mark.parametrize("trouble", ["full", "read-only"])
+def test_a_disk_in_trouble_costs_at_most_the_checkpoint(small_disk: Path, tmp_path: Path, trouble, caplog) -> None:
+    ballast = small_disk / "ballast"
+
+    def begin() -> None:
+        if trouble == "full":
+            with pytest.raises(OSError, match="No space"):
+                fill(ballast)
+        else:
+            subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+
+    def end() -> None:
+        if trouble == "full":
+            ballast.unlink()
+        else:
+            subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+
+    outcome = play(small_disk, "rounds=5", "name=part", observers=[At({1: begin, 4: end})])
+    whole = play(tmp_path, "rounds=5", "name=whole")
+    assert weights(outcome.folder) == weights(whole.folder)
+    assert table(outcome.folder) == table(whole.folder)
+    assert len(read_lines(outcome.folder / "clients.jsonl")) == 20
+    for server_round in (2, 3, 4):
+        assert f"round {server_round}: the checkpoint in" in caplog.text
+    assert json.loads((outcome.folder / "status.json").read_text())["state"] == "completed"
+    assert (outcome.folder / "checkpoint/round-000005/state.json").is_file()
+
+
+def test_a_model_that_cannot_be_written_fails_the_run_and_can_be_had_later(tmp_path: Path, monkeypatch) -> None:
+    original = records.save_model
+
+    def full(path: Path, *arguments) -> None:
+        if path.name == "model.safetensors":
+            raise OSError(28, "No space left on device")
+        original(path, *arguments)
+
+    monkeypatch.setattr(records, "save_model", full)
+    with pytest.raises(RunError, match=r"its model cannot be written.*fedstride resume"):
+        play(tmp_path, "rounds=2", "name=part")
+    assert json.loads((tmp_path / "part/status.json").read_text())["state"] == "failed"
+    monkeypatch.setattr(records, "save_model", original)
+    resume(tmp_path / "part")
+    assert weights(tmp_path / "part") == weights(play(tmp_path, "rounds=2", "name=whole").folder)
+
+
+def test_killed_after_the_last_checkpoint_and_before_the_model(tmp_path: Path) -> None:
+    whole = play(tmp_path, "rounds=2", "name=whole").folder
+    (before := weights(whole))
+    (whole / "model.safetensors").unlink()
+    resume(whole)
+    assert weights(whole) == before
