@@ -42,6 +42,15 @@ def stamp(message: Message) -> str:
     return message_id
 
 
+def set_source(reply: Message, node: int) -> None:
+    """Say which node a reply is from, by the message that it answers.
+
+    Where a node is gone, the SuperLink answers in its place and names itself (error code 5, 1.39); and
+    who a reply is from is not for the reply to say.
+    """
+    reply.metadata.__dict__["_src_node_id"] = node
+
+
 def is_simulation(grid: object) -> bool:
     """True for the Grid of `flwr run` simulation, where all nodes are there from the start (1.39)."""
     return type(grid).__name__ == "InMemoryGrid"

@@ -25,6 +25,12 @@ def check(config: Config) -> None:
             config.cohort,
             f"between 1 and clients = {config.clients}",
         )
+    require(
+        1 <= config.start_size <= config.clients,
+        "min_clients",
+        config.min_clients,
+        f"between 1 and clients = {config.clients}, or null",
+    )
     require(0 <= config.seed <= MAX_SEED, "seed", config.seed, "between 0 and 2**63 - 1")
     require(config.evaluate_every >= 0, "evaluate_every", config.evaluate_every, "at least 0")
     require(

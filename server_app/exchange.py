@@ -13,6 +13,8 @@ from typing import Any
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from fedstride import flower
+
 POLL_SECONDS = (0.02, 0.2)  # shortest and longest pause between two looks for replies
 
 
@@ -37,6 +39,7 @@ def exchange(
         for reply in grid.pull_messages(list(waiting)):
             node = waiting.pop(reply.metadata.reply_to_message_id, None)
             if node is not None:
+                flower.set_source(reply, node)
                 replies[node] = reply
                 arrived = True
                 on_reply(len(replies), len(messages))

@@ -84,7 +84,8 @@ class Federation:
 
     def _one_round(self, server_round: int, last: Round) -> Round:
         config = self.config
-        nodes = self.roster.cohort(config.cohort_size, seed=config.seed, server_round=server_round)
+        self.roster.refresh()
+        nodes = self.roster.cohort(server_round)
         cohort_grid = CohortGrid(self.grid, nodes)
 
         started = time.perf_counter()

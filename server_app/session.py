@@ -20,7 +20,7 @@ from server_app.checkpoint import Checkpoint, newest_checkpoint
 from server_app.evaluation import CentralEvaluation
 from server_app.folder import new_folder
 from server_app.records import Records
-from server_app.roll_call import call, check_nodes
+from server_app.roll_call import Roster, check_nodes
 from server_app.rounds import Federation, Observer, Row
 from server_app.stopping import reason_to_stop
 from server_app.trackers import Tracking, check_trackers
@@ -91,11 +91,13 @@ def run(
     tracking = Tracking(config, records.folder)
     try:
         told = client_config(config)
+        roster = Roster(grid, config, told)
+        roster.call(nodes)
         federation = Federation(
             grid=grid,
             strategy=prepared.strategy,
             config=config,
-            roster=call(grid, nodes, config, told),
+            roster=roster,
             told=told,
             evaluate=prepared.evaluation,
             observers=[records, tracking, *observers],
