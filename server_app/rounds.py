@@ -90,7 +90,9 @@ class Federation:
 
         started = time.perf_counter()
         told = ConfigRecord(dict(self.told))
-        messages = list(self.strategy.configure_train(server_round, last.arrays, told, cohort_grid))
+        # Nobody to ask: a strategy would wait for nodes, and this round has waited already.
+        ask = self.strategy.configure_train if nodes else _nobody
+        messages = list(ask(server_round, last.arrays, told, cohort_grid))
         for message in messages:
             self._hand_back_state(message, last.states)
         replies = exchange(
@@ -147,6 +149,10 @@ class Federation:
     def _tell_reply(self, server_round: int, done: int, total: int) -> None:
         for observer in self.observers:
             observer.replied(server_round, done, total)
+
+
+def _nobody(server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> list[Message]:
+    return []
 
 
 def _is_due(server_round: int, config: Config) -> bool:

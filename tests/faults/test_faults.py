@@ -1,0 +1,237 @@
+"""Faults as rows, played against the in-process run; after each the same invariants, and who was left out."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from desk import weights
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from world import Away, Change, Fault, error, play
+
+from fedstride.arrays import to_record, views
+from fedstride.errors import RunError
+from server_app.lines import read_lines
+
+
+def arrays(change) -> Change:
+    """Change the model of a reply: a function from arrays by name to arrays by name."""
+
+    def apply(reply: Message) -> Message:
+        model = {name: array.copy() for name, array in views(reply.content["arrays"]).items()}
+        reply.content["arrays"] = to_record(change(model))
+        return reply
+
+    return apply
+
+
+def metrics(**values) -> Change:
+    """Set metrics of a reply; None removes one."""
+
+    def apply(reply: Message) -> Message:
+        kept = dict(reply.content["metrics"]) | {key.replace("_", "-"): value for key, value in values.items()}
+        reply.content["metrics"] = MetricRecord({k: v for k, v in kept.items() if v is not None})
+        return reply
+
+    return apply
+
+
+def content(change) -> Change:
+    def apply(reply: Message) -> Message:
+        reply.content = change(dict(reply.content))
+        return reply
+
+    return apply
+
+
+def one(model: dict, value) -> dict:
+    """The model with one element changed."""
+    model["fc2.bias"][0] = value
+    return model
+
+
+def garbage(reply: Message) -> Message:
+    record = ArrayRecord(dict(reply.content["arrays"]))
+    array = record["fc1.bias"]
+    record["fc1.bias"] = Array(array.dtype, array.shape, array.stype, b"\x93NUMPY garbage")
+    reply.content["arrays"] = record
+    return reply
+
+
+def cut(reply: Message) -> Message:
+    record = ArrayRecord(dict(reply.content["arrays"]))
+    array = record["fc1.weight"]
+    record["fc1.weight"] = Array(array.dtype, array.shape, array.stype, array.data[:-8])
+    reply.content["arrays"] = record
+    return reply
+
+
+def pickled(reply: Message) -> Message:
+    """An .npy file of Python objects, which only a pickle could read."""
+    import io
+
+    stream = io.BytesIO()
+    np.save(stream, np.array([print], dtype=object), allow_pickle=True)
+    record = ArrayRecord(dict(reply.content["arrays"]))
+    record["fc2.bias"] = Array("float32", (10,), "numpy.ndarray", stream.getvalue())
+    reply.content["arrays"] = record
+    return reply
+
+
+SET_ASIDE: dict[str, tuple[Change, str]] = {
+    "raises": (error(2), "code 2"),
+    "process dies (simulation)": (error(0), "code 0"),
+    "node gone, the SuperLink answers": (error(5), "code 5"),
+    "node stopped responding": (error(8), "code 8"),
+    "message expired": (error(3), "code 3"),
+    "NaN": (arrays(lambda m: one(m, math.nan)), "NaN"),
+    "infinity": (arrays(lambda m: one(m, math.inf)), "infinity"),
+    "minus infinity": (arrays(lambda m: one(m, -math.inf)), "infinity"),
+    "absurd norm": (arrays(lambda m: one(m, 1e6)), "times the round's median"),
+    "float32's limit": (arrays(lambda m: one(m, 3.4e38)), "times the round's median"),
+    "another shape": (arrays(lambda m: m | {"fc2.bias": np.zeros(11, np.float32)}), "the model has"),
+    "a shape that would broadcast": (arrays(lambda m: m | {"fc2.bias": np.zeros(1, np.float32)}), "the model has"),
+    "another dtype": (arrays(lambda m: m | {"fc2.bias": np.zeros(10)}), "float64"),
+    "a missing array": (arrays(lambda m: {k: v for k, v in m.items() if k != "fc1.bias"}), "missing"),
+    "an extra array": (arrays(lambda m: m | {"backdoor": np.zeros(3, np.float32)}), "not asked for"),
+    "no array at all": (arrays(lambda m: {}), "missing"),
+    "garbage for bytes": (garbage, "cannot be read"),
+    "an array cut short": (cut, "cannot be read"),
+    "a pickle": (pickled, "cannot be read"),
+    "count 0": (metrics(num_examples=0), "num-examples = 0"),
+    "a negative count": (metrics(num_examples=-5), "num-examples = -5"),
+    "count NaN": (metrics(num_examples=math.nan), "num-examples = nan"),
+    "an infinite count": (metrics(num_examples=math.inf), "num-examples = inf"),
+    "an absurd count": (metrics(num_examples=10**15), "num-examples = 1000000000000000"),
+    "no count": (metrics(num_examples=None), "num-examples = None"),
+    "a list of counts": (metrics(num_examples=[1, 2]), "num-examples = [1, 2]"),
+    "a list for an id": (metrics(client_id=[1]), "client-id"),
+    "two models": (content(lambda c: RecordDict({**c, "more": c["arrays"]})), "2 records of type ArrayRecord"),
+    "no model": (content(lambda c: RecordDict({"metrics": c["metrics"]})), "0 records of type ArrayRecord"),
+    "no metrics": (content(lambda c: RecordDict({"arrays": c["arrays"]})), "0 records of type MetricRecord"),
+    "nothing": (content(lambda c: RecordDict()), "0 records of type"),
+}
+
+
+@pytest.mark.parametrize("kind", SET_ASIDE)
+def test_set_aside_with_its_reason(tmp_path: Path, monkeypatch, kind: str) -> None:
+    change, said = SET_ASIDE[kind]
+    folder, seen = play(tmp_path, monkeypatch, [Fault(1, 2, change), Fault(3, 3, change)], "rounds=3")
+    assert [len(cohort) for cohort in seen.cohorts] == [4, 3, 3]
+    rows = {(row["round"], row["client"]): row for row in read_lines(folder / "clients.jsonl")}
+    for where in ((2, 1), (3, 3)):
+        assert rows[where]["status"] == "set aside"
+        assert said in rows[where]["reason"]
+    assert [row["screen/set_aside"] for row in read_lines(folder / "metrics.jsonl")[1:]] == [0, 1, 1]
+
+
+HARMLESS: dict[str, Fault] = {
+    "arrays in another order": Fault(1, 2, arrays(lambda m: dict(reversed(m.items())))),
+    "Fortran order": Fault(1, 2, arrays(lambda m: {k: np.asfortranarray(v) for k, v in m.items()})),
+    "slow, but in time": Fault(1, 2, delay=59.0),
+    "the same reply three times": Fault(1, 2, copies=3),
+    "more metrics than asked for": Fault(1, 2, metrics(mood=3.0)),
+    "fewer metrics": Fault(1, 2, metrics(**{"train/steps": None})),
+}
+
+
+@pytest.mark.parametrize("kind", HARMLESS)
+def test_harmless_and_without_a_trace_in_the_weights(tmp_path: Path, monkeypatch, kind: str) -> None:
+    folder, seen = play(tmp_path, monkeypatch, [HARMLESS[kind]], "rounds=3")
+    plain, _ = play(tmp_path, monkeypatch, [], "rounds=3", name="plain")
+    assert [len(cohort) for cohort in seen.cohorts] == [4, 4, 4]
+    assert weights(folder) == weights(plain)
+
+
+ABSENT: dict[str, Fault] = {
+    "never answers": Fault(1, 2, lambda reply: None),
+    "answers too late": Fault(1, 2, delay=61.0),
+    "the message is not taken": Fault(1, 2, rejected=True),
+}
+
+
+@pytest.mark.parametrize("kind", ABSENT)
+def test_absent_from_the_round(tmp_path: Path, monkeypatch, kind: str) -> None:
+    folder, seen = play(tmp_path, monkeypatch, [ABSENT[kind]], "rounds=3")
+    assert [len(cohort) for cohort in seen.cohorts] == [4, 3, 4]
+    (row,) = (r for r in read_lines(folder / "clients.jsonl") if r["status"] == "no reply")
+    assert (row["round"], row["client"]) == (2, 1)
+    assert [r["screen/missing"] for r in read_lines(folder / "metrics.jsonl")[1:]] == [0, 1, 0]
+
+
+def test_a_reply_cannot_speak_for_another_node(tmp_path: Path, monkeypatch) -> None:
+    def forge(reply: Message) -> Message:
+        reply.metadata.__dict__["_src_node_id"] = 2
+        return reply
+
+    folder, _ = play(tmp_path, monkeypatch, [Fault(1, 2, forge)], "rounds=3")
+    plain, _ = play(tmp_path, monkeypatch, [], "rounds=3", name="plain")
+    assert weights(folder) == weights(plain)
+
+
+def test_a_round_below_the_quorum_changes_nothing(tmp_path: Path, monkeypatch) -> None:
+    faults = [Fault(client, 2, error(2)) for client in (0, 1, 2)]
+    _, seen = play(tmp_path, monkeypatch, faults, "quorum=2", "strategy=fedavg", "rounds=3")
+    assert seen.changed == [True, True, False, True]
+
+
+def test_rounds_without_a_reply_end_the_run(tmp_path: Path, monkeypatch) -> None:
+    faults = [Fault(client, t, error(2)) for client in range(4) for t in (2, 3)]
+    with pytest.raises(RunError, match="2 rounds one after the other"):
+        play(tmp_path, monkeypatch, faults, "rounds=9", "max_empty_rounds=2")
+
+
+# ---------------------------------------------------------------- nodes that come and go
+
+
+def test_a_node_that_goes_and_comes_back(tmp_path: Path, monkeypatch) -> None:
+    _, seen = play(tmp_path, monkeypatch, [Away(2, first=2, back=4)], "rounds=5")
+    assert [len(cohort) for cohort in seen.cohorts] == [4, 3, 3, 4, 4]
+
+
+def test_it_comes_back_as_another_node_without_its_state(tmp_path: Path, monkeypatch) -> None:
+    absence = Away(2, first=2, back=4, new_id=77, forgets=True)
+    folder, seen = play(tmp_path, monkeypatch, [absence], "rounds=5")
+    assert [len(cohort) for cohort in seen.cohorts] == [4, 3, 3, 4, 4]
+    assert seen.cohorts[-1].replies[2].node_id == 77
+    assert seen.cohorts[-1].replies[2].client_id == 2
+    # Its cursor came back from the server: the same bits as a node that kept its state.
+    plain, _ = play(tmp_path, monkeypatch, [Away(2, first=2, back=4)], "rounds=5", name="plain")
+    assert weights(folder) == weights(plain)
+
+
+def test_a_node_that_joins_late(tmp_path: Path, monkeypatch) -> None:
+    _, seen = play(tmp_path, monkeypatch, [Away(3, first=0, back=3)], "rounds=4", "min_clients=3")
+    assert [[reply.client_id for reply in cohort.replies] for cohort in seen.cohorts] == [
+        [0, 1, 2],
+        [0, 1, 2],
+        [0, 1, 2, 3],
+        [0, 1, 2, 3],
+    ]
+
+
+def test_all_nodes_go_for_a_while(tmp_path: Path, monkeypatch) -> None:
+    faults = [Away(client, first=2, back=3) for client in range(4)]
+    with pytest.raises(RunError, match="no client was reached"):
+        play(tmp_path, monkeypatch, faults, "rounds=4", "max_empty_rounds=1", "node_wait=10")
+
+
+def test_many_faults_at_once(tmp_path: Path, monkeypatch) -> None:
+    faults = [
+        Fault(0, 1, error(2)),
+        Fault(1, 1, arrays(lambda m: one(m, math.nan))),
+        Fault(2, 2, lambda reply: None),
+        Fault(3, 2, copies=2),
+        Fault(0, 3, delay=99),
+        Fault(1, 3, metrics(num_examples=0)),
+        Away(2, first=3, back=4),
+    ]
+    _, seen = play(tmp_path, monkeypatch, faults, "rounds=4")
+    assert [[reply.client_id for reply in cohort.replies] for cohort in seen.cohorts] == [
+        [2, 3],
+        [0, 1, 3],
+        [3],
+        [0, 1, 2, 3],
+    ]

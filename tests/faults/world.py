@@ -1,0 +1,229 @@
+"""A federation whose faults are rows, on a clock that passes only when somebody waits.
+
+Knows how to play faults and what must hold after any of them; does not know what fedstride makes of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from desk import SMALL
+from flwr.app import Context, Error, Message, RecordDict
+
+from client_app.app import app as real_client
+from fedstride import flower
+from fedstride.arrays import Layout, views
+from fedstride.config import compose
+from lab.engine.local import LocalGrid
+from server_app import exchange, roll_call, session
+from server_app.lines import read_lines
+from server_app.rounds import Round
+
+Change = Callable[[Message], Message | None]
+"""What becomes of a reply: another one, or None where it is never sent."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One row: who, when, what."""
+
+    client: int
+    server_round: int
+    change: Change | None = None
+    delay: float = 1.0  # seconds until the reply arrives
+    copies: int = 1
+    rejected: bool = False  # the message is not even taken
+
+
+@dataclass(frozen=True)
+class Away:
+    """A node that is not there from one round to before another, and may come back at a new node id."""
+
+    client: int
+    first: int
+    back: int
+    new_id: int | None = None
+    forgets: bool = False
+
+
+class Clock:
+    """Stands in for `time` in the modules that wait."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def install(self, monkeypatch: Any) -> None:
+        for module in (exchange, roll_call):
+            monkeypatch.setattr(module, "time", self)
+
+
+@dataclass
+class _Underway:
+    due: float
+    reply: Message
+
+
+class FaultyGrid(LocalGrid):
+    """The in-process Grid with faults: replies come when their time has come."""
+
+    def __init__(self, clock: Clock, clients: int, faults: Iterable[Fault | Away]) -> None:
+        super().__init__(real_client, clients)
+        self.clock = clock
+        rows = list(faults)
+        self.faults = {(f.client, f.server_round): f for f in rows if isinstance(f, Fault)}
+        self.absences = [f for f in rows if isinstance(f, Away)]
+        self.server_round = 0
+        self.underway: list[_Underway] = []
+        self.node_of = {self._partition(node): node for node in self._contexts}
+
+    def _partition(self, node: int) -> int:
+        return int(self._contexts[node].node_config["partition-id"])
+
+    # The loop asks who is there at the head of each round; rounds are counted by what is sent.
+    def get_node_ids(self) -> Iterable[int]:
+        gone = set()
+        for absence in self.absences:
+            upcoming = self.server_round + 1
+            if absence.first <= upcoming < absence.back:
+                gone.add(self.node_of[absence.client])
+            elif upcoming >= absence.back:
+                self._bring_back(absence)
+        return [node for node in self._contexts if node not in gone]
+
+    def _bring_back(self, absence: Away) -> None:
+        node = self.node_of[absence.client]
+        context = self._contexts[node]
+        if absence.forgets:
+            context.state.clear()
+        if absence.new_id is not None and node != absence.new_id:
+            del self._contexts[node]
+            self._contexts[absence.new_id] = Context(
+                context.run_id, absence.new_id, context.node_config, RecordDict(), context.run_config
+            )
+            self.node_of[absence.client] = absence.new_id
+
+    def push_messages(self, messages: Iterable[Message]) -> list[Any]:
+        ids: list[Any] = []
+        for message in messages:
+            if message.metadata.message_type == "train":
+                self.server_round = int(message.content["config"]["server-round"])
+            client = self._partition(message.metadata.dst_node_id)
+            fault = self.faults.get((client, self._round_of(message)))
+            if fault is not None and fault.rejected:
+                ids.append(None)
+                continue
+            ids.append(flower.stamp(message))
+            reply: Message | None = self._deliver(message)
+            if fault is not None and fault.change is not None and reply is not None:
+                reply = fault.change(reply)
+            for _ in range(fault.copies if fault else 1):
+                if reply is not None:
+                    self.underway.append(_Underway(self.clock.now + (fault.delay if fault else 1.0), reply))
+        return ids
+
+    def _round_of(self, message: Message) -> int:
+        return self.server_round if message.metadata.message_type == "train" else 0
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        due = [item for item in self.underway if item.due <= self.clock.now]
+        self.underway = [item for item in self.underway if item.due > self.clock.now]
+        return [item.reply for item in due]
+
+
+@dataclass
+class Seen:
+    """What a run was seen to do, round by round."""
+
+    models: list[dict[str, np.ndarray]] = field(default_factory=list)
+    sent: list[dict[str, np.ndarray]] = field(default_factory=list)
+    cohorts: list[Any] = field(default_factory=list)
+    changed: list[bool] = field(default_factory=list)
+
+
+class Watcher:
+    """An observer that keeps what is needed to check a run afterwards."""
+
+    def __init__(self, strategy: Any) -> None:
+        self.strategy = strategy
+        self.seen = Seen()
+
+    def replied(self, server_round: int, done: int, total: int) -> None: ...
+
+    def round_done(self, done: Round) -> None:
+        self.seen.models.append({name: array.copy() for name, array in views(done.arrays).items()})
+        self.seen.changed.append(done.changed)
+        if done.number:
+            self.seen.sent.append(self.strategy.sent)
+            self.seen.cohorts.append(self.strategy.last_cohort)
+
+
+def play(
+    tmp_path: Path, monkeypatch: Any, faults: Sequence[Fault | Away], *overrides: str, name: str = "run"
+) -> tuple[Path, Seen]:
+    """Play a run with these faults (FedAvg, 4 clients, 4 rounds by default); its folder and what was seen."""
+    given = [*SMALL, "strategy=fedavg", "rounds=4", "timeout=60", f"out='{tmp_path}'", f"name={name}", *overrides]
+    config = compose(given)
+    clock = Clock()
+    clock.install(monkeypatch)
+    prepared = session.prepare(config)
+    watcher = Watcher(prepared.strategy)
+    session.run(FaultyGrid(clock, config.clients, faults), prepared, observers=[watcher])
+    check(tmp_path / name, watcher.seen, config.quorum)
+    return tmp_path / name, watcher.seen
+
+
+def check(folder: Path, seen: Seen, quorum: int) -> None:
+    """What must hold after any faults.
+
+    Each round is closed once; each reply counts at most once; shares sum to 1; the model is what the
+    accepted replies give, and without enough of them what it was.
+    """
+    rows = read_lines(folder / "metrics.jsonl")
+    clients = read_lines(folder / "clients.jsonl")
+    assert [row["round"] for row in rows] == list(range(len(rows)))
+    keys = [(row["round"], row["client"]) for row in clients]
+    assert len(keys) == len(set(keys))
+    for t, (before, after, sent, cohort) in enumerate(
+        zip(seen.models, seen.models[1:], seen.sent, seen.cohorts, strict=False), start=1
+    ):
+        used = [row for row in clients if row["round"] == t and row["status"] == "used"]
+        assert sorted(row["client"] for row in used) == [reply.client_id for reply in cohort.replies]
+        assert rows[t]["clients"] == len(used)
+        assert all(row["reason"] for row in clients if row["round"] == t and row["status"] != "used")
+        for name in before:
+            np.testing.assert_array_equal(sent[name], before[name])
+        if len(cohort) < quorum:
+            assert not seen.changed[t]
+            assert all(np.array_equal(before[name], after[name]) for name in before)
+            continue
+        shares = cohort.shares("examples")
+        assert math.isclose(math.fsum(shares), 1.0, rel_tol=1e-12)
+        for name in Layout.of(sent).parameters:
+            mean = sum(
+                p * reply.model[name].astype(np.float64) for p, reply in zip(shares, cohort.replies, strict=True)
+            )
+            np.testing.assert_allclose(after[name], mean, rtol=1e-5, atol=1e-7)
+            assert np.isfinite(after[name]).all()
+
+
+def error(code: int) -> Change:
+    return lambda reply: _as_error(reply, code)
+
+
+def _as_error(reply: Message, code: int) -> Message:
+    broken = object.__new__(Message)
+    broken.__dict__.update(reply.__dict__)
+    broken.__dict__["_content"] = None
+    broken.__dict__["_error"] = Error(code, f"reason of code {code}")
+    return broken
