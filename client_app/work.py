@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from client_app.rules.sgd import RateRule
 from fedstride import schema, wire
 from fedstride.errors import ConfigError
 from fedstride.schema import ClientConfig, ObjectiveConfig, PartitionConfig, TaskConfig
-from fedstride.tasks import data, models, partitions
+from fedstride.tasks import data, models, own, partitions
 from fedstride.tasks.tensors import Examples, pick_device
 
 RULES: dict[str, Callable[[ClientConfig], RateRule]] = {"sgd": sgd.make, "fednlr": fednlr.make}
@@ -34,7 +34,7 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {"plain": plain.Plain, "fedpro
 class Work:
     """One client's part of one round, read from a message and the client's context."""
 
-    client_id: int  # the partition id
+    client_id: int  # the partition id; the node id where a node with its own data has none
     server_round: int
     seed: int
     client: ClientConfig
@@ -59,25 +59,58 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
     objective = schema.unflatten("objective", config, schema.OBJECTIVES)
     model = schema.unflatten("model", config, schema.MODELS)
     seed = int(config[wire.SEED])
-    client_id = partition_id(context, int(config[wire.NUM_CLIENTS]))
     source = data.load(task.name)
+    held = _held(context, task, partition, int(config[wire.NUM_CLIENTS]), seed)
     return Work(
-        client_id=client_id,
+        client_id=held.client_id,
         server_round=int(config.get(wire.SERVER_ROUND, 0)),
         seed=seed,
         client=client,
         objective=objective,
-        examples=Examples(
-            source.train_x,
-            source.train_y,
-            mean=source.mean,
-            std=source.std,
-            device=device,
-            members=members(task, partition, int(config[wire.NUM_CLIENTS]), seed)[client_id],
-        ),
+        examples=Examples(held.x, held.y, mean=source.mean, std=source.std, device=device, members=held.members),
         model=_network(model.name, source.shape, source.classes, str(device)),
         device=device,
     )
+
+
+class Held(NamedTuple):
+    """Who a client is and what it holds: the positions `members` of x and y, or all of them."""
+
+    client_id: int
+    x: np.ndarray
+    y: np.ndarray
+    members: np.ndarray | None
+
+
+def _held(context: Context, task: TaskConfig, partition: PartitionConfig, clients: int, seed: int) -> Held:
+    """A node's own data where it names some, else its part of the task's."""
+    source = data.load(task.name)
+    path = own_data(context, partition)
+    if path is None:
+        client_id = partition_id(context, clients)
+        part = members(task, partition, clients, seed)[client_id]
+        return Held(client_id, source.train_x, source.train_y, part)
+    # Batches are drawn from the client id. A node id is the SuperLink's draw; a partition id gives the same
+    # bits on any SuperLink.
+    client_id = partition_id(context, clients) if "partition-id" in context.node_config else context.node_id
+    found = own.load(path, source.shape, source.classes)
+    return Held(client_id, found.x, found.y, None)
+
+
+def own_data(context: Context, partition: PartitionConfig) -> str | None:
+    """Where the node's own data are; None where it takes a part of the task's.
+
+    Raises ConfigError where it should bring some and does not, or names them wrongly.
+    """
+    path = context.node_config.get("data")
+    if path is None and partition.name != "own":
+        return None
+    if not isinstance(path, str) or not path:
+        raise ConfigError(
+            f"node-config data = {path!r} is not allowed with partition = {partition.name!r}: it must name this "
+            "node's data; start the node with --node-config 'data=\"/path/of/its/data\"'"
+        )
+    return path
 
 
 def partition_id(context: Context, clients: int) -> int:

@@ -227,6 +227,7 @@ class Config:
     partition: PartitionConfig = field(default_factory=PartitionConfig)
     rounds: int = 20  # >= 1
     clients: int = 10  # clients of the federation, >= 1
+    min_clients: int | None = None  # clients that must be there for the start; others may join late
     fraction: float = 1.0  # share of the clients in each round, in (0, 1]
     cohort: int | None = None  # clients a round, instead of fraction
     seed: int = 1  # 0 .. 2**63 - 1
@@ -246,6 +247,11 @@ class Config:
     name: str | None = None  # folder of this run below it; default made from the choices
     resume: str | None = None  # folder of a run to go on with
     presets: dict[str, Any] = field(default_factory=dict)  # an experiment's settings for a choice
+
+    @property
+    def start_size(self) -> int:
+        """Clients that must be there for the start."""
+        return self.clients if self.min_clients is None else self.min_clients
 
     @property
     def cohort_size(self) -> int:
@@ -304,4 +310,5 @@ PARTITIONS: dict[str, type[PartitionConfig]] = {
     "iid": PartitionConfig,
     "dirichlet": DirichletConfig,
     "pathological": PathologicalConfig,
+    "own": PartitionConfig,
 }

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import reference as ref
-from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from hypothesis import settings
@@ -307,3 +307,83 @@ def cohorts(draw: st.DrawFn, m: int | None = None) -> AnyCohort:
     count = m or draw(st.integers(1, 4))
     examples = draw(st.lists(st.integers(1, 100), min_size=count, max_size=count))
     return AnyCohort(model(), [model() for _ in range(count)], [n / sum(examples) for n in examples])
+
+
+# ---------------------------------------------------------------- whatever a client sends
+
+
+def numbers(finite: bool) -> st.SearchStrategy[Any]:
+    floats = st.floats(allow_nan=not finite, allow_infinity=not finite)
+    whole = st.integers(-(2**63), 2**63 - 1)
+    return st.one_of(whole, floats, st.lists(floats, max_size=3), st.lists(whole, max_size=3))
+
+
+@st.composite
+def anything(draw: st.DrawFn, node: int, model: Model, finite: bool = False) -> Message:
+    """A good reply with some things about it changed; `finite`: its metrics but not its count are finite."""
+    good = to_record(model)
+    arrays: dict[str, Any] = dict(good)
+    for name in draw(st.lists(st.sampled_from(sorted(model)), max_size=2)):
+        arrays |= draw(_tampered(name, good[name]))
+        if draw(st.integers(0, 5)) == 0:
+            arrays.pop(name)
+    told = {wire.NUM_EXAMPLES: draw(st.one_of(st.just(10), numbers(False)))}
+    told |= draw(
+        st.dictionaries(st.sampled_from(["loss", wire.CLIENT_ID, "x/y_min"]), numbers(finite), max_size=2)
+    )
+    content: dict[str, Any] = {wire.ARRAYS: ArrayRecord(arrays), wire.METRICS: MetricRecord(told)}
+    for key in draw(st.lists(st.sampled_from(sorted(content)), max_size=1)):
+        if draw(st.booleans()):
+            content.pop(key)
+        else:
+            content[f"{key} again"] = content[key]
+    return failure(node, draw(st.text())) if draw(st.integers(0, 9)) == 0 else answer(node, content)
+
+
+@st.composite
+def _tampered(draw: st.DrawFn, name: str, good: Array) -> dict[str, Array]:
+    how = draw(st.sampled_from(["flip", "cut", "bytes", "declare", "rename", "value"]))
+    if how == "rename":
+        return {draw(st.text(max_size=5)): good}
+    if how == "value":
+        value = good.numpy()
+        with np.errstate(over="ignore"):
+            value.flat[0] = draw(st.floats() if value.dtype.kind == "f" else st.integers(0, 1))
+        return {name: Array(value)}
+    data, shape, dtype = good.data, good.shape, good.dtype
+    if how == "flip":
+        place = draw(st.integers(0, len(data) - 1))
+        data = data[:place] + bytes([draw(st.integers(0, 255))]) + data[place + 1 :]
+    elif how == "cut":
+        data = data[: draw(st.integers(0, len(data)))]
+    elif how == "bytes":
+        data = draw(st.binary(max_size=200))
+    else:
+        shape = tuple(draw(st.lists(st.integers(-2, 3), max_size=3)))
+        dtype = draw(st.sampled_from(["float32", "object", "", "V8"]))
+    return {name: Array(dtype, shape, good.stype, data)}
+
+
+# ---------------------------------------------------------------- a Grid whose clients learn noise
+
+
+class LearningGrid(MemoryGrid):
+    """Answers at once, in the order of the node ids turned round; keeps all that was sent."""
+
+    def __init__(self, train: Training, nodes: Iterable[int] = NODES) -> None:
+        super().__init__(nodes)
+        self.train = train
+        self.log: list[Message] = []
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        replies = []
+        for message in sorted(messages, key=lambda message: -message.metadata.dst_node_id):
+            self.log.append(message)
+            place = sorted(self.nodes).index(message.metadata.dst_node_id)
+            told = {wire.NUM_EXAMPLES: EXAMPLES[place]}
+            server_round = message.content["config"][wire.SERVER_ROUND]
+            content: dict[str, Any] = {wire.METRICS: MetricRecord({**told, "loss": float(place)})}
+            if message.metadata.message_type == MessageType.TRAIN:
+                content[wire.ARRAYS] = to_record(self.train(model_in(message), server_round)[place])
+            replies.append(Message(RecordDict(content), reply_to=message))
+        return replies

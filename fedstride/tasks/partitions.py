@@ -117,8 +117,17 @@ def _drawn(partitioner: Any, labels: np.ndarray, clients: int, advice: str) -> P
         raise DataError(f"{advice} ({str(error).splitlines()[0]})") from error
 
 
+def _own(config: PartitionConfig, labels: np.ndarray, clients: int, seed: int) -> Parts:
+    """What the nodes bring is theirs, and only they can read it."""
+    raise DataError(
+        "partition = 'own' divides nothing: each node of a deployment brings its own data, named in its "
+        "--node-config 'data=\"/path\"' (docs/deployment.md); choose another partition here"
+    )
+
+
 PARTITIONS: dict[str, Callable[[PartitionConfig, np.ndarray, int, int], Parts]] = {
     "iid": _iid,
     "dirichlet": _dirichlet,
     "pathological": _pathological,
+    "own": _own,
 }

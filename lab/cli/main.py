@@ -15,12 +15,16 @@ from fedstride.errors import FedstrideError
 # Before anything of Flower's is imported: it reports usage over the network by default.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 
+from lab.cli import certificates as certificates_group
 from lab.cli import doctor as doctor_group
 from lab.cli import listing
 from lab.cli import partition as partition_group
+from lab.cli import plot as plot_group
+from lab.cli import report as report_group
 from lab.cli import resume as resume_group
 from lab.cli import run as run_group
 from lab.cli import simulate as simulate_group
+from lab.cli import submit as submit_group
 from lab.cli import table as table_group
 
 app = typer.Typer(
@@ -34,11 +38,15 @@ app = typer.Typer(
 app.command("run")(run_group.run)
 app.command("resume")(resume_group.resume)
 app.command("simulate")(simulate_group.simulate)
+app.command("submit")(submit_group.submit)
+app.command("certificates")(certificates_group.certificates)
 app.command("list")(listing.list_choices)
 app.command("show")(listing.show)
 app.command("partition")(partition_group.partition)
 app.command("doctor")(doctor_group.doctor)
 app.command("table")(table_group.table)
+app.command("plot")(plot_group.plot)
+app.command("report")(report_group.report)
 
 
 def main() -> None:

@@ -10,11 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
-import shlex
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -29,9 +25,18 @@ from fedstride.errors import ConfigError, RunError
 from fedstride.overrides import quote
 from fedstride.schema import Config
 from lab.engine.bundle import app_folder
+from lab.engine.flower_command import (
+    Connection,
+    end_marked,
+    environment,
+    free_port,
+    reason_in,
+    write_connection,
+    write_run_config,
+)
 from lab.live import HEAD, line
 from lab.runs import read_rows
-from server_app.records import default_name, runs_dir
+from server_app.folder import default_name, runs_dir
 
 CONNECTION = "fedstride"
 START_SECONDS = 90.0
@@ -62,8 +67,8 @@ def run_simulation(
         home = Path(tempfile.mkdtemp(prefix="fedstride-"))
         stack.callback(shutil.rmtree, home, ignore_errors=True)
         env = _environment(home)
-        stack.callback(_end_stragglers, env[MARK])
-        _write_connection(home, stack.enter_context(_superlink(env, home)))
+        stack.callback(end_marked, MARK, env[MARK])
+        write_connection(home, Connection(CONNECTION, stack.enter_context(_superlink(env, home))))
         app = stack.enter_context(app_folder())
         log = _follow(_flwr_run_command(app, home, config, overrides, folder), env, folder, show, verbose)
     if folder.is_dir():
@@ -85,23 +90,14 @@ def _free_folder(config: Config) -> Path:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    return os.environ | {
-        MARK: uuid.uuid4().hex,
-        "FLWR_HOME": str(home),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_TMPDIR": str(home),
-        # Our console scripts first: Flower starts its helpers by name.
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
-    }
+    own = {MARK: uuid.uuid4().hex, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(home)}
+    return environment(home) | own
 
 
 @contextlib.contextmanager
 def _superlink(env: dict[str, str], home: Path) -> Iterator[str]:
     """A SuperLink on a free loopback port, ready to take a run; its address."""
-    port = _free_port()
+    port = free_port()
     command = [
         "flower-superlink",
         "--simulation",
@@ -126,12 +122,6 @@ def _superlink(env: dict[str, str], home: Path) -> Iterator[str]:
             process.wait()
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
@@ -146,23 +136,14 @@ def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) ->
     raise RunError(f"Flower's SuperLink did not start on port {port}: {' | '.join(tail)}")
 
 
-def _write_connection(home: Path, address: str) -> None:
-    (home / "config.toml").write_text(
-        f'[superlink]\ndefault = "{CONNECTION}"\n\n'
-        f'[superlink.{CONNECTION}]\naddress = "{address}"\ninsecure = true\n'
-    )
-
-
 # ---------------------------------------------------------------- the run
 
 
 def _flwr_run_command(app: Path, home: Path, config: Config, overrides: Sequence[str], folder: Path) -> list[str]:
     named = [*overrides, f"name={quote(folder.name)}", f"out={quote(str(folder.parent))}"]
     nodes = f"num-supernodes={config.clients} client-resources-num-cpus=1 init-args-log-to-driver=false"
-    # A file, since Flower's own parser of key=value pairs knows no escapes; JSON's strings are TOML's.
-    run_config = home / "run-config.toml"
-    run_config.write_text(f"overrides = {json.dumps(shlex.join(named))}\n")
-    return ["flwr", "run", str(app), CONNECTION, "--stream", "--federation-config", nodes, "-c", str(run_config)]
+    run_config = str(write_run_config(home, named))
+    return ["flwr", "run", str(app), CONNECTION, "--stream", "--federation-config", nodes, "-c", run_config]
 
 
 def _follow(
@@ -204,25 +185,8 @@ def _judge(folder: Path, log: str) -> Simulated:
     """How the run ended, from its own folder: for Flower a run that trained nothing is completed too."""
     status = folder / "status.json"
     if not status.is_file():
-        return Simulated(False, folder, reason=_reason_in(log))
+        return Simulated(False, folder, reason=reason_in(log))
     told = json.loads(status.read_text(encoding="utf-8"))
     if told["state"] != "completed":
-        return Simulated(False, folder, reason=told.get("reason") or _reason_in(log))
+        return Simulated(False, folder, reason=told.get("reason") or reason_in(log))
     return Simulated(True, folder, accuracy=told["final"]["test/accuracy"])
-
-
-def _reason_in(log: str) -> str:
-    """The line of Flower's log that says why: an error's own, else the text of the box it draws."""
-    lines = [text.strip(" │") for text in log.splitlines() if text.strip(" │─╭╮╰╯")]
-    errors = [text for text in lines if "Error: " in text]
-    boxed = " ".join(text.strip(" │") for text in log.splitlines() if text.startswith("│"))
-    return errors[-1] if errors else boxed or (lines or ["Flower said nothing"])[-1]
-
-
-def _end_stragglers(mark: str) -> None:
-    """End what Flower or Ray left behind: the processes that carry this run's mark in their environment."""
-    needle = f"{MARK}={mark}".encode()
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if int(entry.name) != os.getpid() and needle in (entry / "environ").read_bytes():
-                os.kill(int(entry.name), signal.SIGKILL)

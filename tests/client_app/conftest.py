@@ -24,6 +24,7 @@ def _surroundings(client_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     monkeypatch.setenv("FEDSTRIDE_CACHE", str(client_cache))
     flower.set_identity()
     threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
 

@@ -24,7 +24,6 @@ from fedstride.arrays import to_record, views
 from fedstride.config import compose
 from fedstride.errors import ConfigError
 from fedstride.schema import ClientConfig, FedNLRConfig, FedProxConfig, PartitionConfig, TaskConfig
-from fedstride.tasks import data
 from lab.engine.local import LocalGrid
 from server_app.build import client_config
 
@@ -75,14 +74,18 @@ def test_the_same_message_gives_the_same_bits(config: ConfigRecord) -> None:
     assert said == again
 
 
-def test_dropout_draws_repeat_and_differ_between_rounds(tiny: str) -> None:
-    config = told(model=tiny, client=ClientConfig(device="cpu", batch_size=100, local_steps=1))
-    first, _ = train(config)
-    second, _ = train(config)
-    assert same(first, second)
-    whole = ClientConfig(device="cpu", batch_size=100)  # one step over the same examples in every round
-    other_round = [train(told(r, model=tiny, client=whole))[1][wire.TRAIN_LOSS] for r in (1, 2)]
-    assert other_round[0] != pytest.approx(other_round[1], abs=1e-6)
+def test_dropout_draws_differ_between_seeds_rounds_and_clients(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One step over all examples in one order: only the draws of dropout are left to differ."""
+    monkeypatch.setattr("client_app.batches.epochs", lambda size, *_, **__: iter([np.arange(size)]))
+    whole = work.members
+    monkeypatch.setattr(work, "members", lambda *a: [whole(*a[:-1], 1)[0]] * CLIENTS)
+
+    def trained(server_round: int, client: int, seed: int) -> bytes:
+        model, _ = train(told(server_round, model=tiny, seed=seed), initial(tiny), node(client))
+        return model["fc.weight"].tobytes()
+
+    assert trained(1, 0, 1) == trained(1, 0, 1)
+    assert len({trained(1, 0, 1), trained(2, 0, 1), trained(1, 1, 1), trained(1, 0, 2)}) == 4
 
 
 def test_training_leaves_the_global_random_states(tiny: str) -> None:
@@ -111,6 +114,8 @@ def test_the_rate_decays_from_round_to_round() -> None:
         model, _ = train(told(server_round, client=config), sent)
         steps.append(model["fc2.weight"] - sent["fc2.weight"])
     np.testing.assert_allclose(steps[1], steps[0] / 4, rtol=1e-3, atol=1e-6)
+    undecayed, _ = train(told(client=ClientConfig(device="cpu", batch_size=100, lr=0.4)), sent)
+    assert np.array_equal(undecayed["fc2.weight"] - sent["fc2.weight"], steps[0])
 
 
 def test_batch_norm_buffers_travel(tiny: str) -> None:
@@ -127,7 +132,7 @@ def test_batch_norm_buffers_travel(tiny: str) -> None:
 
 def test_a_client_keeps_nothing_of_another_clients_buffers(tiny: str) -> None:
     alone, _ = train(told(model=tiny), context=node(0))
-    strange = {name: array + 1 for name, array in initial(tiny).items()}
+    strange = {name: np.asarray(array + 1) for name, array in initial(tiny).items()}
     train(told(model=tiny), strange, node(1))
     after, _ = train(told(model=tiny), context=node(0))
     assert same(alone, after)
@@ -292,9 +297,9 @@ def test_a_missing_array_is_named(lost: str) -> None:
 
 
 def test_an_array_too_many_or_of_another_shape_is_named() -> None:
-    with pytest.raises(RuntimeError, match='Unexpected key.*"extra"'):
+    with pytest.raises(RuntimeError, match=r'Unexpected key.*"extra"'):
         train(told(), initial() | {"extra": np.zeros(1)})
-    with pytest.raises(RuntimeError, match="fc2.bias"):
+    with pytest.raises(RuntimeError, match=r"fc2\.bias"):
         train(told(), initial() | {"fc2.bias": np.zeros(3, dtype=np.float32)})
 
 
@@ -306,29 +311,21 @@ def test_every_configured_rule_is_known_to_the_client() -> None:
 # ---------------------------------------------------------------- what a client process pays
 
 
-def test_importing_the_client_app_loads_nothing_of_the_server() -> None:
-    unwanted = [
-        *("hydra", "omegaconf", "pandas", "matplotlib", "torchvision", "scipy", "sklearn", "datasets"),
-        *("flwr_datasets", "mlxtend", "ray", "strategies", "server_app", "lab"),
-    ]
-    code = f"import client_app.app, sys, json; print(json.dumps([m for m in {unwanted} if m in sys.modules]))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == []
-
-
-def test_a_message_with_prepared_data_loads_no_reader_and_no_partitioner() -> None:
-    """Train, as a fresh process of a deployment does, on entries that this process has put into the cache."""
+def test_a_fresh_process_with_prepared_data_loads_only_what_it_uses() -> None:
+    """As in a deployment: import the app, train; the data and the partition lie in the cache."""
     train(told())
-    data.load("mnist5k")
+    unwanted = [
+        *("hydra", "omegaconf", "pandas", "matplotlib", "torchvision", "torch._dynamo", "scipy", "sklearn"),
+        *("datasets", "flwr_datasets", "ray", "strategies", "server_app", "lab"),
+    ]
     code = (
-        "import sys; sys.path[:0] = ['tests', 'tests/client_app']\n"
+        "import sys, json; sys.path[:0] = ['tests', 'tests/client_app']\n"
         "from fedstride import flower; flower.set_identity()\n"
-        "from client_talk import told, train; train(told(client=None))\n"
-        "print([m for m in ('hydra', 'pandas', 'scipy', 'sklearn', 'flwr_datasets', 'datasets', 'torchvision',"
-        " 'torch._dynamo', 'matplotlib') if m in sys.modules])"
+        "from client_talk import told, train; train(told())\n"
+        f"print(json.dumps([m for m in {unwanted} if m in sys.modules]))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert json.loads(done.stdout) == []
 
 
 def test_the_reply_can_be_read_in_place() -> None:

@@ -1,4 +1,4 @@
-"""FedNLR: the paper's example, eq. 14-17 beside an independent computation, identities, and what it leaves alone."""
+"""FedNLR: the paper's example, eq. 14-17 beside an independent computation, identities, what it leaves alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 from client_app.objectives.plain import Plain
 from client_app.rules import fednlr
@@ -65,7 +65,7 @@ class ExampleNet(nn.Module):
 
 
 def class_1_loss(model: nn.Module) -> torch.Tensor:
-    return F.cross_entropy(model(torch.tensor(CLASS_1, dtype=torch.float64)), torch.tensor([0]))
+    return functional.cross_entropy(model(torch.tensor(CLASS_1, dtype=torch.float64)), torch.tensor([0]))
 
 
 def test_example_before_training() -> None:
@@ -168,10 +168,10 @@ class Zoo(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.bn(self.conv(x)).relu()
-        x = F.max_pool2d(self.grouped(x).relu(), 2)
+        x = functional.max_pool2d(self.grouped(x).relu(), 2)
         x = self.shared(self.shared(x).relu()).relu()
         x = self.layer_norm(self.late(self.fc(x.flatten(1)).relu()))
-        return self.head(self.scale * F.dropout(x, 0.5, self.training))
+        return self.head(self.scale * functional.dropout(x, 0.5, self.training))
 
 
 POSITIONS = {"conv": 6 * 6, "grouped": 4 * 4, "shared": 2 * 2, "fc": 1, "head": 1}
@@ -183,18 +183,18 @@ def zoo_by_hand(s: dict[str, torch.Tensor], x: torch.Tensor) -> dict[str, np.nda
     """Mean activations of the Zoo from its weights alone, one example after the other."""
     sums = {name: np.zeros(CHANNELS[name]) for name in ORDER}
     for one in x:
-        a = F.conv2d(one[None], s["conv.weight"], s["conv.bias"])
+        a = functional.conv2d(one[None], s["conv.weight"], s["conv.bias"])
         column = (1, -1, 1, 1)
         a = (a - s["bn.running_mean"].view(column)) / torch.sqrt(s["bn.running_var"].view(column) + 1e-5)
         a = torch.clamp(a * s["bn.weight"].view(column) + s["bn.bias"].view(column), min=0)
         sums["conv"] += a.mean((0, 2, 3)).numpy()
-        left = F.conv2d(a[:, :2], s["grouped.weight"][:3])
-        right = F.conv2d(a[:, 2:], s["grouped.weight"][3:])
+        left = functional.conv2d(a[:, :2], s["grouped.weight"][:3])
+        right = functional.conv2d(a[:, 2:], s["grouped.weight"][3:])
         a = torch.clamp(torch.cat([left, right], 1), min=0)
         sums["grouped"] += a.mean((0, 2, 3)).numpy()
-        a = F.max_pool2d(a, 2)
+        a = functional.max_pool2d(a, 2)
         for _ in range(2):
-            a = torch.clamp(F.conv2d(a, s["shared.weight"], s["shared.bias"], padding=1), min=0)
+            a = torch.clamp(functional.conv2d(a, s["shared.weight"], s["shared.bias"], padding=1), min=0)
             sums["shared"] += a.mean((0, 2, 3)).numpy() / 2
         a = torch.clamp(s["fc.weight"] @ a.reshape(-1) + s["fc.bias"], min=0)
         sums["fc"] += a.numpy()
@@ -348,6 +348,7 @@ def test_embeddings_attention_and_layer_norm_keep_their_rate() -> None:
         h = model.fc(model.norm(e + model.attention(e, e, e)[0])).relu().mean((0, 1)).numpy()
     expected = ref.fednlr_rates(h, 1.0, layer_index=1, n_layers=2, units=4 * 6)  # with positions
     np.testing.assert_allclose(rates.layers["fc"].factors.numpy(), expected, rtol=1e-9)
+    assert rates.layers["fc"].temperature == pytest.approx(np.ptp(h) / np.log(1.5 + np.log10(24)), rel=1e-9)
 
 
 def test_layers_inside_torchs_transformer_are_found() -> None:
@@ -479,7 +480,7 @@ def test_without_discrepancy_it_is_plain_sgd_bit_for_bit(momentum: float, weight
     for batch in batches:
         x, y = data.batch(batch)
         optimizer.zero_grad()
-        F.cross_entropy(theirs(x), y).backward()
+        functional.cross_entropy(theirs(x), y).backward()
         optimizer.step()
     assert bits(ours) == bits(theirs)
 
@@ -576,7 +577,7 @@ def descend(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int = 4) 
     x, y = normal(8, 3, seed=1).float(), torch.arange(8) % 2
     for _ in range(steps):
         optimizer.zero_grad()
-        F.cross_entropy(model(x), y).backward()
+        functional.cross_entropy(model(x), y).backward()
         optimizer.step()
 
 

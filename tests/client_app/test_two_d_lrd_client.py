@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
-from client_talk import initial, node, same, told, train
-from flwr.app import ConfigRecord, RecordDict
+from client_talk import initial, message, node, same, told, train
+from flwr.app import ConfigRecord, MessageType, RecordDict
 from torch import nn
 
 from client_app import app as client
 from client_app import batches, work
+from client_app.app import app
 from client_app.rules import fednlr
 from client_app.rules.two_d_lrd import factors_of, take_cursor
 from fedstride import wire
@@ -54,7 +57,7 @@ def test_factors_that_were_sent_win() -> None:
 
 @pytest.mark.parametrize("sent", [[], 0.5, "1.0"])
 def test_factors_must_be_a_list_of_at_least_one(sent: object) -> None:
-    with pytest.raises(ConfigError, match="rate-factors = .* at least one factor"):
+    with pytest.raises(ConfigError, match=r"rate-factors = .* at least one factor"):
         factors_of({wire.RATE_FACTORS: sent}, ClientConfig())
 
 
@@ -63,18 +66,32 @@ def test_factors_must_be_a_list_of_at_least_one(sent: object) -> None:
 
 def test_cursor_moves_past_its_mini_batches() -> None:
     state = RecordDict()
-    assert [take_cursor(state, r, count) for r, count in ((1, 4), (2, 4), (3, 1), (9, 2))] == [0, 4, 8, 9]
+    rounds = ((1, 4), (2, 4), (3, 1), (9, 2))
+    assert [take_cursor(RecordDict(), state, r, count) for r, count in rounds] == [0, 4, 8, 9]
+    assert dict(state.config_records[wire.STATE]) == {"cursor": 11}
 
 
 def test_a_lost_cursor_is_where_full_participation_would_stand() -> None:
-    assert take_cursor(RecordDict(), 5, 3) == 12
+    assert take_cursor(RecordDict(), RecordDict(), 5, 3) == 12
 
 
-def test_the_cursor_is_a_record_of_its_own() -> None:
-    state = RecordDict({"of-another": ConfigRecord({"next": 77})})
-    take_cursor(state, 2, 10)
-    assert dict(state.config_records["cursor"]) == {"next": 20}
-    assert dict(state.config_records["of-another"]) == {"next": 77}
+def kept(cursor: object) -> RecordDict:
+    return RecordDict({wire.STATE: ConfigRecord({"cursor": cursor})})
+
+
+@pytest.mark.parametrize(
+    ("told_", "own", "start"),
+    [
+        (kept(30), kept(40), 30),  # the server accepted less than the client did
+        (kept(30), RecordDict(), 30),
+        (RecordDict(), kept(40), 40),
+        (kept("30"), kept(40), 40),  # no number: as if it were not there
+        (RecordDict({wire.STATE: ConfigRecord({})}), RecordDict(), 8),
+    ],
+)
+def test_what_the_server_hands_back_comes_first(told_: RecordDict, own: RecordDict, start: int) -> None:
+    assert take_cursor(told_, own, 3, 4) == start
+    assert dict(own.config_records[wire.STATE]) == {"cursor": start + 4}
 
 
 # ---------------------------------------------------------------- through the ClientApp
@@ -91,7 +108,7 @@ def test_epochs_go_on_over_rounds_and_are_reshuffled(met: list[list[int]]) -> No
     context = node(3)
     for server_round in range(1, 11):  # 10 rounds of 4: four epochs of ten
         train(told(server_round, client=PLAIN, rate_factors=[1.0] * 4), context=context)
-    epochs = [sum(met[i : i + 10], []) for i in range(0, 40, 10)]
+    epochs = [list(itertools.chain(*met[i : i + 10])) for i in range(0, 40, 10)]
     assert all(sorted(epoch) == list(range(100)) for epoch in epochs)
     assert len({tuple(epoch) for epoch in epochs}) == 4
 
@@ -110,11 +127,23 @@ def test_after_the_switch_a_round_is_one_mini_batch(met: list[list[int]]) -> Non
     assert met == [b.tolist() for b in batches.from_cursor(100, 10, 5, 0, seed=1, client=3)]
 
 
+def test_the_state_travels_with_the_reply_and_back(met: list[list[int]]) -> None:
+    config = told(1, client=PLAIN, rate_factors=[1.0] * 4)
+    first = app(message(MessageType.TRAIN, config, initial()), node(3))
+    state = first.content.config_records[wire.STATE]
+    assert dict(state) == {"cursor": 4}
+    second = message(MessageType.TRAIN, told(7, client=PLAIN, rate_factors=[1.0] * 3), initial())
+    second.content[wire.STATE] = state
+    app(second, node(3))  # a fresh process
+    assert met == [b.tolist() for b in batches.from_cursor(100, 10, 7, 0, seed=1, client=3)]
+
+
 def several(rounds: int, *, forget: bool, count: int = 7) -> Arrays:
     model, context = initial(), node(2)
     for server_round in range(1, rounds + 1):
         context = node(2) if forget else context
-        model, _ = train(told(server_round, client=PLAIN, rate_factors=[1.0, 0.5] + [0.25] * (count - 2)), model, context)
+        factors = [1.0, 0.5] + [0.25] * (count - 2)
+        model, _ = train(told(server_round, client=PLAIN, rate_factors=factors), model, context)
     return model
 
 

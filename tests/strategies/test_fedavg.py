@@ -34,6 +34,15 @@ def test_five_pure_steps_beside_the_oracle(dtype: str) -> None:
         fed.assert_close(sent, expected, start)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_all_is_computed_in_float64_and_rounded_once(dtype: str) -> None:
+    sent = fed.make_model(dtype)
+    clients = fed.noisy()(sent, 1)
+    want = fed.fedavg_oracle(fed.widened(sent), [fed.widened(client) for client in clients])
+    got = fedavg.step(sent, clients, SHARES)
+    assert fed.bits(got) == fed.bits({name: want[name].astype(array.dtype) for name, array in sent.items()})
+
+
 def test_worked_round() -> None:
     returned = fed.play(FedAvg(**OPEN), 1, fed.WORKED, fed.worked).returned
     assert returned is not None

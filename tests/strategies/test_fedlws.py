@@ -186,6 +186,14 @@ def test_an_all_zero_model_becomes_the_aggregate() -> None:
     assert done.metrics["fedlws/gamma_min"] == done.metrics["fedlws/gamma_model"] == 1.0
 
 
+def test_norms_of_large_half_precision_layers_do_not_overflow() -> None:
+    sent = {"fc.weight": np.full((40, 40), 300.0, np.float16)}
+    clients = [{"fc.weight": sent["fc.weight"] + np.float16(step)} for step in (-100.0, 200.0)]
+    result = fedavg.step(sent, clients, [0.5, 0.5])
+    got = fedlws.shrinking(sent, clients, result, ["fc.weight"], beta=1e-6)
+    assert got == pytest.approx((12000 / (1e-6 * 6000 * 2000 + 12000), 6000.0, 2000.0, 12000.0), rel=1e-12)
+
+
 def test_nothing_moved() -> None:
     start = fed.make_model()
     done = fed.play(FedLWS(FedAvg(**OPEN)), 1, start, fed.idle)

@@ -89,6 +89,14 @@ def test_booleans_follow_the_majority_and_a_tie_the_sent_value(sent: bool) -> No
     assert got.tolist() == [True, sent, False, True]  # the second: 0.1 + 0.4 against 0.5
 
 
+def test_a_tie_is_a_tie_whatever_rounding_says() -> None:
+    shares = [1 / 12, 4 / 12, 1 / 12, 6 / 12]
+    assert sum(shares[:3]) != 0.5
+    models = [{"mask": np.array([vote])} for vote in (True, True, True, False)]
+    for sent in (True, False):
+        assert averaged_buffers({"mask": np.array([sent])}, models, shares)["mask"] == sent
+
+
 def test_a_moved_model_keeps_order_and_dtypes() -> None:
     sent = {
         "b": np.array([1.0], np.float16),

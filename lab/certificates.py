@@ -1,0 +1,297 @@
+"""What a deployment trusts: a CA, the server's certificate, and a key pair for each node.
+
+Knows X.509 and OpenSSH's key files as Flower 1.39 reads them; does not know how a SuperLink is started.
+Files are made for their owner alone and never replaced.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fedstride.errors import ConfigError, RunError
+
+CA_DAYS = 3650
+CLOCK_SKEW = timedelta(minutes=5)  # a node's clock may be behind the one that signed
+PURPOSES = {
+    "ca.crt": "the CA's certificate: every node and whoever submits needs a copy",
+    "ca.key": "the CA's private key: signs server certificates; no process needs it, keep it elsewhere",
+    "server.crt": "the SuperLink's certificate, signed by the CA",
+    "server.key": "the SuperLink's private key: stays on its machine",
+}
+LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)")
+NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+@dataclass(frozen=True)
+class Made:
+    """A file that was made, and what it is for."""
+
+    path: Path
+    purpose: str
+
+
+@dataclass(frozen=True)
+class Authority:
+    """A CA: its key and its certificate."""
+
+    key: ec.EllipticCurvePrivateKey
+    certificate: x509.Certificate
+
+
+def make(
+    folder: Path,
+    *,
+    names: Sequence[str] = (),
+    addresses: Sequence[str] = (),
+    nodes: Sequence[str] = (),
+    days: int = 365,
+    now: datetime | None = None,
+) -> list[Made]:
+    """Make what is asked for below `folder`: with names or addresses a server's certificate (and the CA
+    where there is none yet), for each of `nodes` a key pair.
+
+    Raises ConfigError for what cannot be, or would replace a file, before anything is made; RunError
+    where the folder cannot be written.
+    """
+    now = now or datetime.now(UTC)
+    if not names and not addresses and not nodes:
+        raise ConfigError(
+            "nothing to make: name the server with --name or --address, and nodes with --nodes or --node-names"
+        )
+    hosts = _hosts(names, addresses)
+    _check_days(days)
+    _check_node_names(nodes)
+    _open_folder(folder)
+    files: dict[str, bytes] = {}
+    if names or addresses:
+        authority, new = _authority(folder, now)
+        files |= new | _server(authority, hosts, now, days)
+    for node in nodes:
+        files |= _node(node)
+    taken = [name for name in files if os.path.lexists(folder / name)]
+    if taken:
+        raise ConfigError(
+            f"{folder / taken[0]} exists and is not replaced: move it away first, or take another name"
+        )
+    return [_write(folder / name, content) for name, content in files.items()]
+
+
+def free_node_names(folder: Path, count: int) -> list[str]:
+    """The next `count` names node1, node2, ... that `folder` has no key of."""
+    if count < 1:
+        raise ConfigError(f"--nodes = {count} is not allowed: it must be at least 1")
+    free: list[str] = []
+    number = 1
+    while len(free) < count:
+        name = f"node{number}"
+        if not any(os.path.lexists(folder / file) for file in (name, f"{name}.pub")):
+            free.append(name)
+        number += 1
+    return free
+
+
+# ---------------------------------------------------------------- what is allowed
+
+
+def _hosts(names: Sequence[str], addresses: Sequence[str]) -> list[x509.GeneralName]:
+    """What the certificate is for; loopback always, since the SuperLink's own ServerApp reaches it there."""
+    return [
+        *map(_dns_name, dict.fromkeys([*names, "localhost"])),
+        *map(_ip_address, dict.fromkeys([*addresses, "127.0.0.1"])),
+    ]
+
+
+def _dns_name(text: str) -> x509.DNSName:
+    if _is_address(text):
+        raise ConfigError(f"--name {text!r} is not allowed: it is an address; give it with --address")
+    if len(text) > 253 or not all(LABEL.fullmatch(label) for label in text.split(".")):
+        raise ConfigError(
+            f"--name {text!r} is not allowed: a host name has letters, digits, hyphens and dots, as in "
+            "superlink or fl.example.org (no port, no https://)"
+        )
+    return x509.DNSName(text)
+
+
+def _ip_address(text: str) -> x509.IPAddress:
+    if not _is_address(text):
+        raise ConfigError(
+            f"--address {text!r} is not allowed: an IP address is, as in 192.0.2.7 or 2001:db8::7 (no port); "
+            "give a host name with --name"
+        )
+    return x509.IPAddress(ipaddress.ip_address(text))
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_days(days: int) -> None:
+    if not 1 <= days <= CA_DAYS:
+        raise ConfigError(f"--days = {days} is not allowed: it must be between 1 and {CA_DAYS}")
+
+
+def _check_node_names(nodes: Sequence[str]) -> None:
+    for node in nodes:
+        if not NODE_NAME.fullmatch(node) or node in ("ca", "server"):
+            raise ConfigError(
+                f"node name {node!r} is not allowed: up to 64 letters, digits, - and _ are, but not ca or server"
+            )
+        if nodes.count(node) > 1:
+            raise ConfigError(f"node name {node!r} is given twice: each node has a key of its own")
+
+
+def _open_folder(folder: Path) -> None:
+    """Make the folder for its owner alone; refuse one into which others could put their own keys."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except FileExistsError:
+        raise ConfigError(f"{folder} cannot be a folder: a file is in its way; choose another") from None
+    except OSError as error:
+        raise RunError(f"the folder {folder} cannot be made ({error.strerror}); choose another") from error
+    if folder.stat().st_mode & 0o022:
+        raise ConfigError(f"{folder} can be written by others: chmod 700 {folder}, or choose another folder")
+
+
+# ---------------------------------------------------------------- certificates
+
+
+def _authority(folder: Path, now: datetime) -> tuple[Authority, dict[str, bytes]]:
+    """The CA in the folder, or a new one with its files."""
+    paths = [folder / "ca.crt", folder / "ca.key"]
+    there = [path for path in paths if os.path.lexists(path)]
+    if not there:
+        authority = _new_authority(now)
+        return authority, {"ca.crt": _pem(authority.certificate), "ca.key": _pem_key(authority.key)}
+    if len(there) == 1:
+        raise ConfigError(f"{there[0]} is there without its counterpart: put both there, or choose another folder")
+    try:
+        certificate = x509.load_pem_x509_certificate(paths[0].read_bytes())
+        key = load_pem_private_key(paths[1].read_bytes(), password=None)
+    except (ValueError, TypeError, OSError) as error:
+        raise ConfigError(f"the CA in {folder} cannot be read: {str(error).splitlines()[0]}") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+        raise ConfigError(f"{paths[1]} is not the key of {paths[0]}: put the right one there")
+    return Authority(key, certificate), {}
+
+
+def _new_authority(now: datetime) -> Authority:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = _name("fedstride CA")
+    builder = _builder(subject, subject, key, now, CA_DAYS)
+    # path_length 0: this CA signs servers, and no CA below it is believed.
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(_key_usage(sign_certificates=True), critical=True)
+    return Authority(key, builder.sign(key, SHA256()))
+
+
+def _server(authority: Authority, hosts: Sequence[x509.GeneralName], now: datetime, days: int) -> dict[str, bytes]:
+    """The server's certificate for all these names and addresses, and its key."""
+    ends = authority.certificate.not_valid_after_utc
+    if now + timedelta(days=days) > ends:
+        raise ConfigError(f"--days = {days} is not allowed: the CA itself ends on {ends:%Y-%m-%d}")
+    key = ec.generate_private_key(ec.SECP256R1())
+    issuer = authority.certificate
+    builder = _builder(_name("fedstride SuperLink"), issuer.subject, key, now, days)
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    builder = builder.add_extension(_key_usage(sign_certificates=False), critical=True)
+    builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
+    builder = builder.add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False
+    )
+    return {"server.crt": _pem(builder.sign(authority.key, SHA256())), "server.key": _pem_key(key)}
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, days: int
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _key_usage(*, sign_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not sign_certificates,
+        key_cert_sign=sign_certificates,
+        crl_sign=sign_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(Encoding.PEM)
+
+
+def _pem_key(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+# ---------------------------------------------------------------- nodes, files
+
+
+def _node(name: str) -> dict[str, bytes]:
+    """A key pair as `ssh-keygen -t ecdsa -b 384` makes it; flower-supernode reads no other form."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    return {
+        name: key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()),
+        f"{name}.pub": public + f" {name}\n".encode(),
+    }
+
+
+def _write(path: Path, content: bytes) -> Made:
+    try:
+        # Closed to others from the first moment: a mode set afterwards would come too late.
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+    except FileExistsError:
+        raise ConfigError(f"{path} exists and is not replaced: move it away first") from None
+    except OSError as error:
+        raise RunError(f"{path} cannot be written ({error.strerror})") from error
+    return Made(path, PURPOSES.get(path.name) or _node_purpose(path))
+
+
+def _node_purpose(path: Path) -> str:
+    if path.suffix == ".pub":
+        return f"public key of {path.stem}: register it with the SuperLink"
+    return f"private key of {path.name}: only its SuperNode needs it"

@@ -1,0 +1,79 @@
+"""`fedstride certificates`: what a deployment needs to trust its machines."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from lab.certificates import Made
+
+
+def certificates(
+    folder: Annotated[
+        Path, typer.Argument(help="Where the files go; made if it is not there.", show_default=False)
+    ],
+    name: Annotated[
+        list[str] | None,
+        typer.Option(help="A host name of the SuperLink; may be repeated.", show_default=False),
+    ] = None,
+    address: Annotated[
+        list[str] | None,
+        typer.Option(help="An IP address of the SuperLink; may be repeated.", show_default=False),
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option(help="Make so many key pairs: node1, node2, ...", show_default=False)
+    ] = None,
+    node_names: Annotated[
+        str | None, typer.Option(help="Make key pairs of these names, as in a,b.", show_default=False)
+    ] = None,
+    days: Annotated[int, typer.Option(help="How long the server's certificate holds.")] = 365,
+) -> None:
+    """Make a CA, the server's certificate and key pairs of nodes; nothing that is there is replaced.
+
+    Names and addresses are all those under which nodes and users reach the SuperLink. Without any, only
+    key pairs are made: for nodes that join later, or by a node's owner, who then keeps the private key.
+    """
+    from lab.certificates import free_node_names, make
+
+    folder = folder.expanduser().absolute()
+    wanted = [text.strip() for text in (node_names or "").split(",") if text.strip()]
+    if nodes is not None:
+        wanted += free_node_names(folder, nodes)
+    made = make(folder, names=name or [], addresses=address or [], nodes=wanted, days=days)
+    typer.echo(f"made in {folder}, readable by you alone:")
+    width = max(len(file.path.name) for file in made)
+    for file in made:
+        typer.echo(f"  {file.path.name:<{width}}  {file.purpose}")
+    typer.echo("next (docs/deployment.md says more):")
+    for command in _next_commands(folder, made, [*(address or []), *(name or [])]):
+        typer.echo(f"  {command}")
+
+
+def _next_commands(folder: Path, made: list[Made], hosts: list[str]) -> list[str]:
+    """How these files are used, with their paths."""
+    host = hosts[0] if hosts else "HOST"
+    at = f"[{host}]" if ":" in host else host
+    ca, certificate, key = (_file(folder, name) for name in ("ca.crt", "server.crt", "server.key"))
+    pairs = [file.path.stem for file in made if file.path.suffix == ".pub"]
+    start = (
+        f"flower-superlink --ssl-ca-certfile {ca} --ssl-certfile {certificate} --ssl-keyfile {key} "
+        "--database state.db --enable-supernode-auth --disable-runtime-dependency-installation"
+    )
+    register = [
+        f"flwr supernode register {_file(folder, node + '.pub')} CONNECTION --name {node}" for node in pairs
+    ]
+    join = [
+        f"flower-supernode --root-certificates {ca} --superlink {at}:9092 "
+        f"--auth-supernode-private-key {_file(folder, node)} --node-config 'data=\"/path/of/its/data\"'"
+        for node in pairs
+    ]
+    submit = f"fedstride submit --address 127.0.0.1:8000 --root-certificates {ca} clients={max(1, len(pairs))}"
+    return [start, *register, *join, submit] if hosts else [*register, *join]
+
+
+def _file(folder: Path, name: str) -> str:
+    return shlex.quote(str(folder / name))

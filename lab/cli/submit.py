@@ -1,0 +1,108 @@
+"""`fedstride submit`: a run on a SuperLink that already stands."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from lab.cli.run import OVERRIDES, say
+
+if TYPE_CHECKING:
+    from lab.engine.submission import Submitted, Target
+
+
+def submit(
+    connection: Annotated[
+        str | None,
+        typer.Argument(help="A connection in Flower's config.toml; or give --address.", show_default=False),
+    ] = None,
+    overrides: Annotated[list[str] | None, OVERRIDES] = None,
+    address: Annotated[
+        str | None, typer.Option(help="HOST:PORT of the SuperLink, instead of a connection.", show_default=False)
+    ] = None,
+    root_certificates: Annotated[
+        Path | None, typer.Option(help="With --address: the CA's certificate, ca.crt.", show_default=False)
+    ] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="With --address: without TLS.")] = False,
+) -> None:
+    """Submit a run to a SuperLink, follow it, and return its true status: 0 completed, 1 otherwise."""
+    given = list(overrides or [])
+    if address is not None and connection is not None:
+        given.insert(0, connection)
+    with contextlib.ExitStack() as stack:
+        target = _target(stack, connection, address, root_certificates, insecure)
+        console = Console()
+        _check(given, console)
+        done = _run(target, given, console)
+    if not done.completed:
+        where = f" (its folder on the SuperLink's machine: {done.folder})" if done.folder else ""
+        typer.echo(f"error: run {done.run_id} failed: {done.reason}{where}", err=True)
+        raise typer.Exit(1)
+    if done.accuracy:
+        say(console, f"final test accuracy {done.accuracy} %")
+    say(console, f"folder, on the SuperLink's machine: {done.folder or 'not logged'}")
+
+
+def _target(
+    stack: contextlib.ExitStack,
+    connection: str | None,
+    address: str | None,
+    root_certificates: Path | None,
+    insecure: bool,
+) -> Target:
+    from fedstride.errors import ConfigError
+    from lab.engine.submission import at_address, named
+
+    if address is None:
+        if root_certificates is not None or insecure:
+            raise ConfigError("--root-certificates and --insecure belong to --address HOST:PORT")
+        if connection is None or "=" in connection:
+            raise ConfigError(
+                "name a connection first, as in fedstride submit CONNECTION rounds=5, or give --address"
+            )
+        return named(connection)
+    if (root_certificates is None) != insecure:
+        raise ConfigError(
+            "--address needs --root-certificates ca.crt, or --insecure for a SuperLink without TLS; one of them"
+        )
+    return stack.enter_context(at_address(address, root_certificates))
+
+
+def _check(overrides: list[str], console: Console) -> None:
+    """Refuse here what the ServerApp would refuse there, and say what is submitted."""
+    from fedstride.config import compose
+    from fedstride.overrides import parse
+    from server_app.build import build_strategy
+
+    resumed = [text.partition("=")[2].strip("'\"") for text in overrides if text.startswith("resume=")]
+    if resumed and not Path(resumed[-1]).is_dir():
+        parse(overrides)
+        say(console, f"goes on with {resumed[-1]}, which only the SuperLink's machine can read")
+        return
+    config = compose(overrides)
+    build_strategy(config)
+    from lab.cli.run import title
+
+    say(console, title(config))
+
+
+def _run(target: Target, overrides: list[str], console: Console) -> Submitted:
+    from lab.engine import submission
+
+    run_id = ""
+    try:
+        run_id = submission.submit(target, overrides)
+        say(console, f"run {run_id} submitted to {target.address}")
+        return submission.follow(target, run_id, lambda line: say(console, line))
+    except KeyboardInterrupt:
+        if run_id:
+            say(console, "no longer followed; the run goes on")
+            for line in target.commands(run_id):
+                say(console, f"  {line}")
+        else:
+            say(console, f"interrupted while submitting; flwr list {target.name} shows whether the run was taken")
+        raise

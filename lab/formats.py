@@ -1,0 +1,142 @@
+"""A table as text, Markdown, CSV or LaTeX.
+
+Knows how each form wants its cells; does not know what the numbers mean.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Form(StrEnum):
+    """How a table is written."""
+
+    TEXT = "text"
+    MARKDOWN = "markdown"
+    CSV = "csv"
+    LATEX = "latex"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table for reading: cells are text, the first `words` columns words, the others numbers."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: int = 1
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """The same for machines: one value a cell, nothing rounded, None where there is none."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[object]]
+
+
+def write(grid: Grid, sheet: Sheet, form: Form, *, width: int | None = None) -> str:
+    """The table in this form, ending without a line break; `width`: of the screen, for text."""
+    match form:
+        case Form.TEXT:
+            return text(grid, width)
+        case Form.MARKDOWN:
+            return markdown(grid)
+        case Form.LATEX:
+            return latex(grid)
+        case Form.CSV:
+            return sheet_csv(sheet)
+
+
+def text(grid: Grid, width: int | None = None) -> str:
+    """For a screen of `width` signs; a table that is wider comes in parts, one below the other."""
+    parts = [
+        _box([[row[column] for column in columns] for row in [grid.head, *grid.rows]], grid.words)
+        for columns in _parts(grid, width)
+    ]
+    return "\n\n".join(["\n".join([grid.title, *parts[:1]]), *parts[1:]])
+
+
+def _parts(grid: Grid, width: int | None) -> list[list[int]]:
+    """The columns of each part: all words, and as many numbers as there is room for, at least one."""
+    widths = [max(len(row[column]) for row in [grid.head, *grid.rows]) + 3 for column in range(len(grid.head))]
+    words = list(range(grid.words))
+    parts, room = [list(words)], 0
+    for column in range(grid.words, len(grid.head)):
+        if len(parts[-1]) > grid.words and width is not None and widths[column] > room:
+            parts.append(list(words))
+        if len(parts[-1]) == grid.words:
+            room = (width or 0) - sum(widths[: grid.words])
+        parts[-1].append(column)
+        room -= widths[column]
+    return parts
+
+
+def _box(rows: Sequence[Sequence[str]], words: int) -> str:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, name in enumerate(rows[0]):
+        table.add_column(Text(name), justify="left" if number < words else "right", no_wrap=True)
+    for row in rows[1:]:
+        table.add_row(*map(Text, row))
+    file = io.StringIO()
+    Console(file=file, width=10_000, color_system=None).print(table)
+    return "\n".join(line.rstrip() for line in file.getvalue().rstrip().splitlines())
+
+
+def markdown(grid: Grid) -> str:
+    """A pipe table under a bold title."""
+    rule = [":--" if number < grid.words else "--:" for number in range(len(grid.head))]
+    rows = [[cell.replace("|", "\\|") for cell in row] for row in [grid.head, *grid.rows]]
+    lines = ["| " + " | ".join(row) + " |" for row in [rows[0], rule, *rows[1:]]]
+    return "\n".join([f"**{grid.title}**", "", *lines])
+
+
+def latex(grid: Grid) -> str:
+    """A tabular that needs no package, the title as a comment above it."""
+    columns = "l" * grid.words + "r" * (len(grid.head) - grid.words)
+    rows = [" & ".join(map(_tex, row)) + r" \\" for row in [grid.head, *grid.rows]]
+    return "\n".join(
+        [
+            f"% {grid.title}",
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"\hline",
+            rows[0],
+            r"\hline",
+            *rows[1:],
+            r"\hline",
+            r"\end{tabular}",
+        ]
+    )
+
+
+_TEX = {
+    "\\": r"\textbackslash{}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "–": "--",
+    "−": "$-$",
+}
+
+
+def _tex(cell: str) -> str:
+    return "".join(_TEX.get(sign, sign) for sign in cell)
+
+
+def sheet_csv(sheet: Sheet) -> str:
+    """Comma-separated, quoted where needed, an empty cell where there is no value."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(sheet.head)
+    writer.writerows([["" if cell is None else cell for cell in row] for row in sheet.rows])
+    return file.getvalue().rstrip("\n")

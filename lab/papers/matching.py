@@ -1,0 +1,132 @@
+"""Whether a run has the setting of a paper's column, and what it has otherwise than the paper says.
+
+Knows how the papers' words map to our configuration; does not know results. Where a paper leaves
+something open anything fits; what a paper names and a run lacks does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fedstride.schema import Config
+from lab.papers import UNSTATED, Column, Line, PaperTable, experiment_of
+from lab.runs import Run
+from lab.settings import method_values, plain
+
+PARTS_OF = {"mnist5k": ("mnist", "holds 5,000 of MNIST's 70,000 images")}
+"""Tasks that a paper's data set could be taken for, and why they are not it."""
+
+SCHEMES = {"pathological": "shards"}
+"""Our partitions that draw what the papers call otherwise: a few classes a client."""
+
+GIVEN = {"iid": {"balanced": True}, "pathological": {"balanced": True}}
+"""What a partition is by its making, without a key of its own: parts of even size."""
+
+STATED: Mapping[str, Callable[[Config], Any]] = {
+    "rounds": lambda c: c.rounds,
+    "participation": lambda c: c.cohort_size / c.clients,
+    "batch_size": lambda c: c.client.batch_size,
+    "learning_rate": lambda c: c.client.lr,
+    "momentum": lambda c: c.client.momentum,
+    "weight_decay": lambda c: c.client.weight_decay,
+}
+"""Where the settings of an experiment stand in a configuration."""
+
+PARAMETERS = {"C": "attenuation"}
+"""The papers' names of parameters that have another name in our configuration."""
+
+ON_FEDAVG = ("fednlr", "two_d_lrd", "fedlws")
+"""Add-ons that the papers print under their own name alone where the base is FedAvg."""
+
+
+def canonical(method: str) -> str:
+    """One name for `fednlr` and `fedavg+fednlr`."""
+    return f"fedavg+{method}" if method in ON_FEDAVG else method
+
+
+def misfits(table: PaperTable, column: Column, config: Config) -> list[str]:
+    """What of the column's setting the run does not have; empty where it fits."""
+    if "aggregate" in column.fields:
+        return ["the column is computed from the others"]
+    found: list[str] = []
+    for name, wanted in column.fields.items():
+        match name:
+            case "dataset":
+                found += _wrong("task", config.task.name, wanted, PARTS_OF.get(config.task.name, ("", ""))[1])
+            case "model":
+                found += _wrong("model", config.model.name, wanted)
+            case "partition":
+                found += _partition_misfits(wanted, config)
+            case "setting":  # its values stand with the experiment
+                behind = experiment_of(table.name, column.key) or {}
+                for key in ("learning_rate", "batch_size", "participation"):
+                    found += _wrong(key, STATED[key](config), behind.get(key, UNSTATED))
+            case "learning_rate":
+                found += _wrong("client.lr", config.client.lr, wanted)
+            case _:
+                found += _wrong(name, getattr(config.client, name, None), wanted)
+    return found
+
+
+def _partition_misfits(wanted: Mapping[str, Any], config: Config) -> list[str]:
+    name = config.partition.name
+    has = {**GIVEN.get(name, {}), **vars(config.partition), "clients": config.clients}
+    found = _wrong("partition", SCHEMES.get(name, name), wanted["scheme"])
+    if found:  # another scheme has other parameters: no use in listing them
+        return found + _wrong("clients", config.clients, wanted.get("clients", UNSTATED))
+    return [text for key, value in wanted.items() if key != "scheme" for text in _wrong(key, has.get(key), value)]
+
+
+def _wrong(key: str, has: object, wanted: object, why: str = "") -> list[str]:
+    if wanted == UNSTATED or has == wanted:
+        return []
+    return [f"{key} is {plain(has)}{f' ({why})' if why else ''}, not {plain(wanted)}"]
+
+
+def is_line(table: PaperTable, column: Column, line: Line, run: Run) -> bool:
+    """Whether a run of the column's setting is one of this row, variant included."""
+    if not line.is_method or canonical(line.method) != canonical(run.method):
+        return False
+    if line.variant is None:
+        return True
+    stated = _method_settings(table, column, line).get("variants", {}).get(line.variant)
+    has = _by_last_part(run.config)
+    return stated is not None and all(has.get(key) == value for key, value in stated.items())
+
+
+def deviations(table: PaperTable, column: Column, line: Line, config: Config) -> list[str]:
+    """What the run has otherwise than the paper's experiment, as in `rounds 5 (paper: 100)`."""
+    behind = experiment_of(table.name, column.key) or {}
+    pairs = [(key, read(config), behind.get(key, UNSTATED)) for key, read in STATED.items()]
+    local = behind.get("local")
+    if isinstance(local, Mapping):
+        steps = method_values(config).get("two_d_lrd.local_steps") or config.client.local_steps
+        pairs.append(("local iterations", steps, local.get("iterations", UNSTATED)))
+        pairs.append(
+            ("local epochs", None if steps else config.client.local_epochs, local.get("epochs", UNSTATED))
+        )
+    decay = behind.get("lr_decay", UNSTATED)
+    factor = decay.get("factor", UNSTATED) if isinstance(decay, Mapping) else 1.0 if decay == "none" else UNSTATED
+    pairs.append(("lr_decay", config.client.lr_decay, factor))
+    has = _by_last_part(config)
+    pairs.append(("weighting", has.get("weighting", UNSTATED), behind.get("aggregation_weights", UNSTATED)))
+    for key, value in _method_settings(table, column, line).items():
+        ours = PARAMETERS.get(key, key)
+        if ours in has:
+            pairs.append((ours, has[ours], value))
+    return [
+        f"{key} {plain(have)} (paper: {plain(wanted)})"
+        for key, have, wanted in pairs
+        if UNSTATED not in (have, wanted) and have != wanted
+    ]
+
+
+def _method_settings(table: PaperTable, column: Column, line: Line) -> Mapping[str, Any]:
+    methods = (experiment_of(table.name, column.key) or {}).get("methods") or {}
+    found: Mapping[str, Any] = methods.get(line.method) or {}
+    return found
+
+
+def _by_last_part(config: Config) -> dict[str, Any]:
+    return {key.rsplit(".", 1)[-1]: value for key, value in method_values(config).items()}

@@ -1,0 +1,205 @@
+"""A paper's table beside ours: its number, ours, the difference, and what was done otherwise.
+
+Knows tables of both kinds; does not know how they are written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lab.formats import Grid, Sheet
+from lab.papers import Column, Line, PaperTable, experiment_of
+from lab.papers.matching import PARTS_OF, deviations, is_line, misfits
+from lab.runs import Run
+from lab.settings import plain
+from lab.tables import NONE, Cell, Statistic, compare, naming, spread
+
+METRICS = {"top1_accuracy": "test/accuracy", "aggregation_time": "seconds/aggregate"}
+"""Our metrics for those of the papers that a run measures."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A cell of the paper and ours; both in the paper's unit."""
+
+    column: str
+    method: str  # ours, with variant and setting where there are several
+    paper: float
+    paper_std: float | None
+    ours: Cell
+    statistic: Statistic
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """A paper's table and the cells of it that the runs match."""
+
+    table: PaperTable
+    pairs: list[Pair]
+    remarks: list[str]
+
+    def grid(self) -> Grid:
+        """Both numbers and the difference; the paper's whole table where no run matches."""
+        if not self.pairs:
+            return printed(self.table)
+        metric = METRICS[self.table.metric]
+        rows = [
+            [
+                pair.column,
+                pair.method,
+                _printed(self.table, pair.paper, pair.paper_std),
+                f"{spread(pair.ours, metric)} (n={pair.ours.n})",
+                f"{self._difference(pair):+.{'2f' if self.table.unit == 'percent' else '3g'}}",
+                pair.statistic.short,
+            ]
+            for pair in self.pairs
+        ]
+        title = f"{self.table.name}: {self.table.caption} ({self.table.unit}); ours: mean ± deviation over seeds"
+        return Grid(title, ["column", "method", "paper", "ours", "difference", "our rounds"], rows, words=2)
+
+    def sheet(self) -> Sheet:
+        """A line a cell, in the paper's unit."""
+        if not self.pairs:
+            grid = printed(self.table)
+            return Sheet(grid.head, [[None if cell == NONE else cell for cell in row] for row in grid.rows])
+        factor = naming(METRICS[self.table.metric])[1]
+        rows = [
+            [
+                self.table.name,
+                pair.column,
+                pair.method,
+                pair.paper,
+                pair.paper_std,
+                factor * pair.ours.mean,
+                None if pair.ours.std is None else factor * pair.ours.std,
+                pair.ours.n,
+                round(self._difference(pair), 6),
+                pair.statistic.short,
+            ]
+            for pair in self.pairs
+        ]
+        head = "table column method paper paper_std ours ours_std n difference statistic"
+        return Sheet(head.split(), rows)
+
+    def _difference(self, pair: Pair) -> float:
+        return naming(METRICS[self.table.metric])[1] * pair.ours.mean - pair.paper
+
+
+def beside(table: PaperTable, runs: Sequence[Run], statistic: Statistic | None = None) -> SideBySide:
+    """The cells of the table that these runs match; `statistic`: the paper's own where None.
+
+    Remarks say which runs are left out and why, and what a matching run has otherwise than the paper.
+    """
+    remarks = [f"left out: {run.folder} {run.remark}" for run in runs if not run.completed]
+    runs = [run for run in runs if run.completed]
+    if table.metric not in METRICS:
+        return SideBySide(table, [], [*remarks, f"{table.name} is about {table.metric}: no run measures that"])
+    pairs: list[Pair] = []
+    used: set[str] = set()
+    for number, column in enumerate(table.columns):
+        fitting = [run for run in runs if not misfits(table, column, run.config)]
+        for line in table.rows:
+            matched = [run for run in fitting if is_line(table, column, line, run)]
+            if matched and line.values[number] is not None:
+                found, said = _pairs(table, number, line, matched, statistic)
+                pairs, remarks = pairs + found, remarks + said
+                used |= {str(run.folder) for run in matched}
+    rest = [run for run in runs if str(run.folder) not in used]
+    remarks += _why_not(table, rest)
+    if not pairs:
+        remarks += ["no run matches; the paper's numbers alone are shown. Columns of the table:", *_wants(table)]
+    return SideBySide(table, pairs, remarks)
+
+
+def _pairs(
+    table: PaperTable, number: int, line: Line, runs: Sequence[Run], statistic: Statistic | None
+) -> tuple[list[Pair], list[str]]:
+    """The cell beside each variant and setting that our runs have of it."""
+    column = table.columns[number]
+    statistic = statistic or _of_paper(table, column, runs)
+    ours = compare(runs, METRICS[table.metric], statistic)
+    pairs, remarks = [], list(ours.remarks)
+    for each in ours.groups:
+        cell = ours.cells[each.method, each.setting]
+        name = f"{each.method}, {each.setting}" if len(ours.settings) > 1 else each.method
+        std = None if line.std is None else line.std[number]
+        pairs.append(Pair(column.key, name, line.values[number], std, cell, statistic))
+        other = deviations(table, column, line, each.config)
+        if other:
+            remarks.append(f"{column.key}, {name} is not as in the paper: {', '.join(other)}")
+    return pairs, remarks
+
+
+def _of_paper(table: PaperTable, column: Column, runs: Sequence[Run]) -> Statistic:
+    """What the paper prints of its rounds; the last round where it does not say."""
+    if table.metric == "aggregation_time":
+        return Statistic(last=max(run.config.rounds for run in runs))
+    told = (experiment_of(table.name, column.key) or {}).get("evaluation", {})
+    if told.get("statistic") == "best":
+        return Statistic(best=True)
+    return Statistic(last=told.get("rounds", 1) if told.get("over") == "last_rounds" else 1)
+
+
+# ---------------------------------------------------------------- what does not match
+
+
+def _why_not(table: PaperTable, runs: Sequence[Run]) -> list[str]:
+    """For the runs that match nothing: what the column closest to them has otherwise."""
+    reasons = Counter(_closest(table, run) for run in runs)
+    return [f"{count} run{'s' * (count > 1)} not matched: {reason}" for reason, count in reasons.items()]
+
+
+def _closest(table: PaperTable, run: Run) -> str:
+    columns = [column for column in table.columns if "aggregate" not in column.fields]
+    lacks = {column.key: misfits(table, column, run.config) for column in columns}
+    kin = PARTS_OF.get(run.config.task.name, (run.config.task.name, ""))[0]
+    column = min(columns, key=lambda c: (len(lacks[c.key]), c.fields.get("dataset") != kin))
+    if lacks[column.key]:
+        return f"{'; '.join(lacks[column.key])} (closest column: {column.key})"
+    return f"{column.key} has no row for {run.method} as it was run"
+
+
+def _wants(table: PaperTable) -> list[str]:
+    return [f"  {column.key}: {_words(column)}" for column in table.columns]
+
+
+def _words(column: Column) -> str:
+    words = []
+    for key, value in column.fields.items():
+        if key == "partition":
+            rest = [f"{k}={plain(v)}" for k, v in value.items() if k != "scheme"]
+            words.append(" ".join([value["scheme"], *rest]))
+        else:
+            words.append(str(value) if key in ("dataset", "model") else f"{key}={plain(value)}")
+    return ", ".join(words)
+
+
+# ---------------------------------------------------------------- as printed
+
+
+def printed(table: PaperTable) -> Grid:
+    """The paper's table alone."""
+    rows = []
+    for line in table.rows:
+        deviation = line.std or (None,) * len(line.values)
+        cells = [_printed(table, value, std) for value, std in zip(line.values, deviation, strict=True)]
+        rows.append([f"{line.method} {line.variant}" if line.variant else line.method, *cells])
+    unit = "" if table.unit == "as_named" else f" ({table.unit})"
+    title = f"{table.name}: {table.caption}{unit}, as printed"
+    return Grid(title, ["method", *(column.key for column in table.columns)], rows)
+
+
+def _printed(table: PaperTable, value: Any, std: float | None) -> str:
+    """A number with as many digits as the paper prints in this table."""
+    if value is None:
+        return NONE
+    if isinstance(value, list):  # the shape of a layer
+        return " x ".join(map(str, value))
+    if table.unit == "as_named":
+        return plain(value)
+    decimals = [len(str(v).partition(".")[2]) for line in table.rows for v in line.values if isinstance(v, float)]
+    digits = max(decimals, default=0)
+    return f"{value:.{digits}f}" + ("" if std is None else f" ± {std:.{digits}f}")

@@ -1,0 +1,162 @@
+"""What all pictures share: panels, bands over seeds, maps with numbers, where they are saved.
+
+Knows matplotlib; does not know what a picture shows. Everything can be told apart in grey: lines by
+mark and dash, maps by lightness alone, with the numbers in them where there is room.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedstride.errors import ConfigError
+from lab.settings import Group
+from server_app.curve import new_figure, style
+from server_app.rounds import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+SOFTWARE = "fedstride plot"
+"""Written into every picture: only a file that has it is replaced."""
+
+MAP, LIGHTEST = "Blues", 0.12  # light to dark, so that it reads in grey; white is left to what is not there
+NUMBERS = 240  # cells of a map up to which each shows its number
+SUFFIXES = (".png", ".svg", ".pdf")
+
+
+@dataclass(frozen=True)
+class Band:
+    """A metric over rounds, of several seeds: at the rounds that all of them have."""
+
+    x: list[float]
+    mean: list[float]
+    low: list[float]
+    high: list[float]
+    n: int
+
+
+def over_rounds(seeds: Sequence[Sequence[Row]], key: str, factor: float = 1.0) -> Band | None:
+    """The metric `key` of each seed's rows, times `factor`; None where no round has it in all of them."""
+    values = [{row["round"]: factor * row[key] for row in rows if row.get(key) is not None} for rows in seeds]
+    rounds = sorted(set.intersection(*map(set, values))) if values else []
+    if not rounds:
+        return None
+    table = np.array([[each[number] for number in rounds] for each in values], dtype=np.float64)
+    mean, low, high = (fold(axis=0).tolist() for fold in (table.mean, table.min, table.max))
+    return Band([float(number) for number in rounds], mean, low, high, len(values))
+
+
+def spread_words(groups: Sequence[Group]) -> str:
+    """What lines and bands are, for a title."""
+    if all(len(each.runs) == 1 for each in groups):
+        return "each line is one run"
+    return "line: mean over seeds, band: lowest to highest seed"
+
+
+def line(axes: Axes, band: Band | None, label: str, number: int) -> None:
+    """Draw a band and its mean line in the look of line `number`; nothing for None."""
+    if band is None:
+        return
+    look = style(number, len(band.x))
+    axes.plot(band.x, band.mean, label=label, **look)
+    if band.n > 1:
+        axes.fill_between(band.x, band.low, band.high, color=look["color"], alpha=0.09, linewidth=0)
+        for edge in (band.low, band.high):  # in the line's dashes, so that bands on each other can be told apart
+            axes.plot(band.x, edge, color=look["color"], linestyle=look["linestyle"], linewidth=0.6, alpha=0.7)
+
+
+def panels(
+    rows: int, columns: int, *, width: float, height: float, title: str, **shared: Any
+) -> tuple[Figure, list[list[Axes]]]:
+    """A figure of panels, each of this size in inches, under a title."""
+    figure = new_figure(max(4.5, columns * width), rows * height + 0.6)
+    grid = figure.subplots(rows, columns, squeeze=False, **shared)
+    figure.suptitle(wrapped(title, figure.get_figwidth()), fontsize=9.5)
+    return figure, [list(row) for row in grid]
+
+
+def wrapped(text: str, inches: float) -> str:
+    """Text broken into lines that fit so many inches at the titles' size."""
+    import textwrap
+
+    return "\n".join(part for whole in text.split("\n") for part in textwrap.wrap(whole, int(inches * 13.5)))
+
+
+def legend_below(figure: Figure, axes: Iterable[Axes]) -> None:
+    """One legend for all panels, below them; each label once."""
+    found: dict[str, Any] = {}
+    for each in axes:
+        for handle, label in zip(*each.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    if not found:
+        return
+    longest = max(map(len, found))
+    columns = max(1, min(len(found), 4, int(figure.get_figwidth() * 12 / (longest + 8))))
+    figure.legend(
+        found.values(), found, loc="outside lower center", ncols=columns, frameon=False, fontsize=8, handlelength=4
+    )
+
+
+def heat_map(
+    axes: Axes, values: np.ndarray, *, unit: str, form: str = "{:.2f}", limits: tuple[float, float] | None = None
+) -> None:
+    """A map of (rows, columns) from light to dark; NaN stays white. Numbers in the cells where they fit."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
+    colours = ListedColormap(colormaps[MAP](np.linspace(LIGHTEST, 1.0, 256)))
+    low, high = limits or (float(np.nanmin(values)), float(np.nanmax(values)))
+    shown = np.ma.masked_invalid(values)
+    image = axes.imshow(shown, cmap=colours, aspect="auto", vmin=low, vmax=high, interpolation="nearest")
+    figure = axes.figure
+    figure.colorbar(image, ax=axes, label=unit, pad=0.01, aspect=30)
+    if values.size > NUMBERS:
+        return
+    for (row, column), value in np.ndenumerate(values):
+        if math.isfinite(value):
+            red, green, blue, _ = colours((value - low) / (high - low) if high > low else 0.5)
+            dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+            axes.text(
+                column, row, form.format(value), ha="center", va="center", fontsize=6.5, color="w" if dark else "k"
+            )
+
+
+def whole_numbers(axis: Axis, count: int) -> None:
+    """Ticks at whole numbers from 0: all of a few, some of many."""
+    from matplotlib.ticker import FixedLocator, MaxNLocator
+
+    axis.set_major_locator(FixedLocator(range(count)) if count <= 20 else MaxNLocator(integer=True))
+
+
+def some(items: Sequence[str], limit: int) -> list[str]:
+    """At most so many items, evenly spread, first and last among them."""
+    if len(items) <= limit:
+        return list(items)
+    return [items[round(number * (len(items) - 1) / (limit - 1))] for number in range(limit)]
+
+
+def check_target(path: Path) -> None:
+    """Raises ConfigError for a file that is there and is none of ours, or another suffix."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise ConfigError(f"{path} cannot be drawn: the name must end with {', '.join(SUFFIXES)}")
+    if path.exists() and SOFTWARE.encode() not in path.read_bytes():
+        raise ConfigError(f"{path} exists and is no picture of ours: it is not overwritten; name another file")
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a picture. Raises ConfigError where `check_target` does, and where the file cannot be written."""
+    check_target(path)
+    key = "Software" if path.suffix.lower() == ".png" else "Creator"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, metadata={key: SOFTWARE})
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written ({error.strerror}): name another file") from error

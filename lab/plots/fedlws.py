@@ -1,0 +1,31 @@
+"""FedLWS: the shrinking factor gamma and the clients' variance tau of each layer over rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lab.plots.canvas import legend_below, panels, spread_words
+from lab.plots.layers import by_layer, layers_of
+from lab.runs import Run
+from lab.settings import group
+from server_app.curve import STYLES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def fedlws(runs: Sequence[Run]) -> Figure:
+    """gamma (left) and tau (right), a row of panels for each method and setting."""
+    groups = group(runs)
+    lines = len(layers_of(runs, "fedlws/gamma")) <= len(STYLES)
+    words = spread_words(groups) if lines else "mean over seeds"
+    title = f"FedLWS: shrinking factor gamma and spread tau of the clients' updates\n{words}"
+    figure, grid = panels(len(groups), 2, width=4.6, height=2.9, title=title)
+    for (left, right), each in zip(grid, groups, strict=True):
+        by_layer(left, each.runs, "fedlws/gamma", "gamma (factor of the weights)")
+        by_layer(right, each.runs, "fedlws/tau", "tau (norm of weights)")
+        for axes in (left, right):
+            axes.set_title(f"{each.method}, {each.setting}", fontsize=8)
+    legend_below(figure, [axes for row in grid for axes in row])
+    return figure

@@ -1,0 +1,58 @@
+"""A figure that every layer has, over rounds: lines for a few layers, a map for many.
+
+Knows names of metrics that end with a layer's; does not know what they measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lab.plots.canvas import heat_map, line, over_rounds
+from lab.runs import Run
+from server_app.curve import STYLES, against_rounds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def layers_of(runs: Sequence[Run], prefix: str) -> list[str]:
+    """The layers that have the metric `prefix/<layer>`, in the network's order."""
+    keys = (key for run in runs for row in run.rows for key in row if key.startswith(f"{prefix}/"))
+    return list(dict.fromkeys(key.removeprefix(f"{prefix}/") for key in keys))
+
+
+def by_layer(axes: Axes, runs: Sequence[Run], prefix: str, name: str) -> None:
+    """The mean over these runs (seeds) of `prefix/<layer>`; `name`: of the quantity, for the axis."""
+    layers = layers_of(runs, prefix)
+    bands = {layer: over_rounds([run.rows for run in runs], f"{prefix}/{layer}") for layer in layers}
+    against_rounds(axes)
+    if len(layers) <= len(STYLES):
+        for number, (layer, band) in enumerate(bands.items()):
+            line(axes, band, layer, number)
+        axes.set_ylabel(name)
+        axes.ticklabel_format(axis="y", useOffset=False)
+        return
+    found = {layer: band for layer, band in bands.items() if band is not None}
+    rounds = sorted({x for band in found.values() for x in band.x})
+    values = np.full((len(found), len(rounds)), np.nan)
+    for row, band in enumerate(found.values()):
+        values[row, [rounds.index(x) for x in band.x]] = band.mean
+    heat_map(axes, values, unit=name, form="{:.3g}")
+    axes.grid(visible=False)
+    axes.set_yticks(range(len(found)), list(found), fontsize=min(7.0, 150 / len(found)))
+    label_columns(axes, rounds)
+
+
+def label_columns(axes: Axes, rounds: Sequence[float], limit: int = 8) -> None:
+    """Round numbers below the columns of a map: the first step of 1, 2, 5, 10, ... that gives at most so many."""
+    steps = (digit * 10**power for power in range(7) for digit in (1, 2, 5))
+    step = next(step for step in steps if len(_multiples(rounds, step)) <= limit)
+    axes.set_xticks(_multiples(rounds, step), [f"{rounds[place]:g}" for place in _multiples(rounds, step)])
+    axes.set_xlabel("round")
+
+
+def _multiples(rounds: Sequence[float], step: int) -> list[int]:
+    return [place for place, number in enumerate(rounds) if number % step == 0]

@@ -1,0 +1,47 @@
+"""The norm-based divergence analysis: N, E and the step, of the whole model and of every layer.
+
+N is how far the average of the clients moves, E how far clients move on average, the step what was
+really taken; all in the units of the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lab.plots.canvas import legend_below, line, over_rounds, panels, some, spread_words
+from lab.plots.layers import layers_of
+from lab.runs import Run
+from lab.settings import group
+from server_app.curve import against_rounds
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MEANING = {"N": "N, move of the average", "E": "E, mean move of a client", "step": "step taken"}
+ROWS = 11  # layers shown at most
+
+
+def norms(runs: Sequence[Run]) -> Figure:
+    """A row for the model and one for each layer; columns N, E, step; a line a method and setting."""
+    groups = group(runs)
+    layers = layers_of(runs, "norms/N")
+    shown = some(layers, ROWS)
+    several = len({each.setting for each in groups}) > 1
+    left_out = f", {len(shown)} of {len(layers)} layers" if len(shown) < len(layers) else ""
+    title = f"how far clients and their average move a round (norm of weights){left_out}\n{spread_words(groups)}"
+    figure, grid = panels(1 + len(shown), 3, width=3.3, height=2.1, title=title, sharex=True)
+    for row, layer in zip(grid, [None, *shown], strict=True):
+        for axes, (symbol, meaning) in zip(row, MEANING.items(), strict=True):
+            key = f"norms/{symbol}" + (f"/{layer}" if layer else "")
+            for number, each in enumerate(groups):
+                label = f"{each.method}, {each.setting}" if several else each.method
+                line(axes, over_rounds([run.rows for run in each.runs], key), label, number)
+            against_rounds(axes)
+            axes.set_xlabel("round" if row is grid[-1] else "")
+            axes.set_ylabel(f"{symbol} ({layer or 'whole model'})", fontsize=8)
+            axes.set_ylim(bottom=0)
+            if row is grid[0]:
+                axes.set_title(meaning, fontsize=9)
+    legend_below(figure, grid[0])
+    return figure

@@ -1,0 +1,79 @@
+"""2D-LRD: the detector's sum S, the decays d, alpha and tau, and the rates of each round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lab.plots.canvas import heat_map, panels, whole_numbers
+from lab.plots.examples import first_of_each
+from lab.plots.layers import label_columns
+from lab.runs import Run
+from server_app.curve import against_rounds, style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+RATES = "two_d_lrd/rates"
+
+
+def two_d_lrd(runs: Sequence[Run]) -> Figure:
+    """A column a run; rows: S and its last term, d and tau, alpha, the rates of the local iterations.
+
+    One run a method and setting: a mean over detectors that fire in other rounds says nothing.
+    """
+    shown, which = first_of_each(runs)
+    figure, grid = panels(
+        4, len(shown), width=5.2, height=2.2, title=f"2D-LRD: detector and rates; a dotted line: d rises\n{which}"
+    )
+    for column, (run, name) in enumerate(shown):
+        detector, counts, alpha, rates = (row[column] for row in grid)
+        _lines(detector, run, {"S": "S, before the test", "inner": "inner product of two steps"})
+        detector.axhline(0.0, color="k", linewidth=0.7)
+        detector.set_ylabel("S (norm² of weights)", fontsize=8)
+        detector.set_title(name, fontsize=8)
+        _lines(counts, run, {"d": "d, decays so far", "tau": "tau, mini-batches a round"})
+        counts.set_ylabel("count", fontsize=8)
+        counts.set_ylim(bottom=0)
+        _lines(alpha, run, {"alpha": "alpha, decay within a round"})
+        alpha.set_ylabel("alpha (factor)", fontsize=8)
+        alpha.set_ylim(0, 1.08)
+        for axes in (detector, counts, alpha):
+            for fired in _fired(run):
+                axes.axvline(fired, color="k", linestyle=":", linewidth=1)
+            axes.legend(fontsize=7, handlelength=4, framealpha=0.8, edgecolor="none")
+            axes.set_xlabel("")
+        _rates(rates, run)
+    return figure
+
+
+def _lines(axes: Axes, run: Run, names: dict[str, str]) -> None:
+    for number, (symbol, label) in enumerate(names.items()):
+        points = [(row["round"], row[f"two_d_lrd/{symbol}"]) for row in run.rows if _has(row, symbol)]
+        axes.plot(*zip(*points, strict=True), label=label, **style(number, len(points)))
+    against_rounds(axes)
+
+
+def _has(row: dict[str, Any], symbol: str) -> bool:
+    return row.get(f"two_d_lrd/{symbol}") is not None
+
+
+def _fired(run: Run) -> list[int]:
+    """The rounds after which d is higher than before."""
+    counts = [(row["round"], row["two_d_lrd/d"]) for row in run.rows if _has(row, "d")]
+    return [after[0] for before, after in zip([(0, 0), *counts], counts, strict=False) if after[1] > before[1]]
+
+
+def _rates(axes: Axes, run: Run) -> None:
+    rows = [row for row in run.rows if row.get(RATES)]
+    longest = max(len(row[RATES]) for row in rows)
+    values = np.full((longest, len(rows)), np.nan)
+    for column, row in enumerate(rows):
+        values[: len(row[RATES]), column] = row[RATES]
+    heat_map(axes, values, unit="share of the first rate", limits=(0.0, 1.0))
+    axes.set_ylabel("local iteration j", fontsize=8)
+    whole_numbers(axes.yaxis, longest)
+    label_columns(axes, [row["round"] for row in rows])

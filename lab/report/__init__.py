@@ -1,0 +1,49 @@
+"""One page about a set of runs: tables, pictures, differences, failures, and how to repeat each run.
+
+Knows the order of the parts; what they say stands in `sections.py`, how the page looks in `page.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from html import escape
+
+from lab.report import sections
+from lab.report.page import page
+from lab.runs import Run
+from lab.settings import group, newest
+
+TARGET = 0.9
+
+
+def report(runs: Sequence[Run], remarks: Sequence[str] = (), *, target: float = TARGET) -> str:
+    """The page as HTML; `remarks`: what was passed over when the runs were looked for."""
+    kept, repeated = newest(runs)
+    return page(
+        f"fedstride: {_count(len({run.method for run in kept}), 'method')}, {_count(len(runs), 'run')}",
+        _lead(kept),
+        [
+            ("Results", sections.results(kept, target)),
+            ("Accuracy", sections.curves(kept)),
+            ("What the methods did", sections.diagnostics(kept)),
+            ("Differences between configurations", sections.differences(kept)),
+            ("Failures", sections.failures(runs, [*remarks, *repeated])),
+            ("Runs", sections.overview(runs)),
+            ("Versions and hardware", sections.machines(runs)),
+            ("How to repeat each run", sections.commands(runs)),
+        ],
+    )
+
+
+def _lead(runs: Sequence[Run]) -> str:
+    groups = group(runs)
+    methods = ", ".join(dict.fromkeys(run.method for each in groups for run in each.runs))
+    settings = "; ".join(dict.fromkeys(each.setting for each in groups))
+    seeds = ", ".join(map(str, sorted({run.config.seed for run in runs})))
+    made = time.strftime("%Y-%m-%d %H:%M")
+    return f"<p>{escape(methods)}<br>{escape(settings)}<br>seeds {seeds}; page made {made}</p>"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,129 @@
+"""One HTML page that needs nothing else: its style, tables and pictures stand in it.
+
+Knows HTML; does not know runs. Wide things scroll inside boxes of their own, so the page fits a phone.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterable
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedstride.errors import ConfigError, RunError
+from lab.formats import Grid
+from server_app.folder import write
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+GENERATOR = "fedstride report"
+"""Written into the head of every page: only a file that has it is replaced."""
+
+SMALLEST = 0.62  # of its own width, to which a picture shrinks before it scrolls: its letters stay readable
+
+STYLE = """
+:root { color-scheme: light; }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1rem; max-width: 72rem; color: #1b1b1b; background: #fff;
+  font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.6rem; line-height: 1.2; margin: .5rem 0; }
+h2 { font-size: 1.25rem; margin: 2.2rem 0 .6rem; padding-top: .6rem; border-top: 2px solid #0b3c5d; }
+h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
+nav a { display: inline-block; margin: .1rem .9rem .1rem 0; color: #0b3c5d; }
+.box { overflow-x: auto; margin: .5rem 0 1rem; }
+table { border-collapse: collapse; font-size: .92rem; }
+.caption { font-weight: 600; font-size: .92rem; margin: 1rem 0 0; }
+th, td { padding: .3rem .7rem; border-bottom: 1px solid #d5d5d5; text-align: right; white-space: nowrap;
+  font-variant-numeric: tabular-nums; overflow-wrap: normal; }
+th.word, td.word { text-align: left; }
+thead th { border-bottom: 2px solid #777; vertical-align: bottom; white-space: normal; max-width: 13rem; }
+tbody th, td.word { white-space: normal; min-width: 9rem; }
+tbody tr:nth-child(even) { background: #f6f7f9; }
+figure { margin: 1rem 0 1.6rem; }
+figcaption { font-size: .92rem; color: #444; }
+img { display: block; max-width: 100%; height: auto; }
+pre { white-space: pre-wrap; background: #f3f4f6; padding: .6rem .8rem; border-radius: 4px; font-size: .85rem;
+  margin: .3rem 0 .9rem; }
+.bad { border-left: 4px solid #b03a2e; padding-left: .8rem; list-style: none; }
+li { margin: .25rem 0; }
+.small { font-size: .88rem; color: #444; }
+ul { padding-left: 1.2rem; }
+@media print { .box { overflow: visible; } }
+"""
+
+
+def page(title: str, lead: str, sections: Iterable[tuple[str, str]]) -> str:
+    """The whole page; sections are (heading, HTML), empty ones left out."""
+    shown = [(heading, body) for heading, body in sections if body]
+    links = "".join(f'<a href="#s{number}">{escape(heading)}</a>' for number, (heading, _) in enumerate(shown))
+    bodies = "".join(
+        f'<section><h2 id="s{number}">{escape(heading)}</h2>\n{body}</section>\n'
+        for number, (heading, body) in enumerate(shown)
+    )
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="generator" content="{GENERATOR}">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n"
+        f"<body>\n<h1>{escape(title)}</h1>\n{lead}\n<nav>{links}</nav>\n{bodies}</body>\n</html>\n"
+    )
+
+
+def table(grid: Grid) -> str:
+    """A table in a box that scrolls, its title above the box; the first column names the rows."""
+    rows = "\n".join(_row(row, grid.words) for row in grid.rows)
+    head = _row(grid.head, grid.words, head=True)
+    return (
+        f'<p class="caption">{escape(grid.title)}</p>\n<div class="box"><table>\n<thead>{head}</thead>\n'
+        f"<tbody>\n{rows}\n</tbody></table></div>\n"
+    )
+
+
+def _row(cells: Iterable[str], words: int, *, head: bool = False) -> str:
+    parts = []
+    for number, cell in enumerate(cells):
+        tag, scope = ("th", ' scope="col"') if head else ("th", ' scope="row"') if number == 0 else ("td", "")
+        kind = ' class="word"' if number < words else ""
+        text = escape(cell).replace("+", "+<wbr>")  # where a method's long name may break
+        parts.append(f"<{tag}{scope}{kind}>{text}</{tag}>")
+    return f"<tr>{''.join(parts)}</tr>"
+
+
+def picture(figure: Figure, alt: str, caption: str) -> str:
+    """A picture inside the page; `alt` says in words what it shows."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=110, metadata={"Software": GENERATOR})
+    width, height = (round(110 * inches) for inches in figure.get_size_inches())
+    content = base64.b64encode(file.getvalue()).decode()
+    return (
+        f'<figure><div class="box"><img src="data:image/png;base64,{content}" alt="{escape(alt)}" '
+        f'width="{width}" height="{height}" style="min-width:{round(SMALLEST * width)}px"></div>'
+        f"<figcaption>{escape(caption)}</figcaption></figure>\n"
+    )
+
+
+def listed(lines: Iterable[str], kind: str = "") -> str:
+    """A list; empty for no lines."""
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f'<ul class="{kind}">{items}</ul>\n' if items else ""
+
+
+def check_target(path: Path) -> None:
+    """Raises ConfigError for a folder, or a file that is there and is none of ours."""
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder: name a file, as in -o {path}/report.html")
+    if path.exists() and f'content="{GENERATOR}"'.encode() not in path.read_bytes()[:2000]:
+        raise ConfigError(f"{path} exists and is no report of ours: it is not overwritten; name another file")
+
+
+def save(text: str, path: Path) -> None:
+    """Write the page. Raises ConfigError where `check_target` does, RunError where it cannot be written."""
+    check_target(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(path, text.encode())
+    except OSError as error:
+        raise RunError(f"{path} cannot be written ({error.strerror}): name another file with -o") from error

@@ -1,0 +1,85 @@
+"""The command that repeats a run, derived from its configuration.
+
+Knows how overrides compose; does not know records. Only what differs from the experiment's own
+composition is named, and what the command composes to is compared with the run before it is shown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from functools import lru_cache
+from typing import Any
+
+from fedstride.config import KINDS, compose
+from fedstride.errors import ConfigError
+from fedstride.overrides import quote
+from fedstride.schema import Config
+from lab.engine.beside import NAME
+from lab.runs import Run
+from server_app.build import label
+
+DEFAULT = Config().experiment
+NOT_REPEATED = frozenset({"experiment", "out", "name", "resume", "presets"})
+"""Where a run goes and what an experiment holds in store: no part of what is repeated."""
+
+
+def overrides_for(config: Config) -> list[str]:
+    """The fewest Hydra overrides that compose to this configuration.
+
+    Raises ConfigError where none do: the experiment is gone, or the choices cannot be combined any more.
+    """
+    chosen = [] if config.experiment == DEFAULT else [f"experiment={config.experiment}"]
+    base = _composed(*chosen)
+    for group in KINDS:
+        name, before = (
+            (label(config), label(base))
+            if group == "strategy"
+            else (getattr(config, group).name, getattr(base, group).name)
+        )
+        if name != before:
+            chosen.append(f"{group}={name}")
+    before, wanted = _flat(_composed(*chosen)), _flat(config)
+    values = [f"{key}={_written(value)}" for key, value in wanted.items() if before.get(key) != value]
+    found = [*chosen, *values]
+    if _flat(compose(found)) != wanted:
+        raise ConfigError("this version composes another configuration")
+    return found
+
+
+def command(run: Run) -> str:
+    """The `fedstride run` line that repeats a run; a sentence that says why there is none."""
+    try:
+        overrides = overrides_for(run.config)
+    except ConfigError as error:
+        return (
+            f"# no command of this version repeats the run ({error}); its configuration: {run.folder}/config.yaml"
+        )
+    alone = [] if (run.folder / NAME).is_dir() else ["--no-compare"]
+    return shlex.join(["fedstride", "run", *alone, *overrides])
+
+
+@lru_cache(maxsize=64)
+def _composed(*overrides: str) -> Config:
+    return compose(overrides)
+
+
+def _flat(config: Any, prefix: str = "") -> dict[str, Any]:
+    """All values by dotted key, as overrides name them."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            values |= _flat(value, f"{prefix}{field.name}.")
+        elif prefix or field.name not in NOT_REPEATED:
+            values[f"{prefix}{field.name}"] = value
+    return values
+
+
+def _written(value: Any) -> str:
+    """A value as Hydra's grammar takes it."""
+    if value is None:
+        return "null"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_written, value)) + "]"
+    return quote(value)

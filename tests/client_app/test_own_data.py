@@ -1,0 +1,166 @@
+"""A node that brings its own data: what it trains on, who it is, what it refuses; whole runs of such nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from client_talk import CLIENTS, same, told, train
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from client_app import work
+from client_app.app import app as real_client
+from fedstride import schema, wire
+from fedstride.config import compose
+from fedstride.errors import ConfigError, DataError, RunError
+from fedstride.schema import PartitionConfig, TaskConfig
+from fedstride.tasks import data, partitions
+from lab.engine.local import LocalGrid
+from server_app import session
+
+NODE_ID = 2**63 + 5  # a SuperLink draws 64 bits
+
+
+def node(**config: Any) -> Context:
+    written = {key.replace("_", "-"): value for key, value in config.items()}
+    return Context(run_id=1, node_id=NODE_ID, node_config=written, state=RecordDict(), run_config={})
+
+
+def own(**more: Any) -> Mapping[str, Any]:
+    return {**told(**more), **schema.flatten("partition", PartitionConfig("own"))}
+
+
+def part_of_the_task(path: Path, k: int, clients: int = CLIENTS) -> Path:
+    """An .npz with what client k of an even partition holds."""
+    source = data.load("mnist5k")
+    mine = partitions.partition(PartitionConfig("iid"), source.train_y, clients, 1)[k]
+    np.savez(path, images=source.train_x[mine], labels=source.train_y[mine])
+    return path
+
+
+# ---------------------------------------------------------------- one client
+
+
+def test_own_data_are_trained_on_as_a_part_of_the_tasks_would_be(tmp_path: Path) -> None:
+    path = part_of_the_task(tmp_path / "mine.npz", 7)
+    brought, metrics = train(own(), context=node(data=str(path), partition_id=7))
+    drawn, drawn_metrics = train(told(), context=node(partition_id=7, num_partitions=CLIENTS))
+    assert same(brought, drawn)
+    assert metrics[wire.CLIENT_ID] == 7
+    assert metrics[wire.NUM_EXAMPLES] == drawn_metrics[wire.NUM_EXAMPLES] == 100
+    assert metrics[wire.TRAIN_LOSS] == drawn_metrics[wire.TRAIN_LOSS]
+
+
+def test_own_data_come_before_a_drawn_partition(tmp_path: Path) -> None:
+    """A node that names its data never falls back to the task's, whatever partition the run asks for."""
+    path = part_of_the_task(tmp_path / "mine.npz", 7)
+    job = work.read(told(), node(data=str(path), partition_id=3))
+    assert job.client_id == 3
+    seven = work.members(TaskConfig("mnist5k"), PartitionConfig("iid"), CLIENTS, 1)[7]
+    np.testing.assert_array_equal(job.examples.y, data.load("mnist5k").train_y[seven])
+
+
+def test_without_a_partition_id_the_node_goes_by_its_own(tmp_path: Path) -> None:
+    _, metrics = train(own(), context=node(data=str(part_of_the_task(tmp_path / "mine.npz", 0))))
+    assert metrics[wire.CLIENT_ID] == NODE_ID
+
+
+def test_a_partition_id_out_of_range_is_named_here_too(tmp_path: Path) -> None:
+    path = part_of_the_task(tmp_path / "mine.npz", 0)
+    with pytest.raises(ConfigError, match=f"partition-id = {CLIENTS} is not allowed"):
+        work.read(own(), node(data=str(path), partition_id=CLIENTS))
+
+
+@pytest.mark.parametrize("wrong", [None, "", 7, True])
+def test_a_node_without_data_is_told_how_to_name_them(wrong: object) -> None:
+    config = {} if wrong is None else {"data": wrong}
+    with pytest.raises(ConfigError) as caught:
+        work.read(own(), node(partition_id=0, **config))
+    text = str(caught.value)
+    assert f"node-config data = {wrong!r}" in text
+    assert "--node-config 'data=\"/path/of/its/data\"'" in text
+    assert "\n" not in text
+
+
+def test_data_that_do_not_fit_the_task_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    np.savez(path, images=np.zeros((3, 32, 32), np.uint8), labels=np.zeros(3, int))
+    with pytest.raises(DataError, match=r"mine.npz: images have shape \(3, 32, 32\), allowed by the task"):
+        train(own(), context=node(data=str(path)))
+
+
+# ---------------------------------------------------------------- whole runs
+
+
+def brings(configs: list[dict[str, Any]]) -> ClientApp:
+    """The real client on nodes with these node-configs, in the order of their ids."""
+    app = ClientApp()
+
+    def on_its_node(message: Message, context: Context) -> Message:
+        context.node_config = configs[context.node_id - 2]  # as the Grid numbers its nodes
+        return real_client(message, context)
+
+    app.query()(on_its_node)
+    app.train()(on_its_node)
+    return app
+
+
+def play(out: Path, configs: list[dict[str, Any]], *overrides: str) -> session.Outcome:
+    small = ["model=mlp", "client.device=cpu", "client.local_steps=3", "rounds=2", f"clients={len(configs)}"]
+    config = compose([*small, f"out='{out}'", *overrides])
+    return session.run(LocalGrid(brings(configs), config.clients), session.prepare(config))
+
+
+def test_a_run_of_nodes_with_their_own_data_has_the_bits_of_the_same_partition(tmp_path: Path) -> None:
+    files = [part_of_the_task(tmp_path / f"{k}.npz", k, 3) for k in range(3)]
+    configs = [{"data": str(path), "partition-id": k} for k, path in enumerate(files)]
+    brought = play(tmp_path / "own", configs, "partition=own")
+    drawn = play(tmp_path / "iid", [{"partition-id": k} for k in range(3)], "partition=iid")
+    assert [(r["client"], r["num-examples"]) for r in _clients(brought)] == [
+        (r["client"], r["num-examples"]) for r in _clients(drawn)
+    ]
+    same_bits = (path.folder / "model.safetensors" for path in (brought, drawn))
+    assert len({path.read_bytes() for path in same_bits}) == 1
+
+
+def _clients(outcome: session.Outcome) -> list[dict[str, Any]]:
+    from lab.runs import load
+
+    return load(outcome.folder).clients
+
+
+def test_nodes_go_by_their_ids_where_they_have_no_other(tmp_path: Path) -> None:
+    files = [part_of_the_task(tmp_path / f"{k}.npz", k, 3) for k in range(3)]
+    outcome = play(tmp_path / "own", [{"data": str(path)} for path in files], "partition=own")
+    assert {row["client"] for row in _clients(outcome)} == {2, 3, 4}
+    assert outcome.rows[-1]["screen/set_aside"] == 0
+
+
+def test_one_node_without_data_ends_the_run_before_it_trains(tmp_path: Path) -> None:
+    path = part_of_the_task(tmp_path / "0.npz", 0, 2)
+    configs = [{"data": str(path), "partition-id": 0}, {"partition-id": 1}]
+    with pytest.raises(RunError, match=r"node 3 cannot take part .*node-config data = None is not allowed"):
+        play(tmp_path / "own", configs, "partition=own")
+
+
+def test_no_partition_is_drawn_for_nodes_with_their_own_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "partition", lambda *_: pytest.fail("drawn"))
+    session.prepare(compose(["partition=own", "clients=100000", "client.device=cpu", f"out='{tmp_path}'"]))
+
+
+def test_there_is_nothing_to_divide() -> None:
+    with pytest.raises(DataError, match=r"partition = 'own' divides nothing: .*--node-config"):
+        partitions.partition(PartitionConfig("own"), np.zeros(10, int), 2, 1)
+
+
+def test_every_rule_works_on_own_data(tmp_path: Path) -> None:
+    files = [part_of_the_task(tmp_path / f"{k}.npz", k, 2) for k in range(2)]
+    configs = [{"data": str(path), "partition-id": k} for k, path in enumerate(files)]
+    rule = ["strategy=fednnnn+fedlws+two_d_lrd", "client=fednlr", "objective=fedprox"]
+    assert play(tmp_path / "own", configs, "partition=own", *rule).rows[-1]["round"] == 2

@@ -1,0 +1,223 @@
+"""A SuperLink and SuperNodes as real processes, with TLS and node authentication: same bits, no stranger."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from desk import play, table, weights
+from PIL import Image
+from processes import IN, Deployment, Desk, Link, Running, answers, left_over, stop, until
+
+from fedstride.schema import PartitionConfig
+from fedstride.tasks import data, partitions
+from lab.certificates import make
+from lab.runs import load
+
+pytestmark = pytest.mark.slow
+
+REAL = ("model=mlp", "clients=2", "rounds=2", "client.local_steps=3", "client.batch_size=20", "client.device=cpu")
+
+
+class Site(NamedTuple):
+    """What the tests of this module share."""
+
+    deployment: Deployment
+    certificates: Path
+    link: Link
+    desk: Desk
+    ids: dict[str, str]  # node id by key name, of the registered ones
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One cache of prepared data for this process and all that it starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("FEDSTRIDE_CACHE", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Site]:
+    """A SuperLink with three registered keys, of which two nodes use their own."""
+    root = tmp_path_factory.mktemp("site")
+    with Deployment(root) as deployment:
+        certificates = root / "certificates"
+        hosts = ["--name", "superlink", "--name", "localhost", "--address", "127.0.0.1"]
+        done = deployment.fedstride(
+            "certificates", str(certificates), *hosts, "--node-names", "one,two,three,four"
+        )
+        assert done.returncode == 0, done.stderr
+        link = deployment.superlink("superlink", certificates)
+        until(lambda: answers(link), "answer of the SuperLink")
+        desk = Desk(deployment, link)
+        names = ("one", "two", "three")
+        with ThreadPoolExecutor() as at_once:
+            ids = at_once.map(lambda name: desk.register(certificates / f"{name}.pub"), names)
+            registered = dict(zip(names, ids, strict=True))
+        yield Site(deployment, certificates, link, desk, registered)
+    until(lambda: True if not left_over(deployment.mark) else None, "end of all processes", 10.0)
+
+
+def join(site: Site, key: str, node_config: str) -> Running:
+    """Start the node of this key as the guide says."""
+    trust = ["--root-certificates", str(site.certificates / "ca.crt")]
+    proof = ["--auth-supernode-private-key", str(site.certificates / key)]
+    return site.deployment.supernode(key, site.link.fleet, *trust, *proof, node_config=node_config)
+
+
+@pytest.fixture(scope="module")
+def pair(site: Site) -> Iterator[tuple[Running, Running]]:
+    """Two nodes with a part of the task's data each."""
+    nodes = [join(site, key, f"partition-id={k} num-partitions=2") for k, key in enumerate(("one", "two"))]
+    for node in nodes:
+        until(node.joined, f"joining of {node.name}")
+    yield nodes[0], nodes[1]
+    stop(*nodes)
+
+
+def folder_in(out: str) -> Path:
+    found = re.search(r"folder, on the SuperLink's machine: (.+)", out)
+    assert found, out
+    return Path(found[1])
+
+
+# ---------------------------------------------------------------- a run
+
+
+def test_a_deployed_run_has_the_bits_of_the_desk(site: Site, pair: Any, tmp_path: Path) -> None:
+    """By address, without a config.toml; the folder lies where the SuperLink stands."""
+    there = ["--address", site.link.control, "--root-certificates", str(site.certificates / "ca.crt")]
+    done = site.deployment.fedstride("submit", *there, *REAL, "name=deployed")
+    assert done.returncode == 0, done.stdout + done.stderr + pair[0].log()
+    folder = folder_in(done.stdout)
+    assert folder == site.link.running.folder / "runs/deployed"
+    desk = play(tmp_path, *REAL, small=False)
+    assert weights(folder) == weights(desk.folder)
+    assert table(folder) == table(desk.folder)
+    assert f"final test accuracy {100 * desk.rows[-1]['test/accuracy']:.2f} %" in done.stdout
+    assert "round   2" in done.stdout
+
+
+def test_a_run_that_fails_there_fails_here(site: Site, pair: Any) -> None:
+    done = site.deployment.fedstride("submit", "tls", "clients=3", "node_wait=0", "model=mlp")
+    assert done.returncode == 1
+    assert re.search(r"^error: run \d+ failed: .*clients = 3, but the federation has 2 nodes", done.stderr, re.M)
+
+
+def test_ctrl_c_leaves_the_run_going(site: Site, pair: Any) -> None:
+    command = ["python", "-m", "lab.cli.main", "submit", "tls", "clients=3", "node_wait=600", "model=mlp"]
+    submitting = site.deployment.start("submitting", *command, env={"FLWR_HOME": site.desk.env["FLWR_HOME"]})
+    begun = until(lambda: re.search(r"run (\d+) submitted(?s:.*)Start `flwr-serverapp`", submitting.log()), "run")
+    submitting.interrupt()
+    assert until(submitting.ended, "end of the command") == 130
+    said = submitting.log()
+    assert "no longer followed; the run goes on" in said
+    assert f"flwr log {begun[1]} tls" in said
+    assert "Traceback" not in said
+    run = site.desk.flwr("list", "tls", "--run-id", begun[1])["runs"][0]
+    assert run["status"] in ("pending", "starting", "running")
+    assert f"flwr stop {begun[1]} tls" in said
+    assert site.desk.flwr("stop", begun[1], "tls")["success"]
+
+
+# ---------------------------------------------------------------- who is refused
+
+
+UNKNOWN_KEY = r"\[code: 2004\] Failed to activate SuperNode"
+SAID = {
+    "unregistered": UNKNOWN_KEY,
+    "wrong key": UNKNOWN_KEY,
+    "no key": r"\[code: 2001\] SuperNode authentication is enabled",
+    "another CA": "CERTIFICATE_VERIFY_FAILED: unable to get local issuer certificate",
+    "expired": "CERTIFICATE_VERIFY_FAILED: certificate has expired",
+    "plain text": "Option `--insecure` was set",
+}
+
+
+@pytest.fixture(scope="module")
+def strangers(site: Site, pair: Any) -> dict[str, Running]:
+    """All of them at once, each with one thing wrong."""
+    root = site.deployment.root
+    foreign, expired, elsewhere = root / "foreign", root / "expired", root / "elsewhere"
+    make(foreign, names=["localhost"])
+    make(expired, names=["localhost"], days=1, now=datetime.now(UTC) - timedelta(days=3))
+    make(elsewhere, nodes=["three"])  # the name of a registered node, but not its key
+    late = site.deployment.superlink("late", expired)
+    ours = ("--root-certificates", str(site.certificates / "ca.crt"))
+    three = ("--auth-supernode-private-key", str(site.certificates / "three"))
+    options: dict[str, tuple[str, ...]] = {
+        "unregistered": (*ours, "--auth-supernode-private-key", str(site.certificates / "four")),
+        "wrong key": (*ours, "--auth-supernode-private-key", str(elsewhere / "three")),
+        "no key": ours,
+        "another CA": ("--root-certificates", str(foreign / "ca.crt"), *three),
+        "expired": ("--root-certificates", str(expired / "ca.crt"), *three),
+        "plain text": ("--insecure", "--max-retries", "1"),
+    }
+    until(lambda: answers(late), "answer of the second SuperLink")
+    return {
+        name: site.deployment.supernode(
+            name.replace(" ", "-"), late.fleet if name == "expired" else site.link.fleet, *given
+        )
+        for name, given in options.items()
+    }
+
+
+@pytest.mark.parametrize("stranger", SAID)
+def test_a_stranger_is_refused(strangers: dict[str, Running], stranger: str) -> None:
+    node = strangers[stranger]
+    assert until(node.ended, f"end of the node ({stranger})") != 0
+    assert re.search(SAID[stranger], node.log()), node.log()
+    assert "Exit Code: 305" in node.log()  # Flower's: no connection to the SuperLink
+    assert IN not in node.log()
+
+
+def test_only_the_pair_is_online(site: Site, strangers: dict[str, Running]) -> None:
+    for node in strangers.values():
+        until(node.ended, f"end of {node.name}")
+    assert site.desk.online() == {site.ids["one"], site.ids["two"]}
+
+
+# ---------------------------------------------------------------- own data
+
+
+def own_npz(path: Path, positions: np.ndarray) -> Path:
+    source = data.load("mnist5k")
+    np.savez(path, images=source.train_x[positions, 0], labels=source.train_y[positions])
+    return path
+
+
+def own_folder(path: Path, positions: np.ndarray) -> Path:
+    source = data.load("mnist5k")
+    for label in range(source.classes):
+        (path / str(label)).mkdir(parents=True)
+    for position in positions:
+        image = Image.fromarray(source.train_x[position, 0])
+        image.save(path / str(source.train_y[position]) / f"{position:05}.png")
+    return path
+
+
+def test_nodes_bring_their_own_data(site: Site, pair: Any, tmp_path: Path) -> None:
+    """The same keys on restarted nodes: they come back as who they were, with data in place of a number."""
+    stop(*pair)
+    source = data.load("mnist5k")
+    parts = partitions.partition(PartitionConfig("iid"), source.train_y, 20, 1)
+    first = own_npz(tmp_path / "first.npz", parts[0])
+    second = own_folder(tmp_path / "second", parts[1][:60])
+    nodes = [join(site, "one", f'data="{first}"'), join(site, "two", f'data="{second}"')]
+    for node in nodes:
+        until(node.joined, f"joining of {node.name}")
+    done = site.deployment.fedstride("submit", "tls", *REAL, "rounds=1", "partition=own", "name=own")
+    assert done.returncode == 0, done.stdout + done.stderr + nodes[0].log() + nodes[1].log()
+    rows = {row["client"]: row for row in load(folder_in(done.stdout)).clients}
+    assert {str(client) for client in rows} == {site.ids["one"], site.ids["two"]}
+    assert rows[int(site.ids["one"])]["num-examples"] == 200
+    assert rows[int(site.ids["two"])]["num-examples"] == 60
+    assert all(row["status"] == "used" for row in rows.values())

@@ -1,0 +1,460 @@
+"""conf/ composed: every choice, wrappers, presets, mistakes with the nearest names, runs that go on."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+
+from fedstride import config as module
+from fedstride.config import KINDS, MAY_CHANGE, choices, compose, conf_dir, describe, digest, from_yaml, to_yaml
+from fedstride.errors import ConfigError
+from fedstride.overrides import GROUPS, overrides_of
+from fedstride.schema import (
+    Config,
+    DirichletConfig,
+    FedAvgConfig,
+    FedLWSConfig,
+    FedNLRConfig,
+    FedNNNNConfig,
+    FedProxConfig,
+    TwoDLRDConfig,
+)
+
+NESTED = ("strategy=fednnnn+fedlws+two_d_lrd", "strategy.inner.fixed=[1, 0.9]", "client=fednlr", "cohort=3")
+
+
+# ---------------------------------------------------------------- conf/
+
+
+def test_the_default_is_the_quickstart() -> None:
+    config = compose()
+    assert config.experiment == "quickstart"
+    assert config.strategy == FedNNNNConfig("fednnnn", beta=0.7, gamma=0.8)
+    assert config.partition == DirichletConfig("dirichlet", alpha=0.1)
+    assert (config.rounds, config.clients, config.seed) == (20, 10, 1)
+    assert (config.client.name, config.client.lr, config.client.batch_size) == ("sgd", 0.05, 50)
+    assert (config.task.name, config.model.name, config.objective.name) == ("mnist5k", "cnn_mnist", "plain")
+
+
+@pytest.mark.parametrize("strategy", choices("strategy"))
+def test_every_strategy_composes_with_its_type(strategy: str) -> None:
+    chosen = compose([f"strategy={strategy}"]).strategy
+    assert (chosen.name, type(chosen)) == (strategy, KINDS["strategy"][strategy])
+    if hasattr(chosen, "inner"):
+        assert chosen.inner == FedAvgConfig("fedavg")
+
+
+@pytest.mark.parametrize("number", range(max(len(choices(group)) for group in KINDS if group != "strategy")))
+def test_every_other_choice_composes_with_its_type(number: int) -> None:
+    names = {group: choices(group) for group in KINDS if group != "strategy"}
+    wanted = {group: found[number % len(found)] for group, found in names.items()}
+    config = compose([f"{group}={name}" for group, name in wanted.items()])
+    for group, name in wanted.items():
+        chosen = getattr(config, group)
+        assert (chosen.name, type(chosen)) == (name, KINDS[group][name])
+
+
+@pytest.mark.parametrize("name", choices("experiment"))
+def test_every_experiment_composes(name: str) -> None:
+    assert compose([f"experiment={name}"]).experiment == name
+
+
+@pytest.mark.parametrize("group", KINDS)
+def test_a_file_for_every_type_and_a_type_for_every_file(group: str) -> None:
+    assert choices(group) == sorted(KINDS[group])
+
+
+@pytest.mark.parametrize(("group", "name"), [(g, n) for g in GROUPS for n in choices(g)])
+def test_every_choice_says_a_line_about_itself(group: str, name: str) -> None:
+    line = describe(group, name)
+    assert 5 < len(line) <= 120
+    assert line.endswith(".")
+    assert not line.startswith("@")
+
+
+def test_the_root_says_a_line_about_itself() -> None:
+    assert (conf_dir() / "config.yaml").read_text().startswith("# The root")
+
+
+def test_composes_whatever_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "config.yaml").write_text("rounds: 99\n")
+    monkeypatch.chdir(tmp_path)
+    assert compose().rounds == 20
+
+
+def test_a_missing_conf_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "fedstride" / "config.py"))
+    with pytest.raises(ConfigError, match=r"conf/config.yaml was found neither in .* reinstall fedstride"):
+        conf_dir()
+
+
+def test_in_a_wheel_conf_lies_inside_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "fedstride" / "config.py"))
+    inside = tmp_path / "fedstride" / "conf"
+    inside.mkdir(parents=True)
+    (inside / "config.yaml").write_text("")
+    assert conf_dir() == inside
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "config.yaml").write_text("")
+    assert conf_dir() == tmp_path / "conf"
+
+
+# ---------------------------------------------------------------- overrides
+
+
+def test_overrides_change_what_they_name_and_nothing_else() -> None:
+    got = compose(
+        ["rounds=3", "client.lr=0.02", "strategy.beta=1.5", "partition.alpha=2", "cohort=4", "out=/tmp/x"]
+    )
+    usual = compose()
+    assert (got.rounds, got.client.lr, got.strategy.beta, got.partition.alpha) == (3, 0.02, 1.5, 2.0)
+    assert (got.cohort, got.cohort_size, got.out) == (4, 4, "/tmp/x")
+    usual.rounds, usual.client.lr, usual.strategy.beta, usual.partition.alpha = 3, 0.02, 1.5, 2.0
+    usual.cohort, usual.out = 4, "/tmp/x"
+    assert got == usual
+
+
+def test_the_last_of_two_overrides_counts() -> None:
+    assert compose(["rounds=3", "strategy=krum", "rounds=4", "strategy=fedalr"]).rounds == 4
+    assert compose(["strategy=krum", "strategy=fedalr"]).strategy.name == "fedalr"
+
+
+def test_null_clears_what_may_be_absent() -> None:
+    assert compose(["cohort=null", "client.local_steps=null", "target=null"]).cohort is None
+
+
+def test_whole_numbers_are_taken_for_real_ones() -> None:
+    lr = compose(["client.lr=1"]).client.lr
+    assert lr == 1.0 and type(lr) is float
+
+
+def test_wrappers_around_a_base() -> None:
+    config = compose(["strategy=fednnnn+fedlws+two_d_lrd"])
+    assert config.strategy == TwoDLRDConfig(
+        "two_d_lrd", inner=FedLWSConfig("fedlws", inner=FedNNNNConfig("fednnnn"))
+    )
+
+
+def test_settings_of_nested_strategies() -> None:
+    strategy = compose(
+        [
+            "strategy=fednnnn+fedlws+two_d_lrd",
+            "strategy.window=3",
+            "strategy.inner.beta=0.03",
+            "strategy.inner.fixed=[1.0, 0.9]",
+            "strategy.inner.inner.gamma=0.5",
+        ]
+    ).strategy
+    assert strategy.window == 3
+    assert (strategy.inner.beta, strategy.inner.fixed) == (0.03, [1.0, 0.9])
+    assert (strategy.inner.inner.beta, strategy.inner.inner.gamma) == (0.7, 0.5)
+
+
+def test_wrappers_in_hydras_own_words() -> None:
+    own = compose(["strategy=fedlws", "strategy@strategy.inner=fedavgm"]).strategy
+    assert own == compose(["strategy=fedavgm+fedlws"]).strategy
+
+
+def test_flowers_run_config_reaches_everything() -> None:
+    run_config = {
+        "experiment": "quickstart",
+        "strategy": "fedavg+fedlws",
+        "client": "fednlr",
+        "objective": "fedprox",
+        "rounds": 4,
+        "seed": "",
+        "out": "/tmp/it's my runs",
+        "overrides": "strategy.beta=0.05 objective.mu=0.1",
+    }
+    config = compose(overrides_of(run_config))
+    assert config.strategy == FedLWSConfig("fedlws", beta=0.05, inner=FedAvgConfig("fedavg"))
+    assert config.objective == FedProxConfig(mu=0.1)
+    assert (config.client.name, config.rounds, config.seed, config.out) == ("fednlr", 4, 1, "/tmp/it's my runs")
+
+
+@pytest.mark.parametrize("value", ["many", 2.5, True])
+def test_flowers_run_config_of_a_wrong_type(value: object) -> None:
+    with pytest.raises(ConfigError, match=r"rounds=.* could not be converted to Integer"):
+        compose(overrides_of({"rounds": value}))
+
+
+# ---------------------------------------------------------------- presets of an experiment
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An experiment with presets, in a conf/ of its own."""
+    conf = tmp_path / "conf"
+    shutil.copytree(conf_dir(), conf)
+    (conf / "experiment" / "mine.yaml").write_text(
+        "# @package _global_\n"
+        "# Settings for some of the methods.\n"
+        "experiment: mine\n"
+        "rounds: 7\n"
+        "presets:\n"
+        "  strategy:\n"
+        "    fedlws: {beta: 0.03, tau_min: 0.01, terms: optimization}\n"
+        "    fednnnn: {gamma: 0.5, per_layer: true}\n"
+        "  client:\n"
+        "    fednlr: {a1: 0.45, a2: 0.3}\n"
+    )
+    monkeypatch.setattr(module, "conf_dir", lambda: conf)
+    return "experiment=mine"
+
+
+def test_presets_apply_to_the_chosen_method_only(mine: str) -> None:
+    assert choices("experiment") == ["mine", "quickstart"]
+    assert describe("experiment", "mine") == "Settings for some of the methods."
+    config = compose([mine])
+    assert config.rounds == 7
+    assert config.strategy == FedNNNNConfig("fednnnn", gamma=0.5, per_layer=True)
+    assert compose([mine, "strategy=fedavg"]).strategy == FedAvgConfig("fedavg")
+    assert compose([mine, "strategy=momentum"]).strategy.gamma == 0.9
+    assert compose([mine, "client=fednlr"]).client == FedNLRConfig(a1=0.45, a2=0.3)
+    assert compose([mine, "client=sgd"]).client.name == "sgd"
+
+
+def test_presets_reach_nested_strategies(mine: str) -> None:
+    strategy = compose([mine, "strategy=fednnnn+fedlws+two_d_lrd"]).strategy
+    assert strategy == TwoDLRDConfig(
+        "two_d_lrd",
+        inner=FedLWSConfig(
+            "fedlws",
+            beta=0.03,
+            tau_min=0.01,
+            terms="optimization",
+            inner=FedNNNNConfig("fednnnn", gamma=0.5, per_layer=True),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    "order", [["client=fednlr", "client.a1=0.9", "strategy.gamma=0.1"], ["strategy.gamma=0.1", "client.a1=0.9"]]
+)
+def test_presets_lose_to_the_user(mine: str, order: list[str]) -> None:
+    config = compose(["client=fednlr", *order, mine])
+    assert (config.client.a1, config.client.a2) == (0.9, 0.3)
+    assert (config.strategy.gamma, config.strategy.per_layer) == (0.1, True)
+
+
+def test_other_experiments_have_none_of_it(mine: str) -> None:
+    assert compose(["experiment=quickstart"]).strategy.gamma == 0.8
+
+
+# ---------------------------------------------------------------- mistakes
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        # names
+        ("strategy=fednnn", ["unknown strategy 'fednnn'", "'fednnnn'", "Known: fedadam", "two_d_lrd"]),
+        ("client=fednrl", ["unknown client 'fednrl'", "'fednlr'"]),
+        ("objective=prox", ["unknown objective 'prox'", "'fedprox'"]),
+        ("task=mnist", ["unknown task 'mnist'", "'mnist5k'"]),
+        ("model=cnn", ["unknown model 'cnn'", "'cnn_mnist'"]),
+        ("partition=dirichlt", ["unknown partition 'dirichlt'", "'dirichlet'"]),
+        ("experiment=quikstart", ["unknown experiment 'quikstart'", "'quickstart'"]),
+        ("strategy=null", ["unknown strategy 'None'"]),
+        ("strategy=[fedavg, krum]", ["unknown strategy \"['fedavg', 'krum']\""]),
+        ("strategy=../client/sgd", ["unknown strategy '../client/sgd'"]),
+        ("strategy=fedavgg+fedlws", ["unknown strategy 'fedavgg'", "'fedavg'"]),
+        ("strategy=fedavg+krum", ["'krum' cannot be put around another strategy", "fedlws, two_d_lrd"]),
+        ("strategy@client=fedavg", ["only strategy@strategy.inner=NAME"]),
+        ("strategy@strategy.inner=fedavgg", ["unknown strategy 'fedavgg'", "'fedavg'"]),
+        # keys
+        ("client.lrr=1", ["unknown key 'client.lrr'", "'client.lr'", "client.momentum"]),
+        ("lr=1", ["unknown key 'lr'", "'client.lr'"]),
+        ("alpha=1", ["unknown key 'alpha'", "'partition.alpha'"]),
+        ("round=1", ["unknown key 'round'", "'rounds'"]),
+        ("strategy.gama=1", ["unknown key 'strategy.gama'", "'strategy.gamma'", "strategy.beta"]),
+        ("strategy.inner.beta=1", ["unknown key 'strategy.inner.beta'", "'strategy.beta'"]),
+        ("strategy.tau_min=1", ["unknown key 'strategy.tau_min'", "strategy.weighting"]),  # FedLWS's
+        ("objective.mu=0.1", ["unknown key 'objective.mu'"]),  # FedProx's
+        ("presets.strategy.fednnnn.beta=1", ["unknown key 'presets.strategy.fednnnn.beta'"]),
+        ("hydra.job.name=x", ["unknown key 'hydra.job.name'"]),
+        # grammar
+        ("rounds", ["'rounds' is not an override", "key=value"]),
+        ("rounds=1,2", ["'rounds=1,2' names several values"]),
+        ("+rounds=1", ["'+rounds=1' is not allowed", "neither added nor removed"]),
+        ("~rounds", ["'~rounds' is not allowed"]),
+        # types
+        ("rounds=many", ["'rounds=many' is not allowed", "'many'", "Integer"]),
+        ("rounds=2.5", ["'rounds=2.5' is not allowed", "Integer"]),
+        ("rounds=true", ["'rounds=true' is not allowed", "Integer"]),
+        ("rounds=null", ["'rounds=null' is not allowed", "not Optional"]),
+        ("rounds=[1]", ["'rounds=[1]' is not allowed", "Integer"]),
+        ("client.lr=fast", ["'client.lr=fast' is not allowed", "Float"]),
+        ("client.lr=[0.1, 0.2]", ["'client.lr=[0.1, 0.2]' is not allowed", "Float"]),
+        ("evaluate_clients=maybe", ["'evaluate_clients=maybe' is not allowed", "bool"]),
+        ("strategy.beta=big", ["'strategy.beta=big' is not allowed", "Float"]),
+        # ranges
+        ("rounds=0", ["rounds = 0 is not allowed", "at least 1"]),
+        ("clients=0", ["clients = 0 is not allowed", "at least 1"]),
+        ("fraction=0", ["fraction = 0.0 is not allowed", "(0, 1]"]),
+        ("fraction=1.5", ["fraction = 1.5 is not allowed", "(0, 1]"]),
+        ("cohort=11", ["cohort = 11 is not allowed", "between 1 and clients = 10"]),
+        ("partition.alpha=0", ["partition.alpha = 0.0 is not allowed", "greater than 0"]),
+        ("client.lr=-0.1", ["client.lr = -0.1 is not allowed", "greater than 0"]),
+    ],
+)
+def test_mistakes(override: str, said: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose([override])
+    text = str(caught.value)
+    assert "\n" not in text
+    for words in said:
+        assert words in text
+
+
+# ---------------------------------------------------------------- Hydra's global state
+
+
+def test_composing_leaves_no_hydra_behind() -> None:
+    GlobalHydra.instance().clear()
+    compose()
+    assert not GlobalHydra.instance().is_initialized()
+    with pytest.raises(ConfigError):
+        compose(["rounds=many"])
+    assert not GlobalHydra.instance().is_initialized()
+
+
+def test_a_hydra_of_the_callers_own_is_put_back(tmp_path: Path) -> None:
+    (tmp_path / "theirs.yaml").write_text("answer: 42\n")
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(tmp_path), version_base="1.3"):
+        own = GlobalHydra.instance().hydra
+        compose(["rounds=3"])
+        assert GlobalHydra.instance().hydra is own
+        assert hydra_compose("theirs").answer == 42
+
+
+# ---------------------------------------------------------------- kept in a run's folder, and read again
+
+
+@pytest.mark.parametrize(
+    "overrides", [(), NESTED, ("objective=fedprox", "out='/tmp/a b: c'", "target=0.9", "client.local_steps=3")]
+)
+def test_yaml_there_and_back(overrides: tuple[str, ...]) -> None:
+    config = compose(overrides)
+    back = from_yaml(to_yaml(config))
+    assert back == config
+    assert type(back.strategy) is type(config.strategy) and type(back.client) is type(config.client)
+    assert to_yaml(back) == to_yaml(config)
+
+
+@pytest.fixture(scope="module")
+def quickstart() -> str:
+    return to_yaml(compose())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("rounds: 20", "rounds: many", "Integer"),
+        ("rounds: 20", "rounds: 0", "rounds = 0"),
+        ("rounds: 20", "nope: 3", "nope"),
+        ("beta: 0.7", "bet: 0.7", "bet"),
+        ("name: fednnnn", "name: gone", "gone"),
+    ],
+)
+def test_a_configuration_of_another_version(quickstart: str, old: str, new: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"no configuration of this version of fedstride: .*{said}"):
+        from_yaml(quickstart.replace(old, new))
+
+
+def test_a_key_that_is_newer_than_the_file_has_its_default(quickstart: str) -> None:
+    assert from_yaml(quickstart.replace("quorum: 1\n", "")).quorum == Config().quorum
+
+
+def test_the_digest_names_what_the_weights_depend_on(quickstart: str) -> None:
+    usual = digest(from_yaml(quickstart))
+    assert digest(compose(["rounds=9", "target=0.5", "patience=2", "timeout=5", "out=/tmp/x", "name=y"])) == usual
+    found = {usual, digest(compose(["strategy=fedavg"]))}
+    for path, value in (
+        ("client.lr", 0.04),
+        ("strategy.beta", 0.71),
+        ("partition.alpha", 0.2),
+        ("seed", 2),
+        ("quorum", 2),
+        ("fraction", 0.5),
+        ("cohort", 4),
+    ):
+        config = from_yaml(quickstart)
+        *groups, key = path.split(".")
+        setattr(getattr(config, groups[0]) if groups else config, key, value)
+        found.add(digest(config))
+    assert len(found) == 9
+
+
+# ---------------------------------------------------------------- runs that go on
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run of it's own"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(to_yaml(compose([*NESTED, "client.lr=0.07"])))
+    return folder
+
+
+def resume(folder: Path, *overrides: str) -> Config:
+    return compose([*overrides_of({"resume": str(folder)}), *overrides])
+
+
+def test_a_run_goes_on_with_its_own_configuration(run: Path) -> None:
+    config = resume(run)
+    expected = compose([*NESTED, "client.lr=0.07"])
+    expected.resume = str(run)
+    assert config == expected
+
+
+def test_a_run_that_goes_on_may_be_longer(run: Path) -> None:
+    assert resume(run, "rounds=50", "patience=3").rounds == 50
+    assert digest(resume(run, "rounds=50")) == digest(resume(run))
+
+
+def test_saying_again_what_holds_is_allowed(run: Path) -> None:
+    assert resume(run, *NESTED, "client.lr=0.07", "experiment=quickstart", "fraction=1").rounds == 20
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("seed=2", ["seed = 2", "has 1"]),
+        ("client.lr=0.05", ["client.lr = 0.05", "has 0.07"]),
+        ("client=sgd", ["client.name = 'sgd'", "has 'fednlr'"]),
+        ("strategy=fednnnn+fedlws", ["strategy.name = 'fedlws'", "has 'two_d_lrd'"]),
+        ("strategy=fedavg+fedlws+two_d_lrd", ["strategy.inner.inner.name = 'fedavg'", "has 'fednnnn'"]),
+        ("strategy.inner.fixed=[1, 0.8]", ["strategy.inner.fixed = [1, 0.8]"]),
+    ],
+)
+def test_a_run_that_goes_on_cannot_become_another(run: Path, override: str, said: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resume(run, override)
+    for words in [*said, str(run), "can change only rounds", "start a new run"]:
+        assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [("client.lrr=1", "'client.lr'"), ("rounds=many", "'rounds=many'"), ("rounds=0", "rounds = 0")],
+)
+def test_mistakes_in_a_run_that_goes_on(run: Path, override: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        resume(run, override)
+
+
+def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is no run: .*config.yaml does not exist"):
+        resume(tmp_path)
+
+
+def test_what_may_change_exists() -> None:
+    assert set(MAY_CHANGE) <= set(vars(Config()))

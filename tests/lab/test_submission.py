@@ -1,0 +1,328 @@
+"""Submitting against a `flwr` that plays a part: what is asked of it, what is made of its answers.
+
+The real one is in tests/deployment; here are the ways in which it fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedstride.errors import ConfigError, RunError
+from lab.cli import main as cli
+from lab.engine import submission
+from lab.engine.flower_command import Connection, toml_string
+from lab.engine.submission import Target, at_address, follow, named, submit
+
+HEAD = ["Using SuperLink: tls (127.0.0.1:8000)", "INFO :      Starting logstream for run_id `7`"]
+STORY = [
+    "\x1b[92mINFO \x1b[0m:      the run's folder is /srv/runs/a b",
+    "\x1b[92mINFO \x1b[0m:      round   1   test accuracy  40.10 %",
+    "\x1b[92mINFO \x1b[0m:      final test accuracy  53.20 %, folder /srv/runs/a b",
+]
+STAND_IN = """#!{python}
+import json, os, pathlib, sys
+place = pathlib.Path({place!r})
+verb = sys.argv[1]
+with (place / "calls.jsonl").open("a") as calls:
+    calls.write(json.dumps(sys.argv[1:]) + "\\n")
+if "-c" in sys.argv:
+    text = pathlib.Path(sys.argv[sys.argv.index("-c") + 1]).read_text()
+    (place / "run-config.toml").write_text(text)
+part = json.loads((place / f"{{verb}}.json").read_text())
+nth = sum(json.loads(line)[0] == verb for line in (place / "calls.jsonl").open()) - 1
+answer = part[min(nth, len(part) - 1)]
+if isinstance(answer, list):
+    print(*answer, sep="\\n", flush=True)
+    if "stays" in answer[-1]:
+        import time; time.sleep(60)
+elif isinstance(answer, str):
+    sys.exit(answer)
+else:
+    print(json.dumps(answer))
+"""
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Target]:
+    """A stand-in for `flwr`; what it answers to each verb, call after call, the last one for ever."""
+    monkeypatch.setattr(submission, "PAUSE_SECONDS", 0.0)
+    script = tmp_path / "bin/flwr"
+    script.parent.mkdir()
+    script.write_text(STAND_IN.format(python=sys.executable, place=str(tmp_path)))
+    script.chmod(0o755)
+
+    def set_up(**parts: list[Any]) -> Target:
+        for verb, answers in parts.items():
+            (tmp_path / f"{verb}.json").write_text(json.dumps(answers))
+        return Target("tls", "127.0.0.1:8000", os.environ | {"PATH": f"{script.parent}:{os.environ['PATH']}"})
+
+    return set_up
+
+
+def calls(tmp_path: Path) -> list[list[str]]:
+    return [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
+
+
+def listed(status: str, details: str = "N/A") -> dict[str, Any]:
+    return {"success": True, "runs": [{"run-id": "7", "status": status, "status-details": details}]}
+
+
+# ---------------------------------------------------------------- submitting
+
+
+def test_the_overrides_arrive_as_they_were_given(stage: Callable[..., Target], tmp_path: Path) -> None:
+    given = ["strategy=fedlws", "out='/srv/it''s \\\\ here'", 'name="ä 😀 \x7f"', "model=mlp"]
+    assert submit(stage(run=[{"success": True, "run-id": "7"}]), given) == "7"
+    import shlex
+
+    written = tomllib.loads((tmp_path / "run-config.toml").read_text())
+    assert shlex.split(written["overrides"]) == given
+    (call,) = calls(tmp_path)
+    assert call[0] == "run" and call[2] == "tls" and call[-2:] == ["--format", "json"]
+    assert (Path(call[1]) / "pyproject.toml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            {"success": False, "error-message": "Using SuperLink\n\n[code: 15] Invalid run configuration."},
+            "no run was submitted to 127.0.0.1:8000: flwr run: [code: 15] Invalid run configuration.",
+        ),
+        ({"success": False}, "Flower gave no reason"),
+        ("│ No such option │", "No such option"),
+        ("TypeError: boom", "TypeError: boom"),
+        ([""], "Flower said nothing"),
+    ],
+)
+def test_a_superlink_that_says_no(stage: Callable[..., Target], answer: Any, said: str) -> None:
+    with pytest.raises(RunError) as caught:
+        submit(stage(run=[answer]), [])
+    assert said in str(caught.value)
+
+
+# ---------------------------------------------------------------- following
+
+
+def test_a_completed_run(stage: Callable[..., Target], tmp_path: Path) -> None:
+    shown: list[str] = []
+    done = follow(stage(log=[HEAD + STORY], list=[listed("finished:completed")]), "7", shown.append)
+    assert (done.completed, done.folder, done.accuracy) == (True, "/srv/runs/a b", "53.20")
+    assert shown[0] == "INFO :      the run's folder is /srv/runs/a b"  # no colours, nothing of `flwr log` itself
+    assert len(shown) == 3
+    assert calls(tmp_path) == [["log", "7", "tls"], ["list", "tls", "--run-id", "7", "--format", "json"]]
+
+
+def test_a_line_that_breaks_is_taken_up_where_it_broke(stage: Callable[..., Target]) -> None:
+    shown: list[str] = []
+    target = stage(
+        log=[HEAD + STORY[:1], [HEAD[0]], HEAD + STORY[:2], HEAD + STORY],
+        list=[listed("running"), "Error: unreachable", listed("running"), listed("finished:completed")],
+    )
+    assert follow(target, "7", shown.append).accuracy == "53.20"
+    assert [line[-7:] for line in shown] == [line.rstrip()[-7:] for line in STORY]
+
+
+def test_a_superlink_that_is_gone(stage: Callable[..., Target]) -> None:
+    with pytest.raises(RunError, match=r"run 7 can no longer be followed \(.*gone\); it may go on"):
+        follow(stage(log=[HEAD], list=["Error: gone"]), "7", print)
+
+
+@pytest.mark.parametrize(
+    ("status", "details", "log", "reason"),
+    [
+        ("finished:failed", "ServerApp failed with exception: clients = 3\nmore", STORY[:1], "clients = 3"),
+        (
+            "finished:failed",
+            "N/A",
+            [*STORY[:1], "ERROR :     RunError: no reply", "Traceback"],
+            "RunError: no reply",
+        ),
+        ("finished:failed", "", ["nothing of use"], "nothing of use"),
+        ("finished:stopped", "Stopped by user", STORY[:1], "it was stopped"),
+    ],
+)
+def test_a_run_that_is_not_completed(
+    stage: Callable[..., Target], status: str, details: str, log: list[str], reason: str
+) -> None:
+    done = follow(stage(log=[HEAD + log], list=[listed(status, details)]), "7", print)
+    assert not done.completed
+    assert done.reason.endswith(reason)
+    assert "\n" not in done.reason
+
+
+def test_ctrl_c_leaves_no_follower(stage: Callable[..., Target]) -> None:
+    target = stage(log=[[*HEAD, STORY[0], "it stays"]])
+
+    def show(line: str) -> None:
+        if "stays" in line:
+            raise KeyboardInterrupt
+
+    before = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        follow(target, "7", show)
+    assert time.monotonic() - before < 30
+
+
+# ---------------------------------------------------------------- where to
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "flower"
+    folder.mkdir()
+    monkeypatch.setenv("FLWR_HOME", str(folder))
+    (folder / "config.toml").write_text(
+        '[superlink]\ndefault = "local"\n[superlink.local]\naddress = ":local:"\n'
+        '[superlink.clinic]\naddress = "fl.example.org:8000"\nroot-certificates = "/srv/ca.crt"\n'
+    )
+    return folder
+
+
+def test_a_connection_by_name(home: Path) -> None:
+    target = named("clinic")
+    assert (target.address, target.connection) == ("fl.example.org:8000", None)
+    assert target.commands("7") == ["follow it:  flwr log 7 clinic", "stop it:    flwr stop 7 clinic"]
+
+
+def test_an_unknown_connection_names_the_known_ones(home: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        named("clinics")
+    assert str(caught.value) == (
+        "unknown connection 'clinics'. Did you mean 'clinic'? Known: clinic, local "
+        f"(in {home / 'config.toml'}); or give --address HOST:PORT"
+    )
+
+
+def test_a_simulation_is_no_superlink(home: Path) -> None:
+    with pytest.raises(ConfigError, match="use fedstride simulate"):
+        named("local")
+
+
+def test_without_a_config_file(home: Path) -> None:
+    (home / "config.toml").unlink()
+    with pytest.raises(ConfigError, match=r"unknown connection 'clinic'\. Known: none"):
+        named("clinic")
+    assert not (home / "config.toml").exists()
+    (home / "config.toml").write_text("[superlink")
+    with pytest.raises(ConfigError, match=r"config\.toml cannot be read"):
+        named("clinic")
+
+
+@pytest.mark.parametrize(
+    "address", ["superlink:8000", "fl.example.org:443", "192.0.2.7:8000", "[2001:db8::7]:8000"]
+)
+def test_an_address(address: str, tmp_path: Path) -> None:
+    ca = tmp_path / "ca 'x'.crt"
+    ca.write_text("")
+    with at_address(address, ca) as target:
+        written = tomllib.loads((Path(target.env["FLWR_HOME"]) / "config.toml").read_text())
+        assert written["superlink"][target.name] == {"address": address, "root-certificates": str(ca)}
+        assert "first put this into" in target.commands("7")[0]
+    assert not Path(target.env["FLWR_HOME"]).exists()
+
+
+def test_an_address_without_tls() -> None:
+    with at_address("superlink:8000", None) as target:
+        assert "insecure = true" in (Path(target.env["FLWR_HOME"]) / "config.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    "address", ["superlink", "superlink:", ":8000", "superlink:0", "superlink:65536", "superlink:http", "[x]:1",
+                "https://superlink:8000", "2001:db8::7:8000", "superlink:８０"]
+)  # fmt: skip
+def test_what_is_no_address(address: str) -> None:
+    with pytest.raises(ConfigError, match="HOST:PORT is"), at_address(address, None):
+        pass
+
+
+def test_toml_strings() -> None:
+    for text in ('a"b\\c', "ä 😀", "\x7f\t\n", "'"):
+        assert tomllib.loads(f"x = {toml_string(text)}")["x"] == text
+    assert tomllib.loads(Connection("a", "b:1").toml())["superlink"]["a"] == {"address": "b:1", "insecure": True}
+
+
+# ---------------------------------------------------------------- the command
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "name a connection first"),
+        (["rounds=2"], "name a connection first"),
+        (["clinics"], "unknown connection 'clinics'"),
+        (["clinic", "rounds=0"], "rounds = 0 is not allowed"),
+        (["clinic", "strategy.betta=1"], "unknown key 'strategy.betta'"),
+        (["clinic", "strategy.beta=-1"], "strategy.beta = -1.0 is not allowed"),
+        (["clinic", "resume=/srv/runs/x", "nonsense"], "'nonsense' is not an override"),
+        (["clinic", "--insecure"], "belong to --address"),
+        (["--address", "superlink:8000"], "--address needs --root-certificates ca.crt, or --insecure"),
+        (["--address", "superlink:8000", "--insecure", "--root-certificates", "x"], "one of them"),
+        (["--address", "superlink:8000", "--root-certificates", "nowhere.crt"], "nowhere.crt does not exist"),
+        (["--address", "superlink:8000", "--insecure", "clinic"], "'clinic' is not an override"),
+    ],
+)
+def test_a_wrong_request_is_one_line_and_exit_code_2(
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    said: str,
+) -> None:
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("Flower was asked"))
+    monkeypatch.setattr("sys.argv", ["fedstride", "submit", *arguments])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 2
+    err = capsys.readouterr().err
+    assert said in err and len(err.strip().splitlines()) == 1
+
+
+def test_the_last_lines(
+    stage: Callable[..., Target], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = stage(run=[{"success": True, "run-id": "7"}], log=[HEAD + STORY], list=[listed("finished:completed")])
+    monkeypatch.setattr(submission, "named", lambda name: target)
+    monkeypatch.setattr("sys.argv", ["fedstride", "submit", "tls", "rounds=1"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "run 7 submitted to 127.0.0.1:8000" in lines
+    assert lines[-2:] == ["final test accuracy 53.20 %", "folder, on the SuperLink's machine: /srv/runs/a b"]
+
+
+def test_ctrl_c_says_how_to_go_on(
+    stage: Callable[..., Target],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    target = stage(run=[{"success": True, "run-id": "7"}], log=[[*HEAD, STORY[0], "it stays"]])
+    monkeypatch.setattr(submission, "named", lambda name: target)
+    monkeypatch.setattr("sys.argv", ["fedstride", "submit", "tls", "rounds=1"])
+
+    def press() -> None:
+        while not (tmp_path / "calls.jsonl").exists() or calls(tmp_path)[-1][0] != "log":
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press, daemon=True).start()
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 130
+    out = capsys.readouterr().out
+    assert "no longer followed; the run goes on" in out
+    assert "flwr log 7 tls" in out and "flwr stop 7 tls" in out

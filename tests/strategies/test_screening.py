@@ -1,0 +1,379 @@
+"""Screening: which replies of a round are used, in which order, and why the others are not."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import federation as fed
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import Model
+
+from fedstride.arrays import to_record
+from strategies.screening import SCREEN_FACTOR, Accepted, Cohort, screen
+
+SENT: Model = {
+    "a.weight": np.array([[1.0, 2.0], [3.0, 4.0]]),
+    "a.bias": np.array([0.5, -0.5], np.float32),
+    "bn.running_var": np.array([1.0, 1.0], np.float32),
+    "bn.num_batches_tracked": np.array([3]),
+}
+CLIENT = {name: array + array.dtype.type(1) for name, array in SENT.items()}
+W = CLIENT["a.weight"]
+BAD = 9  # the node whose reply is tampered with
+GOOD = (4, 11)
+
+
+def changed(**arrays: Any) -> Message:
+    return fed.reply(BAD, CLIENT | {name.replace("__", "."): array for name, array in arrays.items()})
+
+
+def counted(count: Any) -> Message:
+    return fed.reply(BAD, CLIENT, count)
+
+
+def with_array(array: Array) -> Message:
+    record = ArrayRecord({**to_record(CLIENT), "a.weight": array})
+    return fed.answer(BAD, {"arrays": record, "metrics": MetricRecord({"num-examples": 10})})
+
+
+def with_bytes(data: bytes) -> Message:
+    return with_array(Array("float64", (2, 2), "numpy.ndarray", data))
+
+
+def npy(array: Any, version: tuple[int, int] = (1, 0), **options: Any) -> bytes:
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, array, version, **options)
+    return stream.getvalue()
+
+
+def header(text: str) -> bytes:
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + W.tobytes()
+
+
+def holding(value: float, name: str = "a.weight") -> Message:
+    array = CLIENT[name].copy()
+    array.flat[-1] = value
+    return fed.reply(BAD, CLIENT | {name: array})
+
+
+def without_content() -> Message:
+    message = fed.reply(BAD, CLIENT)
+    message.__dict__["_content"] = None
+    return message
+
+
+def records(arrays: int, metrics: int) -> Message:
+    many: dict[str, Any] = {f"arrays{i}": to_record(CLIENT) for i in range(arrays)}
+    many |= {f"metrics{i}": MetricRecord({"num-examples": 10}) for i in range(metrics)}
+    return fed.answer(BAD, {**many, "config": ConfigRecord({"a": 1})})
+
+
+BAD_REPLIES: dict[str, tuple[Callable[[], Message], str]] = {
+    "error": (
+        lambda: fed.failure(BAD, "Traceback\n  line 3\nValueError: boom\n", 2),
+        "failed (code 2): ValueError: boom",
+    ),
+    "error without reason": (lambda: fed.failure(BAD, "", 7), "failed (code 7): no reason given"),
+    "error with a blank reason": (lambda: fed.failure(BAD, " \n ", 7), "failed (code 7): "),
+    "no content": (without_content, "an empty reply"),
+    "no records": (lambda: fed.answer(BAD, {}), "0 records of type MetricRecord"),
+    "no arrays": (lambda: records(0, 1), "0 records of type ArrayRecord, expected one"),
+    "two models": (lambda: records(2, 1), "2 records of type ArrayRecord, expected one"),
+    "no metrics": (lambda: records(1, 0), "0 records of type MetricRecord, expected one"),
+    "two metric records": (lambda: records(1, 2), "2 records of type MetricRecord, expected one"),
+    "an empty model": (lambda: fed.reply(BAD, {}), "arrays missing: ['a.weight'"),
+    "missing array": (
+        lambda: fed.reply(BAD, {n: a for n, a in CLIENT.items() if n != "a.bias"}),
+        "arrays missing: ['a.bias'], not asked for: []",
+    ),
+    "extra array": (lambda: changed(extra=np.zeros(1)), "arrays missing: [], not asked for: ['extra']"),
+    "other shape": (
+        lambda: changed(a__weight=np.zeros((4, 1))),
+        "'a.weight' is float64(4, 1), the model has float64(2, 2)",
+    ),
+    "flat shape": (lambda: changed(a__weight=np.zeros(4)), "'a.weight' is float64(4,)"),
+    "broadcastable shape": (lambda: changed(a__weight=np.zeros((1, 2))), "'a.weight' is float64(1, 2)"),
+    "other dtype": (
+        lambda: changed(a__weight=W.astype(np.float32)),
+        "'a.weight' is float32(2, 2), the model has float64(2, 2)",
+    ),
+    "other byte order": (lambda: changed(a__weight=W.astype(">f8")), "'a.weight' is >f8(2, 2)"),
+    "buffer of another dtype": (
+        lambda: changed(bn__num_batches_tracked=np.array([3.0])),
+        "'bn.num_batches_tracked' is float64(1,), the model has int64(1,)",
+    ),
+    "complex": (lambda: changed(a__weight=W.astype(np.complex128)), "'a.weight' is complex128"),
+    "NaN": (lambda: holding(np.nan), "'a.weight' holds NaN, infinity or absurd values"),
+    "infinity": (lambda: holding(np.inf), "'a.weight' holds NaN, infinity or absurd values"),
+    "minus infinity": (lambda: holding(-np.inf, "a.bias"), "'a.bias' holds NaN, infinity or absurd values"),
+    "absurd value": (lambda: holding(1e200), "'a.weight' holds NaN, infinity or absurd values"),
+    "NaN in a buffer": (lambda: holding(np.nan, "bn.running_var"), "'bn.running_var' holds NaN or infinity"),
+    "infinity in a buffer": (lambda: holding(np.inf, "bn.running_var"), "'bn.running_var' holds NaN or infinity"),
+    "absurd norm": (lambda: holding(1e9), "an update of norm 1e+09, more than 1000 times the round's median"),
+    "NaN examples": (lambda: counted(float("nan")), "num-examples = nan"),
+    "infinite examples": (lambda: counted(float("inf")), "num-examples = inf"),
+    "no examples": (lambda: counted(0), "num-examples = 0, expected more than 0"),
+    "negative examples": (lambda: counted(-3), "num-examples = -3, expected more than 0"),
+    "absurd examples": (lambda: counted(10**13), "at most 1e+12 examples"),
+    "a list of examples": (lambda: counted([10, 20]), "num-examples = [10, 20], expected a number"),
+    "examples not told": (
+        lambda: fed.answer(BAD, {"arrays": to_record(CLIENT), "metrics": MetricRecord({"loss": 1.0})}),
+        "num-examples = None, expected a number of examples",
+    ),
+    "id that is no whole number": (lambda: fed.reply(BAD, CLIENT, 10, {"client-id": 1.5}), "client-id = 1.5"),
+    "list of ids": (lambda: fed.reply(BAD, CLIENT, 10, {"client-id": [1]}), "client-id = [1]"),
+    "no bytes": (lambda: with_bytes(b""), "arrays that cannot be read"),
+    "garbage": (lambda: with_bytes(b"\x00garbage" * 40), "arrays that cannot be read"),
+    "cut short": (lambda: with_bytes(npy(W)[:-5]), "arrays that cannot be read"),
+    "cut in the header": (lambda: with_bytes(npy(W)[:20]), "arrays that cannot be read"),
+    "too many bytes": (lambda: with_bytes(npy(W) + b"12345678"), "arrays that cannot be read"),
+    "a pickle": (lambda: with_bytes(b"\x80\x04\x95cos\nsystem\n."), "arrays that cannot be read"),
+    "an odd header": (lambda: with_bytes(header("{[]: 1}")), "arrays that cannot be read"),
+    "a bottomless header": (lambda: with_bytes(header("-" * 5000 + "1")), "arrays that cannot be read"),
+    "objects": (
+        lambda: with_bytes(npy(np.array([[1, "a"], [None, 2]], object), allow_pickle=True)),
+        "array of Python objects",
+    ),
+    "shape that lies": (
+        lambda: with_bytes(npy(np.zeros((3, 3)))),
+        "declared as float64(2, 2) holds float64(3, 3)",
+    ),
+    "dtype that lies": (
+        lambda: with_bytes(npy(np.zeros((2, 2), np.int64))),
+        "declared as float64(2, 2) holds int64",
+    ),
+    "other kind of array": (
+        lambda: with_array(Array("float64", (2, 2), "torch.Tensor", npy(W))),
+        "array of type 'torch.Tensor'",
+    ),
+    "other .npy version": (lambda: with_bytes(npy(W, (3, 0))), "array in .npy format (3, 0)"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+@pytest.mark.parametrize("name", BAD_REPLIES)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_bad_reply_is_set_aside_with_its_reason_and_the_good_ones_are_used(name: str, place: int) -> None:
+    make, reason = BAD_REPLIES[name]
+    arrived = [fed.reply(node, CLIENT, node) for node in GOOD]
+    arrived.insert(place, make())
+    before = [fed.fingerprint(message) if message.__dict__["_content"] else None for message in arrived]
+    cohort = screen(arrived, SENT)
+    assert [reply.node_id for reply in cohort.replies] == list(GOOD)
+    assert [item.node_id for item in cohort.set_aside] == [BAD]
+    assert reason in cohort.set_aside[0].reason
+    assert cohort.shares("examples") == pytest.approx([4 / 15, 11 / 15])
+    assert [fed.bits(model) for model in cohort.models] == [fed.bits(CLIENT)] * 2
+    after = [fed.fingerprint(message) if message.__dict__["_content"] else None for message in arrived]
+    assert after == before
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+def test_all_bad_replies_at_once() -> None:
+    arrived = [make() for make, _ in BAD_REPLIES.values()]
+    cohort = screen(arrived, SENT)
+    assert len(cohort) + len(cohort.set_aside) == len(arrived)
+    assert len(cohort) == 1  # the absurd norm, with nobody to compare it to
+
+
+def test_a_reason_stays_short() -> None:
+    cohort = screen([fed.failure(1, "x" * 10_000)], SENT)
+    assert len(cohort.set_aside[0].reason) < 600
+
+
+def test_what_is_set_aside_is_sorted_by_node() -> None:
+    cohort = screen([fed.failure(node) for node in (5, 2, 9)], SENT)
+    assert [item.node_id for item in cohort.set_aside] == [2, 5, 9]
+
+
+def test_no_replies() -> None:
+    cohort = screen([], SENT)
+    assert (len(cohort), cohort.set_aside, cohort.metrics()) == (0, (), {})
+
+
+# ---------------------------------------------------------------- the length of updates
+
+
+def moved(*lengths: float, factor: float = SCREEN_FACTOR) -> Cohort:
+    sent = {"a": np.zeros(1)}
+    return screen(
+        [fed.reply(node, {"a": np.array([length])}) for node, length in enumerate(lengths, 1)],
+        sent,
+        screen_factor=factor,
+    )
+
+
+@pytest.mark.parametrize(
+    ("lengths", "used"),
+    [
+        ((1.0, 1.0, 1000.0), 3),
+        ((1.0, 1.0, 1000.1), 2),
+        ((1.0, 1.0, -1000.1), 2),
+        ((1.0, 2.0, 3.0, 2499.0), 4),  # median 2.5
+        ((1.0, 2.0, 3.0, 2501.0), 3),
+        ((1e-9, 1e-9, 1e-5), 2),
+        ((0.0, 0.0, 1e9), 3),  # median 0: no such test
+        ((0.0, 1.0, 999.0), 3),
+        ((1.0, 1e9), 2),  # of two, none is far from the median
+        ((1e9,), 1),
+    ],
+)
+def test_an_update_beyond_1000_medians_is_set_aside(lengths: tuple[float, ...], used: int) -> None:
+    cohort = moved(*lengths)
+    assert (len(cohort), len(cohort.set_aside)) == (used, len(lengths) - used)
+
+
+def test_the_factor_may_be_chosen() -> None:
+    assert len(moved(1.0, 1.0, 11.0, factor=10.0)) == 2
+    assert len(moved(1.0, 1.0, 9.0, factor=10.0)) == 3
+    assert len(moved(1.0, 1.0, 1e15, factor=float("inf"))) == 3
+
+
+def test_a_reply_set_aside_for_another_reason_does_not_shift_the_median() -> None:
+    sent = {"a": np.zeros(1)}
+    replies = [fed.reply(n, {"a": np.array([x])}, 10) for n, x in enumerate((1.0, 1.0, 500.0), 1)]
+    broken = [fed.reply(n, {"a": np.array([1e-6])}, 0) for n in (4, 5, 6, 7)]
+    assert len(screen(replies + broken, sent)) == 3
+
+
+def test_lengths_are_over_parameters_only() -> None:
+    far = CLIENT | {"bn.num_batches_tracked": np.array([10**9]), "bn.running_var": np.full(2, 1e9, np.float32)}
+    cohort = screen([fed.reply(1, CLIENT), fed.reply(2, CLIENT), fed.reply(3, far)], SENT)
+    assert [reply.length for reply in cohort.replies] == pytest.approx([6.0**0.5] * 3)
+
+
+def test_large_but_honest_float32_values_are_used() -> None:
+    sent = {"a": np.zeros(2, np.float32)}
+    assert len(screen([fed.reply(1, {"a": np.full(2, 3e38, np.float32)})], sent)) == 1
+
+
+# ---------------------------------------------------------------- order, names, counts
+
+
+def test_replies_are_ordered_by_client_id_and_then_by_node() -> None:
+    ids = {1: 30, 2: 10, 3: 20, 4: 20}
+    arrived = [fed.reply(node, CLIENT, 10, {"client-id": ids[node]}) for node in (4, 1, 3, 2)]
+    cohort = screen(arrived, SENT)
+    assert [(reply.client_id, reply.node_id) for reply in cohort.replies] == [(10, 2), (20, 3), (20, 4), (30, 1)]
+
+
+def test_a_client_without_an_id_is_known_by_its_node() -> None:
+    arrived = [fed.reply(5, CLIENT), fed.reply(2, CLIENT, 10, {"client-id": 9}), fed.reply(7, CLIENT)]
+    assert [reply.client_id for reply in screen(arrived, SENT).replies] == [5, 7, 9]
+
+
+def test_arrays_in_another_order_are_put_into_the_models() -> None:
+    shuffled = dict(reversed(CLIENT.items()))
+    (model,) = screen([fed.reply(1, shuffled)], SENT).models
+    assert fed.bits(model) == fed.bits(CLIENT)
+
+
+def test_fortran_order_is_read_right() -> None:
+    (model,) = screen([changed(a__weight=np.asfortranarray(W))], SENT).models
+    np.testing.assert_array_equal(model["a.weight"], W)
+
+
+def test_views_are_read_only() -> None:
+    (model,) = screen([fed.reply(1, CLIENT)], SENT).models
+    with pytest.raises(ValueError, match="read-only"):
+        model["a.weight"][0, 0] = 1.0
+
+
+def test_records_may_have_any_name() -> None:
+    told = {"weights": to_record(CLIENT), "facts": MetricRecord({"num-examples": 10})}
+    assert len(screen([fed.answer(1, told)], SENT)) == 1
+
+
+def test_the_count_may_have_another_name() -> None:
+    told = {"arrays": to_record(CLIENT), "metrics": MetricRecord({"pixels": 7.5})}
+    (reply,) = screen([fed.answer(1, told)], SENT, weighted_by_key="pixels").replies
+    assert reply.num_examples == 7.5
+    assert len(screen([fed.reply(1, CLIENT)], SENT, weighted_by_key="pixels")) == 0
+
+
+@pytest.mark.parametrize("count", [1, 10**12, 0.25, 1e12])
+def test_plausible_counts_are_used(count: float) -> None:
+    assert len(screen([counted(count)], SENT)) == 1
+
+
+# ---------------------------------------------------------------- metrics
+
+
+def test_metrics_are_put_together_by_name() -> None:
+    told = [
+        {"train/loss": 1.0, "fednlr/rate_min/fc": 0.1, "fednlr/rate_max/fc": 1.0, "curve": [1.0, 2.0]},
+        {"train/loss": 2.0, "fednlr/rate_min/fc": 0.2, "fednlr/rate_max/fc": 3, "curve": [3.0, 4.0]},
+    ]
+    cohort = screen([fed.reply(n, CLIENT, 10 * n, {"client-id": n, **one}) for n, one in enumerate(told, 1)], SENT)
+    assert cohort.metrics() == {
+        "train/loss": pytest.approx(5 / 3),
+        "fednlr/rate_min/fc": 0.1,
+        "fednlr/rate_max/fc": 3.0,
+        "curve": pytest.approx([7 / 3, 10 / 3]),
+    }
+    assert cohort.metrics("uniform")["train/loss"] == pytest.approx(1.5)
+
+
+def test_only_metrics_that_all_report_in_one_form_are_used() -> None:
+    told: list[dict[str, Any]] = [
+        {"both": 1.0, "one": 1.0, "form": [1.0], "length": [1.0, 2.0], "kind": 1},
+        {"both": 2.0, "two": 1.0, "form": 1.0, "length": [1.0], "kind": 2.0},
+    ]
+    cohort = screen([fed.reply(n, CLIENT, 10, metrics) for n, metrics in enumerate(told, 1)], SENT)
+    assert cohort.common_metrics() == ["num-examples", "both", "kind"]
+    assert list(cohort.metrics()) == ["both", "kind"]
+
+
+# ---------------------------------------------------------------- for the strategy inside a wrapper
+
+
+def test_accepted_messages_agree_in_keys_and_order_and_are_copies() -> None:
+    arrived = [
+        fed.reply(2, dict(reversed(CLIENT.items())), 20, {"extra": 1.0, "loss": 2.0}),
+        fed.reply(1, CLIENT, 10, {"loss": 1.0}),
+    ]
+    before = [fed.fingerprint(message) for message in arrived]
+    cohort = screen(arrived, SENT)
+    accepted = Accepted(cohort)
+    assert [message.metadata.src_node_id for message in accepted] == [1, 2]
+    for message, loss in zip(accepted, (1.0, 2.0), strict=True):
+        assert dict(message.content["metrics"]) == {"num-examples": 10 * loss, "loss": loss}
+        assert list(message.content["arrays"]) == list(SENT)
+        message.content["arrays"].pop("a.weight")
+        message.content["metrics"]["loss"] = 7.0
+        message.content["new"] = ConfigRecord()
+    assert [fed.fingerprint(message) for message in arrived] == before
+
+
+def test_accepted_messages_are_not_screened_again() -> None:
+    cohort = screen([fed.reply(1, CLIENT), fed.failure(2)], SENT)
+    assert screen(Accepted(cohort), {}) is cohort
+    assert Accepted(screen([], SENT)) == []
+
+
+# ---------------------------------------------------------------- whatever a client sends
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # numpy's reader of odd headers
+@fed.PROPERTY
+@given(st.tuples(*(fed.anything(node, CLIENT) for node in (1, 2, 3))))
+def test_screening_never_raises_and_lets_only_usable_replies_through(arrived: tuple[Message, ...]) -> None:
+    before = [fed.fingerprint(message) for message in arrived]
+    with np.errstate(all="ignore"):
+        cohort = screen(arrived, SENT)
+    nodes = [reply.node_id for reply in cohort.replies] + [item.node_id for item in cohort.set_aside]
+    assert sorted(nodes) == [1, 2, 3]
+    for reply in cohort.replies:
+        assert 0 < reply.num_examples <= 10**12
+        assert list(reply.model) == list(SENT)
+        for name, array in reply.model.items():
+            assert (array.dtype, array.shape) == (SENT[name].dtype, SENT[name].shape)
+            assert np.isfinite(array).all()
+    assert all(item.reason for item in cohort.set_aside)
+    assert [fed.fingerprint(message) for message in arrived] == before
