@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
@@ -37,7 +38,7 @@ KINDS: dict[str, Mapping[str, type]] = {
 }
 """The types behind the names of each group but `experiment`."""
 
-_LONGER = ("rounds", "target", "patience", "checkpoint_every", "timeout", "node_wait", "track")
+_LONGER = ("rounds", "target", "patience", "checkpoint_every", "timeout", "node_wait", "min_clients", "track")
 MAY_CHANGE = (*_LONGER, "out", "name", "resume")
 """What a run that goes on may have otherwise than it began: nothing that its weights depend on."""
 
@@ -108,7 +109,7 @@ def from_yaml(text: str) -> Config:
             typed[group] = _typed(tree[group], kinds)
         rest = {str(key): tree[key] for key in tree if key not in KINDS}
         return _checked(OmegaConf.merge(typed, rest))
-    except (OmegaConfBaseException, AssertionError, KeyError, ValueError) as error:
+    except (OmegaConfBaseException, yaml.YAMLError, AssertionError, AttributeError, KeyError, ValueError) as error:
         raise ConfigError(
             f"no configuration of this version of fedstride: {str(error).splitlines()[0]}"
         ) from error
@@ -118,7 +119,7 @@ def digest(config: Config) -> str:
     """Names all of a configuration that the weights depend on."""
     tree = OmegaConf.to_container(OmegaConf.structured(config))
     assert isinstance(tree, dict)
-    kept = {key: value for key, value in tree.items() if key not in MAY_CHANGE}
+    kept = {key: value for key, value in tree.items() if key not in (*MAY_CHANGE, "presets")}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 

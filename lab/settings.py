@@ -24,7 +24,7 @@ Order = tuple[tuple[int, float, str], ...]
 # Neither method nor setting: who, where, how it is watched; nothing that a result depends on but by chance.
 ASIDE = frozenset(
     {"experiment", "seed", "out", "name", "resume", "presets", "timeout", "node_wait", "checkpoint_every"}
-    | {"best", "evaluate_every", "evaluate_clients", "max_empty_rounds", "track"}
+    | {"best", "evaluate_every", "evaluate_clients", "max_empty_rounds", "min_clients", "track"}
 )
 ASIDE_OF_CLIENT = frozenset({"name", "device", "threads"})
 

@@ -57,11 +57,12 @@ def _next_commands(folder: Path, made: list[Made], hosts: list[str]) -> list[str
     """How these files are used, with their paths."""
     host = hosts[0] if hosts else "HOST"
     at = f"[{host}]" if ":" in host else host
-    ca, certificate, key = (_file(folder, name) for name in ("ca.crt", "server.crt", "server.key"))
     pairs = [file.path.stem for file in made if file.path.suffix == ".pub"]
+    ca = _file(folder, "ca.crt") if (folder / "ca.crt").exists() else "ca.crt"
     start = (
-        f"flower-superlink --ssl-ca-certfile {ca} --ssl-certfile {certificate} --ssl-keyfile {key} "
-        "--database state.db --enable-supernode-auth --disable-runtime-dependency-installation"
+        f"flower-superlink --ssl-ca-certfile {ca} --ssl-certfile {_file(folder, 'server.crt')} "
+        f"--ssl-keyfile {_file(folder, 'server.key')} --database state.db --enable-supernode-auth "
+        "--disable-runtime-dependency-installation"
     )
     register = [
         f"flwr supernode register {_file(folder, node + '.pub')} CONNECTION --name {node}" for node in pairs
@@ -71,8 +72,10 @@ def _next_commands(folder: Path, made: list[Made], hosts: list[str]) -> list[str
         f"--auth-supernode-private-key {_file(folder, node)} --node-config 'data=\"/path/of/its/data\"'"
         for node in pairs
     ]
-    submit = f"fedstride submit --address 127.0.0.1:8000 --root-certificates {ca} clients={max(1, len(pairs))}"
-    return [start, *register, *join, submit] if hosts else [*register, *join]
+    submit = (
+        f"fedstride submit --address localhost:8000 --root-certificates {ca} partition=own clients={len(pairs)}"
+    )
+    return [*([start] if hosts else []), *register, *join, *([submit] if hosts and pairs else [])]
 
 
 def _file(folder: Path, name: str) -> str:

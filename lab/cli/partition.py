@@ -19,7 +19,10 @@ def partition(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Draw it into this PNG file.")] = None,
     form: Annotated[Format, FORMAT] = Format.TEXT,
 ) -> None:
-    """Count the examples of each class that each client holds, and draw them."""
+    """Count the examples of each class that each client holds, and draw them.
+
+    OVERRIDES are Hydra's, as in partition.alpha=0.5 clients=20 seed=2.
+    """
     import numpy as np
 
     from fedstride.config import compose

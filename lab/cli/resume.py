@@ -21,7 +21,10 @@ def resume(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")] = False,
 ) -> None:
-    """Go on with a run from its newest checkpoint, to the bits of an unbroken one."""
+    """Go on with a run from its newest checkpoint, to the bits of an unbroken one.
+
+    OVERRIDES: what may change, as in rounds=40, target=0.95, patience=5.
+    """
     from fedstride.config import compose
     from fedstride.overrides import quote
 

@@ -36,7 +36,10 @@ def run(
     ] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")] = False,
 ) -> None:
-    """Train one federation in this process and leave its folder (experiment quickstart if none is named)."""
+    """Train one federation in this process and leave its folder (experiment quickstart if none is named).
+
+    OVERRIDES are Hydra's, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2.
+    """
     from fedstride.config import compose
     from server_app.build import build_strategy
 

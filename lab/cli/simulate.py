@@ -14,7 +14,10 @@ def simulate(
     overrides: Annotated[list[str] | None, OVERRIDES] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show Flower's whole log.")] = False,
 ) -> None:
-    """Train one federation in Flower's simulation (Ray): own SuperLink, right folder, true exit code."""
+    """Train one federation in Flower's simulation (Ray): own SuperLink, right folder, true exit code.
+
+    OVERRIDES are Hydra's, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2.
+    """
     from fedstride.config import compose
     from lab.engine.simulation import run_simulation
     from server_app import session
