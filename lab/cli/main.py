@@ -32,7 +32,7 @@ app = typer.Typer(
     help="Federated learning with adaptive step sizes, at the desk and in Flower.",
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 app.command("run")(run_group.run)

@@ -115,6 +115,7 @@ SET_ASIDE: dict[str, tuple[Change, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SET_ASIDE)
 def test_set_aside_with_its_reason(tmp_path: Path, monkeypatch, kind: str) -> None:
     change, said = SET_ASIDE[kind]

@@ -58,6 +58,7 @@ def test_run_leaves_its_folder_where_the_user_stands(call, tmp_path: Path) -> No
     assert (folder / "curve.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_fedavg_runs_beside_with_the_same_seed_and_budget(call, tmp_path: Path) -> None:
     code, out, _ = call("run", *QUICK, "strategy=fedlws", "client=fednlr")
     assert code == 0
@@ -164,6 +165,7 @@ def test_a_dry_run_runs_nothing(call, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_after_a_failed_run_and_says_so(call, tmp_path: Path) -> None:
     # One of the two cannot be divided so; nothing but the data shows it.
     arguments = [*QUICK, "partition.min_size=1,1001", "partition.alpha=100"]
@@ -180,6 +182,7 @@ def test_a_sweep_is_refused_whole_before_it_starts(call, tmp_path: Path) -> None
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.slow
 def test_runs_of_a_sweep_have_the_bits_of_single_runs(call, tmp_path: Path) -> None:
     call("run", "-m", *QUICK, "seed=1,2", f"out={tmp_path / 'sweep'}")
     call("run", *QUICK, "seed=2", "--no-compare")

@@ -11,6 +11,7 @@ from desk import play
 
 BASES = ("fedavg", "fednnnn", "fedalr", "fedadam")
 COMBINATIONS = list(itertools.product(BASES, ("", "+fedlws"), ("", "+two_d_lrd"), ("sgd", "fednlr")))
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(("base", "shrink", "decay", "client"), COMBINATIONS)
