@@ -12,7 +12,7 @@ from importlib.metadata import version
 
 import numpy as np
 import torch
-from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 import fedstride
@@ -22,6 +22,7 @@ from client_app.training import seeded, train
 from client_app.work import OBJECTIVES, RULES, Work
 from fedstride import seeds, wire
 from fedstride.arrays import to_record, views
+from fedstride.errors import ConfigError
 from fedstride.tasks.tensors import evaluate, load_arrays, to_arrays
 
 app = ClientApp()
@@ -33,7 +34,7 @@ def train_message(message: Message, context: Context) -> Message:
     started = time.perf_counter()
     config = message.content.config_records[wire.CONFIG]
     job = work.read(config, context)
-    load_arrays(job.model, views(message.content.array_records[wire.ARRAYS]))
+    load_arrays(job.model, views(_model_in(message)))
     step_factors = two_d_lrd.factors_of(config, job.client)
     positions = _batches(job, step_factors, message, context)
     with seeded(seeds.derive(job.seed, "dropout", job.server_round, job.client_id), job.device):
@@ -70,7 +71,7 @@ def train_message(message: Message, context: Context) -> Message:
 def evaluate_message(message: Message, context: Context) -> Message:
     """Loss and accuracy of the received model on this client's examples."""
     job = work.read(message.content.config_records[wire.CONFIG], context)
-    load_arrays(job.model, views(message.content.array_records[wire.ARRAYS]))
+    load_arrays(job.model, views(_model_in(message)))
     loss, accuracy = evaluate(job.model, job.examples)
     metrics = MetricRecord(
         {
@@ -99,6 +100,13 @@ def roll_call(message: Message, context: Context) -> Message:
         }
     )
     return Message(content=RecordDict({wire.ROLL_CALL: facts}), reply_to=message)
+
+
+def _model_in(message: Message) -> ArrayRecord:
+    records = message.content.array_records
+    if wire.ARRAYS not in records:
+        raise ConfigError(f"the message holds no ArrayRecord {wire.ARRAYS!r}, but {sorted(records) or 'none'}")
+    return records[wire.ARRAYS]
 
 
 def _batches(

@@ -57,8 +57,9 @@ def train(
         x, y = examples.batch(positions)
         logits = model(x)
         loss = nn.functional.cross_entropy(logits, y)
-        gradients = torch.autograd.grad(loss, parameters)
-        objective.correct_(gradients, parameters)
+        # Zeros for parameters that the loss does not reach, as a head that this task does not use.
+        raw = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+        gradients = objective.correct(raw, parameters)
         sgd_step_(
             parameters,
             gradients,

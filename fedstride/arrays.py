@@ -7,6 +7,7 @@ does not know what any rule does with them. Works on numpy arrays and torch tens
 from __future__ import annotations
 
 import io
+import tokenize
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,19 @@ def view(array: Array) -> np.ndarray:
     if array.stype != "numpy.ndarray":
         raise ValueError(f"array of type {array.stype!r}, expected 'numpy.ndarray'")
     stream = io.BytesIO(array.data)
+    try:
+        shape, fortran, dtype = _header(stream)
+    except (TypeError, SyntaxError, tokenize.TokenError) as error:  # what numpy lets through of torn text
+        raise ValueError(f"a torn .npy header: {error}") from error
+    if dtype.hasobject:
+        raise ValueError("array of Python objects")
+    if tuple(array.shape) != tuple(shape) or array.dtype != str(dtype):
+        raise ValueError(f"array declared as {array.dtype}{tuple(array.shape)} holds {dtype}{tuple(shape)}")
+    flat = np.frombuffer(array.data, dtype, offset=stream.tell())
+    return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def _header(stream: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     version = np.lib.format.read_magic(stream)
     read_header = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -40,13 +54,7 @@ def view(array: Array) -> np.ndarray:
     }.get(version)
     if read_header is None:
         raise ValueError(f"array in .npy format {version}, expected 1.0 or 2.0")
-    shape, fortran, dtype = read_header(stream)
-    if dtype.hasobject:
-        raise ValueError("array of Python objects")
-    if tuple(array.shape) != tuple(shape) or array.dtype != str(dtype):
-        raise ValueError(f"array declared as {array.dtype}{tuple(array.shape)} holds {dtype}{tuple(shape)}")
-    flat = np.frombuffer(array.data, dtype, offset=stream.tell())
-    return flat.reshape(shape, order="F" if fortran else "C")
+    return read_header(stream)
 
 
 def views(record: ArrayRecord) -> Arrays:
@@ -60,7 +68,7 @@ def to_record(arrays: Mapping[str, Any]) -> ArrayRecord:
 
 
 def _host(value: Any) -> np.ndarray:
-    return value if isinstance(value, np.ndarray) else np.asarray(value.detach().cpu())
+    return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
 
 
 # ---------------------------------------------------------------- parameters, buffers, layers
@@ -126,7 +134,8 @@ def like(array: Any, original: Any) -> Any:
     xp = array_namespace(original)
     if not is_floating(original) and not is_boolean(original):
         array = xp.round(array)
-    return xp.astype(array, original.dtype, copy=False)
+    # numpy makes scalars of arrays without dimensions; they stay arrays here
+    return xp.asarray(xp.astype(array, original.dtype, copy=False))
 
 
 def inner(a: Any, b: Any) -> float:

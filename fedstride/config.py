@@ -77,8 +77,8 @@ def compose(overrides: Sequence[str] = ()) -> Config:
     out of its range.
     """
     parsed = parse(expand_wrappers(overrides))
-    resumed = [override for override in parsed if override.key_or_group == "resume" and override.value()]
-    if resumed:
+    resumed = [override for override in parsed if override.key_or_group == "resume"]
+    if resumed and resumed[-1].value():
         return _resume(str(resumed[-1].value()), [o for o in parsed if o.key_or_group != "resume"])
     chosen = [override for override in parsed if _group_of(override) is not None]
     for override in chosen:
@@ -96,6 +96,10 @@ def to_yaml(config: Config) -> str:
     return OmegaConf.to_yaml(OmegaConf.structured(config))
 
 
+_DAMAGE = (OmegaConfBaseException, yaml.YAMLError, AssertionError, AttributeError, LookupError, ValueError)
+"""What reading a file that is no configuration may raise."""
+
+
 def from_yaml(text: str) -> Config:
     """The configuration that `to_yaml` wrote.
 
@@ -109,9 +113,16 @@ def from_yaml(text: str) -> Config:
             typed[group] = _typed(tree[group], kinds)
         rest = {str(key): tree[key] for key in tree if key not in KINDS}
         return _checked(OmegaConf.merge(typed, rest))
-    except (OmegaConfBaseException, yaml.YAMLError, AssertionError, AttributeError, KeyError, ValueError) as error:
+    except (
+        OmegaConfBaseException,
+        yaml.YAMLError,
+        AssertionError,
+        AttributeError,
+        LookupError,
+        ValueError,
+    ) as error:
         raise ConfigError(
-            f"no configuration of this version of fedstride: {str(error).splitlines()[0]}"
+            f"no configuration of this version of fedstride: {(str(error) or 'no mapping').splitlines()[0]}"
         ) from error
 
 
@@ -124,7 +135,10 @@ def digest(config: Config) -> str:
 
 
 def _checked(tree: Any) -> Config:
-    config = OmegaConf.to_object(tree)
+    try:
+        config = OmegaConf.to_object(tree)
+    except OmegaConfBaseException as error:  # interpolations and missing values show only now
+        raise ConfigError(f"the configuration cannot be composed: {str(error).splitlines()[0]}") from error
     assert isinstance(config, Config)
     check(config)
     return config
@@ -189,10 +203,10 @@ def _check_keys(overrides: Sequence[Override], tree: DictConfig) -> None:
     allowed = _leaves(tree)
     for override in overrides:
         key = str(override.key_or_group)
-        if key in allowed or any(key.startswith(f"{group}.name") for group in GROUPS):
+        if key in allowed:
             continue
         short = {name.rsplit(".", 1)[-1]: name for name in allowed}
-        close = nearest(key, allowed) or [short[n] for n in nearest(key.rsplit(".", 1)[-1], short)]
+        close = nearest(key, [*allowed, *GROUPS]) or [short[n] for n in nearest(key.rsplit(".", 1)[-1], short)]
         hint = f" Did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
         around = key.rsplit(".", 1)[0] + "." if "." in key else ""
         siblings = [name for name in allowed if name.startswith(around)] if around else []
@@ -214,15 +228,32 @@ def _leaves(node: DictConfig, prefix: str = "") -> set[str]:
 
 
 def _presets(tree: DictConfig) -> list[Override]:
-    """What the experiment sets for the choices made: `presets.strategy.fedlws.beta: 0.03`."""
+    """What the experiment sets for the choices made: `presets.strategy.fedlws.beta: 0.03`.
+
+    Raises ConfigError for a group or a choice that does not exist.
+    """
+    presets = OmegaConf.to_container(tree.presets) or {}
+    assert isinstance(presets, dict)
     lines = []
-    for group, by_name in (OmegaConf.to_container(tree.presets) or {}).items():  # type: ignore[union-attr]
+    for group, by_name in presets.items():
+        if group not in KINDS:
+            raise unknown("group in presets", str(group), KINDS)
+        for name in by_name or {}:
+            if name not in KINDS[group]:
+                raise unknown(f"{group} in presets", str(name), KINDS[group])
         path, node = str(group), tree[group]
         while node is not None:
-            for key, value in (by_name.get(node.name) or {}).items():
-                lines.append(f"{path}.{key}={'null' if value is None else quote(value)}")
+            for key, value in ((by_name or {}).get(node.name) or {}).items():
+                lines.append(f"{path}.{key}={_literal(value)}")
             node, path = node.get("inner"), f"{path}.inner"
     return parse(lines)
+
+
+def _literal(value: Any) -> str:
+    """A value from YAML in Hydra's grammar."""
+    if isinstance(value, list):
+        return "[" + ",".join(map(_literal, value)) + "]"
+    return "null" if value is None else quote(value)
 
 
 # ---------------------------------------------------------------- Hydra

@@ -6,6 +6,7 @@ Knows Flower 1.39's insides; nothing else in fedstride touches them.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -56,14 +57,23 @@ def is_simulation(grid: object) -> bool:
     return type(grid).__name__ == "InMemoryGrid"
 
 
+def chain(strategy: Strategy) -> Iterator[Strategy]:
+    """A strategy and those that it holds, from the outermost in: Flower's privacy wrappers hold one too."""
+    inner: Any = strategy
+    while isinstance(inner, Strategy):
+        yield inner
+        inner = getattr(inner, "strategy", None)
+
+
 def forget_current_arrays(strategy: Strategy) -> None:
     """Make FedAvgM and FedOpt take the model of the next `configure_train` as their current weights.
 
     FedAvgM (1.39) stores them in the first round and from then on trusts what it returned itself, so
     a wrapper that changes the result would be ignored (A3-9).
     """
-    if isinstance(strategy, ADAPTIVE):
-        strategy.current_arrays = None
+    for inner in chain(strategy):
+        if isinstance(inner, ADAPTIVE):
+            inner.current_arrays = None
 
 
 # The attributes that carry a built-in strategy's state from round to round (1.39).
@@ -71,25 +81,28 @@ _STATE = ("m_t", "v_t", "momentum_vector")
 
 
 def builtin_state(strategy: Strategy) -> dict[str, Any]:
-    """The state of one of Flower's own strategies as a flat dict of arrays; empty if it has none."""
+    """The state of one of Flower's own strategies, and of those it holds, as a flat dict of arrays."""
     state: dict[str, Any] = {}
-    for attribute in _STATE:
-        value = getattr(strategy, attribute, None)
-        if isinstance(value, dict):
-            state |= {f"{attribute}/{name}": np.array(array) for name, array in value.items()}
-        elif isinstance(value, list):
-            state |= {f"{attribute}#{index:06d}": np.array(array) for index, array in enumerate(value)}
+    for depth, inner in enumerate(chain(strategy)):
+        for attribute in _STATE:
+            value = getattr(inner, attribute, None)
+            if isinstance(value, dict):
+                state |= {f"{depth}.{attribute}/{name}": np.array(array) for name, array in value.items()}
+            elif isinstance(value, list):
+                state |= {f"{depth}.{attribute}#{i:06d}": np.array(array) for i, array in enumerate(value)}
     return state
 
 
 def load_builtin_state(strategy: Strategy, state: dict[str, Any]) -> None:
     """Restore what `builtin_state` returned."""
-    for attribute in _STATE:
-        if not hasattr(strategy, attribute):
-            continue
-        named = {k.removeprefix(f"{attribute}/"): v for k, v in state.items() if k.startswith(f"{attribute}/")}
-        listed = [v for k, v in sorted(state.items()) if k.startswith(f"{attribute}#")]
-        setattr(strategy, attribute, named or listed or None)
+    for depth, inner in enumerate(chain(strategy)):
+        for attribute in _STATE:
+            if not hasattr(inner, attribute):
+                continue
+            start = f"{depth}.{attribute}"
+            named = {k.removeprefix(f"{start}/"): v for k, v in state.items() if k.startswith(f"{start}/")}
+            listed = [v for k, v in sorted(state.items()) if k.startswith(f"{start}#")]
+            setattr(inner, attribute, named or listed or None)
 
 
 def records_bytes(record: ArrayRecord) -> int:

@@ -5,6 +5,7 @@ Knows how a request is written; does not know which keys exist (`config.py`).
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -47,14 +48,19 @@ def overrides_of(run_config: Mapping[str, Any]) -> list[str]:
         raise ConfigError(f"overrides = {extra!r} cannot be read: {error}") from error
 
 
+_BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\+[A-Za-z0-9_]+)*")
+_WORDS = {"null", "true", "false", "nan", "inf"}
+
+
 def quote(value: object) -> str:
-    """A value as Hydra's grammar takes it: text with special signs (a path) is quoted."""
+    """A value as Hydra's grammar takes it: text that is no plain name is quoted, so that it stays text."""
     text = str(value)
     if isinstance(value, bool):
         return text.lower()
-    if isinstance(value, (int, float)) or text.replace("_", "").replace("+", "").replace(".", "").isalnum():
+    if isinstance(value, (int, float)) or (_BARE.fullmatch(text) and text.lower() not in _WORDS):
         return text
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    # Only backslashes before a quote are escaped in Hydra's grammar.
+    return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), text) + "'"
 
 
 def expand_wrappers(overrides: Sequence[str]) -> list[str]:

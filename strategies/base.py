@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from logging import INFO, WARNING
 from typing import Any, TypedDict
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
@@ -21,7 +22,7 @@ from typing_extensions import Unpack
 from fedstride import seeds, wire
 from fedstride.arrays import Arrays, to_record, views
 from fedstride.errors import RunError, require
-from strategies.screening import SCREEN_FACTOR, Cohort, screen
+from strategies.screening import SCREEN_FACTOR, Accepted, Cohort, screen, screen_metrics
 
 Metrics = dict[str, Any]
 """Diagnostics of a round: plain numbers or lists of them, by `<rule>/<symbol>[/<layer>]`."""
@@ -146,7 +147,8 @@ class RuleStrategy(FlowerFedAvg):
         """The rule's model and diagnostics; (None, metrics) where too few replies are usable."""
         cohort = screen(replies, self.sent, weighted_by_key=self.weighted_by_key, screen_factor=self.screen_factor)
         self.last_cohort = cohort
-        report_set_aside(server_round, cohort)
+        if not isinstance(replies, Accepted):
+            report_set_aside(server_round, cohort)
         metrics: Metrics = {"screen/set_aside": len(cohort.set_aside)}
         if len(cohort) < self.quorum:
             return None, MetricRecord(metrics)
@@ -161,6 +163,10 @@ class RuleStrategy(FlowerFedAvg):
             return []
         nodes = self._sample(grid, "evaluate", server_round, self.fraction_evaluate, self.min_evaluate_nodes)
         return self._messages(nodes, arrays, config, server_round, MessageType.EVALUATE)
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Flower's, of the replies that can be used."""
+        return super().aggregate_evaluate(server_round, screen_metrics(replies, self.weighted_by_key))
 
     def summary(self) -> None:
         """Log the rule and its settings."""
@@ -222,4 +228,4 @@ def take(state: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 def put(prefix: str, arrays: Mapping[str, Any] | None) -> dict[str, Any]:
     """These arrays as entries of a flat state below `prefix/`; none for None."""
-    return {f"{prefix}/{name}": array for name, array in (arrays or {}).items()}
+    return {f"{prefix}/{name}": np.asarray(array) for name, array in (arrays or {}).items()}

@@ -13,9 +13,11 @@ Buffers are never shrunk; the published code shrinks BatchNorm's statistics (A3-
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fedstride.arrays import Arrays, Layout, difference, float64, layer_of, like, norm, squared_norm
@@ -123,6 +125,8 @@ def shrunk(sent: Arrays, result: Arrays, gamma: Mapping[str, float], *, terms: s
     """
     model = dict(result)
     for name, factor in gamma.items():
+        if factor == 1.0:  # w + (w^ - w) is not always w^
+            continue
         w, w_new = float64(sent[name]), float64(result[name])
         if terms == "optimization":
             value = w + factor * (w_new - w)
@@ -165,7 +169,7 @@ class FedLWS(Wrapper):
     ) -> None:
         super().__init__(strategy, **options)
         require(
-            not isinstance(self.strategy, TwoDLRD),
+            not any(isinstance(inner, TwoDLRD) for inner in self.nested()),
             "strategy",
             "TwoDLRD",
             "another one: the detector must see what is sent, so write TwoDLRD(FedLWS(...))",
@@ -193,6 +197,17 @@ class FedLWS(Wrapper):
         self.terms = terms
         self.fixed = factors
 
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """The inner strategy's messages; refuses `fixed` factors of another number than the model's groups."""
+        messages = super().configure_train(server_round, arrays, config, grid)
+        if self.fixed is not None:
+            labels = list(groups(self.sent, self.granularity, self.grouping))
+            allowed = f"{len(labels)} factors: {', '.join(labels)}"
+            require(len(self.fixed) == len(labels), "fixed", self.fixed, allowed)
+        return messages
+
     def act(self, sent: Arrays, cohort: Cohort, result: Arrays) -> tuple[Arrays, Metrics]:
         """Shrink the inner strategy's result; see the module's head."""
         following = self.next_model
@@ -200,9 +215,6 @@ class FedLWS(Wrapper):
         parts = groups(sent, self.granularity, self.grouping)
         factors = {label: self._factor(sent, cohort, basis, names) for label, names in parts.items()}
         if self.fixed is not None:
-            require(
-                len(self.fixed) == len(parts), "fixed", self.fixed, f"{len(parts)} factors: {', '.join(parts)}"
-            )
             factors = {
                 label: factor._replace(gamma=gamma)
                 for (label, factor), gamma in zip(factors.items(), self.fixed, strict=True)

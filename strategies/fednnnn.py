@@ -50,7 +50,7 @@ def step(
 
     `per_layer` takes N and E of each layer instead of the whole model (A1-5). Where N is negligible
     beside E, w' = w and d' = d (A1-4), `per_layer` for that layer alone; `skipped` says that it
-    happened to the whole model.
+    happened to the whole model, layer by layer where `per_layer`.
     """
     move = movement(sent, models, shares)
     buffers = averaged_buffers(sent, models, shares)
@@ -68,7 +68,9 @@ def step(
         normalised=moved(sent, taken, buffers),
         momentum=next_d,
         movement=move,
-        skipped=_negligible(move.N, move.E),
+        skipped=all(_negligible(move.layer_N[k], move.layer_E[k]) for k in move.layer_N)
+        if per_layer
+        else _negligible(move.N, move.E),
     )
 
 

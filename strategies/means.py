@@ -60,11 +60,12 @@ def averaged_buffers(sent: Arrays, models: Sequence[Arrays], shares: Sequence[fl
     result: Arrays = {}
     for name in Layout.of(sent).buffers:
         value = mean([model[name] for model in models], shares)
-        result[name] = _majority(value, sent[name]) if is_boolean(sent[name]) else like(value, sent[name])
+        result[name] = majority(value, sent[name]) if is_boolean(sent[name]) else like(value, sent[name])
     return result
 
 
-def _majority(share_of_true: Any, sent: Any) -> Any:
+def majority(share_of_true: Any, sent: Any) -> Any:
+    """Booleans by the majority of the shares; a tie is the sent value."""
     xp = array_namespace(share_of_true)
     tie = xp.abs(share_of_true - 0.5) < 1e-12
     return xp.where(tie, sent, share_of_true > 0.5)

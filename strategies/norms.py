@@ -12,7 +12,8 @@ from typing import Any
 from flwr.serverapp.strategy import Strategy
 
 from fedstride.arrays import Arrays, Layout, difference, norm
-from strategies.base import Metrics
+from fedstride.errors import require
+from strategies.base import WEIGHTINGS, Metrics
 from strategies.means import movement
 from strategies.screening import Cohort
 from strategies.wrapper import Wrapper
@@ -37,6 +38,7 @@ class NormAnalysis(Wrapper):
         **options: Any,
     ) -> None:
         super().__init__(strategy, **options)
+        require(weighting in (None, *WEIGHTINGS), "weighting", weighting, "'examples', 'uniform' or left out")
         self.p_k = super().weighting if weighting is None else weighting
         self.per_layer = per_layer
         self.path = 0.0

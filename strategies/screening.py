@@ -12,6 +12,7 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
+import numpy as np
 from array_api_compat import array_namespace
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
@@ -101,7 +102,7 @@ class Accepted(list[Message]):
 
     def __init__(self, cohort: Cohort) -> None:
         common = cohort.common_metrics() if cohort.replies else []
-        super().__init__(_clean(reply, common) for reply in cohort.replies)
+        super().__init__(_clean(reply, common, cohort.replies[0].message) for reply in cohort.replies)
         self.cohort = cohort
 
 
@@ -133,6 +134,32 @@ def screen(
     usable, far = _split_by_length(usable, screen_factor)
     usable.sort(key=lambda reply: (reply.client_id, reply.node_id))
     return Cohort(tuple(usable), tuple(sorted(aside + far, key=lambda item: item.node_id)))
+
+
+def screen_metrics(messages: Iterable[Message], weighted_by_key: str) -> list[Message]:
+    """Copies of the replies to an evaluation that can be used, with the metrics that all of them report."""
+    usable: list[Reply] = []
+    for message in messages:
+        try:
+            if message.has_error() or not message.has_content():
+                continue
+            metrics = _only(message.content.metric_records, "MetricRecord")
+            count = _count(metrics, weighted_by_key)
+        except ReplyError:
+            continue
+        node_id = message.metadata.src_node_id
+        client_id = metrics.get(wire.CLIENT_ID)
+        known = client_id if isinstance(client_id, int) else node_id
+        usable.append(Reply(node_id, known, count, {}, metrics, 0.0, message))
+    usable.sort(key=lambda reply: (reply.client_id, reply.node_id))
+    cohort = Cohort(tuple(usable))
+    common = cohort.common_metrics() if usable else []
+    copies = []
+    for reply in usable:
+        message = _shallow(reply.message)
+        message.content = RecordDict({wire.METRICS: MetricRecord({key: reply.metrics[key] for key in common})})
+        copies.append(message)
+    return copies
 
 
 def _read(message: Message, sent: Arrays, layout: Layout, weighted_by_key: str) -> Reply:
@@ -170,7 +197,9 @@ def _count(metrics: MetricRecord, key: str) -> float:
     if isinstance(count, bool) or not isinstance(count, (int, float)):
         raise ReplyError(f"{key} = {count!r}, expected a number of examples")
     if not 0 < count <= MAX_EXAMPLES:  # NaN fails too
-        raise ReplyError(f"{key} = {count!r}, expected more than 0 and at most {MAX_EXAMPLES:.0e} examples")
+        raise ReplyError(
+            f"{key} = {_real(count):.6g}, expected more than 0 and at most {MAX_EXAMPLES:.0e} examples"
+        )
     return count
 
 
@@ -197,7 +226,8 @@ def _finite_length(model: Arrays, sent: Arrays, layout: Layout) -> float:
     """||w_k - w||; the sum of squares is finite exactly where every parameter is (overflow apart)."""
     total = 0.0
     for name in layout.parameters:
-        square = squared_norm(float64(model[name]) - float64(sent[name]))
+        with np.errstate(all="ignore"):
+            square = squared_norm(float64(model[name]) - float64(sent[name]))
         if not math.isfinite(square):
             raise ReplyError(f"{name!r} holds NaN, infinity or absurd values")
         total += square
@@ -235,20 +265,28 @@ def _form(value: Any) -> Any:
 
 def _combine(how: str, values: Sequence[float], shares: Sequence[float]) -> float:
     if how == "min":
-        return float(min(values))
+        return _real(min(values))
     if how == "max":
-        return float(max(values))
-    return math.fsum(share * value for share, value in zip(shares, values, strict=True))
+        return _real(max(values))
+    # not fsum, which raises at inf - inf
+    return sum(share * _real(value) for share, value in zip(shares, values, strict=True))
 
 
-def _clean(reply: Reply, metrics: Sequence[str]) -> Message:
+def _real(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an int of more than 1024 bits
+        return math.inf if value > 0 else -math.inf
+
+
+def _clean(reply: Reply, metrics: Sequence[str], first: Message) -> Message:
     """A copy of the message that a strategy may take apart: its own records, one set of keys.
 
     The arrays' order is that of the sent model, whatever the client's was.
     """
-    key = next(iter(reply.message.content.array_records))
-    record = reply.message.content.array_records[key]
-    metric_key = next(iter(reply.message.content.metric_records))
+    record = next(iter(reply.message.content.array_records.values()))
+    key = next(iter(first.content.array_records))
+    metric_key = next(iter(first.content.metric_records))
     message = _shallow(reply.message)
     message.content = RecordDict(
         {

@@ -6,7 +6,7 @@ with `act()`, which sees the model that was sent, the usable replies and the inn
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -14,12 +14,12 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fedstride import flower, wire
-from fedstride.arrays import Arrays, Layout, like, to_record, views
+from fedstride.arrays import Arrays, Layout, is_boolean, like, to_record, views
 from fedstride.errors import RunError, require
 from strategies.base import Metrics, RuleStrategy, put, report_set_aside, take
 from strategies.fedavg import FedAvg
-from strategies.means import averaged_buffers
-from strategies.screening import SCREEN_FACTOR, Accepted, Cohort, screen
+from strategies.means import averaged_buffers, majority
+from strategies.screening import SCREEN_FACTOR, Accepted, Cohort, screen, screen_metrics
 
 
 class Wrapper(Strategy):
@@ -69,6 +69,15 @@ class Wrapper(Strategy):
 
     def load_own_state(self, state: Mapping[str, Any]) -> None:
         """Restore what `own_state` returned."""
+
+    def nested(self) -> Iterator[Strategy]:
+        """The strategies inside, from the outermost in."""
+        inner = self.strategy
+        while True:
+            yield inner
+            if not isinstance(inner, Wrapper):
+                return
+            inner = inner.strategy
 
     # -------------------------------------------------------- state and the two models
 
@@ -134,7 +143,9 @@ class Wrapper(Strategy):
         if len(cohort) < self.quorum:
             return None, MetricRecord(metrics)
         record, inner_metrics = self.strategy.aggregate_train(server_round, Accepted(cohort))
-        metrics |= cohort.metrics() | dict(inner_metrics or {})
+        told = cohort.metrics()
+        kept = {key: value for key, value in told.items() if wire.combine(key) in ("min", "max")}
+        metrics = told | dict(inner_metrics or {}) | kept | metrics
         if record is None:
             return None, MetricRecord(metrics)
         model, diagnostics = self.act(self.sent, cohort, self._conform(record, cohort))
@@ -148,7 +159,7 @@ class Wrapper(Strategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """As the inner strategy does it."""
-        return self.strategy.aggregate_evaluate(server_round, replies)
+        return self.strategy.aggregate_evaluate(server_round, screen_metrics(replies, self.weighted_by_key))
 
     def summary(self) -> None:
         """Log the inner strategy's settings."""
@@ -174,6 +185,9 @@ class Wrapper(Strategy):
         buffers: Arrays = {}
         if isinstance(self.strategy, flower.ADAPTIVE) and Layout.of(self.sent).buffers:
             buffers = averaged_buffers(self.sent, cohort.models, cohort.shares("examples"))
+        for name, array in self.sent.items():
+            if is_boolean(array) and not is_boolean(result[name]):
+                buffers[name] = majority(result[name], array)
         return {name: like(buffers.get(name, result[name]), array) for name, array in self.sent.items()}
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
+from client_app.objectives.plain import Gradients
 from fedstride.schema import FedProxConfig, ObjectiveConfig
 
 
@@ -22,9 +23,11 @@ class FedProx:
         self.anchor = [parameter.detach().clone() for parameter in parameters]
 
     @torch.no_grad()
-    def correct_(self, gradients: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]) -> None:
-        """Add mu (w - w_sent)."""
+    def correct(self, gradients: Gradients, parameters: Gradients) -> Gradients:
+        """g + mu (w - w_sent)."""
         if self.mu == 0.0:
-            return
-        for g, w, anchor in zip(gradients, parameters, self.anchor, strict=True):
-            g.add_(w - anchor, alpha=self.mu)
+            return gradients
+        return [
+            g.add(w - anchor, alpha=self.mu)
+            for g, w, anchor in zip(gradients, parameters, self.anchor, strict=True)
+        ]

@@ -9,16 +9,18 @@ import torch
 
 from fedstride.schema import ObjectiveConfig
 
+Gradients = Sequence[torch.Tensor]
+
 
 class Objective(Protocol):
     """What an objective adds to the gradient of the loss.
 
-    Made anew each round, with the parameters as they were received; `correct_` may change the
-    gradients in place.
+    Made anew each round, with the parameters as they were received.
     """
 
-    def correct_(self, gradients: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]) -> None:
-        """Change the gradients of one step in place."""
+    def correct(self, gradients: Gradients, parameters: Gradients) -> Gradients:
+        """The gradients of one step, corrected: new tensors, since autograd may hand out one tensor twice."""
+        ...
 
 
 class Plain:
@@ -27,5 +29,6 @@ class Plain:
     def __init__(self, config: ObjectiveConfig, parameters: Sequence[torch.Tensor]) -> None:
         pass
 
-    def correct_(self, gradients: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]) -> None:
-        """Leave the gradients as they are."""
+    def correct(self, gradients: Gradients, parameters: Gradients) -> Gradients:
+        """The gradients as they are."""
+        return gradients

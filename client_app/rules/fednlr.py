@@ -26,7 +26,15 @@ from fedstride.schema import ClientConfig, FedNLRConfig
 from fedstride.tasks.tensors import Examples
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-NORMALISATIONS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+NORMALISATIONS = (
+    *BATCH_NORMS,
+    nn.GroupNorm,
+    nn.LayerNorm,
+    nn.InstanceNorm1d,
+    nn.InstanceNorm2d,
+    nn.InstanceNorm3d,
+)
 
 
 # ---------------------------------------------------------------- the rule
@@ -98,17 +106,20 @@ def find_layers(model: nn.Module, example: torch.Tensor) -> list[NeuronLayer]:
     """
     names = {module: name for name, module in model.named_modules()}
     found: dict[nn.Module, NeuronLayer] = {}
-    waiting: list[tuple[NeuronLayer, torch.Tensor]] = []
+    outputs: dict[int, tuple[NeuronLayer, torch.Tensor, int]] = {}  # by id; kept alive, so ids stay unique
 
     def on_layer(module: nn.Module, inputs: Any, output: torch.Tensor) -> None:
         layer = found.setdefault(module, NeuronLayer(names[module], module))
         layer.width = max(layer.width, output[0].numel())
-        waiting[:] = [(layer, output)]
+        outputs[id(output)] = (layer, output, output._version)
 
     def on_norm(module: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-        if waiting and inputs[0] is waiting[0][1] and waiting[0][0].norm is None:
-            waiting[0][0].norm = module
-        waiting.clear()
+        layer, _, version = outputs.get(id(inputs[0]), (None, None, 0))
+        if layer is None or inputs[0]._version != version or layer.norm is not None:
+            return  # of no layer, or an activation in place lies between
+        if isinstance(layer.module, nn.Linear) and inputs[0].dim() != 2:
+            return  # normalises positions, not neurons
+        layer.norm = module
 
     hooks = []
     for module in names:
@@ -216,7 +227,7 @@ def network_rates(
         result.layers[layer.name] = rates
         if rates.factors is None:
             continue
-        owners = [layer.module] + ([layer.norm] if layer.norm is not None else [])
+        owners = [layer.module] + ([layer.norm] if isinstance(layer.norm, BATCH_NORMS) else [])
         for parameter in [p for owner in owners for p in owner.parameters(recurse=False)]:
             shape = (-1, *[1] * (parameter.dim() - 1))
             result.factors[parameter_names[id(parameter)]] = rates.factors.to(parameter.dtype).reshape(shape)
@@ -255,8 +266,8 @@ def make(config: ClientConfig) -> RateRule:
             width=config.width,
             classifier=config.classifier,
         )
-        positions = {name: i for i, (name, _) in enumerate(model.named_parameters())}
-        factors = {positions[name]: factor for name, factor in found.factors.items()}
+        trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+        factors = {i: found.factors[name] for i, name in enumerate(trained) if name in found.factors}
         return factors, diagnostics(found, lr)
 
     return rates
@@ -288,7 +299,7 @@ class NeuronSGD(torch.optim.Optimizer):
             raise ValueError(f"weight_decay = {weight_decay!r} is not allowed: a finite number of at least 0 is")
         factors = rates.factors if isinstance(rates, NetworkRates) else dict(rates)
         named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-        strange = sorted(set(factors) - {name for name, _ in named})
+        strange = sorted(set(factors) - {name for name, _ in model.named_parameters()})
         if strange:
             raise ValueError(f"rates for parameters that the model does not have: {strange[:5]}")
         self._factors = {id(parameter): factors[name] for name, parameter in named if name in factors}

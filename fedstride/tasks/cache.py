@@ -40,6 +40,8 @@ def cached(
     """
     text = json.dumps({"format": FORMAT, "kind": kind, **key}, sort_keys=True)
     folder = cache_dir() / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+    if folder.is_dir() and not any(folder.glob("*.npy")):
+        shutil.rmtree(folder, ignore_errors=True)  # somebody swept the files away
     if not folder.is_dir():
         _write(folder, text, make())
     return {path.stem: np.load(path, mmap_mode="r", allow_pickle=False) for path in sorted(folder.glob("*.npy"))}

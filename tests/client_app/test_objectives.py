@@ -34,7 +34,7 @@ def descend(gradient: Gradient, mu: float | None, *, momentum: float = 0.0, step
     velocity: list[torch.Tensor | None] = [None]
     for _ in range(steps):
         gradients = [gradient(w[0])]
-        objective.correct_(gradients, w)
+        gradients = objective.correct(gradients, w)
         sgd_step_(w, gradients, velocity, lr=0.1, momentum=momentum)
     return float(w[0])
 
@@ -76,7 +76,7 @@ def test_the_anchor_stays_where_the_round_began() -> None:
     objective = FedProx(FedProxConfig(mu=2.0), w)
     w[0].add_(3.0)
     gradients = [torch.tensor([10.0, 20.0])]
-    objective.correct_(gradients, w)
+    gradients = objective.correct(gradients, w)
     assert gradients[0].tolist() == [16.0, 26.0]
     assert w[0].tolist() == [4.0, 5.0]
 
@@ -87,7 +87,7 @@ def test_pulls_every_parameter_by_its_own_distance() -> None:
     w[0].copy_(torch.tensor([1.0, -2.0]))
     w[1].fill_(5.0)
     gradients = [torch.zeros(2), torch.zeros(1)]
-    objective.correct_(gradients, w)
+    gradients = objective.correct(gradients, w)
     assert [g.tolist() for g in gradients] == [[1.0, -2.0], [5.0]]
 
 

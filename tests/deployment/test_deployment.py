@@ -20,7 +20,7 @@ from fedstride.tasks import data, partitions
 from lab.certificates import make
 from lab.runs import load
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]  # one worker: the tests share their site
 
 REAL = ("model=mlp", "clients=2", "rounds=2", "client.local_steps=3", "client.batch_size=20", "client.device=cpu")
 

@@ -111,8 +111,8 @@ def test_fedadams_state_goes_by_name_and_fedavgms_by_position() -> None:
     adam, momentum = MAKE["fedadam"](), MAKE["fedavgm"]()
     play(adam, 1, START)
     play(momentum, 1, START)
-    assert set(flower.builtin_state(adam)) == {"m_t/w", "m_t/b", "v_t/w", "v_t/b"}
-    assert set(flower.builtin_state(momentum)) == {"momentum_vector#000000", "momentum_vector#000001"}
+    assert set(flower.builtin_state(adam)) == {"0.m_t/w", "0.m_t/b", "0.v_t/w", "0.v_t/b"}
+    assert set(flower.builtin_state(momentum)) == {"0.momentum_vector#000000", "0.momentum_vector#000001"}
 
 
 @pytest.mark.parametrize("strategy", [FedAvg(), FedMedian(), MAKE["fedadam"](), MAKE["fedavgm"]()])

@@ -339,9 +339,9 @@ def test_a_state_taken_does_not_change_with_later_rounds(name: str) -> None:
         ("TwoDLRD", {"S", "d", "r", "r_0", "previous/scale"}),
         ("FedLWS(FedNNNN)", {"inner/momentum/scale", "inner/next/scale"}),
         ("TwoDLRD(FedLWS(FedNNNN))", {"S", "previous/scale", "inner/inner/next/scale"}),
-        ("FedLWS(FedAdam)", {"inner/m_t/scale", "inner/v_t/scale"}),
-        ("FedLWS(FedAvgM)", {"inner/momentum_vector#000000"}),
-        ("NormAnalysis(FedAvgM)", {"path", "inner/momentum_vector#000000"}),
+        ("FedLWS(FedAdam)", {"inner/0.m_t/scale", "inner/0.v_t/scale"}),
+        ("FedLWS(FedAvgM)", {"inner/0.momentum_vector#000000"}),
+        ("NormAnalysis(FedAvgM)", {"path", "inner/0.momentum_vector#000000"}),
     ],
 )
 def test_names_in_the_state(name: str, keys: set[str]) -> None:
