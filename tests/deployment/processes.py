@@ -99,7 +99,9 @@ class Deployment:
 
     def env(self, home: Path) -> dict[str, str]:
         home.mkdir(parents=True, exist_ok=True)
-        return environment(home) | {MARK: self.mark, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
+        env = environment(home) | {MARK: self.mark, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
+        env.pop("FEDSTRIDE_RUNS", None)  # runs land where their SuperLink stands
+        return env
 
     def start(self, name: str, *command: str, env: dict[str, str] | None = None) -> Running:
         """Start a command in a folder of its own; a name that is used again starts a new log."""

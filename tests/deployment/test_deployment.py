@@ -89,47 +89,7 @@ def folder_in(out: str) -> Path:
     return Path(found[1])
 
 
-# ---------------------------------------------------------------- a run
-
-
-def test_a_deployed_run_has_the_bits_of_the_desk(site: Site, pair: Any, tmp_path: Path) -> None:
-    """By address, without a config.toml; the folder lies where the SuperLink stands."""
-    there = ["--address", site.link.control, "--root-certificates", str(site.certificates / "ca.crt")]
-    done = site.deployment.fedstride("submit", *there, *REAL, "name=deployed")
-    assert done.returncode == 0, done.stdout + done.stderr + pair[0].log()
-    folder = folder_in(done.stdout)
-    assert folder == site.link.running.folder / "runs/deployed"
-    desk = play(tmp_path, *REAL, small=False)
-    assert weights(folder) == weights(desk.folder)
-    assert table(folder) == table(desk.folder)
-    assert f"final test accuracy {100 * desk.rows[-1]['test/accuracy']:.2f} %" in done.stdout
-    assert "round   2" in done.stdout
-
-
-def test_a_run_that_fails_there_fails_here(site: Site, pair: Any) -> None:
-    done = site.deployment.fedstride("submit", "tls", "clients=3", "node_wait=0", "model=mlp")
-    assert done.returncode == 1
-    assert re.search(r"^error: run \d+ failed: .*clients = 3, but the federation has 2 nodes", done.stderr, re.M)
-
-
-def test_ctrl_c_leaves_the_run_going(site: Site, pair: Any) -> None:
-    command = ["python", "-m", "lab.cli.main", "submit", "tls", "clients=3", "node_wait=600", "model=mlp"]
-    submitting = site.deployment.start("submitting", *command, env={"FLWR_HOME": site.desk.env["FLWR_HOME"]})
-    begun = until(lambda: re.search(r"run (\d+) submitted(?s:.*)Start `flwr-serverapp`", submitting.log()), "run")
-    submitting.interrupt()
-    assert until(submitting.ended, "end of the command") == 130
-    said = submitting.log()
-    assert "no longer followed; the run goes on" in said
-    assert f"flwr log {begun[1]} tls" in said
-    assert "Traceback" not in said
-    run = site.desk.flwr("list", "tls", "--run-id", begun[1])["runs"][0]
-    assert run["status"] in ("pending", "starting", "running")
-    assert f"flwr stop {begun[1]} tls" in said
-    assert site.desk.flwr("stop", begun[1], "tls")["success"]
-
-
-# ---------------------------------------------------------------- who is refused
-
+# ---------------------------------------------------------------- who must not get in
 
 UNKNOWN_KEY = r"\[code: 2004\] Failed to activate SuperNode"
 SAID = {
@@ -144,7 +104,7 @@ SAID = {
 
 @pytest.fixture(scope="module")
 def strangers(site: Site, pair: Any) -> dict[str, Running]:
-    """All of them at once, each with one thing wrong."""
+    """All of them at once, each with one thing wrong; they start while other tests wait for their runs."""
     root = site.deployment.root
     foreign, expired, elsewhere = root / "foreign", root / "expired", root / "elsewhere"
     make(foreign, names=["localhost"])
@@ -168,6 +128,48 @@ def strangers(site: Site, pair: Any) -> dict[str, Running]:
         )
         for name, given in options.items()
     }
+
+
+# ---------------------------------------------------------------- a run
+
+
+def test_a_deployed_run_has_the_bits_of_the_desk(site: Site, pair: Any, tmp_path: Path) -> None:
+    """By address, without a config.toml; the folder lies where the SuperLink stands."""
+    there = ["--address", site.link.control, "--root-certificates", str(site.certificates / "ca.crt")]
+    done = site.deployment.fedstride("submit", *there, *REAL, "name=deployed")
+    assert done.returncode == 0, done.stdout + done.stderr + pair[0].log()
+    folder = folder_in(done.stdout)
+    assert folder == site.link.running.folder / "runs/deployed"
+    desk = play(tmp_path, *REAL, small=False)
+    assert weights(folder) == weights(desk.folder)
+    assert table(folder) == table(desk.folder)
+    assert f"final test accuracy {100 * desk.rows[-1]['test/accuracy']:.2f} %" in done.stdout
+    assert "round   2" in done.stdout
+
+
+def test_a_run_that_fails_there_fails_here(site: Site, strangers: Any) -> None:
+    done = site.deployment.fedstride("submit", "tls", "clients=3", "node_wait=0", "model=mlp")
+    assert done.returncode == 1
+    assert re.search(r"^error: run \d+ failed: .*clients = 3, but the federation has 2 nodes", done.stderr, re.M)
+
+
+def test_ctrl_c_leaves_the_run_going(site: Site, pair: Any) -> None:
+    command = ["python", "-m", "lab.cli.main", "submit", "tls", "clients=3", "node_wait=600", "model=mlp"]
+    submitting = site.deployment.start("submitting", *command, env={"FLWR_HOME": site.desk.env["FLWR_HOME"]})
+    begun = until(lambda: re.search(r"run (\d+) submitted(?s:.*)Start `flwr-serverapp`", submitting.log()), "run")
+    submitting.interrupt()
+    assert until(submitting.ended, "end of the command") == 130
+    said = submitting.log()
+    assert "no longer followed; the run goes on" in said
+    assert f"flwr log {begun[1]} tls" in said
+    assert "Traceback" not in said
+    run = site.desk.flwr("list", "tls", "--run-id", begun[1])["runs"][0]
+    assert run["status"] in ("pending", "starting", "running")
+    assert f"flwr stop {begun[1]} tls" in said
+    assert site.desk.flwr("stop", begun[1], "tls")["success"]
+
+
+# ---------------------------------------------------------------- strangers
 
 
 @pytest.mark.parametrize("stranger", SAID)
