@@ -22,12 +22,13 @@ def fedstride(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=300, check=False)
 
 
-def left_over() -> list[str]:
-    """Processes that carry the mark of any simulation of ours in their environment."""
+def left_over(cwd: Path) -> list[str]:
+    """Processes that carry the mark of a simulation and this test's folder in their environment."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if f"{MARK}=".encode() in (entry / "environ").read_bytes():
+            environment = (entry / "environ").read_bytes()
+            if f"{MARK}=".encode() in environment and f"FEDSTRIDE_RUNS={cwd}/".encode() in environment:
                 found.append((entry / "cmdline").read_text().replace("\0", " "))
         except OSError:  # it has ended, or is another user's
             continue
@@ -47,7 +48,7 @@ def test_simulation_has_the_bits_of_the_desk(tmp_path: Path, rule: list[str]) ->
     assert table(folder) == table(desk)
     assert str(folder) in done.stdout
     assert "round" in done.stdout
-    assert not left_over()
+    assert not left_over(tmp_path)
 
 
 def test_a_failed_run_has_exit_code_1_and_a_reason(tmp_path: Path) -> None:
@@ -58,7 +59,7 @@ def test_a_failed_run_has_exit_code_1_and_a_reason(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "the run failed" in done.stderr
     assert "cannot be made" in done.stderr
-    assert not left_over()
+    assert not left_over(tmp_path)
 
 
 def test_status_and_log_are_kept(tmp_path: Path) -> None:
