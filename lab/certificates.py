@@ -1,7 +1,7 @@
-"""What a deployment trusts: a CA, the server's certificate, and a key pair for each node.
+"""The files that a deployment trusts: a CA's, the server's, and a key pair for each node.
 
-Knows X.509 and OpenSSH's key files as Flower 1.39 reads them; does not know how a SuperLink is started.
-Files are made for their owner alone and never replaced.
+Knows what may be asked for and how files are made: for their owner alone, none ever replaced. Does not
+know what is in a certificate (`authority.py`) nor how a SuperLink is started.
 """
 
 from __future__ import annotations
@@ -11,25 +11,16 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_pem_private_key,
-)
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from fedstride.errors import ConfigError, RunError
+from lab.authority import CA_DAYS, Authority, new_authority, read_authority, server_certificate
 
-CA_DAYS = 3650
-CLOCK_SKEW = timedelta(minutes=5)  # a node's clock may be behind the one that signed
 PURPOSES = {
     "ca.crt": "the CA's certificate: every node and whoever submits needs a copy",
     "ca.key": "the CA's private key: signs server certificates; no process needs it, keep it elsewhere",
@@ -46,14 +37,6 @@ class Made:
 
     path: Path
     purpose: str
-
-
-@dataclass(frozen=True)
-class Authority:
-    """A CA: its key and its certificate."""
-
-    key: ec.EllipticCurvePrivateKey
-    certificate: x509.Certificate
 
 
 def make(
@@ -82,8 +65,8 @@ def make(
     _open_folder(folder)
     files: dict[str, bytes] = {}
     if names or addresses:
-        authority, new = _authority(folder, now)
-        files |= new | _server(authority, hosts, now, days)
+        authority, files = _authority(folder, now)
+        files |= server_certificate(authority, hosts, now, days)
     for node in nodes:
         files |= _node(node)
     taken = [name for name in files if os.path.lexists(folder / name)]
@@ -175,7 +158,7 @@ def _open_folder(folder: Path) -> None:
         raise ConfigError(f"{folder} can be written by others: chmod 700 {folder}, or choose another folder")
 
 
-# ---------------------------------------------------------------- certificates
+# ---------------------------------------------------------------- files
 
 
 def _authority(folder: Path, now: datetime) -> tuple[Authority, dict[str, bytes]]:
@@ -183,90 +166,11 @@ def _authority(folder: Path, now: datetime) -> tuple[Authority, dict[str, bytes]
     paths = [folder / "ca.crt", folder / "ca.key"]
     there = [path for path in paths if os.path.lexists(path)]
     if not there:
-        authority = _new_authority(now)
-        return authority, {"ca.crt": _pem(authority.certificate), "ca.key": _pem_key(authority.key)}
+        authority = new_authority(now)
+        return authority, authority.files()
     if len(there) == 1:
         raise ConfigError(f"{there[0]} is there without its counterpart: put both there, or choose another folder")
-    try:
-        certificate = x509.load_pem_x509_certificate(paths[0].read_bytes())
-        key = load_pem_private_key(paths[1].read_bytes(), password=None)
-    except (ValueError, TypeError, OSError) as error:
-        raise ConfigError(f"the CA in {folder} cannot be read: {str(error).splitlines()[0]}") from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
-        raise ConfigError(f"{paths[1]} is not the key of {paths[0]}: put the right one there")
-    return Authority(key, certificate), {}
-
-
-def _new_authority(now: datetime) -> Authority:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = _name("fedstride CA")
-    builder = _builder(subject, subject, key, now, CA_DAYS)
-    # path_length 0: this CA signs servers, and no CA below it is believed.
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    builder = builder.add_extension(_key_usage(sign_certificates=True), critical=True)
-    return Authority(key, builder.sign(key, SHA256()))
-
-
-def _server(authority: Authority, hosts: Sequence[x509.GeneralName], now: datetime, days: int) -> dict[str, bytes]:
-    """The server's certificate for all these names and addresses, and its key."""
-    ends = authority.certificate.not_valid_after_utc
-    if now + timedelta(days=days) > ends:
-        raise ConfigError(f"--days = {days} is not allowed: the CA itself ends on {ends:%Y-%m-%d}")
-    key = ec.generate_private_key(ec.SECP256R1())
-    issuer = authority.certificate
-    builder = _builder(_name("fedstride SuperLink"), issuer.subject, key, now, days)
-    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-    builder = builder.add_extension(_key_usage(sign_certificates=False), critical=True)
-    builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-    builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
-    builder = builder.add_extension(
-        x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False
-    )
-    return {"server.crt": _pem(builder.sign(authority.key, SHA256())), "server.key": _pem_key(key)}
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, days: int
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - CLOCK_SKEW)
-        .not_valid_after(now + timedelta(days=days))
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    )
-
-
-def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-
-def _key_usage(*, sign_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not sign_certificates,
-        key_cert_sign=sign_certificates,
-        crl_sign=sign_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(Encoding.PEM)
-
-
-def _pem_key(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-# ---------------------------------------------------------------- nodes, files
+    return read_authority(*paths), {}
 
 
 def _node(name: str) -> dict[str, bytes]:

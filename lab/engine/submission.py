@@ -166,7 +166,7 @@ def _new_lines(target: Target, run_id: str, seen: int) -> Iterator[str]:
         ["flwr", "log", run_id, target.name],
         env=target.env,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=subprocess.DEVNULL,  # its own complaints are no lines of the run; `flwr list` has the reason
         text=True,
         errors="replace",
         start_new_session=True,  # Ctrl-C is ours to handle
@@ -175,7 +175,7 @@ def _new_lines(target: Target, run_id: str, seen: int) -> Iterator[str]:
         assert process.stdout is not None
         lines = (COLOURS.sub("", line).rstrip() for line in process.stdout)
         # What `flwr log` says of itself comes first, and each time anew.
-        of_the_run = itertools.dropwhile(lambda line: "Starting logstream" not in line, lines)
+        of_the_run = itertools.dropwhile(lambda line: not line.startswith("Using SuperLink:"), lines)
         yield from itertools.islice(of_the_run, seen + 1, None)
     finally:
         process.kill()

@@ -25,7 +25,8 @@ from lab.engine import submission
 from lab.engine.flower_command import Connection, toml_string
 from lab.engine.submission import Target, at_address, follow, named, submit
 
-HEAD = ["Using SuperLink: tls (127.0.0.1:8000)", "INFO :      Starting logstream for run_id `7`"]
+HEAD = ["!INFO :      Starting logstream for run_id `7`", "Using SuperLink: tls (127.0.0.1:8000)"]
+BROKEN = ["!Error: the SuperLink is unavailable", "!nothing of the run"]  # "!" is for standard error
 STORY = [
     "\x1b[92mINFO \x1b[0m:      the run's folder is /srv/runs/a b",
     "\x1b[92mINFO \x1b[0m:      round   1   test accuracy  40.10 %",
@@ -44,7 +45,8 @@ part = json.loads((place / f"{{verb}}.json").read_text())
 nth = sum(json.loads(line)[0] == verb for line in (place / "calls.jsonl").open()) - 1
 answer = part[min(nth, len(part) - 1)]
 if isinstance(answer, list):
-    print(*answer, sep="\\n", flush=True)
+    for line in answer:
+        print(line.lstrip("!"), file=sys.stderr if line.startswith("!") else sys.stdout, flush=True)
     if "stays" in answer[-1]:
         import time; time.sleep(60)
 elif isinstance(answer, str):
@@ -128,7 +130,7 @@ def test_a_completed_run(stage: Callable[..., Target], tmp_path: Path) -> None:
 def test_a_line_that_breaks_is_taken_up_where_it_broke(stage: Callable[..., Target]) -> None:
     shown: list[str] = []
     target = stage(
-        log=[HEAD + STORY[:1], [HEAD[0]], HEAD + STORY[:2], HEAD + STORY],
+        log=[HEAD + STORY[:1] + BROKEN, HEAD[:1] + BROKEN, HEAD + STORY[:2] + BROKEN, HEAD + STORY],
         list=[listed("running"), "Error: unreachable", listed("running"), listed("finished:completed")],
     )
     assert follow(target, "7", shown.append).accuracy == "53.20"
