@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from fedstride.errors import require
+
 if TYPE_CHECKING:
     from fedstride.schema import Config
     from lab.engine.beside import Beside
@@ -48,12 +50,23 @@ def run(
         sweep(overrides or [], console, workers=jobs, dry_run=dry_run)
         return
     config = compose(overrides or [])
+    refuse_own_data(config)
     if dry_run or not quiet:
         say(console, title(config))
     if dry_run:
         build_strategy(config)
         return
     train(config, console, compare=compare, quiet=quiet)
+
+
+def refuse_own_data(config: Config) -> None:
+    """Nodes in this process have no data of their own; raises ConfigError where the run asks for them."""
+    require(
+        config.partition.name != "own",
+        "partition",
+        "own",
+        "one that divides the task's data; nodes bring their own only in a deployment (fedstride submit)",
+    )
 
 
 def say(console: Console, text: str) -> None:

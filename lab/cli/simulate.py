@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from lab.cli.run import OVERRIDES
+from lab.cli.run import OVERRIDES, refuse_own_data
 
 
 def simulate(
@@ -25,6 +25,7 @@ def simulate(
 
     given = list(overrides or [])
     config = compose(given)
+    refuse_own_data(config)
     console = Console()
     console.print(
         f"{config.experiment}: {label(config)}, client {config.client.name}, {config.clients} clients, "

@@ -96,6 +96,7 @@ def test_fedavg_gets_the_mini_batches_of_two_d_lrd() -> None:
         (["experiment=quickstar"], "unknown experiment 'quickstar'. Did you mean 'quickstart'?"),
         (["seed=1,2"], "names several values; a single run takes one"),
         (["nonsense"], "'nonsense' is not an override"),
+        (["partition=own"], "partition = 'own' is not allowed"),
     ],
 )
 def test_mistakes_get_one_line_and_exit_code_2(call, tmp_path: Path, arguments: list[str], said: str) -> None:
