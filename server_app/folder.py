@@ -5,8 +5,10 @@ Knows names, locks and atomic writes; does not know what is written.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import shutil
 from pathlib import Path
 from typing import IO
 
@@ -67,3 +69,16 @@ def write(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_bytes(content)
     temporary.replace(path)
+
+
+def sweep(folder: Path) -> None:
+    """Remove the half-written files and folders of writers that were killed; only for who holds the lock.
+
+    They are called `.NAME.PID`. One that cannot be removed does no harm.
+    """
+    for left in folder.glob(".*.[0-9]*"):
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                left.unlink()

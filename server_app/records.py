@@ -25,8 +25,8 @@ from fedstride.config import digest, to_yaml
 from fedstride.errors import CheckpointError, RunError
 from fedstride.schema import Config
 from server_app.build import label
-from server_app.checkpoint import Checkpoint, write_checkpoint
-from server_app.folder import default_name, lock, write
+from server_app.checkpoint import FOLDER, Checkpoint, write_checkpoint
+from server_app.folder import default_name, lock, sweep, write
 from server_app.lines import Lines, read_lines
 from server_app.machine import hardware, versions
 from server_app.rounds import Round, Row
@@ -68,7 +68,9 @@ class Records:
         self._status("running", None)
 
     def _take_up(self, checkpoint: Checkpoint) -> None:
-        """Stand where the checkpoint stands: drop the lines that a killed run wrote after it."""
+        """Stand where the checkpoint stands: drop what a killed run wrote after it, or half."""
+        for folder in (self.folder, self.folder / FOLDER):
+            sweep(folder)
         server_round = checkpoint.server_round
         for name in ("metrics.jsonl", "clients.jsonl"):
             lines = [row for row in read_lines(self.folder / name) if row["round"] <= server_round]

@@ -1,0 +1,174 @@
+"""A server's process that really dies at a chosen point: SIGKILL, so that nothing of it ends in order.
+
+Knows where a run can be cut and how to cut it there; does not know what must hold afterwards. Run as a program
+it waits for orders, a JSON line each, and forks a child for each: what is imported is paid for once.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from desk import play, resume
+
+ROUND = 3  # the round in which the process dies, of 5
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def before(real: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    die()
+
+
+def after(real: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    real(*args, **options)
+    die()
+
+
+def half(real: Callable[..., Any], descriptor: int, content: bytes) -> Any:
+    """A write of which only half reaches the file."""
+    real(descriptor, content[: len(content) // 2])
+    die()
+
+
+def cut(real: Callable[..., Any], descriptor: int) -> Any:
+    """A file that was still being written when it should have been synced."""
+    os.ftruncate(descriptor, os.fstat(descriptor).st_size // 2)
+    die()
+
+
+def part(real: Callable[..., Any], folder: Path, **options: Any) -> Any:
+    """A folder of which one file is gone when the process dies."""
+    sorted(folder.iterdir())[0].unlink()
+    die()
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a run dies: around one call of a function in round `ROUND`."""
+
+    function: str  # MODULE:NAME
+    how: Callable[..., Any]
+    which: Callable[..., bool] = lambda *args, **options: True  # of its calls
+    call: int = 1  # the first, second ... of these in the round
+
+    def install(self) -> None:
+        """Wrap the real function, and the round that says when it counts."""
+        server_round = 0
+        rounds = importlib.import_module("server_app.rounds")
+        begin = rounds.Federation._one_round
+
+        @functools.wraps(begin)
+        def one_round(federation: Any, number: int, last: Any) -> Any:
+            nonlocal server_round
+            server_round = number
+            return begin(federation, number, last)
+
+        rounds.Federation._one_round = one_round
+        owner, name = self._found()
+        real = getattr(owner, name)
+        calls = 0
+
+        @functools.wraps(real)
+        def wrapped(*args: Any, **options: Any) -> Any:
+            nonlocal calls
+            if server_round == ROUND and self.which(*args, **options):
+                calls += 1
+                if calls == self.call:
+                    return self.how(real, *args, **options)
+            return real(*args, **options)
+
+        setattr(owner, name, wrapped)
+
+    def _found(self) -> tuple[Any, str]:
+        module, _, path = self.function.partition(":")
+        *owners, name = path.split(".")
+        return functools.reduce(getattr, owners, importlib.import_module(module)), name
+
+
+def lines_of(name: str) -> Callable[..., bool]:
+    return lambda lines, new: lines.path.name == name and bool(new)
+
+
+def file_called(name: str) -> Callable[..., bool]:
+    return lambda path, *rest: path.name.startswith(name)
+
+
+def checkpoint_of(server_round: int) -> Callable[..., bool]:
+    return lambda path, *rest, **options: path.name == f"round-{server_round:06}"
+
+
+POINTS = {
+    "before the cohort is drawn": Point("server_app.roll_call:Roster.cohort", before),
+    "after the cohort is drawn": Point("server_app.roll_call:Roster.cohort", after),
+    "before sending": Point("lab.engine.local:LocalGrid.push_messages", before),
+    "after sending": Point("lab.engine.local:LocalGrid.push_messages", after),
+    "before the first reply": Point("lab.engine.local:LocalGrid.pull_messages", before),
+    "after the second of three replies": Point("lab.engine.local:LocalGrid.pull_messages", after, call=2),
+    "after the last reply": Point("lab.engine.local:LocalGrid.pull_messages", after, call=3),
+    "before aggregating": Point("strategies.norms:NormAnalysis.aggregate_train", before),
+    "after aggregating": Point("strategies.norms:NormAnalysis.aggregate_train", after),
+    "after evaluating": Point("server_app.evaluation:CentralEvaluation.__call__", after),
+    "before the clients' lines": Point("server_app.lines:Lines.append", before, lines_of("clients.jsonl")),
+    "half of the clients' lines": Point("os:write", half, call=1),
+    "between the clients' lines and the round's": Point(
+        "server_app.lines:Lines.append", before, lines_of("metrics.jsonl")
+    ),
+    "half of the round's line": Point("os:write", half, call=2),
+    "after the round's line": Point("server_app.lines:Lines.append", after, lines_of("metrics.jsonl")),
+    "half of the table's line": Point("os:write", half, call=3),
+    "before the best model is renamed": Point("pathlib:Path.replace", before, file_called(".best.safetensors")),
+    "after the best model": Point("server_app.records:save_model", after, file_called("best.safetensors")),
+    "before the checkpoint": Point("server_app.records:write_checkpoint", before),
+    "its folder is empty": Point("server_app.checkpoint:_fill", before),
+    "its first file is cut short": Point("os:fsync", cut, call=3),
+    "its first file is written, the others are not": Point("os:fsync", after, call=3),
+    "its second file is written, the last is not": Point("os:fsync", after, call=4),
+    "its last file is cut short": Point("os:fsync", cut, call=5),
+    "its files are written": Point("server_app.checkpoint:_fill", after),
+    "before the checkpoint is renamed": Point("pathlib:Path.rename", before),
+    "after the checkpoint is renamed": Point("pathlib:Path.rename", after),
+    "before an old checkpoint is dropped": Point("shutil:rmtree", before, checkpoint_of(ROUND - 2)),
+    "while an old checkpoint is dropped": Point("shutil:rmtree", part, checkpoint_of(ROUND - 2)),
+    "after the checkpoint": Point("server_app.records:write_checkpoint", after),
+}
+
+
+def obey(order: dict[str, Any]) -> None:
+    """Begin a run, or go on with one, and die at the point."""
+    POINTS[order["point"]].install()
+    if "resume" in order:
+        resume(Path(order["resume"]))
+    else:
+        play(Path(order["out"]), *order["overrides"])
+
+
+def main() -> None:
+    """Fork a child for each order; answer with what the system says of its end."""
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            try:
+                obey(json.loads(line))
+            except BaseException:
+                traceback.print_exc()
+            os._exit(1)  # it should have died
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+if __name__ == "__main__":
+    from client_app.app import app  # noqa: F401  torch and all that a child needs
+
+    main()

@@ -1,0 +1,112 @@
+"""The server dies, before and after each step of a round; the run goes on to the bits of an unbroken one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dying
+import pytest
+from desk import play, resume, table, weights
+from dying import POINTS, ROUND
+
+from server_app.lines import read_lines
+
+pytestmark = pytest.mark.slow
+
+KILLED = -9
+# State on all sides: momentum and a detector at the server, a cursor at each client, who is not in every round.
+RUN = ("strategy=fednnnn+two_d_lrd", "strategy.window=1", "strategy.local_steps=3", "cohort=3", "rounds=5")
+
+
+class Server:
+    """The program in `dying.py`, and what became of the children that it forks."""
+
+    def __init__(self) -> None:
+        paths = [str(Path(dying.__file__).parent), str(Path(dying.__file__).parents[1]), os.getcwd()]
+        self._process = subprocess.Popen(
+            [sys.executable, dying.__file__],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def dies(self, **order: Any) -> int:
+        """Exit code of the child that follows the order."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps(order), file=self._process.stdin, flush=True)
+        return int(self._process.stdout.readline())
+
+    def end(self) -> None:
+        self._process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    running = Server()
+    yield running
+    running.end()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run that was never broken."""
+    return play(tmp_path_factory.mktemp("whole"), *RUN).folder
+
+
+def rows(folder: Path, name: str) -> list[dict[str, Any]]:
+    """What was recorded, without the seconds that it took."""
+    return [
+        {key: value for key, value in row.items() if not key.startswith("seconds/")}
+        for row in read_lines(folder / name)
+    ]
+
+
+def newest(folder: Path) -> dict[str, Any]:
+    """The checkpoint of the end: digests of the model and the strategy, and what the clients keep."""
+    state: dict[str, Any] = json.loads((folder / "checkpoint/round-000005/state.json").read_text())
+    return state
+
+
+def check_same(whole: Path, broken: Path) -> None:
+    """Each round once, each client at most once a round, and every bit that of the unbroken run."""
+    assert [row["round"] for row in rows(broken, "metrics.jsonl")] == list(range(6))
+    keys = [(row["round"], row["client"]) for row in rows(broken, "clients.jsonl")]
+    assert len(keys) == len(set(keys)) == 15
+    assert weights(broken) == weights(whole)
+    assert (broken / "best.safetensors").read_bytes() == (whole / "best.safetensors").read_bytes()
+    for name in ("metrics.jsonl", "clients.jsonl"):
+        assert rows(broken, name) == rows(whole, name)
+    assert table(broken) == table(whole)
+    assert newest(broken) == newest(whole)
+    assert json.loads((broken / "status.json").read_text())["state"] == "completed"
+    # Nothing that the dead process was writing stays beside what counts.
+    assert sorted(path.name for path in broken.rglob("*")) == sorted(path.name for path in whole.rglob("*"))
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_the_server_dies_and_the_run_goes_on(server: Server, whole: Path, tmp_path: Path, point: str) -> None:
+    assert server.dies(point=point, out=str(tmp_path), overrides=["name=part", *RUN]) == KILLED
+    part = tmp_path / "part"
+    assert json.loads((part / "status.json").read_text())["state"] == "running"
+    assert len(rows(part, "metrics.jsonl")) in (ROUND, ROUND + 1)  # round 0 is one of them
+    resume(part)
+    check_same(whole, part)
+
+
+def test_it_dies_again_where_it_goes_on(server: Server, whole: Path, tmp_path: Path) -> None:
+    """Three deaths in one round, each in a process that had gone on after the one before."""
+    part = tmp_path / "part"
+    begun = {"out": str(tmp_path), "overrides": ["name=part", *RUN]}
+    assert server.dies(point="half of the round's line", **begun) == KILLED
+    for point in ("its last file is cut short", "after the checkpoint is renamed"):
+        assert server.dies(point=point, resume=str(part)) == KILLED
+    resume(part)
+    check_same(whole, part)
