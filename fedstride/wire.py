@@ -33,6 +33,10 @@ EVAL_ACCURACY: Final = "local/accuracy"
 # Facts of the roll call (ConfigRecord of a QUERY's reply)
 ROLL_CALL: Final = "roll-call"
 
+# What the ServerApp logs, and whoever follows its log reads
+FOLDER_LINE: Final = "the run's folder is %s"
+FINAL_LINE: Final = "final test accuracy %.2f %%, folder %s"
+
 
 def combine(key: str) -> str:
     """How a client metric of this name is put together over a cohort: 'min', 'max', 'none' or 'mean'.

@@ -46,10 +46,11 @@ def make(
     addresses: Sequence[str] = (),
     nodes: Sequence[str] = (),
     days: int = 365,
+    keep: bool = False,
     now: datetime | None = None,
 ) -> list[Made]:
     """Make what is asked for below `folder`: with names or addresses a server's certificate (and the CA
-    where there is none yet), for each of `nodes` a key pair.
+    where there is none yet), for each of `nodes` a key pair. With `keep`, what is there already stays.
 
     Raises ConfigError for what cannot be, or would replace a file, before anything is made; RunError
     where the folder cannot be written.
@@ -63,8 +64,10 @@ def make(
     _check_days(days)
     _check_node_names(nodes)
     _open_folder(folder)
+    if keep:
+        nodes = [node for node in nodes if not _is_there(folder, node, f"{node}.pub")]
     files: dict[str, bytes] = {}
-    if names or addresses:
+    if (names or addresses) and not (keep and _is_there(folder, "server.crt", "server.key")):
         authority, files = _authority(folder, now)
         files |= server_certificate(authority, hosts, now, days)
     for node in nodes:
@@ -171,6 +174,11 @@ def _authority(folder: Path, now: datetime) -> tuple[Authority, dict[str, bytes]
     if len(there) == 1:
         raise ConfigError(f"{there[0]} is there without its counterpart: put both there, or choose another folder")
     return read_authority(*paths), {}
+
+
+def _is_there(folder: Path, *names: str) -> bool:
+    """Whether these files are there, all of them; half of a pair is refused when the other half is made."""
+    return all(os.path.lexists(folder / name) for name in names)
 
 
 def _node(name: str) -> dict[str, bytes]:

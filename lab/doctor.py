@@ -38,14 +38,18 @@ def _python() -> list[Finding]:
     return [Finding("python", "ok" if good else "fail", text, "" if good else "use Python 3.11 or 3.12")]
 
 
+SOME_USE = {"ray": "needed by flwr run's simulation alone", "torchvision": "no task of this version needs it"}
+
+
 def _packages() -> list[Finding]:
     findings = []
     for name in ("flwr", "torch", "torchvision", "hydra-core", "mlxtend", "flwr-datasets", "ray"):
         try:
             findings.append(Finding("packages", "ok", f"{name} {version(name)}"))
         except PackageNotFoundError:
-            state = "warn" if name in ("torchvision", "ray") else "fail"
-            findings.append(Finding("packages", state, f"{name} is missing", "install fedstride again"))
+            use = SOME_USE.get(name)
+            text = f"{name} is missing" + (f": {use}" if use else "")
+            findings.append(Finding("packages", "warn" if use else "fail", text, "install fedstride again"))
     return findings
 
 

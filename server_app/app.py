@@ -9,6 +9,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore import log
 
+from fedstride import wire
 from fedstride.config import compose
 from fedstride.errors import FedstrideError
 from fedstride.overrides import overrides_of
@@ -26,12 +27,12 @@ def main(grid: Grid, context: Context) -> None:
         outcome = session.run(grid, prepared, observers=[LogLines()], on_folder=_log_folder)
     except FedstrideError as error:
         log(ERROR, "%s: %s", type(error).__name__, error)
-        raise
-    log(INFO, "final test accuracy %.2f %%, folder %s", 100 * outcome.rows[-1]["test/accuracy"], outcome.folder)
+        raise error.with_traceback(None) from None  # the line says it all; Flower prints the rest to followers
+    log(INFO, wire.FINAL_LINE, 100 * outcome.rows[-1]["test/accuracy"], outcome.folder)
 
 
 def _log_folder(folder: Path) -> None:
-    log(INFO, "the run's folder is %s", folder)
+    log(INFO, wire.FOLDER_LINE, folder)
 
 
 class LogLines:

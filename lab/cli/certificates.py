@@ -31,6 +31,9 @@ def certificates(
         str | None, typer.Option(help="Make key pairs of these names, as in a,b.", show_default=False)
     ] = None,
     days: Annotated[int, typer.Option(help="How long the server's certificate holds.")] = 365,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Make only what is missing, instead of refusing what is there.")
+    ] = False,
 ) -> None:
     """Make a CA, the server's certificate and key pairs of nodes; nothing that is there is replaced.
 
@@ -43,7 +46,10 @@ def certificates(
     wanted = [text.strip() for text in (node_names or "").split(",") if text.strip()]
     if nodes is not None:
         wanted += free_node_names(folder, nodes)
-    made = make(folder, names=name or [], addresses=address or [], nodes=wanted, days=days)
+    made = make(folder, names=name or [], addresses=address or [], nodes=wanted, days=days, keep=keep)
+    if not made:
+        typer.echo(f"nothing is missing in {folder}")
+        return
     typer.echo(f"made in {folder}, readable by you alone:")
     width = max(len(file.path.name) for file in made)
     for file in made:

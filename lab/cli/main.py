@@ -20,6 +20,7 @@ from lab.cli import doctor as doctor_group
 from lab.cli import listing
 from lab.cli import partition as partition_group
 from lab.cli import plot as plot_group
+from lab.cli import register as register_group
 from lab.cli import report as report_group
 from lab.cli import resume as resume_group
 from lab.cli import run as run_group
@@ -40,6 +41,7 @@ app.command("resume")(resume_group.resume)
 app.command("simulate")(simulate_group.simulate)
 app.command("submit")(submit_group.submit)
 app.command("certificates")(certificates_group.certificates)
+app.command("register")(register_group.register)
 app.command("list")(listing.list_choices)
 app.command("show")(listing.show)
 app.command("partition")(partition_group.partition)

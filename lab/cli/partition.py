@@ -17,11 +17,15 @@ from lab.cli.run import OVERRIDES, title
 def partition(
     overrides: Annotated[list[str] | None, OVERRIDES] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Draw it into this PNG file.")] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Write each client's examples into this folder, as client-0.npz, ...")
+    ] = None,
     form: Annotated[Format, FORMAT] = Format.TEXT,
 ) -> None:
-    """Count the examples of each class that each client holds, and draw them.
+    """Count the examples of each class that each client holds, draw them, or hand them out as files.
 
-    OVERRIDES are Hydra's, as in partition.alpha=0.5 clients=20 seed=2.
+    A file of --save is what a node's data=FILE reads. OVERRIDES are Hydra's, as in partition.alpha=0.5
+    clients=20 seed=2.
     """
     import numpy as np
 
@@ -41,6 +45,11 @@ def partition(
         for client, row in enumerate(counts):
             table.add_row(str(client), *(str(count) if count else "·" for count in row), str(sum(row)))
         Console().print(table)
+    if save is not None:
+        from lab.handout import hand_out
+
+        for path in hand_out(save, source, parts):
+            typer.echo(f"examples {path}", err=form is Format.JSON)
     if output is not None:
         from lab.plots.labels import draw_labels
 

@@ -10,9 +10,11 @@ import typer
 from rich.console import Console
 
 from lab.cli.run import OVERRIDES, say
+from lab.cli.target import ADDRESS, INSECURE, ROOT_CERTIFICATES, chosen
 
 if TYPE_CHECKING:
-    from lab.engine.submission import Submitted, Target
+    from lab.engine.submission import Submitted
+    from lab.engine.target import Target
 
 
 def submit(
@@ -21,20 +23,16 @@ def submit(
         typer.Argument(help="A connection in Flower's config.toml; or give --address.", show_default=False),
     ] = None,
     overrides: Annotated[list[str] | None, OVERRIDES] = None,
-    address: Annotated[
-        str | None, typer.Option(help="HOST:PORT of the SuperLink, instead of a connection.", show_default=False)
-    ] = None,
-    root_certificates: Annotated[
-        Path | None, typer.Option(help="With --address: the CA's certificate, ca.crt.", show_default=False)
-    ] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="With --address: without TLS.")] = False,
+    address: Annotated[str | None, ADDRESS] = None,
+    root_certificates: Annotated[Path | None, ROOT_CERTIFICATES] = None,
+    insecure: Annotated[bool, INSECURE] = False,
 ) -> None:
     """Submit a run to a SuperLink, follow it, and return its true status: 0 completed, 1 otherwise."""
     given = list(overrides or [])
     if address is not None and connection is not None:
         given.insert(0, connection)
     with contextlib.ExitStack() as stack:
-        target = _target(stack, connection, address, root_certificates, insecure)
+        target = chosen(stack, "submit", connection, address, root_certificates, insecure)
         console = Console()
         _check(given, console)
         done = _run(target, given, console)
@@ -45,31 +43,6 @@ def submit(
     if done.accuracy:
         say(console, f"final test accuracy {done.accuracy} %")
     say(console, f"folder, on the SuperLink's machine: {done.folder or 'not logged'}")
-
-
-def _target(
-    stack: contextlib.ExitStack,
-    connection: str | None,
-    address: str | None,
-    root_certificates: Path | None,
-    insecure: bool,
-) -> Target:
-    from fedstride.errors import ConfigError
-    from lab.engine.submission import at_address, named
-
-    if address is None:
-        if root_certificates is not None or insecure:
-            raise ConfigError("--root-certificates and --insecure belong to --address HOST:PORT")
-        if connection is None or "=" in connection:
-            raise ConfigError(
-                "name a connection first, as in fedstride submit CONNECTION rounds=5, or give --address"
-            )
-        return named(connection)
-    if (root_certificates is None) != insecure:
-        raise ConfigError(
-            "--address needs --root-certificates ca.crt, or --insecure for a SuperLink without TLS; one of them"
-        )
-    return stack.enter_context(at_address(address, root_certificates))
 
 
 def _check(overrides: list[str], console: Console) -> None:

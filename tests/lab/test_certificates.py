@@ -292,3 +292,25 @@ def test_a_folder_that_is_none(folder: Path) -> None:
 def test_none_or_fewer_nodes(folder: Path) -> None:
     with pytest.raises(ConfigError, match="--nodes = 0 is not allowed: it must be at least 1"):
         free_node_names(folder, 0)
+
+
+# ---------------------------------------------------------------- what is there stays
+
+
+def test_keep_makes_only_what_is_missing(folder: Path) -> None:
+    make(folder, names=["superlink"], nodes=["a"])
+    before = contents(folder)
+    made = make(folder, names=["superlink"], nodes=["a", "b"], keep=True)
+    assert [file.path.name for file in made] == ["b", "b.pub"]
+    assert before.items() <= contents(folder).items()
+    assert make(folder, names=["superlink"], nodes=["a", "b"], keep=True) == []
+
+
+@pytest.mark.parametrize("half", ["server.crt", "server.key", "a", "a.pub"])
+def test_keep_does_not_make_half_of_a_pair(folder: Path, half: str) -> None:
+    make(folder, names=["superlink"], nodes=["a"])
+    (folder / half).unlink()
+    before = contents(folder)
+    with pytest.raises(ConfigError, match="exists and is not replaced"):
+        make(folder, names=["superlink"], nodes=["a"], keep=True)
+    assert contents(folder) == before

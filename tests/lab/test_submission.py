@@ -19,18 +19,19 @@ from typing import Any
 
 import pytest
 
-from fedstride.errors import ConfigError, RunError
+from fedstride import wire
+from fedstride.errors import RunError
 from lab.cli import main as cli
 from lab.engine import submission
-from lab.engine.flower_command import Connection, toml_string
-from lab.engine.submission import Target, at_address, follow, named, submit
+from lab.engine.submission import follow, submit
+from lab.engine.target import Target
 
 HEAD = ["!INFO :      Starting logstream for run_id `7`", "Using SuperLink: tls (127.0.0.1:8000)"]
 BROKEN = ["!Error: the SuperLink is unavailable", "!nothing of the run"]  # "!" is for standard error
 STORY = [
-    "\x1b[92mINFO \x1b[0m:      the run's folder is /srv/runs/a b",
+    f"\x1b[92mINFO \x1b[0m:      {wire.FOLDER_LINE % '/srv/runs/a b'}",
     "\x1b[92mINFO \x1b[0m:      round   1   test accuracy  40.10 %",
-    "\x1b[92mINFO \x1b[0m:      final test accuracy  53.20 %, folder /srv/runs/a b",
+    f"\x1b[92mINFO \x1b[0m:      {wire.FINAL_LINE % (53.2, '/srv/runs/a b')}",
 ]
 STAND_IN = """#!{python}
 import json, os, pathlib, sys
@@ -178,7 +179,7 @@ def test_ctrl_c_leaves_no_follower(stage: Callable[..., Target]) -> None:
     assert time.monotonic() - before < 30
 
 
-# ---------------------------------------------------------------- where to
+# ---------------------------------------------------------------- the command
 
 
 @pytest.fixture
@@ -191,72 +192,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         '[superlink.clinic]\naddress = "fl.example.org:8000"\nroot-certificates = "/srv/ca.crt"\n'
     )
     return folder
-
-
-def test_a_connection_by_name(home: Path) -> None:
-    target = named("clinic")
-    assert (target.address, target.connection) == ("fl.example.org:8000", None)
-    assert target.commands("7") == ["follow it:  flwr log 7 clinic", "stop it:    flwr stop 7 clinic"]
-
-
-def test_an_unknown_connection_names_the_known_ones(home: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
-        named("clinics")
-    assert str(caught.value) == (
-        "unknown connection 'clinics'. Did you mean 'clinic'? Known: clinic, local "
-        f"(in {home / 'config.toml'}); or give --address HOST:PORT"
-    )
-
-
-def test_a_simulation_is_no_superlink(home: Path) -> None:
-    with pytest.raises(ConfigError, match="use fedstride simulate"):
-        named("local")
-
-
-def test_without_a_config_file(home: Path) -> None:
-    (home / "config.toml").unlink()
-    with pytest.raises(ConfigError, match=r"unknown connection 'clinic'\. Known: none"):
-        named("clinic")
-    assert not (home / "config.toml").exists()
-    (home / "config.toml").write_text("[superlink")
-    with pytest.raises(ConfigError, match=r"config\.toml cannot be read"):
-        named("clinic")
-
-
-@pytest.mark.parametrize(
-    "address", ["superlink:8000", "fl.example.org:443", "192.0.2.7:8000", "[2001:db8::7]:8000"]
-)
-def test_an_address(address: str, tmp_path: Path) -> None:
-    ca = tmp_path / "ca 'x'.crt"
-    ca.write_text("")
-    with at_address(address, ca) as target:
-        written = tomllib.loads((Path(target.env["FLWR_HOME"]) / "config.toml").read_text())
-        assert written["superlink"][target.name] == {"address": address, "root-certificates": str(ca)}
-        assert "first put this into" in target.commands("7")[0]
-    assert not Path(target.env["FLWR_HOME"]).exists()
-
-
-def test_an_address_without_tls() -> None:
-    with at_address("superlink:8000", None) as target:
-        assert "insecure = true" in (Path(target.env["FLWR_HOME"]) / "config.toml").read_text()
-
-
-@pytest.mark.parametrize(
-    "address", ["superlink", "superlink:", ":8000", "superlink:0", "superlink:65536", "superlink:http", "[x]:1",
-                "https://superlink:8000", "2001:db8::7:8000", "superlink:８０"]
-)  # fmt: skip
-def test_what_is_no_address(address: str) -> None:
-    with pytest.raises(ConfigError, match="HOST:PORT is"), at_address(address, None):
-        pass
-
-
-def test_toml_strings() -> None:
-    for text in ('a"b\\c', "ä 😀", "\x7f\t\n", "'"):
-        assert tomllib.loads(f"x = {toml_string(text)}")["x"] == text
-    assert tomllib.loads(Connection("a", "b:1").toml())["superlink"]["a"] == {"address": "b:1", "insecure": True}
-
-
-# ---------------------------------------------------------------- the command
 
 
 @pytest.mark.parametrize(
@@ -296,7 +231,7 @@ def test_the_last_lines(
     stage: Callable[..., Target], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = stage(run=[{"success": True, "run-id": "7"}], log=[HEAD + STORY], list=[listed("finished:completed")])
-    monkeypatch.setattr(submission, "named", lambda name: target)
+    monkeypatch.setattr("lab.engine.target.named", lambda name: target)
     monkeypatch.setattr("sys.argv", ["fedstride", "submit", "tls", "rounds=1"])
     with pytest.raises(SystemExit) as end:
         cli.main()
@@ -313,7 +248,7 @@ def test_ctrl_c_says_how_to_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     target = stage(run=[{"success": True, "run-id": "7"}], log=[[*HEAD, STORY[0], "it stays"]])
-    monkeypatch.setattr(submission, "named", lambda name: target)
+    monkeypatch.setattr("lab.engine.target.named", lambda name: target)
     monkeypatch.setattr("sys.argv", ["fedstride", "submit", "tls", "rounds=1"])
 
     def press() -> None:

@@ -1,0 +1,37 @@
+"""`fedstride register`: which nodes may join a SuperLink."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lab.cli.target import ADDRESS, INSECURE, ROOT_CERTIFICATES, chosen
+
+
+def register(
+    connection: Annotated[
+        str | None,
+        typer.Argument(help="A connection in Flower's config.toml; or give --address.", show_default=False),
+    ] = None,
+    keys: Annotated[
+        list[str] | None, typer.Argument(help="Public keys, as in certs/node1.pub.", show_default=False)
+    ] = None,
+    address: Annotated[str | None, ADDRESS] = None,
+    root_certificates: Annotated[Path | None, ROOT_CERTIFICATES] = None,
+    insecure: Annotated[bool, INSECURE] = False,
+) -> None:
+    """Let the nodes of these public keys join a SuperLink; a key that it knows stays as it is."""
+    from lab.engine.registration import public_keys
+    from lab.engine.registration import register as register_key
+
+    given = list(keys or [])
+    if address is not None and connection is not None:
+        given.insert(0, connection)
+    with contextlib.ExitStack() as stack:
+        target = chosen(stack, "register", connection, address, root_certificates, insecure)
+        for key in public_keys([Path(text).expanduser() for text in given]):
+            node = register_key(target, key)
+            typer.echo(f"{key.stem}: known already" if node is None else f"{key.stem}: registered, node {node}")

@@ -1,0 +1,46 @@
+"""The options by which a command names a SuperLink."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from lab.engine.target import Target
+
+ADDRESS = typer.Option(help="HOST:PORT of the SuperLink, instead of a connection.", show_default=False)
+ROOT_CERTIFICATES = typer.Option(help="With --address: the CA's certificate, ca.crt.", show_default=False)
+INSECURE = typer.Option("--insecure", help="With --address: without TLS.")
+
+
+def chosen(
+    stack: contextlib.ExitStack,
+    command: str,
+    connection: str | None,
+    address: str | None,
+    root_certificates: Path | None,
+    insecure: bool,
+) -> Target:
+    """The SuperLink that a command's options name; a temporary connection lives as long as `stack`.
+
+    Raises ConfigError where they name none, or two.
+    """
+    from fedstride.errors import ConfigError
+    from lab.engine.target import at_address, named
+
+    if address is None:
+        if root_certificates is not None or insecure:
+            raise ConfigError("--root-certificates and --insecure belong to --address HOST:PORT")
+        if connection is None or "=" in connection:
+            raise ConfigError(
+                f"name a connection first, as in fedstride {command} CONNECTION ..., or give --address"
+            )
+        return named(connection)
+    if (root_certificates is None) != insecure:
+        raise ConfigError(
+            "--address needs --root-certificates ca.crt, or --insecure for a SuperLink without TLS; one of them"
+        )
+    return stack.enter_context(at_address(address, root_certificates))

@@ -1,0 +1,35 @@
+"""A partition as files: each client's examples, for nodes that shall hold data of their own.
+
+Knows the layout that `fedstride.tasks.own` reads; does not know how data are divided.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedstride.errors import ConfigError, RunError
+from fedstride.tasks.data import Data
+
+
+def hand_out(folder: Path, source: Data, parts: Sequence[np.ndarray]) -> list[Path]:
+    """Write `client-K.npz` for each part: images uint8 (n, channels, height, width) and labels.
+
+    A node with this file and `partition-id=K` trains as the client K of the divided task does. Raises
+    ConfigError before anything is written where a file is there already, RunError where none can be written.
+    """
+    paths = [folder.expanduser().resolve() / f"client-{client}.npz" for client in range(len(parts))]
+    taken = [path for path in paths if os.path.lexists(path)]
+    if taken:
+        raise ConfigError(f"{taken[0]} exists and is not replaced: choose another folder")
+    try:
+        paths[0].parent.mkdir(parents=True, exist_ok=True)
+        for path, part in zip(paths, parts, strict=True):
+            with path.open("xb") as file:
+                np.savez_compressed(file, images=source.train_x[part], labels=source.train_y[part])
+    except OSError as error:
+        raise RunError(f"{paths[0].parent} cannot be written ({error.strerror})") from error
+    return paths
