@@ -15,6 +15,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+MAX_REASON = 500
+"""Characters of a reason that are kept: part of it may be what a client wrote."""
+
 
 class FedstrideError(Exception):
     """Any error that fedstride raises on purpose."""
@@ -33,7 +36,14 @@ class DataError(FedstrideError):
 
 
 class ReplyError(FedstrideError):
-    """A client's reply that cannot be used; the text is the reason that the round records."""
+    """A client's reply that cannot be used; the text is the reason that the round records.
+
+    One printable line and not too long, whatever of a client's own is in it.
+    """
+
+    def __init__(self, reason: str) -> None:
+        kept = reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]} ..."
+        super().__init__("".join(char if char.isprintable() else " " for char in kept))
 
 
 class CheckpointError(FedstrideError):
@@ -42,6 +52,12 @@ class CheckpointError(FedstrideError):
 
 class RunError(FedstrideError):
     """The run as a whole cannot go on."""
+
+
+def last_line(reason: str | None) -> str:
+    """The last line of what a client's error says: where it is a traceback, the error itself."""
+    lines = str(reason or "").strip().splitlines()
+    return lines[-1] if lines else "no reason given"
 
 
 def nearest(word: str, allowed: Iterable[str], limit: int = 3) -> list[str]:

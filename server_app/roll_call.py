@@ -16,7 +16,7 @@ from flwr.serverapp import Grid
 from flwr.supercore import log
 
 from fedstride import flower, seeds, wire
-from fedstride.errors import ConfigError, ReplyError, RunError
+from fedstride.errors import ConfigError, ReplyError, RunError, last_line
 from fedstride.schema import Config
 from server_app.exchange import exchange
 
@@ -130,7 +130,7 @@ def _facts(node: int, reply: Message | None) -> Mapping[str, Any]:
     if reply is None:
         raise ReplyError(f"node {node} did not answer the roll call in time; see its log")
     if reply.has_error():
-        reason = str(reply.error.reason or "no reason given").strip().splitlines()[-1]
+        reason = last_line(reply.error.reason)
         raise ReplyError(f"node {node} cannot take part (code {reply.error.code}): {reason}")
     record = reply.content.config_records.get(wire.ROLL_CALL) if reply.has_content() else None
     if record is None or not isinstance(record.get(wire.CLIENT_ID, 0), int):

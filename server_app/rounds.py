@@ -6,16 +6,19 @@ Knows the order of a round and when a run must end; does not know rules, files o
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from logging import WARNING
 from typing import Any, Protocol
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
+from flwr.supercore import log
 
 from fedstride import flower, wire
-from fedstride.errors import RunError
+from fedstride.errors import ReplyError, RunError
 from fedstride.schema import Config
 from server_app.exchange import CohortGrid, exchange
 from server_app.roll_call import Roster
@@ -27,6 +30,15 @@ Row = dict[str, Any]
 
 ClientStates = dict[int, dict[str, Any]]
 """What each client keeps from round to round, by client id: plain values."""
+
+MAX_STATE = 65_536
+"""Bytes that a client may keep, as JSON: they travel with every message to it and lie in every checkpoint."""
+
+NAMES_OF_A_ROUND = ("round", "clients")
+PREFIXES_OF_A_ROUND = ("test/", "seconds/")
+PREFIXES_OF_NUMBERS = ("train/", "local/")
+NAMES_OF_A_CLIENT = ("status", "reason", "norm", "note")
+"""What a record says itself, and what it shows as one number: what clients report otherwise is not heard."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +114,7 @@ class Federation:
             on_reply=lambda done, total: self._tell_reply(server_round, done, total),
         )
         trained = time.perf_counter()
+        self._name(replies)
 
         in_order = [replies[node] for node in nodes if node in replies]
         model, metrics = self.strategy.aggregate_train(server_round, in_order)
@@ -116,12 +129,14 @@ class Federation:
             row |= self._evaluation(standing)
             if config.evaluate_clients:
                 row |= self._federated_evaluation(cohort_grid, server_round, standing)
+        kept, refused = _states_in(cohort, self.roster)
         clients = _client_rows(server_round, messages, replies, cohort, self.roster)
+        _note(clients, refused)
         row["bytes/down"] = sum(client["bytes/down"] for client in clients)
         row["bytes/up"] = sum(client["bytes/up"] for client in clients)
         row["seconds/train"] = trained - started
         row["seconds/aggregate"] = aggregated - trained
-        states = last.states if model is None else last.states | _states_in(cohort, self.roster)
+        states = last.states if model is None else last.states | kept
         return Round(server_round, standing, row, clients, states, changed=model is not None)
 
     def _hand_back_state(self, message: Message, states: ClientStates) -> None:
@@ -129,6 +144,14 @@ class Federation:
         kept = states.get(self.roster.client_of(message.metadata.dst_node_id))
         if kept:
             message.content = RecordDict({**message.content, wire.STATE: ConfigRecord(kept)})
+
+    def _name(self, replies: Mapping[int, Message]) -> None:
+        """Give the replies the ids of the roll call: who it is from is not for a reply to say."""
+        for node, reply in replies.items():
+            client = self.roster.client_of(node)
+            for record in reply.content.metric_records.values() if reply.has_content() else ():
+                if isinstance(record.get(wire.CLIENT_ID, client), int):  # what is no id is for the screen
+                    record[wire.CLIENT_ID] = client
 
     def _evaluation(self, arrays: ArrayRecord) -> Row:
         started = time.perf_counter()
@@ -138,6 +161,7 @@ class Federation:
         told = ConfigRecord(dict(self.told))
         messages = list(self.strategy.configure_evaluate(server_round, arrays, told, cohort_grid))
         replies = exchange(self.grid, messages, timeout=self.config.timeout)
+        self._name(replies)
         nodes = cohort_grid.get_node_ids()
         good = [replies[node] for node in nodes if node in replies and not replies[node].has_error()]
         return _known_names(dict(self.strategy.aggregate_evaluate(server_round, good) or {}))
@@ -161,18 +185,51 @@ def _is_due(server_round: int, config: Config) -> bool:
 
 
 def _known_names(metrics: Mapping[str, Any]) -> Row:
-    """Without ids and counts, which Flower's own strategies average too, and without the clients' clocks."""
-    return {k: v for k, v in metrics.items() if wire.combine(k) != "none" and k != wire.TRAIN_SECONDS}
+    """Without ids and counts, which Flower's own strategies average too, and without the record's own names."""
+    return {
+        k: v
+        for k, v in metrics.items()
+        if wire.combine(k) != "none"
+        and k not in NAMES_OF_A_ROUND
+        and not k.startswith(PREFIXES_OF_A_ROUND)
+        and not (k.startswith(PREFIXES_OF_NUMBERS) and isinstance(v, list))
+    }
 
 
-def _states_in(cohort: Cohort, roster: Roster) -> ClientStates:
-    """What the clients of the accepted replies keep."""
+def _states_in(cohort: Cohort, roster: Roster) -> tuple[ClientStates, dict[int, str]]:
+    """What the clients of the accepted replies keep, and why some of it is not kept."""
     states: ClientStates = {}
+    refused: dict[int, str] = {}
     for reply in cohort.replies:
         record = reply.message.content.config_records.get(wire.STATE)
-        if record is not None:
-            states[roster.client_of(reply.node_id)] = dict(record)
-    return states
+        if record is None:
+            continue
+        client = roster.client_of(reply.node_id)
+        try:
+            states[client] = _plain_state(record)
+        except ReplyError as error:
+            refused[client] = str(error)
+    return states, refused
+
+
+def _plain_state(record: ConfigRecord) -> dict[str, Any]:
+    """A client's state, if a checkpoint can hold it."""
+    state = dict(record)
+    try:
+        size = len(json.dumps(state))
+    except (TypeError, ValueError) as error:
+        raise ReplyError(f"its {wire.STATE} is not kept: {error}") from error
+    if size > MAX_STATE:
+        raise ReplyError(f"its {wire.STATE} is not kept: {size:,} bytes, at most {MAX_STATE:,} are")
+    return state
+
+
+def _note(clients: Sequence[Row], refused: Mapping[int, str]) -> None:
+    """Say in the clients' rows what was not kept; the replies count all the same."""
+    for row in clients:
+        if row["client"] in refused:
+            row["note"] = refused[row["client"]]
+            log(WARNING, "round %d, client %d: %s", row["round"], row["client"], row["note"])
 
 
 def _client_rows(
@@ -192,8 +249,8 @@ def _client_rows(
         row["bytes/down"] = _bytes(message)
         row["bytes/up"] = _bytes(replies[node]) if node in replies else 0
         if node in usable:
-            metrics = dict(usable[node].metrics)
-            metrics.pop(wire.CLIENT_ID, None)
+            own = (*row, *NAMES_OF_A_CLIENT, wire.CLIENT_ID)
+            metrics = {k: v for k, v in usable[node].metrics.items() if k not in own}
             row |= {"status": "used", "norm": usable[node].length, **metrics}
         elif node in replies:
             row |= {"status": "set aside", "reason": reasons.get(node, "the reply names another node")}

@@ -18,7 +18,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from fedstride import wire
 from fedstride.arrays import Arrays, Layout, float64, is_floating, squared_norm, views
-from fedstride.errors import ReplyError
+from fedstride.errors import ReplyError, last_line
 
 SCREEN_FACTOR = 1000.0
 """An update longer than this many times the round's median is set aside."""
@@ -164,8 +164,7 @@ def screen_metrics(messages: Iterable[Message], weighted_by_key: str) -> list[Me
 
 def _read(message: Message, sent: Arrays, layout: Layout, weighted_by_key: str) -> Reply:
     if message.has_error():
-        reason = str(message.error.reason or "no reason given").strip().splitlines()[-1:]
-        raise ReplyError(f"the client failed (code {message.error.code}): {''.join(reason)[:500]}")
+        raise ReplyError(f"the client failed (code {message.error.code}): {last_line(message.error.reason)}")
     if not message.has_content():
         raise ReplyError("an empty reply")
     content = message.content

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from desk import weights
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from desk import resume, table, weights
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from world import Away, Change, Fault, error, play
 
+from fedstride import wire
 from fedstride.arrays import to_record, views
 from fedstride.errors import RunError
+from server_app.checkpoint import newest_checkpoint
 from server_app.lines import read_lines
 
 
@@ -135,6 +137,13 @@ HARMLESS: dict[str, Fault] = {
     "the same reply three times": Fault(1, 2, copies=3),
     "more metrics than asked for": Fault(1, 2, metrics(mood=3.0)),
     "fewer metrics": Fault(1, 2, metrics(**{"train/steps": None})),
+    "another client's id": Fault(3, 2, metrics(client_id=0)),
+    "an id from nowhere": Fault(1, 2, metrics(client_id=-(2**63))),
+    "metrics by names that the records use": Fault(
+        1, 2, metrics(**{key: [1.0] for key in ("round", "client", "status", "reason", "bytes/up", "norm")})
+    ),
+    "a list for the loss": Fault(1, 2, metrics(**{"train/loss": [1.0, 2.0]})),
+    "figures that are none": Fault(1, 2, metrics(**{"train/loss": math.nan, "train/accuracy": math.inf})),
 }
 
 
@@ -144,6 +153,57 @@ def test_harmless_and_without_a_trace_in_the_weights(tmp_path: Path, monkeypatch
     plain, _ = play(tmp_path, monkeypatch, [], "rounds=3", name="plain")
     assert [len(cohort) for cohort in seen.cohorts] == [4, 4, 4]
     assert weights(folder) == weights(plain)
+
+
+@pytest.mark.parametrize("names", [["round", "clients"], ["test/accuracy", "test/loss"], ["seconds/evaluate"]])
+def test_clients_that_agree_cannot_speak_for_the_server(tmp_path: Path, monkeypatch, names: list[str]) -> None:
+    """All of them report figures by the names of the round's own; no evaluation is there to replace them."""
+    faults = [Fault(client, 2, metrics(**{key: [7.0] for key in names})) for client in range(4)]
+    folder, _ = play(tmp_path, monkeypatch, faults, "rounds=3", "evaluate_every=3")
+    plain, _ = play(tmp_path, monkeypatch, [], "rounds=3", "evaluate_every=3", name="plain")
+    assert weights(folder) == weights(plain)
+    assert table(folder) == table(plain)
+
+
+STATES: dict[str, tuple[ConfigRecord, str]] = {
+    "bytes": (ConfigRecord({"cursor": b"\x80\x04"}), "bytes is not JSON serializable"),
+    "a list of bytes": (ConfigRecord({"cursor": [b"a", b"b"]}), "bytes is not JSON serializable"),
+    "megabytes": (ConfigRecord({"diary": "x" * 3_000_000}), "3,000,013 bytes, at most 65,536 are"),
+    "a long list": (ConfigRecord({"cursor": [0.5] * 100_000}), "500,012 bytes, at most 65,536 are"),
+}
+
+
+@pytest.mark.parametrize("kind", STATES)
+def test_a_state_that_no_checkpoint_can_hold_is_not_kept(tmp_path: Path, monkeypatch, kind: str) -> None:
+    """The reply counts; what the client wanted kept is neither written nor sent back, and its row says so."""
+    state, said = STATES[kind]
+    fault = Fault(1, 2, content(lambda c: RecordDict({**c, wire.STATE: state})))
+    folder, seen = play(tmp_path, monkeypatch, [fault], "rounds=3")
+    assert [len(cohort) for cohort in seen.cohorts] == [4, 4, 4]
+    (row,) = (row for row in read_lines(folder / "clients.jsonl") if "note" in row)
+    assert (row["round"], row["client"], row["status"]) == (2, 1, "used")
+    assert said in row["note"]
+    assert (folder / "checkpoint/round-000002/state.json").stat().st_size < 10_000
+    assert [row["round"] for row in resume(folder, "rounds=4").rows] == [0, 1, 2, 3, 4]
+
+
+ABSURD = {"cursor": [math.nan], "": -(2**63), "\ud800\n": [True, False], "word": "\x00"}
+
+
+def test_an_absurd_state_comes_back_to_its_client_alone(tmp_path: Path, monkeypatch) -> None:
+    fault = Fault(1, 2, content(lambda c: RecordDict({**c, wire.STATE: ConfigRecord(ABSURD)})))
+    folder, _ = play(tmp_path, monkeypatch, [fault], "rounds=2")
+    plain, _ = play(tmp_path, monkeypatch, [], "rounds=2", name="plain")
+    kept, expected = (newest_checkpoint(run)[0].clients for run in (folder, plain))
+    assert str(kept[1]) == str(ABSURD)  # NaN is not equal to itself
+    assert {client: kept[client] for client in (0, 2, 3)} == {client: expected[client] for client in (0, 2, 3)}
+    assert [row["screen/set_aside"] for row in resume(folder, "rounds=4").rows[1:]] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("reason", ["", " \n\t ", "x\n" * 10_000, "\x1b[2J\ud800"])
+def test_a_node_that_fails_at_the_roll_call(tmp_path: Path, monkeypatch, reason: str) -> None:
+    _, seen = play(tmp_path, monkeypatch, [Fault(1, 0, error(2, reason))], "rounds=1", "min_clients=3")
+    assert [reply.client_id for reply in seen.cohorts[0].replies] == [0, 2, 3]
 
 
 ABSENT: dict[str, Fault] = {

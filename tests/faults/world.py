@@ -217,13 +217,14 @@ def check(folder: Path, seen: Seen, quorum: int) -> None:
             assert np.isfinite(after[name]).all()
 
 
-def error(code: int) -> Change:
-    return lambda reply: _as_error(reply, code)
+def error(code: int, reason: str | None = None) -> Change:
+    return lambda reply: failed(reply, code, f"reason of code {code}" if reason is None else reason)
 
 
-def _as_error(reply: Message, code: int) -> Message:
+def failed(reply: Message, code: int, reason: str) -> Message:
+    """A copy of the reply with an error in place of its content."""
     broken = object.__new__(Message)
     broken.__dict__.update(reply.__dict__)
     broken.__dict__["_content"] = None
-    broken.__dict__["_error"] = Error(code, f"reason of code {code}")
+    broken.__dict__["_error"] = Error(code, reason)
     return broken

@@ -1,0 +1,152 @@
+"""Replies made by Hypothesis: the malformed are set aside and leave no trace, the odd break nothing.
+
+In the profile `long` (`--hypothesis-profile=long`) ten times as many, and other ones each time.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import federation as fed
+import flwr.serverapp.strategy as flwr
+import numpy as np
+import pytest
+from desk import resume
+from federation import OPEN
+from flwr.app import Message
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from malformed import malformed, odd
+from reference import Model
+from world import Fault, error, play
+
+from fedstride.arrays import views
+from strategies import Fedalr, FedAvg, FedLWS, FedNNNN, NormAnalysis, TwoDLRD
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # numpy warns of odd headers
+
+SCALE = 10 if settings.default.max_examples >= 10_000 else 1
+
+
+def examples(count: int, *, shrink: bool = True) -> settings:
+    """So many, the same ones each time; in the long profile ten times as many, drawn anew."""
+    checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+    return settings(
+        max_examples=SCALE * count,
+        deadline=None,
+        database=None,
+        derandomize=SCALE == 1,
+        suppress_health_check=checks,
+        phases=[Phase.generate, *([Phase.shrink] if shrink else [])],
+    )
+
+
+MODEL: Model = {
+    "conv.weight": np.linspace(-1, 1, 12, dtype=np.float32).reshape(2, 2, 3),
+    "conv.bias": np.array([0.5, -0.5], np.float32),
+    "bn.running_var": np.array([1.0, 2.0], np.float32),
+    "bn.num_batches_tracked": np.array([3]),
+    "fc.mask": np.array([True, False]),
+    "scale": np.array([2.0]),
+}
+GOOD = (4, 11, 23, 42)
+STRATEGIES: dict[str, Any] = {
+    "fedavg": lambda: FedAvg(**OPEN),
+    "fednnnn": lambda: FedNNNN(**OPEN),
+    "fedlws": lambda: FedLWS(FedNNNN(**OPEN)),
+    "fedalr": lambda: Fedalr(**OPEN),
+    "two_d_lrd": lambda: NormAnalysis(TwoDLRD(FedAvg(**OPEN), window=0)),
+    "Flower's FedAdam": lambda: NormAnalysis(flwr.FedAdam(**OPEN)),
+    "Flower's FedMedian": lambda: FedLWS(flwr.FedMedian(**OPEN)),
+}
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """A line for every reply would be megabytes."""
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def good(node: int) -> Message:
+    rng = np.random.default_rng(node)
+    model = {
+        name: (array + 0.1 * rng.standard_normal(array.shape)).astype(array.dtype)
+        if array.dtype.kind == "f"
+        else array
+        for name, array in MODEL.items()
+    }
+    return fed.reply(node, model, 10 + node, {"client-id": node, "train/loss": 1.0 / node})
+
+
+def aggregated(name: str, replies: list[Message]) -> tuple[Any, ...]:
+    """Model, state, what is sent next, metrics and cohort of a round with these replies."""
+    strategy = STRATEGIES[name]()
+    fed.configure(strategy, 1, MODEL)
+    record, metrics = strategy.aggregate_train(1, replies)
+    result = views(record)
+    state = fed.bits({key: np.asarray(value) for key, value in strategy.state_dict().items()})
+    following = fed.model_in(fed.configure(strategy, 2, result)[0])
+    return fed.bits(result), state, fed.bits(following), dict(metrics), strategy.last_cohort
+
+
+@cache
+def without(name: str) -> tuple[Any, ...]:
+    """The same of the good replies alone."""
+    return aggregated(name, [good(node) for node in GOOD])
+
+
+@examples(1000)
+@given(st.data(), st.sampled_from(sorted(STRATEGIES)))
+def test_the_malformed_are_set_aside_and_leave_no_trace(data: st.DataObject, name: str) -> None:
+    nodes = data.draw(st.sampled_from([(7,), (7,), (7, 50, 30)]))
+    wrong = [data.draw(malformed(good(node)), label=f"malformed {node}") for node in nodes]
+    *found, metrics, cohort = aggregated(name, data.draw(st.permutations([*map(good, GOOD), *wrong])))
+    *wanted, plain, _ = without(name)
+    assert [reply.node_id for reply in cohort.replies] == list(GOOD)
+    assert [item.node_id for item in cohort.set_aside] == sorted(nodes)
+    assert all(item.reason.strip() and len(item.reason) <= 600 for item in cohort.set_aside)
+    assert found == wanted
+    assert metrics == plain | {"screen/set_aside": len(nodes)}
+
+
+@examples(200)
+@given(st.data(), st.sampled_from(sorted(STRATEGIES)))
+def test_the_odd_are_used_and_only_their_models_count(data: st.DataObject, name: str) -> None:
+    strange = [data.draw(odd(good(node)), label=f"odd {node}") for node in (4, 7)]
+    *found, _, cohort = aggregated(name, [*strange, *map(good, GOOD[1:])])
+    *wanted, _, _ = aggregated(name, [good(node) for node in (4, 7, *GOOD[1:])])
+    assert [reply.node_id for reply in cohort.replies] == [4, 7, *GOOD[1:]]
+    assert found == wanted
+
+
+# ---------------------------------------------------------------- through a whole run
+
+
+@examples(25, shrink=False)  # a run takes too long for that
+@given(st.data(), st.sampled_from(["fedavg", "fedavg+two_d_lrd"]))
+def test_a_run_with_such_clients_ends_well_and_can_be_resumed(data: st.DataObject, strategy: str) -> None:
+    """Client 1 sends malformed replies, client 2 odd ones, by turns the only usable reply."""
+
+    def wrong(reply: Message) -> Message:
+        return data.draw(malformed(reply))
+
+    def strange(reply: Message) -> Message:
+        return data.draw(odd(reply))
+
+    faults = [Fault(1, t, wrong) for t in (1, 2)] + [Fault(2, t, strange) for t in (1, 2)]
+    faults += [Fault(client, 2, error(2)) for client in (0, 3)]
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        run, seen = play(Path(folder), patch, faults, f"strategy={strategy}", "rounds=2")
+        assert [[reply.client_id for reply in cohort.replies] for cohort in seen.cohorts] == [[0, 2, 3], [2]]
+        assert json.loads((run / "status.json").read_text())["state"] == "completed"
+        resumed = resume(run, "rounds=3")
+        assert [row["round"] for row in resumed.rows] == [0, 1, 2, 3]
+        assert [row["screen/set_aside"] for row in resumed.rows[1:]] == [1, 3, 0]
