@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import ssl
 import subprocess
@@ -14,7 +15,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from lab.engine.flower_command import Connection, ask, end_marked, environment, free_port, write_connection
 
@@ -51,6 +52,15 @@ class Running:
 
     def interrupt(self) -> None:
         os.kill(self.process.pid, signal.SIGINT)
+
+    def signal_all(self, what: signal.Signals) -> None:
+        """A signal to the process and all that it has started: they share its group."""
+        os.killpg(self.process.pid, what)
+
+    def kill(self) -> None:
+        """What a machine does that loses power: nothing in it ends in order."""
+        self.signal_all(signal.SIGKILL)
+        self.process.wait()  # its children look for its id, which it keeps until then
 
     def joined(self) -> bool | None:
         """True once a SuperNode was let in; None before. Fails where it has ended."""
@@ -126,6 +136,13 @@ class Deployment:
     def superlink(self, name: str, certificates: Path) -> Link:
         """Start a SuperLink with TLS and node authentication; it may not answer yet."""
         control, fleet = (f"127.0.0.1:{free_port()}" for _ in range(2))
+        return self._superlink(name, certificates, control, fleet)
+
+    def superlink_again(self, link: Link) -> Link:
+        """Start it as it was, in its folder, where its database is."""
+        return self._superlink(link.running.name, link.certificates, link.control, link.fleet)
+
+    def _superlink(self, name: str, certificates: Path, control: str, fleet: str) -> Link:
         running = self.start(
             name,
             "flower-superlink",
@@ -176,6 +193,29 @@ def answers(link: Link) -> bool | None:
         urllib.request.urlopen(f"https://{link.control}/health", timeout=2, context=trusting).close()
         return True
     return None
+
+
+class Site(NamedTuple):
+    """A SuperLink with certificates, and a desk; what the tests of a module share."""
+
+    deployment: Deployment
+    certificates: Path
+    link: Link
+    desk: Desk
+    ids: dict[str, str]  # node id by key name, of the registered ones
+
+    def join(self, key: str, node_config: str) -> Running:
+        """Start the node of this key as the guide says."""
+        trust = ["--root-certificates", str(self.certificates / "ca.crt")]
+        proof = ["--auth-supernode-private-key", str(self.certificates / key)]
+        return self.deployment.supernode(key, self.link.fleet, *trust, *proof, node_config=node_config)
+
+
+def folder_in(out: str) -> Path:
+    """The run's folder, as `fedstride submit` tells it."""
+    found = re.search(r"folder, on the SuperLink's machine: (.+)", out)
+    assert found, out
+    return Path(found[1])
 
 
 def left_over(mark: str) -> list[str]:

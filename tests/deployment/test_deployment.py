@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 from desk import play, table, weights
 from PIL import Image
-from processes import IN, Deployment, Desk, Link, Running, answers, left_over, stop, until
+from processes import IN, Running, Site, answers, folder_in, stop, until
 
 from fedstride.schema import PartitionConfig
 from fedstride.tasks import data, partitions
@@ -25,68 +24,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]  # one wo
 REAL = ("model=mlp", "clients=2", "rounds=2", "client.local_steps=3", "client.batch_size=20", "client.device=cpu")
 
 
-class Site(NamedTuple):
-    """What the tests of this module share."""
-
-    deployment: Deployment
-    certificates: Path
-    link: Link
-    desk: Desk
-    ids: dict[str, str]  # node id by key name, of the registered ones
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """One cache of prepared data for this process and all that it starts."""
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("cache")
-        patch.setenv("FEDSTRIDE_CACHE", str(folder))
-        yield folder
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Site]:
-    """A SuperLink with three registered keys, of which two nodes use their own."""
-    root = tmp_path_factory.mktemp("site")
-    with Deployment(root) as deployment:
-        certificates = root / "certificates"
-        hosts = ["--name", "superlink", "--name", "localhost", "--address", "127.0.0.1"]
-        done = deployment.fedstride(
-            "certificates", str(certificates), *hosts, "--node-names", "one,two,three,four"
-        )
-        assert done.returncode == 0, done.stderr
-        link = deployment.superlink("superlink", certificates)
-        until(lambda: answers(link), "answer of the SuperLink")
-        desk = Desk(deployment, link)
-        names = ("one", "two", "three")
-        with ThreadPoolExecutor() as at_once:
-            ids = at_once.map(lambda name: desk.register(certificates / f"{name}.pub"), names)
-            registered = dict(zip(names, ids, strict=True))
-        yield Site(deployment, certificates, link, desk, registered)
-    until(lambda: True if not left_over(deployment.mark) else None, "end of all processes", 10.0)
-
-
-def join(site: Site, key: str, node_config: str) -> Running:
-    """Start the node of this key as the guide says."""
-    trust = ["--root-certificates", str(site.certificates / "ca.crt")]
-    proof = ["--auth-supernode-private-key", str(site.certificates / key)]
-    return site.deployment.supernode(key, site.link.fleet, *trust, *proof, node_config=node_config)
-
-
 @pytest.fixture(scope="module")
 def pair(site: Site) -> Iterator[tuple[Running, Running]]:
     """Two nodes with a part of the task's data each."""
-    nodes = [join(site, key, f"partition-id={k} num-partitions=2") for k, key in enumerate(("one", "two"))]
+    nodes = [site.join(key, f"partition-id={k} num-partitions=2") for k, key in enumerate(("one", "two"))]
     for node in nodes:
         until(node.joined, f"joining of {node.name}")
     yield nodes[0], nodes[1]
     stop(*nodes)
-
-
-def folder_in(out: str) -> Path:
-    found = re.search(r"folder, on the SuperLink's machine: (.+)", out)
-    assert found, out
-    return Path(found[1])
 
 
 # ---------------------------------------------------------------- who must not get in
@@ -213,7 +158,7 @@ def test_nodes_bring_their_own_data(site: Site, pair: Any, tmp_path: Path) -> No
     parts = partitions.partition(PartitionConfig("iid"), source.train_y, 20, 1)
     first = own_npz(tmp_path / "first.npz", parts[0])
     second = own_folder(tmp_path / "second", parts[1][:60])
-    nodes = [join(site, "one", f'data="{first}"'), join(site, "two", f'data="{second}"')]
+    nodes = [site.join("one", f'data="{first}"'), site.join("two", f'data="{second}"')]
     for node in nodes:
         until(node.joined, f"joining of {node.name}")
     done = site.deployment.fedstride("submit", "tls", *REAL, "rounds=1", "partition=own", "name=own")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import tempfile
+import tracemalloc
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -19,15 +20,16 @@ import numpy as np
 import pytest
 from desk import resume
 from federation import OPEN
-from flwr.app import Message
+from flwr.app import ArrayRecord, Message
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from malformed import malformed, odd
+from malformed import carrying, enormous, malformed, odd, odd_header
 from reference import Model
 from world import Fault, error, play
 
-from fedstride.arrays import views
+from fedstride.arrays import to_record, views
 from strategies import Fedalr, FedAvg, FedLWS, FedNNNN, NormAnalysis, TwoDLRD
+from strategies.screening import screen
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # numpy warns of odd headers
 
@@ -125,6 +127,19 @@ def test_the_odd_are_used_and_only_their_models_count(data: st.DataObject, name:
     *wanted, _, _ = aggregated(name, [good(node) for node in (4, 7, *GOOD[1:])])
     assert [reply.node_id for reply in cohort.replies] == [4, 7, *GOOD[1:]]
     assert found == wanted
+
+
+@examples(100)
+@given(st.data(), st.sampled_from(sorted(MODEL)), st.sampled_from([enormous, odd_header]))
+def test_what_a_header_claims_takes_no_memory(data: st.DataObject, name: str, flaw: Any) -> None:
+    array = data.draw(st.composite(flaw)(MODEL[name]))
+    reply = carrying(good(7), {**good(7).content, "arrays": ArrayRecord({**to_record(MODEL), name: array})})
+    tracemalloc.start()
+    cohort = screen([reply], MODEL)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [item.node_id for item in cohort.set_aside] == [7]
+    assert peak < 100_000_000  # bytes; the smallest claim is of 2**31, and numpy may read a header of 10,000
 
 
 # ---------------------------------------------------------------- through a whole run

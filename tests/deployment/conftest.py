@@ -1,0 +1,41 @@
+"""A SuperLink with registered keys for each module of deployed tests; the nodes are the module's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from processes import Deployment, Desk, Site, answers, left_over, until
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One cache of prepared data for this process and all that it starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("FEDSTRIDE_CACHE", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Site]:
+    """A SuperLink with three registered keys, of which two nodes use their own."""
+    root = tmp_path_factory.mktemp("site")
+    with Deployment(root) as deployment:
+        certificates = root / "certificates"
+        hosts = ["--name", "superlink", "--name", "localhost", "--address", "127.0.0.1"]
+        done = deployment.fedstride(
+            "certificates", str(certificates), *hosts, "--node-names", "one,two,three,four"
+        )
+        assert done.returncode == 0, done.stderr
+        link = deployment.superlink("superlink", certificates)
+        until(lambda: answers(link), "answer of the SuperLink")
+        desk = Desk(deployment, link)
+        names = ("one", "two", "three")
+        with ThreadPoolExecutor() as at_once:
+            ids = at_once.map(lambda name: desk.register(certificates / f"{name}.pub"), names)
+            registered = dict(zip(names, ids, strict=True))
+        yield Site(deployment, certificates, link, desk, registered)
+    until(lambda: True if not left_over(deployment.mark) else None, "end of all processes", 10.0)

@@ -1,0 +1,140 @@
+"""Faults that need processes: nodes that are killed, hang or come late, a SuperLink that dies."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from desk import play, table, weights
+from processes import IN, Running, Site, answers, folder_in, stop, until
+
+from server_app.lines import read_lines
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]
+
+SMALL = ("model=mlp", "client.local_steps=3", "client.batch_size=20", "client.device=cpu")
+TIMEOUT = 30  # seconds of a round; one without faults takes about ten
+
+
+@pytest.fixture(scope="module")
+def nodes(site: Site) -> Iterator[dict[str, Running]]:
+    """Two of three nodes; what a test starts again or anew it puts in here."""
+    running = {key: site.join(key, part(k)) for k, key in enumerate(("one", "two"))}
+    for node in running.values():
+        until(node.joined, f"joining of {node.name}")
+    yield running
+    stop(*running.values())
+
+
+def part(k: int) -> str:
+    return f"partition-id={k} num-partitions=3"
+
+
+class Followed:
+    """A run that was submitted, and what it has recorded so far."""
+
+    def __init__(self, site: Site, name: str, *overrides: str) -> None:
+        self.folder = site.link.running.folder / "runs" / name
+        home = {"FLWR_HOME": site.desk.env["FLWR_HOME"]}
+        command = ["python", "-m", "lab.cli.main", "submit", "tls", *SMALL, *overrides, f"name={name}"]
+        self.submitting = site.deployment.start(f"submit-{name}", *command, env=home)
+
+    def closed(self, server_round: int) -> None:
+        """Wait until a round is over."""
+        until(
+            lambda: True if len(self._rounds()) > server_round else self._goes_on(), f"end of round {server_round}"
+        )
+
+    def _rounds(self) -> list[dict[str, Any]]:
+        return read_lines(self.folder / "metrics.jsonl")
+
+    def _goes_on(self) -> None:
+        assert self.submitting.ended() is None, self.submitting.log()
+
+    def status(self) -> dict[int, dict[int, str]]:
+        """What became of each client in each round: each round once, and each client at most once in it."""
+        assert [row["round"] for row in self._rounds()] == list(range(len(self._rounds())))
+        found: dict[int, dict[int, str]] = {}
+        for row in read_lines(self.folder / "clients.jsonl"):
+            clients = found.setdefault(row["round"], {})
+            assert row["client"] not in clients
+            assert row["status"] == "used" or row["reason"]
+            clients[row["client"]] = row["status"]
+        for row in self._rounds()[1:]:
+            assert list(found[row["round"]].values()).count("used") == row["clients"]
+        return found
+
+
+def back(site: Site, key: str, k: int) -> Running:
+    """Start a node that was killed until it is let in.
+
+    A minute long the SuperLink takes it for one that is there, and refuses it as it would refuse a second one.
+    """
+
+    def attempt() -> Running | None:
+        node = site.join(key, part(k))
+        until(lambda: True if IN in node.log() or node.ended() is not None else None, f"answer to {key}")
+        if node.ended() is None:
+            return node
+        assert "[code: 2004] Failed to activate SuperNode" in node.log()
+        return None
+
+    return until(attempt, f"return of {key}")
+
+
+def at_work(node: Running, server_round: int) -> None:
+    """Wait until a node has taken the message of a round."""
+    taken = re.compile(rf"ROUND {server_round}\](?s:.*)Receiving: train message(?s:.*)Received successfully")
+    until(lambda: True if taken.search(node.log()) else None, f"message of round {server_round} at {node.name}")
+
+
+def test_nodes_that_come_late_are_killed_or_hang(site: Site, nodes: dict[str, Running]) -> None:
+    """The third node comes in round 1; in round 2 the first is killed and the second stops past the timeout."""
+    run = Followed(
+        site, "faults", "clients=3", "min_clients=2", "rounds=6", f"timeout={TIMEOUT}", "strategy=fedavg"
+    )
+    run.closed(0)
+    nodes["three"] = site.join("three", part(2))
+    run.closed(1)
+    for key in ("one", "two", "three"):
+        at_work(nodes[key], 2)
+    nodes["one"].kill()
+    nodes["two"].signal_all(signal.SIGSTOP)
+    run.closed(2)
+    nodes["two"].signal_all(signal.SIGCONT)
+    nodes["one"] = back(site, "one", 0)
+    assert until(run.submitting.ended, "end of the run", 240.0) == 0, run.submitting.log()
+
+    status = run.status()
+    assert status[1] == {0: "used", 1: "used"}
+    assert status[2].pop(2) == "used"
+    assert set(status[2]) == {0, 1}
+    assert "used" not in status[2].values()
+    assert status[6] == {0: "used", 1: "used", 2: "used"}
+
+
+def test_a_superlink_that_is_killed_and_started_again(
+    site: Site, nodes: dict[str, Running], tmp_path: Path
+) -> None:
+    """With its database; the nodes come back by themselves, and one command gives the bits of an unbroken run."""
+    if "three" in nodes:
+        stop(nodes.pop("three"))
+    given = ("clients=2", "rounds=2", "strategy=fednnnn+two_d_lrd", "strategy.local_steps=3", "strategy.window=0")
+    run = Followed(site, "resumed", *given, "min_clients=2")
+    run.closed(1)
+    at_work(nodes["one"], 2)
+    site.link.running.kill()
+    again = site.deployment.superlink_again(site.link)
+    until(lambda: answers(again), "answer of the SuperLink")
+    assert until(run.submitting.ended, "end of the command") == 1
+    done = site.deployment.fedstride("submit", "tls", f"resume={run.folder}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert folder_in(done.stdout) == run.folder
+    assert run.status() == {t: {0: "used", 1: "used"} for t in (1, 2)}
+    whole = play(tmp_path, *SMALL, *given, small=False).folder
+    assert weights(run.folder) == weights(whole)
+    assert table(run.folder) == table(whole)
