@@ -170,7 +170,10 @@ def flawed_arrays(draw: st.DrawFn, content: Content) -> None:
     record = dict(content[wire.ARRAYS])
     model = views(content[wire.ARRAYS])
     strangers = NAMES.filter(lambda name: name not in model)
-    if draw(st.integers(0, 9)) == 0:
+    if draw(st.booleans()):  # often nothing but this: whoever looks at parameters alone does not see it
+        name = draw(st.sampled_from([name for name in sorted(model) if model[name].dtype.kind == "f"]))
+        record[name] = not_finite(draw, model[name])
+    elif draw(st.integers(0, 9)) == 0:
         record[draw(strangers)] = record[draw(st.sampled_from(sorted(model)))]
     else:
         for name in draw(st.lists(st.sampled_from(sorted(model)), min_size=1, max_size=3, unique=True)):
