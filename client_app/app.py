@@ -16,7 +16,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 
 import fedstride
-from client_app import batches, work
+from client_app import batches, privacy, work
 from client_app.rules import two_d_lrd
 from client_app.training import seeded, train
 from client_app.work import OBJECTIVES, RULES, Work
@@ -34,7 +34,8 @@ def train_message(message: Message, context: Context) -> Message:
     started = time.perf_counter()
     config = message.content.config_records[wire.CONFIG]
     job = work.read(config, context)
-    load_arrays(job.model, views(_model_in(message)))
+    sent = views(_model_in(message))
+    load_arrays(job.model, sent)
     step_factors = two_d_lrd.factors_of(config, job.client)
     positions = _batches(job, step_factors, message, context)
     with seeded(seeds.derive(job.seed, "dropout", job.server_round, job.client_id), job.device):
@@ -50,7 +51,10 @@ def train_message(message: Message, context: Context) -> Message:
             factors=factors,
             step_factors=step_factors,
         )
-    metrics = MetricRecord(
+    model, metrics = privacy.protect(
+        job.protection,
+        sent,
+        to_arrays(job.model),
         {
             wire.NUM_EXAMPLES: len(job.examples),
             wire.CLIENT_ID: job.client_id,
@@ -59,9 +63,11 @@ def train_message(message: Message, context: Context) -> Message:
             wire.TRAIN_STEPS: done.steps,
             **diagnostics,
             wire.TRAIN_SECONDS: time.perf_counter() - started,
-        }
+        },
+        server_round=job.server_round,
+        client_id=job.client_id,
     )
-    content = RecordDict({wire.ARRAYS: to_record(to_arrays(job.model)), wire.METRICS: metrics})
+    content = RecordDict({wire.ARRAYS: to_record(model), wire.METRICS: MetricRecord(metrics)})
     if wire.STATE in context.state:
         content[wire.STATE] = context.state[wire.STATE]
     return Message(content=content, reply_to=message)
@@ -71,6 +77,8 @@ def train_message(message: Message, context: Context) -> Message:
 def evaluate_message(message: Message, context: Context) -> Message:
     """Loss and accuracy of the received model on this client's examples."""
     job = work.read(message.content.config_records[wire.CONFIG], context)
+    if job.protection.is_local:
+        raise ConfigError("this client's privacy is its own: it tells no figures of its data")
     load_arrays(job.model, views(_model_in(message)))
     loss, accuracy = evaluate(job.model, job.examples)
     metrics = MetricRecord(
@@ -91,7 +99,7 @@ def roll_call(message: Message, context: Context) -> Message:
     facts = ConfigRecord(
         {
             wire.CLIENT_ID: job.client_id,
-            wire.NUM_EXAMPLES: len(job.examples),
+            wire.NUM_EXAMPLES: 1 if job.protection.is_local else len(job.examples),
             "device": str(job.device),
             "python": platform.python_version(),
             "torch": torch.__version__,

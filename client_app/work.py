@@ -16,12 +16,15 @@ import torch
 from flwr.app import Context
 from torch import nn
 
+from client_app import privacy
 from client_app.objectives import fedprox, plain
 from client_app.objectives.plain import Objective
+from client_app.privacy import Protection
 from client_app.rules import fednlr, sgd
 from client_app.rules.sgd import RateRule
 from fedstride import schema, wire
 from fedstride.errors import ConfigError
+from fedstride.flat import unflatten
 from fedstride.schema import ClientConfig, ObjectiveConfig, PartitionConfig, TaskConfig
 from fedstride.tasks import data, models, own, partitions
 from fedstride.tasks.tensors import Examples, pick_device
@@ -42,6 +45,7 @@ class Work:
     examples: Examples
     model: nn.Module
     device: torch.device
+    protection: Protection
 
     @property
     def lr(self) -> float:
@@ -51,13 +55,13 @@ class Work:
 
 def read(config: Mapping[str, Any], context: Context) -> Work:
     """The work that a message asks for. Raises ConfigError for what this client does not know."""
-    client = schema.unflatten("client", config, schema.CLIENTS)
+    client = unflatten("client", config, schema.CLIENTS)
     torch.set_num_threads(client.threads)
     device = pick_device(client.device)
-    task = schema.unflatten("task", config, schema.TASKS)
-    partition = schema.unflatten("partition", config, schema.PARTITIONS)
-    objective = schema.unflatten("objective", config, schema.OBJECTIVES)
-    model = schema.unflatten("model", config, schema.MODELS)
+    task = unflatten("task", config, schema.TASKS)
+    partition = unflatten("partition", config, schema.PARTITIONS)
+    objective = unflatten("objective", config, schema.OBJECTIVES)
+    model = unflatten("model", config, schema.MODELS)
     seed = int(config[wire.SEED])
     source = data.load(task.name)
     held = _held(context, task, partition, int(config[wire.NUM_CLIENTS]), seed)
@@ -70,6 +74,7 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
         examples=Examples(held.x, held.y, mean=source.mean, std=source.std, device=device, members=held.members),
         model=_network(model.name, source.shape, source.classes, str(device)),
         device=device,
+        protection=privacy.read(config, context.node_config),
     )
 
 

@@ -35,6 +35,7 @@ KINDS: dict[str, Mapping[str, type]] = {
     "task": schema.TASKS,
     "model": schema.MODELS,
     "partition": schema.PARTITIONS,
+    "privacy": schema.PRIVACY,
 }
 """The types behind the names of each group but `experiment`."""
 

@@ -16,7 +16,7 @@ from hydra.errors import HydraException
 
 from fedstride.errors import ConfigError, unknown
 
-GROUPS = ("experiment", "strategy", "client", "objective", "task", "model", "partition")
+GROUPS = ("experiment", "strategy", "client", "objective", "task", "model", "partition", "privacy")
 """The choices: one folder of `conf/` each."""
 
 RUN_KEYS = (*GROUPS, "rounds", "clients", "seed", "out", "resume")

@@ -7,14 +7,9 @@ Ranges of a strategy's own parameters are checked by its constructor, the others
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import typing
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
-
-from fedstride.errors import ConfigError
+from typing import Any
 
 REQUIRED = "???"  # OmegaConf's mark for a value that must come from a file
 
@@ -211,6 +206,38 @@ class PathologicalConfig(PartitionConfig):
     classes_per_client: int = 2
 
 
+# ---------------------------------------------------------------- privacy
+
+
+@dataclass
+class PrivacyConfig:
+    """No clipping, no noise."""
+
+    name: str = "none"
+
+
+@dataclass
+class LocalPrivacyConfig(PrivacyConfig):
+    """Differential privacy of single clients; each clips and noises its update itself."""
+
+    name: str = "local"
+    clipping_norm: float = 1.0  # C, longest update, > 0
+    noise_multiplier: float = 1.0  # z, noise in units of C, >= 0; 0 clips only
+    delta: float = 1e-5  # at which epsilon is reported, in (0, 1)
+    noise_seed: int | None = None  # draws the noise again, for experiments: protects nothing
+
+
+@dataclass
+class CentralPrivacyConfig(LocalPrivacyConfig):
+    """The same with noise by the server."""
+
+    name: str = "server_side"
+    adaptive: bool = False  # C follows the updates' lengths (Andrew et al., 2021)
+    target_clipped_quantile: float = 0.5  # share of updates to be clipped, in (0, 1)
+    clip_norm_lr: float = 0.2  # > 0
+    clipped_count_stddev: float | None = None  # noise on the count of clipped ones; a 20th of the clients a round
+
+
 # ---------------------------------------------------------------- the whole
 
 
@@ -225,6 +252,7 @@ class Config:
     task: TaskConfig = field(default_factory=TaskConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     partition: PartitionConfig = field(default_factory=PartitionConfig)
+    privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
     rounds: int = 20  # >= 1
     clients: int = 10  # clients of the federation, >= 1
     min_clients: int | None = None  # clients that must be there for the start; others may join late
@@ -259,35 +287,7 @@ class Config:
         return self.cohort if self.cohort is not None else max(1, math.floor(self.clients * self.fraction + 1e-9))
 
 
-# ---------------------------------------------------------------- as plain values, for the wire
-
-Plain = bool | int | float | str
-T = TypeVar("T")
-
-
-def flatten(prefix: str, config: Any) -> dict[str, Plain]:
-    """A flat dataclass as `prefix.key: value`; None is left out, since a ConfigRecord cannot hold it."""
-    values = dataclasses.asdict(config)
-    return {f"{prefix}.{key}": value for key, value in values.items() if value is not None}
-
-
-def unflatten(prefix: str, record: Mapping[str, Any], kinds: Mapping[str, type[T]]) -> T:
-    """The dataclass that `flatten` took apart; `kinds` maps its `name` to its type.
-
-    Raises ConfigError for a name that is not known here: server and client of different versions.
-    """
-    name = record.get(f"{prefix}.name")
-    if name not in kinds:
-        raise ConfigError(
-            f"{prefix}.name = {name!r} is not known to this client (known: {', '.join(sorted(kinds))}); "
-            "run the same version of fedstride on server and clients"
-        )
-    kind = kinds[typing.cast(str, name)]
-    fields = {f.name for f in dataclasses.fields(typing.cast(Any, kind))}
-    start = f"{prefix}."
-    values = {k.removeprefix(start): v for k, v in record.items() if k.startswith(start)}
-    return kind(**{key: value for key, value in values.items() if key in fields})
-
+# ---------------------------------------------------------------- what each name of a group stands for
 
 STRATEGIES: dict[str, type[StrategyConfig]] = {
     "fedavg": FedAvgConfig,
@@ -311,4 +311,10 @@ PARTITIONS: dict[str, type[PartitionConfig]] = {
     "dirichlet": DirichletConfig,
     "pathological": PathologicalConfig,
     "own": PartitionConfig,
+}
+PRIVACY: dict[str, type[PrivacyConfig]] = {
+    "none": PrivacyConfig,
+    "server_side": CentralPrivacyConfig,
+    "client_side": CentralPrivacyConfig,
+    "local": LocalPrivacyConfig,
 }

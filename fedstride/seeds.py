@@ -24,3 +24,12 @@ def derive(run_seed: int, purpose: str, server_round: int = 0, partition: int = 
 def generator(run_seed: int, purpose: str, server_round: int = 0, partition: int = 0) -> np.random.Generator:
     """A numpy generator for one draw, seeded by `derive`."""
     return np.random.Generator(np.random.PCG64(derive(run_seed, purpose, server_round, partition)))
+
+
+def secret_generator(secret: str, purpose: str, server_round: int = 0, partition: int = 0) -> np.random.Generator:
+    """A numpy generator for a draw that nobody without the secret can repeat; equal arguments, equal draw.
+
+    Seeded with all 256 bits of SHA-256. PCG64 is no cipher: see docs/security.md.
+    """
+    text = f"fedstride|secret|{secret}|{purpose}|{server_round}|{partition}".encode()
+    return np.random.Generator(np.random.PCG64(int.from_bytes(hashlib.sha256(text).digest(), "big")))

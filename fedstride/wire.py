@@ -20,6 +20,11 @@ SEED: Final = "seed"  # int, the run's seed
 NUM_CLIENTS: Final = "clients"  # int, clients of the experiment
 RATE_FACTORS: Final = "rate-factors"  # list[float]: the round is len() mini-batches, step j at lr * factor j
 
+# Keys of the ConfigRecord and of a node's own node-config: how a client protects its update
+CLIPPING_NORM: Final = "clipping-norm"  # float > 0: the longest update that leaves
+NOISE_MULTIPLIER: Final = "noise-multiplier"  # float >= 0: noise of so many times the clipping norm, by the client
+NOISE_SEED: Final = "noise-seed"  # int: draws that noise again, for experiments; otherwise nobody can
+
 # Keys of the MetricRecord
 NUM_EXAMPLES: Final = "num-examples"  # int > 0 (Flower's own name)
 CLIENT_ID: Final = "client-id"  # int: the partition id, where the client has one
@@ -27,6 +32,7 @@ TRAIN_LOSS: Final = "train/loss"  # mean loss of the examples trained on, as the
 TRAIN_ACCURACY: Final = "train/accuracy"  # the same for the share of right answers
 TRAIN_STEPS: Final = "train/steps"  # optimiser steps
 TRAIN_SECONDS: Final = "seconds/train"  # wall seconds of local training
+CLIPPED: Final = "privacy/clipped"  # 1.0 where the update was longer than the clipping norm, else 0.0
 EVAL_LOSS: Final = "local/loss"  # federated evaluation
 EVAL_ACCURACY: Final = "local/accuracy"
 

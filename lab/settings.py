@@ -50,7 +50,7 @@ def method_values(config: Config) -> Values:
 def setting_values(config: Config) -> Values:
     """All that a result depends on beside method and seed; the cohort as a number, however it was given."""
     values: Values = {}
-    for group in ("task", "partition", "model"):
+    for group in ("task", "partition", "model", "privacy"):
         part = getattr(config, group)
         values[group] = part.name
         values |= {f"{group}.{name}": value for name, value in _fields(part) if name != "name"}
@@ -59,7 +59,7 @@ def setting_values(config: Config) -> Values:
         for field in dataclasses.fields(ClientConfig)
         if field.name not in ASIDE_OF_CLIENT
     }
-    groups = {"strategy", "client", "objective", "task", "model", "partition"}
+    groups = {"strategy", "client", "objective", "task", "model", "partition", "privacy"}
     rest = {n: value for n, value in _fields(config) if n not in groups | ASIDE | {"fraction", "cohort"}}
     return values | rest | {"cohort": config.cohort_size}
 

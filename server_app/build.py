@@ -14,10 +14,12 @@ from flwr.serverapp import strategy as flower_strategies
 from flwr.serverapp.strategy import Strategy
 
 import strategies
-from fedstride import schema, wire
-from fedstride.errors import ConfigError
-from fedstride.schema import Config, StrategyConfig
+from fedstride import wire
+from fedstride.errors import ConfigError, require
+from fedstride.flat import flatten
+from fedstride.schema import Config, LocalPrivacyConfig, StrategyConfig
 from strategies.norms import NormAnalysis
+from strategies.privacy import DifferentialPrivacy
 
 OURS: dict[str, Callable[..., Strategy]] = {
     "fedavg": strategies.FedAvg,
@@ -41,9 +43,34 @@ def build_strategy(config: Config) -> NormAnalysis:
     The loop draws the cohort and shows the strategy no other nodes, so each takes all it sees.
     Raises ConfigError naming the key `strategy....` for a value out of range.
     """
-    return NormAnalysis(
-        _build(config.strategy, "strategy", config), quorum=config.quorum, screen_factor=config.screen_factor
+    screening: dict[str, Any] = {"quorum": config.quorum, "screen_factor": config.screen_factor}
+    strategy = _protected(_build(config.strategy, "strategy", config), config, screening)
+    return NormAnalysis(strategy, weighting=_weighting(config), **screening)
+
+
+def _weighting(config: Config) -> str | None:
+    """How the norm analysis weighs: as the strategy does, but privacy makes all clients alike."""
+    return None if config.privacy.name == "none" else "uniform"
+
+
+def _protected(strategy: Strategy, config: Config, screening: dict[str, Any]) -> Strategy:
+    """The strategy behind the run's privacy; outside all others, so that none sees an update as it came."""
+    spec = config.privacy
+    if not isinstance(spec, LocalPrivacyConfig):
+        return strategy
+    require(
+        not (spec.name == "local" and config.evaluate_clients),
+        "evaluate_clients",
+        True,
+        "false with privacy=local: clients tell no figures of their data",
     )
+    settings = {key: value for key, value in vars(spec).items() if key != "name"}
+    if settings.get("clipped_count_stddev", 0.0) is None:
+        settings["clipped_count_stddev"] = config.cohort_size / 20.0  # the paper's advice
+    try:
+        return DifferentialPrivacy(strategy, where=spec.name.removesuffix("_side"), **settings, **screening)
+    except ConfigError as error:
+        raise ConfigError(f"privacy.{error}") from error
 
 
 def _build(spec: StrategyConfig, path: str, config: Config) -> Strategy:
@@ -84,10 +111,19 @@ def client_config(config: Config) -> ConfigRecord:
         {
             wire.SEED: config.seed,
             wire.NUM_CLIENTS: config.clients,
-            **schema.flatten("client", config.client),
-            **schema.flatten("objective", config.objective),
-            **schema.flatten("task", config.task),
-            **schema.flatten("model", config.model),
-            **schema.flatten("partition", config.partition),
+            **flatten("client", config.client),
+            **flatten("objective", config.objective),
+            **flatten("task", config.task),
+            **flatten("model", config.model),
+            **flatten("partition", config.partition),
+            **_local_noise(config),
         }
     )
+
+
+def _local_noise(config: Config) -> dict[str, float]:
+    """So that clients know from the roll call on what they tell nobody."""
+    spec = config.privacy
+    if spec.name != "local" or not isinstance(spec, LocalPrivacyConfig):
+        return {}
+    return {wire.CLIPPING_NORM: spec.clipping_norm, wire.NOISE_MULTIPLIER: spec.noise_multiplier}

@@ -25,7 +25,9 @@ def runs_dir(config: Config) -> Path:
 def default_name(config: Config) -> str:
     """A run's name from its choices, as in `quickstart-fednnnn-sgd-seed1`."""
     objective = [] if config.objective.name == "plain" else [config.objective.name]
-    return "-".join([config.experiment, label(config), config.client.name, *objective, f"seed{config.seed}"])
+    privacy = [] if config.privacy.name == "none" else [config.privacy.name]
+    choices = [config.experiment, label(config), config.client.name, *objective, *privacy]
+    return "-".join([*choices, f"seed{config.seed}"])
 
 
 def new_folder(config: Config) -> Path:

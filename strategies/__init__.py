@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from strategies.fedlws import FedLWS
     from strategies.fednnnn import FedNNNN, Momentum, NormNorm
     from strategies.norms import NormAnalysis
+    from strategies.privacy import DifferentialPrivacy
     from strategies.two_d_lrd import TwoDLRD
 
 _HOME = {
+    "DifferentialPrivacy": "privacy",
     "FedAvg": "fedavg",
     "FedLWS": "fedlws",
     "FedNNNN": "fednnnn",
@@ -29,6 +31,7 @@ _HOME = {
 }
 
 __all__ = [
+    "DifferentialPrivacy",
     "FedAvg",
     "FedLWS",
     "FedNNNN",

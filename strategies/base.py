@@ -73,6 +73,9 @@ class RuleStrategy(FlowerFedAvg):
     Raises ConfigError (a ValueError) at construction for a value out of range.
     """
 
+    sees_only_the_mean: bool = False
+    """Whether the result, and all state, depend on the updates through their mean alone."""
+
     def __init__(
         self,
         *,
@@ -226,6 +229,9 @@ def take(state: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     return {key.removeprefix(start): value for key, value in state.items() if key.startswith(start)}
 
 
-def put(prefix: str, arrays: Mapping[str, Any] | None) -> dict[str, Any]:
-    """These arrays as entries of a flat state below `prefix/`; none for None."""
-    return {f"{prefix}/{name}": np.asarray(array) for name, array in (arrays or {}).items()}
+def put(prefix: str, state: Mapping[str, Any] | None) -> dict[str, Any]:
+    """These arrays, numbers and strings as entries of a flat state below `prefix/`; none for None."""
+    return {
+        f"{prefix}/{name}": value if type(value) in (bool, int, float, str) else np.asarray(value)
+        for name, value in (state or {}).items()
+    }

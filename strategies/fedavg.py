@@ -18,6 +18,8 @@ def step(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float]) -> Arr
 class FedAvg(RuleStrategy):
     """FedAvg with screening, a fixed order of sums and kept dtypes; otherwise Flower's."""
 
+    sees_only_the_mean = True
+
     def rule(self, sent: Arrays, cohort: Cohort) -> tuple[Arrays, Metrics]:
         """See `step`."""
         return step(sent, cohort.models, cohort.shares(self.weighting)), {}

@@ -173,6 +173,8 @@ class NormNorm(FedNNNN):
 class Momentum(RuleStrategy):
     """Momentum of the averaged update, evaluated on the model that it sends (eq. 10-11)."""
 
+    sees_only_the_mean = True
+
     def __init__(self, *, gamma: float = 0.9, **options: Unpack[RuleOptions]) -> None:
         super().__init__(**options)
         require(0.0 <= gamma < 1.0, "gamma", gamma, "in [0, 1)")

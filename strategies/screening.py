@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 from typing import Any
@@ -17,7 +17,7 @@ from array_api_compat import array_namespace
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from fedstride import wire
-from fedstride.arrays import Arrays, Layout, float64, is_floating, squared_norm, views
+from fedstride.arrays import Arrays, Layout, difference, float64, is_floating, norm, squared_norm, to_record, views
 from fedstride.errors import ReplyError, last_line
 
 SCREEN_FACTOR = 1000.0
@@ -134,6 +134,17 @@ def screen(
     usable, far = _split_by_length(usable, screen_factor)
     usable.sort(key=lambda reply: (reply.client_id, reply.node_id))
     return Cohort(tuple(usable), tuple(sorted(aside + far, key=lambda item: item.node_id)))
+
+
+def with_model(reply: Reply, sent: Arrays, model: Arrays, weighted_by_key: str) -> Reply:
+    """The reply as if the client had sent this model, and had one example."""
+    metrics = {**reply.metrics, weighted_by_key: 1}
+    message = _shallow(reply.message)
+    key = next(iter(reply.message.content.array_records))
+    metric_key = next(iter(reply.message.content.metric_records))
+    message.content = RecordDict({key: to_record(model), metric_key: MetricRecord(metrics)})
+    length = norm(difference(model, sent, Layout.of(sent).parameters))
+    return replace(reply, num_examples=1.0, model=model, metrics=metrics, length=length, message=message)
 
 
 def screen_metrics(messages: Iterable[Message], weighted_by_key: str) -> list[Message]:

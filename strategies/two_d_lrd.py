@@ -24,7 +24,7 @@ from fedstride.arrays import Arrays, Layout, difference, inner, norm
 from fedstride.errors import require
 from strategies.base import Metrics, put, take
 from strategies.screening import Cohort
-from strategies.wrapper import Wrapper
+from strategies.wrapper import Wrapper, sees_only_the_mean
 
 TOLERANCE = 1e-9  # A4-3: 0.2 * 5 must count as 1
 ALL_DECREASING = 0.8  # A4-7: the paper's AD
@@ -122,6 +122,11 @@ class TwoDLRD(Wrapper):
         self.local_steps = local_steps
         self.decay = decay
         self.detector = Detector()
+
+    @property
+    def sees_only_the_mean(self) -> bool:
+        """The inner strategy's: the detector sees models."""
+        return sees_only_the_mean(self.strategy)
 
     def factors(self) -> list[float]:
         """What the clients of the next round multiply their rate by, mini-batch by mini-batch."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from flwr.serverapp.strategy import Strategy
 
 from fedstride import flower, wire
@@ -20,6 +21,14 @@ from strategies.base import Metrics, RuleStrategy, put, report_set_aside, take
 from strategies.fedavg import FedAvg
 from strategies.means import averaged_buffers, majority
 from strategies.screening import SCREEN_FACTOR, Accepted, Cohort, screen, screen_metrics
+
+
+def sees_only_the_mean(strategy: Strategy) -> bool:
+    """Whether a rule's result depends on the updates through their mean alone; False where unknown."""
+    if isinstance(strategy, (RuleStrategy, Wrapper)):
+        return strategy.sees_only_the_mean
+    flowers = type(strategy).__module__.startswith("flwr.")  # a subclass of hers may do anything
+    return flowers and (type(strategy) is FlowerFedAvg or isinstance(strategy, flower.ADAPTIVE))
 
 
 class Wrapper(Strategy):
@@ -55,6 +64,10 @@ class Wrapper(Strategy):
     def act(self, sent: Arrays, cohort: Cohort, result: Arrays) -> tuple[Arrays, Metrics]:
         """The model to return, from the inner strategy's result; may replace `next_model`."""
         return result, {}
+
+    def admit(self, cohort: Cohort) -> tuple[Cohort, Metrics]:
+        """The usable replies as the inner strategy shall see them, with diagnostics."""
+        return cohort, {}
 
     def extend(self, config: ConfigRecord) -> ConfigRecord:
         """The config that clients get; a wrapper that tells them something adds it here."""
@@ -108,6 +121,11 @@ class Wrapper(Strategy):
         self.strategy.next_model = model  # type: ignore[attr-defined]
 
     @property
+    def sees_only_the_mean(self) -> bool:
+        """See `RuleStrategy`. False: a wrapper is given single updates."""
+        return False
+
+    @property
     def weighting(self) -> str:
         """How the innermost strategy weighs clients; Flower's own weigh by examples."""
         return getattr(self.strategy, "weighting", "examples")
@@ -142,10 +160,11 @@ class Wrapper(Strategy):
         metrics: Metrics = {"screen/set_aside": len(cohort.set_aside)}
         if len(cohort) < self.quorum:
             return None, MetricRecord(metrics)
-        record, inner_metrics = self.strategy.aggregate_train(server_round, Accepted(cohort))
         told = cohort.metrics()
+        cohort, admission = self.admit(cohort)
+        record, inner_metrics = self.strategy.aggregate_train(server_round, Accepted(cohort))
         kept = {key: value for key, value in told.items() if wire.combine(key) in ("min", "max")}
-        metrics = told | dict(inner_metrics or {}) | kept | metrics
+        metrics = told | dict(inner_metrics or {}) | kept | metrics | admission
         if record is None:
             return None, MetricRecord(metrics)
         model, diagnostics = self.act(self.sent, cohort, self._conform(record, cohort))

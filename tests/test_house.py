@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "server_app": {"fedstride", "strategies"},
     "lab": {"fedstride", "strategies", "client_app", "server_app"},
 }
-STRATEGIES_MAY_USE = {"arrays", "wire", "seeds", "errors", "flower"}
+STRATEGIES_MAY_USE = {"arrays", "wire", "seeds", "errors", "flower", "privacy"}
 
 
 def imports(path: Path) -> set[str]:

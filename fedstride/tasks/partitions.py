@@ -15,7 +15,8 @@ import numpy as np
 
 from fedstride import seeds
 from fedstride.errors import DataError, unknown
-from fedstride.schema import DirichletConfig, PartitionConfig, PathologicalConfig, flatten
+from fedstride.flat import flatten
+from fedstride.schema import DirichletConfig, PartitionConfig, PathologicalConfig
 from fedstride.tasks.cache import cached
 
 Parts = list[np.ndarray]

@@ -17,6 +17,7 @@ PLURALS = {
     "tasks": "task",
     "models": "model",
     "partitions": "partition",
+    "privacies": "privacy",
     "experiments": "experiment",
 }
 

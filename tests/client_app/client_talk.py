@@ -9,8 +9,9 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
 from client_app.app import app
-from fedstride import flower, schema, wire
+from fedstride import flower, wire
 from fedstride.arrays import Arrays, to_record, views
+from fedstride.flat import flatten
 from fedstride.schema import ClientConfig, ModelConfig, ObjectiveConfig, PartitionConfig, TaskConfig
 from fedstride.tasks import models
 from fedstride.tasks.tensors import to_arrays
@@ -33,11 +34,11 @@ def told(
         wire.SEED: seed,
         wire.NUM_CLIENTS: clients,
         wire.SERVER_ROUND: server_round,
-        **schema.flatten("client", client or ClientConfig(device="cpu")),
-        **schema.flatten("objective", objective or ObjectiveConfig()),
-        **schema.flatten("task", TaskConfig("mnist5k")),
-        **schema.flatten("model", ModelConfig(model)),
-        **schema.flatten("partition", PartitionConfig("iid")),
+        **flatten("client", client or ClientConfig(device="cpu")),
+        **flatten("objective", objective or ObjectiveConfig()),
+        **flatten("task", TaskConfig("mnist5k")),
+        **flatten("model", ModelConfig(model)),
+        **flatten("partition", PartitionConfig("iid")),
     }
     return ConfigRecord(values | {key.replace("_", "-"): value for key, value in more.items()})
 

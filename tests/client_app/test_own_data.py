@@ -14,9 +14,10 @@ from flwr.clientapp import ClientApp
 
 from client_app import work
 from client_app.app import app as real_client
-from fedstride import schema, wire
+from fedstride import wire
 from fedstride.config import compose
 from fedstride.errors import ConfigError, DataError, RunError
+from fedstride.flat import flatten
 from fedstride.schema import PartitionConfig, TaskConfig
 from fedstride.tasks import data, partitions
 from lab.engine.local import LocalGrid
@@ -31,7 +32,7 @@ def node(**config: Any) -> Context:
 
 
 def own(**more: Any) -> Mapping[str, Any]:
-    return {**told(**more), **schema.flatten("partition", PartitionConfig("own"))}
+    return {**told(**more), **flatten("partition", PartitionConfig("own"))}
 
 
 def part_of_the_task(path: Path, k: int, clients: int = CLIENTS) -> Path:

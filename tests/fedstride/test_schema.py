@@ -12,6 +12,7 @@ from flwr.serverapp import strategy as flower_strategies
 import strategies
 from fedstride import schema
 from fedstride.errors import ConfigError
+from fedstride.flat import flatten, unflatten
 from fedstride.ranges import check
 from fedstride.schema import (
     ClientConfig,
@@ -22,8 +23,6 @@ from fedstride.schema import (
     ObjectiveConfig,
     PartitionConfig,
     PathologicalConfig,
-    flatten,
-    unflatten,
 )
 
 OURS = {

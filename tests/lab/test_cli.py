@@ -118,7 +118,7 @@ def test_listings(call) -> None:
     code, out, _ = call("list", "--format", "json")
     found = json.loads(out)
     assert code == 0
-    assert set(found) == {"strategy", "client", "objective", "task", "model", "partition", "experiment"}
+    assert set(found) == {"strategy", "client", "objective", "task", "model", "partition", "privacy", "experiment"}
     assert all(text.endswith(".") for names in found.values() for text in names.values())
     assert "fednnnn" in call("list", "strategies")[1]
     assert call("list", "strategie")[0] == 2

@@ -1,0 +1,95 @@
+"""What a client does to its update before it leaves: clipping, and noise of its own.
+
+Knows what the server asks for and what the node's owner insists on; the mechanism is `fedstride.privacy`.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedstride import privacy, seeds, wire
+from fedstride.arrays import Arrays
+from fedstride.errors import ConfigError
+
+STILL_TOLD = frozenset({wire.CLIENT_ID})
+"""The metrics that a client with noise of its own still reports, beside an example count of 1."""
+
+
+@dataclass(frozen=True)
+class Protection:
+    """The longest update that leaves, and the noise on it; `clipping_norm` is inf where nothing is asked."""
+
+    clipping_norm: float = math.inf
+    noise_multiplier: float = 0.0
+    noise_seed: int | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the client noises its update, and so trusts nobody with figures of its data."""
+        return self.noise_multiplier > 0.0
+
+
+def read(config: Mapping[str, Any], node_config: Mapping[str, Any]) -> Protection:
+    """What the server's config asks for, made stricter by the node's own config, never weaker.
+
+    Raises ConfigError for values out of range, or noise without a clipping norm.
+    """
+    asked, own = _read(config, "the server's config"), _read(node_config, "node-config")
+    both = Protection(
+        clipping_norm=min(asked.clipping_norm, own.clipping_norm),
+        noise_multiplier=max(asked.noise_multiplier, own.noise_multiplier),
+        # An owner's noise is hers alone.
+        noise_seed=asked.noise_seed if own.noise_multiplier == 0.0 else None,
+    )
+    if both.is_local and not math.isfinite(both.clipping_norm):
+        raise ConfigError(
+            f"{wire.NOISE_MULTIPLIER} = {both.noise_multiplier:g} needs a {wire.CLIPPING_NORM}, in units of which "
+            "the noise is"
+        )
+    return both
+
+
+def _read(config: Mapping[str, Any], where: str) -> Protection:
+    clipping_norm = config.get(wire.CLIPPING_NORM, math.inf)
+    noise_multiplier = config.get(wire.NOISE_MULTIPLIER, 0.0)
+    if not isinstance(clipping_norm, (int, float)) or not clipping_norm > 0.0:
+        raise ConfigError(f"{where}: {wire.CLIPPING_NORM} = {clipping_norm!r} must be greater than 0")
+    if not isinstance(noise_multiplier, (int, float)) or not 0.0 <= noise_multiplier < math.inf:
+        raise ConfigError(
+            f"{where}: {wire.NOISE_MULTIPLIER} = {noise_multiplier!r} must be a number of at least 0"
+        )
+    return Protection(float(clipping_norm), float(noise_multiplier), config.get(wire.NOISE_SEED))
+
+
+def protect(
+    protection: Protection,
+    sent: Arrays,
+    model: Arrays,
+    metrics: Mapping[str, Any],
+    *,
+    server_round: int,
+    client_id: int,
+) -> tuple[Arrays, dict[str, Any]]:
+    """The model and the metrics that leave.
+
+    With noise of its own a client tells neither losses nor how many examples it has, since those are
+    protected by nothing.
+    """
+    if not math.isfinite(protection.clipping_norm):
+        return model, dict(metrics)
+    secret = secrets.token_hex(16) if protection.noise_seed is None else f"seed {protection.noise_seed}"
+    protected, too_long = privacy.protect(
+        sent,
+        model,
+        clipping_norm=protection.clipping_norm,
+        stddev=protection.noise_multiplier * protection.clipping_norm,
+        rng=seeds.secret_generator(secret, "privacy", server_round, client_id),
+    )
+    if not protection.is_local:
+        return protected, {**metrics, wire.CLIPPED: float(too_long)}
+    kept = {key: value for key, value in metrics.items() if key in STILL_TOLD}
+    return protected, {wire.NUM_EXAMPLES: 1, **kept}

@@ -1,0 +1,216 @@
+"""Differential privacy of single clients, around any strategy.
+
+The guarantee has to hold for whatever a rule makes of the updates. So noise goes onto the updates before the
+rule sees them, never onto its result, and all that follows is post-processing. With m usable replies,
+clipping norm C and noise multiplier z, each update gets N(0, sigma^2) per weight:
+
+    sigma = z C / sqrt(m)   where the rule sees updates through their mean alone: the mean's noise is z C / m
+    sigma = z C             where it sees single updates (FedNNNN, Fedalr, FedLWS, medians, Krum)
+
+Either way one round is one Gaussian release of multiplier z: two federations are neighbours where one
+client's update is zero in one of them.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from fedstride import privacy, seeds, wire
+from fedstride.arrays import views
+from fedstride.errors import ConfigError, require
+from strategies.base import Metrics
+from strategies.screening import Cohort, with_model
+from strategies.wrapper import Wrapper, sees_only_the_mean
+
+WHERE = ("server", "client", "local")
+SECRET_BYTES = 16
+
+
+def stddev(noise_multiplier: float, clipping_norm: float, count: int, *, only_the_mean: bool) -> float:
+    """sigma of the noise on each of `count` updates."""
+    spread = noise_multiplier * clipping_norm
+    return spread / math.sqrt(count) if only_the_mean else spread
+
+
+class DifferentialPrivacy(Wrapper):
+    """Clips and noises each client's update before `strategy` sees it; to stand around all other strategies.
+
+    - `where`: "server" clips and noises here; "client" lets clients clip (this server clips again, so that
+      nobody can pass by) and noises here; "local" lets clients clip and noise, so that this server need not
+      be trusted. Clients must run `client_app.privacy`, as ours do.
+    - `clipping_norm` C > 0, of the whole update; `noise_multiplier` z >= 0 (0: clipping alone, no privacy).
+    - `adaptive` (not with "local"): C follows the updates' lengths so that the share
+      `target_clipped_quantile` in (0, 1) is clipped, with rate `clip_norm_lr` > 0 and noise of standard
+      deviation `clipped_count_stddev` on the count, which must exceed z / 2 (Andrew et al., NeurIPS 2021).
+    - `delta` in (0, 1), at which `privacy/epsilon` is reported.
+    - `noise_seed`: None draws a secret from the operating system, which goes into the state, so that a round
+      that is repeated after a resume has the same noise and costs nothing twice. A number makes runs
+      repeatable, for experiments: whoever knows it can take the noise away.
+
+    All clients weigh the same: shares n_k / n would tell how much data each has. Refuses models with
+    BatchNorm's running statistics. `options` are `Wrapper`'s.
+
+    Differs from Flower's wrappers (1.39), which noise the returned model: FedNNNN's clients would get one
+    without noise, and what a rule keeps of single updates (momentum, shares, norms) would be released again
+    and again. For FedAvg with equal weights both are the same mechanism. Where Flower's adaptive clipping
+    shortens C when too many are clipped, the paper lengthens it, and so do we.
+
+    Metrics: `privacy/clipping_norm` and `privacy/stddev` of the round, `privacy/clipped` (share of updates;
+    not with "local") and, where z > 0, `privacy/epsilon`, spent so far by a client that took part in every round.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy | None = None,
+        *,
+        where: str = "server",
+        clipping_norm: float = 1.0,
+        noise_multiplier: float = 1.0,
+        adaptive: bool = False,
+        target_clipped_quantile: float = 0.5,
+        clip_norm_lr: float = 0.2,
+        clipped_count_stddev: float = 1.0,
+        delta: float = 1e-5,
+        noise_seed: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(strategy, **options)
+        require(where in WHERE, "where", where, "'server', 'client' or 'local'")
+        require(0.0 < clipping_norm < math.inf, "clipping_norm", clipping_norm, "a finite number greater than 0")
+        require(
+            0.0 <= noise_multiplier < math.inf,
+            "noise_multiplier",
+            noise_multiplier,
+            "a finite number of at least 0",
+        )
+        require(0.0 < delta < 1.0, "delta", delta, "in (0, 1)")
+        require(not (adaptive and where == "local"), "adaptive", adaptive, "false with local privacy")
+        require(
+            0.0 < target_clipped_quantile < 1.0, "target_clipped_quantile", target_clipped_quantile, "in (0, 1)"
+        )
+        require(clip_norm_lr > 0.0, "clip_norm_lr", clip_norm_lr, "greater than 0")
+        require(
+            not adaptive or noise_multiplier < 2.0 * clipped_count_stddev,
+            "clipped_count_stddev",
+            clipped_count_stddev,
+            f"greater than noise_multiplier / 2 = {noise_multiplier / 2:g}",
+        )
+        self.where = where
+        self.initial_clipping_norm = clipping_norm
+        self.clipping_norm = clipping_norm
+        self.noise_multiplier = noise_multiplier
+        self.adaptive = adaptive
+        self.target_clipped_quantile = target_clipped_quantile
+        self.clip_norm_lr = clip_norm_lr
+        self.clipped_count_stddev = clipped_count_stddev
+        self.delta = delta
+        self.noise_seed = noise_seed
+        self.reset()
+
+    # -------------------------------------------------------- before the round
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """As the inner strategy does it. Raises ConfigError for a model that cannot be protected."""
+        found = privacy.running_statistics(views(arrays))
+        if found:
+            raise ConfigError(
+                f"privacy needs a model without running statistics, but this one has {found[0]!r}: noise would "
+                "destroy them; use GroupNorm in place of BatchNorm"
+            )
+        self.server_round = server_round
+        return list(super().configure_train(server_round, arrays, config, grid))
+
+    def extend(self, config: ConfigRecord) -> ConfigRecord:
+        """Tell clients to clip, and with "local" to noise."""
+        told: dict[str, Any] = {}
+        if self.where != "server":
+            told[wire.CLIPPING_NORM] = self.clipping_norm
+        if self.where == "local":
+            told[wire.NOISE_MULTIPLIER] = self.noise_multiplier
+            if self.noise_seed is not None:
+                told[wire.NOISE_SEED] = self.noise_seed
+        return ConfigRecord({**config, **told})
+
+    # -------------------------------------------------------- after the replies
+
+    def admit(self, cohort: Cohort) -> tuple[Cohort, Metrics]:
+        """The clipped and noised updates, with equal weights."""
+        self.releases += 1
+        metrics: Metrics = {"privacy/clipping_norm": self.clipping_norm}
+        if self.where == "local":
+            sigma = stddev(self.noise_multiplier, self.clipping_norm, len(cohort), only_the_mean=False)
+            models = cohort.models
+        else:
+            z = self.noise_multiplier
+            if self.adaptive:
+                z = privacy.noise_beside_count(z, self.clipped_count_stddev)
+            only_the_mean = sees_only_the_mean(self.strategy)
+            sigma = stddev(z, self.clipping_norm, len(cohort), only_the_mean=only_the_mean)
+            models, clipped = self._protect(cohort, sigma)
+            metrics["privacy/clipped"] = clipped
+        metrics["privacy/stddev"] = sigma
+        if self.noise_multiplier > 0.0:
+            metrics["privacy/epsilon"] = privacy.epsilon(self.noise_multiplier, self.releases, self.delta)
+        replies = (
+            with_model(reply, self.sent, model, self.weighted_by_key)
+            for reply, model in zip(cohort.replies, models, strict=True)
+        )
+        return replace(cohort, replies=tuple(replies)), metrics
+
+    def _protect(self, cohort: Cohort, sigma: float) -> tuple[list[Any], float]:
+        """The updates clipped and noised, and the share that was clipped; moves C where it is adaptive."""
+        models, count = [], 0
+        for reply in cohort.replies:
+            model, too_long = privacy.protect(
+                self.sent,
+                reply.model,
+                clipping_norm=self.clipping_norm,
+                stddev=sigma,
+                rng=self._generator("privacy", reply.client_id),
+            )
+            models.append(model)
+            # A client that has clipped says so itself: its update no longer shows it.
+            count += too_long or reply.metrics.get(wire.CLIPPED) == 1.0
+        share = count / len(cohort)
+        if self.adaptive:
+            noisy = share
+            if self.noise_multiplier > 0.0:
+                drawn = self._generator("clipped", 0).normal(0.0, self.clipped_count_stddev)
+                noisy += float(drawn) / len(cohort)
+            self.clipping_norm = privacy.next_clipping_norm(
+                self.clipping_norm, noisy, self.target_clipped_quantile, self.clip_norm_lr
+            )
+        return models, share
+
+    def _generator(self, purpose: str, client: int) -> np.random.Generator:
+        return seeds.secret_generator(self.secret, purpose, self.server_round, client)
+
+    # -------------------------------------------------------- state
+
+    def reset(self) -> None:
+        """C as at the start, nothing released, another secret."""
+        self.server_round = 0
+        self.clipping_norm = self.initial_clipping_norm
+        self.releases = 0
+        self.secret = secrets.token_hex(SECRET_BYTES) if self.noise_seed is None else f"seed {self.noise_seed}"
+
+    def own_state(self) -> dict[str, Any]:
+        """C, the number of releases and the secret that the noise is drawn from."""
+        return {"clipping_norm": self.clipping_norm, "releases": self.releases, "secret": self.secret}
+
+    def load_own_state(self, state: Mapping[str, Any]) -> None:
+        """Restore them."""
+        self.clipping_norm = float(state["clipping_norm"])
+        self.releases = int(state["releases"])
+        self.secret = str(state["secret"])

@@ -1,0 +1,102 @@
+"""Privacy by configuration, with each of the five methods: the whole run, from the choice to the folder."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from desk import StopAfter, play, resume, table, weights
+from flwr.clientapp import ClientApp
+from safetensors.numpy import load_file
+
+from fedstride.config import compose
+from fedstride.errors import ConfigError
+from lab.engine.local import LocalGrid
+from server_app import session
+from server_app.build import build_strategy, client_config
+from server_app.checkpoint import newest_checkpoint
+from server_app.lines import read_lines
+
+METHODS = [
+    "strategy=fedavg client=fednlr",
+    "strategy=fedavg+two_d_lrd strategy.local_steps=3",
+    "strategy=fedalr",
+    "strategy=fedavg+fedlws",
+    "strategy=fednnnn",
+]
+GENTLE = ("privacy.clipping_norm=0.5", "privacy.noise_multiplier=0.01", "privacy.noise_seed=7", "rounds=2")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_with_every_kind(tmp_path: Path, method: str) -> None:
+    models, kept = {}, {}
+    for kind in ("none", "server_side", "client_side", "local"):
+        given = [] if kind == "none" else GENTLE
+        done = play(tmp_path, *method.split(), f"privacy={kind}", *given, f"name={kind}", "rounds=2")
+        models[kind] = weights(done.folder)
+        kept[kind] = load_file(done.folder / "model.safetensors")
+        last = done.rows[-1]
+        assert ("privacy/epsilon" in last) == (kind != "none")
+        assert ("train/loss" in last) == (kind != "local")
+        assert last["clients"] == 4
+    assert len(set(models.values())) == 4
+    for name, array in kept["server_side"].items():  # a client's clipped model is rounded before it travels
+        np.testing.assert_allclose(kept["client_side"][name], array, atol=1e-5)
+
+
+def test_local_noise_keeps_figures_at_home(tmp_path: Path) -> None:
+    folder = play(tmp_path, "strategy=fedavg", "privacy=local", *GENTLE).folder
+    for row in read_lines(folder / "clients.jsonl"):
+        assert row["num-examples"] == 1
+        assert not {"train/loss", "train/accuracy", "train/steps", "seconds/train"} & set(row)
+
+
+@pytest.mark.parametrize("kind", ["server_side", "client_side privacy.adaptive=true"])
+def test_a_resumed_run_draws_the_noise_that_it_would_have_drawn(tmp_path: Path, kind: str) -> None:
+    """The secret is in the checkpoint; two continuations of it end with the same bits."""
+    given = ["strategy=fednnnn", *f"privacy={kind}".split(), "privacy.noise_multiplier=0.05", "rounds=4"]
+    with pytest.raises(KeyboardInterrupt):
+        play(tmp_path, *given, "name=one", observers=[StopAfter(2)])
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    for name in ("one", "two"):
+        resume(tmp_path / name)
+    assert weights(tmp_path / "one") == weights(tmp_path / "two")
+    assert table(tmp_path / "one") == table(tmp_path / "two")
+    secret = newest_checkpoint(tmp_path / "one")[0].strategy["inner/secret"]
+    assert secret not in (tmp_path / "one/config.yaml").read_text()
+
+
+def test_without_a_seed_no_two_runs_are_alike(tmp_path: Path) -> None:
+    given = ["strategy=fedavg", "privacy=server_side", "rounds=1"]
+    assert weights(play(tmp_path, *given).folder) != weights(play(tmp_path, *given).folder)
+
+
+def test_clients_are_not_told_the_servers_noise_seed() -> None:
+    config = compose(["privacy=server_side", "privacy.noise_seed=99"])
+    assert 99 not in client_config(config).values()
+    initial, told = session.prepare(config).evaluation.initial, client_config(config)
+    messages = list(build_strategy(config).configure_train(1, initial, told, LocalGrid(ClientApp(), 4)))
+    assert len(messages) == 4
+    assert all(99 not in message.content.config_records["config"].values() for message in messages)
+
+
+def test_the_count_gets_a_twentieth_of_the_clients_as_noise() -> None:
+    given = ["privacy=server_side", "privacy.adaptive=true", "privacy.noise_multiplier=0.5", "clients=30"]
+    assert build_strategy(compose(given)).strategy.clipped_count_stddev == 1.5  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["privacy=server_side", "privacy.clipping_norm=0"], "privacy.clipping_norm = 0.0"),
+        (["privacy=local", "evaluate_clients=true"], "evaluate_clients = True"),
+        (["privacy=local", "privacy.adaptive=true"], "privacy.adaptive"),
+        (["privacy=servers_side"], "server_side"),
+        (["privacy=server_side", "privacy.adaptive=true", "clients=10"], "privacy.clipped_count_stddev = 0.5"),
+    ],
+)
+def test_what_is_refused(given: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said.replace(".", r"\.")):
+        build_strategy(compose(given))

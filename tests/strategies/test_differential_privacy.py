@@ -1,0 +1,365 @@
+"""Differential privacy around every rule: what the rule sees, how much noise there is, what the state keeps."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import federation as fed
+import numpy as np
+import pytest
+import reference as ref
+from federation import OPEN, UNIFORM
+from flwr.app import ConfigRecord
+from flwr.serverapp import strategy as flwr
+from flwr.serverapp.strategy import Strategy
+
+from fedstride import privacy, wire
+from fedstride.arrays import difference, norm, to_record
+from fedstride.errors import ConfigError
+from strategies import DifferentialPrivacy, Fedalr, FedAvg, FedLWS, FedNNNN, Momentum, NormNorm, TwoDLRD
+
+START = fed.only_parameters(fed.make_model(np.float64))
+NOISY = fed.noisy(size=0.3)
+WIDE = {"w": np.zeros(100_000)}
+
+SINGLE: list[Any] = [
+    lambda: FedNNNN(**OPEN),
+    lambda: NormNorm(**OPEN),
+    lambda: Fedalr(**OPEN),
+    lambda: FedLWS(FedAvg(**OPEN)),
+    lambda: FedLWS(flwr.FedAvg(**OPEN)),
+    lambda: flwr.FedMedian(**OPEN),
+    lambda: flwr.Krum(**OPEN),
+    lambda: TwoDLRD(FedLWS(FedAvg(**OPEN))),
+]
+MEAN: list[Any] = [
+    lambda: FedAvg(**OPEN),
+    lambda: Momentum(**OPEN),
+    lambda: TwoDLRD(FedAvg(**OPEN)),
+    lambda: flwr.FedAvg(**OPEN),
+    lambda: flwr.FedAvgM(**OPEN),
+    lambda: flwr.FedAdam(**OPEN),
+]
+
+
+class Spy(FedAvg):
+    """FedAvg that keeps what it was given."""
+
+    def rule(self, sent: Any, cohort: Any) -> Any:
+        self.seen = cohort
+        return super().rule(sent, cohort)
+
+
+class HerFedAvg(flwr.FedAvg):
+    """A stranger's subclass, which might look at single updates."""
+
+
+def private(strategy: Strategy | None = None, **options: Any) -> DifferentialPrivacy:
+    return DifferentialPrivacy(FedAvg(**OPEN) if strategy is None else strategy, **{"noise_seed": 5} | options)
+
+
+def constant(*steps: float) -> fed.Training:
+    """Clients that move every weight by so much."""
+    return lambda sent, server_round: [{n: a + step for n, a in sent.items()} for step in steps]
+
+
+# ---------------------------------------------------------------- clipping
+
+
+def test_without_noise_it_is_flowers_fixed_clipping_with_equal_weights() -> None:
+    class Alike(flwr.FedAvg):
+        """Flower's FedAvg, told that all have as many examples."""
+
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            replies = list(replies)
+            for reply in replies:
+                reply.content["metrics"][wire.NUM_EXAMPLES] = 1
+            return super().aggregate_train(server_round, replies)
+
+    theirs = flwr.DifferentialPrivacyServerSideFixedClipping(Alike(**OPEN), 0.0, 0.5, 3)
+    ours = private(noise_multiplier=0.0, clipping_norm=0.5)
+    want = fed.rounds(theirs, START, NOISY)
+    got = fed.rounds(ours, START, NOISY)
+    for one, other in zip(got, want, strict=True):
+        assert one.metrics["privacy/clipped"] == 1.0
+        assert one.returned is not None and other.returned is not None
+        fed.assert_close(one.returned, other.returned, START, 1e-12)
+
+
+@pytest.mark.parametrize("make", [*SINGLE, *MEAN])
+def test_the_rule_works_on_clipped_updates_and_equal_weights(make: Any) -> None:
+    """The same rule, given by hand what the wrapper hands it."""
+
+    def clipped(sent: Any, server_round: int) -> list[Any]:
+        models = NOISY(sent, server_round)
+        updates = [ref.difference(model, sent) for model in models]
+        factors = [min(1.0, 0.5 / math.sqrt(sum(float((u**2).sum()) for u in one.values()))) for one in updates]
+        return [{n: sent[n] + f * one[n] for n in sent} for f, one in zip(factors, updates, strict=True)]
+
+    got = fed.rounds(private(make(), noise_multiplier=0.0, clipping_norm=0.5), START, NOISY)
+    bare, model = make(), START
+    for number, done in enumerate(got, 1):
+        messages = fed.configure(bare, number, model)
+        sent = fed.model_in(messages[0])
+        fed.assert_close(done.sent, sent, START, 1e-9)
+        replies = [fed.reply(node, w, 1) for node, w in zip(sorted(fed.NODES), clipped(sent, number), strict=True)]
+        record, _ = bare.aggregate_train(number, replies)
+        model = fed.views(record)
+        assert done.returned is not None
+        fed.assert_close(done.returned, model, START, 1e-9)
+
+
+def test_how_many_examples_a_client_has_does_not_show() -> None:
+    def shares_of(examples: Any) -> Any:
+        strategy = private(noise_multiplier=0.3)
+        messages = fed.configure(strategy, 1, START)
+        models = NOISY(fed.model_in(messages[0]), 1)
+        record, _ = strategy.aggregate_train(
+            1, [fed.reply(k, w, n) for k, (w, n) in enumerate(zip(models, examples, strict=True), 1)]
+        )
+        return fed.bits(fed.views(record))
+
+    assert shares_of((1, 2, 3)) == shares_of((900, 2, 77))
+
+
+def test_one_client_moves_the_mean_by_c_over_m_at_most() -> None:
+    """Neighbours: client 2 sends nothing new. The noise is the same, so only what is released differs."""
+    for size in (0.01, 1.0, 100.0):
+        steps = [{n: a + size for n, a in START.items()}, START, START]
+        results = []
+        for third in (steps, [START, START, START]):
+            strategy = private(clipping_norm=0.8, noise_multiplier=1.0)
+            fed.configure(strategy, 1, START)
+            record, _ = strategy.aggregate_train(1, [fed.reply(k, w) for k, w in enumerate(third, 1)])
+            results.append(fed.views(record))
+        assert norm(difference(*results, list(START))) <= 0.8 / 3 + 1e-12
+
+
+# ---------------------------------------------------------------- noise
+
+
+def release(strategy: DifferentialPrivacy, server_round: int = 1) -> Any:
+    """What a round of clients without any update releases: the noise."""
+    fed.configure(strategy, server_round, WIDE)
+    record, metrics = strategy.aggregate_train(server_round, [fed.reply(k, WIDE, 5) for k in (1, 2, 3, 4)])
+    return fed.views(record)["w"], dict(metrics)
+
+
+def test_the_means_noise_is_z_c_over_m() -> None:
+    noise, metrics = release(private(noise_multiplier=0.7, clipping_norm=2.0))
+    assert noise.std() == pytest.approx(0.7 * 2.0 / 4, rel=0.01)
+    assert metrics["privacy/stddev"] == pytest.approx(0.7 * 2.0 / 2)
+    assert metrics["privacy/clipping_norm"] == 2.0
+
+
+def test_a_rule_that_sees_single_updates_gets_full_noise_on_each() -> None:
+    class Looks(Spy):
+        sees_only_the_mean = False
+
+    strategy = private(spy := Looks(**OPEN), noise_multiplier=0.7, clipping_norm=2.0)
+    noise, metrics = release(strategy)
+    assert metrics["privacy/stddev"] == pytest.approx(0.7 * 2.0)
+    singles = [reply.model["w"] for reply in spy.seen.replies]
+    for single in singles:
+        assert single.std() == pytest.approx(1.4, rel=0.02)
+    assert abs(np.corrcoef(singles[0], singles[1])[0, 1]) < 0.02
+    assert noise.std() == pytest.approx(1.4 / 2, rel=0.02)
+
+
+@pytest.mark.parametrize("make", SINGLE)
+def test_which_rules_see_single_updates(make: Any) -> None:
+    assert fed.play(private(make()), 1, START, NOISY).metrics["privacy/stddev"] == 1.0
+
+
+@pytest.mark.parametrize("make", MEAN)
+def test_which_rules_see_the_mean_alone(make: Any) -> None:
+    metrics = fed.play(private(make()), 1, START, NOISY).metrics
+    assert metrics["privacy/stddev"] == pytest.approx(1 / math.sqrt(3))
+
+
+def test_a_strangers_strategy_is_not_trusted_with_less() -> None:
+    assert fed.play(private(HerFedAvg(**OPEN)), 1, START, NOISY).metrics["privacy/stddev"] == 1.0
+
+
+def test_fednnnns_clients_get_no_model_without_noise() -> None:
+    """What is sent next comes from the noised updates; Flower's wrapper noises the returned model alone."""
+    inner = FedNNNN(**OPEN)
+    done = fed.rounds(private(inner, noise_multiplier=0.5, clipping_norm=1.0), WIDE, constant(0.0, 0.0, 0.0))
+    assert all(np.abs(one.sent["w"]).max() > 0.0 for one in done[1:])
+    theirs = flwr.DifferentialPrivacyServerSideFixedClipping(FedNNNN(**OPEN), 0.5, 1.0, 3)
+    second = fed.rounds(theirs, WIDE, constant(1e-9, 1e-9, 1e-9))[1]
+    assert np.abs(second.sent["w"]).max() < 1e-6
+
+
+def test_epsilon_counts_the_rounds() -> None:
+    done = fed.rounds(private(noise_multiplier=1.5, delta=1e-6), START, NOISY)
+    assert [one.metrics["privacy/epsilon"] for one in done] == [
+        privacy.epsilon(1.5, t, 1e-6) for t in (1, 2, 3, 4)
+    ]
+    assert "privacy/epsilon" not in fed.play(private(noise_multiplier=0.0), 1, START, NOISY).metrics
+
+
+def test_a_round_below_the_quorum_releases_nothing() -> None:
+    strategy = private(quorum=2)
+    fed.configure(strategy, 1, START)
+    assert strategy.aggregate_train(1, [fed.reply(1, START), fed.failure(2)])[0] is None
+    assert strategy.releases == 0
+
+
+# ---------------------------------------------------------------- who clips, who noises
+
+
+def told(strategy: DifferentialPrivacy) -> dict[str, Any]:
+    messages = fed.configure(strategy, 1, START, ConfigRecord({"lr": 0.1}))
+    return dict(messages[0].content.config_records["config"])
+
+
+def test_what_clients_are_told() -> None:
+    ours = {wire.CLIPPING_NORM, wire.NOISE_MULTIPLIER, wire.NOISE_SEED}
+    assert not ours & set(told(private(where="server")))
+    assert {k: v for k, v in told(private(where="client", clipping_norm=0.4)).items() if k in ours} == {
+        wire.CLIPPING_NORM: 0.4
+    }
+    local = told(private(where="local", clipping_norm=0.4, noise_multiplier=2.0, noise_seed=None))
+    assert {k: v for k, v in local.items() if k in ours} == {wire.CLIPPING_NORM: 0.4, wire.NOISE_MULTIPLIER: 2.0}
+    assert told(private(where="local"))[wire.NOISE_SEED] == 5
+
+
+def test_a_client_that_does_not_clip_is_clipped() -> None:
+    got = fed.play(private(where="client", noise_multiplier=0.0, clipping_norm=0.5), 1, START, NOISY)
+    want = fed.play(private(where="server", noise_multiplier=0.0, clipping_norm=0.5), 1, START, NOISY)
+    assert got.returned is not None and want.returned is not None
+    assert fed.bits(got.returned) == fed.bits(want.returned)
+
+
+def test_local_updates_stay_as_they_came() -> None:
+    got = fed.play(private(where="local", clipping_norm=0.1), 1, START, NOISY)
+    models = NOISY(got.sent, 1)
+    want = fed.fedavg_oracle(got.sent, models, UNIFORM)
+    assert got.returned is not None
+    fed.assert_close(got.returned, want, START)
+    assert got.metrics["privacy/stddev"] == pytest.approx(0.1)
+    assert got.metrics["privacy/epsilon"] == privacy.epsilon(1.0, 1, 1e-5)
+    assert "privacy/clipped" not in got.metrics
+
+
+# ---------------------------------------------------------------- adaptive
+
+
+@pytest.mark.parametrize("where", ["server", "client"])
+def test_adaptive_clipping_follows_the_paper(where: str) -> None:
+    strategy = private(
+        where=where, adaptive=True, noise_multiplier=0.0, clipping_norm=0.1, clip_norm_lr=0.7,
+        target_clipped_quantile=0.25,
+    )  # fmt: skip
+    lengths = [norm(difference(model, START, list(START))) for model in constant(0.01, 0.2, 3.0)(START, 1)]
+    c, expected = 0.1, []
+    for _ in range(12):
+        expected.append(c)
+        c *= math.exp(0.7 * (sum(length > c for length in lengths) / 3 - 0.25))
+    used = []
+    for number in range(1, 13):
+        messages = fed.configure(strategy, number, START)
+        if where == "client":
+            used.append(messages[0].content.config_records["config"][wire.CLIPPING_NORM])
+        replies = [fed.reply(k, w) for k, w in enumerate(constant(0.01, 0.2, 3.0)(START, number))]
+        metrics = dict(strategy.aggregate_train(number, replies)[1] or {})
+        assert metrics["privacy/clipping_norm"] == pytest.approx(expected[number - 1])
+    assert where == "server" or used == pytest.approx(expected)
+
+
+def test_a_client_that_has_clipped_says_so() -> None:
+    strategy = private(where="client", adaptive=True, noise_multiplier=0.0)
+    fed.configure(strategy, 1, START)
+    _, metrics = strategy.aggregate_train(
+        1, [fed.reply(k, START, metrics={wire.CLIPPED: bit}) for k, bit in enumerate((1.0, 0.0, 1.0, 1.0))]
+    )
+    assert dict(metrics or {})["privacy/clipped"] == 0.75
+
+
+@pytest.mark.parametrize("lie", [-1e300, math.nan, 2.0, [1.0, 1.0]])
+def test_a_lie_about_clipping_counts_for_nothing(lie: Any) -> None:
+    strategy = private(where="client", adaptive=True, noise_multiplier=0.0)
+    fed.configure(strategy, 1, START)
+    replies = [fed.reply(k, START, metrics={wire.CLIPPED: lie}) for k in range(3)]
+    _, metrics = strategy.aggregate_train(1, replies)
+    assert dict(metrics or {})["privacy/clipped"] == 0.0
+
+
+def test_the_count_is_noised_and_the_updates_a_little_more() -> None:
+    strategy = private(adaptive=True, noise_multiplier=0.5, clipped_count_stddev=0.4)
+    _, metrics = release(strategy)
+    assert metrics["privacy/stddev"] == pytest.approx(privacy.noise_beside_count(0.5, 0.4) / 2)
+    assert strategy.clipping_norm != pytest.approx(math.exp(0.2 * (0.0 - 0.5)))
+    assert metrics["privacy/epsilon"] == privacy.epsilon(0.5, 1, 1e-5)
+
+
+# ---------------------------------------------------------------- state
+
+
+def test_a_resumed_round_has_the_same_noise() -> None:
+    strategy = private(FedNNNN(**OPEN), noise_seed=None, adaptive=True, noise_multiplier=0.5)
+    model = fed.rounds(strategy, START, NOISY, range(1, 4))[-1].returned
+    kept = strategy.state_dict()
+    assert all(type(value) in (np.ndarray, int, float, str) for value in kept.values())
+    fresh = private(FedNNNN(**OPEN), noise_seed=None, adaptive=True, noise_multiplier=0.5)
+    fresh.load_state_dict(kept)
+    got, want = (fed.rounds(one, model, NOISY, range(4, 6)) for one in (fresh, strategy))
+    assert [fed.bits(done.returned) for done in got] == [fed.bits(done.returned) for done in want]  # type: ignore[arg-type]
+    assert [done.metrics for done in got] == [done.metrics for done in want]
+
+
+def test_nobody_draws_the_noise_again_without_the_secret() -> None:
+    one, other = (private(noise_seed=None) for _ in range(2))
+    assert one.secret != other.secret and len(one.secret) == 32
+    first = release(one)[0]
+    assert not np.array_equal(first, release(other)[0])
+    assert not np.array_equal(first, release(one, 2)[0])
+    one.reset()
+    assert not np.array_equal(first, release(one)[0])
+
+
+def test_a_seed_makes_a_run_repeatable() -> None:
+    assert np.array_equal(release(private(noise_seed=3))[0], release(private(noise_seed=3))[0])
+    assert not np.array_equal(release(private(noise_seed=3))[0], release(private(noise_seed=4))[0])
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def test_batchnorm_is_refused_before_anything_is_sent() -> None:
+    with pytest.raises(ConfigError, match=r"bn1\.running_mean.*GroupNorm"):
+        fed.configure(private(), 1, fed.make_model())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"where": "cloud"}, "where = 'cloud'"),
+        ({"clipping_norm": 0.0}, "clipping_norm = 0.0"),
+        ({"clipping_norm": math.inf}, "clipping_norm = inf"),
+        ({"clipping_norm": math.nan}, "clipping_norm = nan"),
+        ({"noise_multiplier": -1.0}, "noise_multiplier = -1.0"),
+        ({"noise_multiplier": math.nan}, "noise_multiplier = nan"),
+        ({"delta": 0.0}, "delta = 0.0"),
+        ({"delta": 1.0}, "delta = 1.0"),
+        ({"where": "local", "adaptive": True}, "adaptive = True"),
+        ({"adaptive": True, "noise_multiplier": 2.0}, "clipped_count_stddev = 1.0"),
+        ({"target_clipped_quantile": 1.0}, "target_clipped_quantile = 1.0"),
+        ({"clip_norm_lr": 0.0}, "clip_norm_lr = 0.0"),
+    ],
+)
+def test_values_out_of_range(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        private(**options)
+
+
+def test_a_round_of_a_real_record_survives_the_wire() -> None:
+    """The inner strategy gets Messages whose records it can take apart."""
+    strategy = private(flwr.FedMedian(**OPEN), noise_multiplier=0.1)
+    done = fed.rounds(strategy, fed.only_parameters(fed.make_model(np.float32)), NOISY)
+    for one in done:
+        assert one.returned is not None
+        assert {str(a.dtype) for a in one.returned.values()} == {"float32"}
+        assert to_record(one.returned)
