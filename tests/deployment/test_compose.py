@@ -1,0 +1,225 @@
+"""The containers on a real engine: the demonstration, what each container may do, more nodes, mistakes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from desk import play, table, weights
+
+from lab.runs import load
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]
+
+ROOT = Path(__file__).parents[2]
+ENGINE = ROOT.parent / "shared/tools/docker-engine"  # starts one on a machine without registries
+ROLES = ("superlink", "node1", "node2", "node3")
+UID = 1000
+DEMO = (
+    "clients=3",
+    "partition=dirichlet",
+    "rounds=5",
+    "client.device=cpu",
+)  # what docker/compose.yaml runs, at a desk
+
+
+def run(*command: str, seconds: float = 60, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | variables,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[None]:
+    """An engine with compose; one that had to be started is stopped again."""
+    if shutil.which("docker") is None and not ENGINE.is_file():
+        pytest.skip("no docker here")
+    ours = run("docker", "info").returncode != 0 if shutil.which("docker") else True
+    if ours and not (ENGINE.is_file() and os.geteuid() == 0):
+        pytest.skip("no docker engine answers here")
+    if ours:
+        started = run(str(ENGINE), "start", seconds=300)
+        if started.returncode != 0:
+            pytest.skip(f"no docker engine could be started here: {started.stdout.strip().splitlines()[-1:]}")
+    if ENGINE.is_file() and run("docker", "image", "inspect", "python:3.11-slim").returncode != 0:
+        base = run(str(ENGINE), "base", seconds=400)
+        assert base.returncode == 0, base.stdout + base.stderr
+    yield
+    if ours:
+        run(str(ENGINE), "stop")
+
+
+class Composed:
+    """One project of docker compose, with a folder of runs of its own."""
+
+    def __init__(self, runs: Path) -> None:
+        runs.mkdir()
+        os.chown(runs, UID, 0)
+        self.runs = runs
+        self.variables = {
+            "COMPOSE_PROJECT_NAME": f"fedstride-test-{os.getpid()}",
+            "FEDSTRIDE_IMAGE": "fedstride-test",
+            "FEDSTRIDE_RUNS": str(runs),
+            "FEDSTRIDE_UID": str(UID),
+        }
+
+    def __call__(
+        self, *arguments: str, files: tuple[str, ...] = ("compose",), seconds: float = 300, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        given = [part for file in files for part in ("-f", f"docker/{file}.yaml")]
+        return run("docker", "compose", *given, *arguments, seconds=seconds, **(self.variables | variables))
+
+    def container(self, service: str) -> str:
+        return self("ps", "--all", "--quiet", service).stdout.strip()
+
+    def inspect(self, service: str) -> dict[str, Any]:
+        (found,) = json.loads(run("docker", "inspect", self.container(service)).stdout)
+        assert isinstance(found, dict)
+        return found
+
+    def inside(self, service: str, *command: str) -> str:
+        done = run("docker", "exec", self.container(service), *command)
+        return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def compose(engine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
+    composed = Composed(tmp_path_factory.mktemp("compose") / "runs")
+    built = composed("build", "--quiet", seconds=1800)
+    assert built.returncode == 0, built.stderr
+    yield composed
+    composed("down", "--volumes", files=("compose", "scale"))
+    run("docker", "image", "rm", "fedstride-test")
+
+
+@pytest.fixture(scope="module")
+def demonstration(compose: Composed) -> subprocess.CompletedProcess[str]:
+    """The README's command; all containers are stopped when the run has ended."""
+    return compose("up", "--exit-code-from", "submit", seconds=600)
+
+
+@pytest.fixture(scope="module")
+def standing(compose: Composed, demonstration: Any) -> None:
+    """SuperLink and nodes, started again with the volumes of the demonstration."""
+    done = compose("up", "--detach", "--wait", *ROLES)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_demonstration_ends_with_accuracy_exit_code_and_folder(
+    compose: Composed, demonstration: subprocess.CompletedProcess[str], tmp_path: Path
+) -> None:
+    said = demonstration.stdout
+    assert demonstration.returncode == 0, said + demonstration.stderr + compose("logs", "certificates").stdout
+    where = re.search(r"on the host: (.+)", said)
+    assert where, said
+    folder = Path(where[1].strip())
+    assert folder.parent == compose.runs
+    desk = play(tmp_path, *DEMO, small=False)
+    assert f"final test accuracy {100 * desk.rows[-1]['test/accuracy']:.2f} %" in said
+    assert re.search(r"exit code 0\s", said)
+    assert load(folder).status["state"] == "completed"
+    # Data came from the nodes' own files, torch from another build: the bits are the desk's all the same.
+    assert weights(folder) == weights(desk.folder)
+    assert table(folder) == table(desk.folder)
+
+
+@pytest.mark.parametrize("service", ROLES)
+def test_what_a_container_may_do(compose: Composed, standing: None, service: str) -> None:
+    found = compose.inspect(service)
+    host, config = found["HostConfig"], found["Config"]
+    assert config["User"] == f"{UID}:0"
+    assert host["ReadonlyRootfs"] and host["CapDrop"] == ["ALL"] and not host["CapAdd"]
+    assert "no-new-privileges:true" in host["SecurityOpt"]
+    assert not host["Privileged"] and host["PidsLimit"] > 0
+    assert host["Memory"] == host["MemorySwap"] > 0
+    assert not host["PortBindings"]
+    assert found["State"]["Health"]["Status"] == "healthy"
+    assert re.search(r"CapBnd:\s+0+\n", compose.inside(service, "cat", "/proc/1/status"))
+    assert "Read-only file system" in compose.inside(service, "touch", "/opt/fedstride/x")
+    assert "pip" in compose.inside(service, "sh", "-c", "echo $FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION pip")
+
+
+def test_a_node_sees_its_own_key_and_data_alone(compose: Composed, standing: None) -> None:
+    seen = {node: compose.inside(node, "sha256sum", "/trust/node.key", "/data/examples.npz") for node in ROLES[1:]}
+    digests = [line.split()[0] for text in seen.values() for line in text.splitlines()]
+    assert len(digests) == len(set(digests)) == 6
+    assert compose.inside("node1", "ls", "/trust").split() == ["ca.crt", "node.key"]
+    assert compose.inside("superlink", "ls", "/trust").split() == ["ca.crt", "server.crt", "server.key"]
+    assert "Read-only file system" in compose.inside("node1", "touch", "/data/x")
+
+
+REACH = """
+import socket
+for host, port in (("superlink", 9092), ("superlink", 8000), ("node2", 9094), ("192.0.2.1", 443)):
+    try:
+        socket.create_connection((host, port), 3).close()
+        print(port, "open")
+    except OSError as error:
+        print(port, "closed")
+"""
+
+
+def test_a_node_reaches_the_port_for_nodes_and_nothing_else(compose: Composed, standing: None) -> None:
+    said = compose.inside("node1", "python", "-c", REACH).splitlines()
+    assert said == ["9092 open", "8000 closed", "9094 closed", "443 closed"]
+
+
+def test_a_refused_run_has_its_exit_code(compose: Composed, standing: None) -> None:
+    done = compose("run", "--rm", "submit", "rounds=0")
+    assert done.returncode == 2
+    assert "rounds = 0 is not allowed" in done.stdout
+    assert "exit code 2" in done.stdout
+
+
+def test_keys_and_registrations_survive_being_taken_down(compose: Composed, standing: None) -> None:
+    digest = compose.inside("node1", "sha256sum", "/trust/node.key")
+    assert compose("down").returncode == 0
+    done = compose("run", "--rm", "submit", "rounds=1", "model=mlp", "name=again")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert load(compose.runs / "again").status["state"] == "completed"
+    assert compose.inside("node1", "sha256sum", "/trust/node.key") == digest
+    assert "known already" in compose("logs", "register").stdout
+
+
+def test_a_folder_of_runs_that_is_not_ours_is_said_at_once(compose: Composed) -> None:
+    compose("down")
+    done = compose("up", "--exit-code-from", "submit", FEDSTRIDE_UID="4321")
+    assert done.returncode != 0
+    assert "user 4321 may not write the folder of runs" in compose("logs", "certificates").stdout
+
+
+def test_more_nodes(compose: Composed) -> None:
+    compose("down")
+    files = ("compose", "scale")
+    done = compose("run", "--rm", "submit", "rounds=1", "model=mlp", "name=four", files=files, NODES="4")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert load(compose.runs / "four").rows[-1]["clients"] == 4
+    claimed = re.findall(r"this replica is (node\d)", compose("logs", "node", files=files, NODES="4").stdout)
+    assert sorted(set(claimed)) == ["node1", "node2", "node3", "node4"]
+
+
+def test_the_gpu_overlay_asks_for_devices(engine: None) -> None:
+    done = run(
+        "docker", "compose", "-f", "docker/compose.yaml", "-f", "docker/gpu.yaml", "config", "--format", "json",
+        GPU2="1",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    services = json.loads(done.stdout)["services"]
+    asked = {
+        name: services[name]["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"] for name in ROLES
+    }
+    assert asked == {"superlink": ["0"], "node1": ["0"], "node2": ["1"], "node3": ["0"]}
