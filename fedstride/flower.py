@@ -29,13 +29,6 @@ def set_identity(run_id: int = 1, node_id: int = 1) -> None:
     TaskIdentity.task_id = 1
 
 
-def has_identity() -> bool:
-    """True if Flower's runtime (or `set_identity`) gave this process an identity."""
-    from flwr.supercore.task_identity import TaskIdentity
-
-    return TaskIdentity._run_id is not None
-
-
 def stamp(message: Message) -> str:
     """Give a message an id, as the SuperLink does on arrival; returns it."""
     message_id = uuid.uuid4().hex

@@ -85,17 +85,19 @@ def expand_wrappers(overrides: Sequence[str]) -> list[str]:
     return expanded
 
 
+def read(text: str, expected: str) -> Override:
+    """One override, of one value or a sweep of several; raises ConfigError with what was expected."""
+    try:
+        return OverridesParser.create().parse_override(text)
+    except HydraException as error:
+        raise ConfigError(f"{text!r} is not an override: expected {expected}") from error
+
+
 def parse(overrides: Sequence[str]) -> list[Override]:
     """Read overrides of a single run; raises ConfigError for what is none."""
-    parser = OverridesParser.create()
     parsed = []
     for text in overrides:
-        try:
-            override = parser.parse_override(text)
-        except HydraException as error:
-            raise ConfigError(
-                f"{text!r} is not an override: expected key=value, as in strategy=fedlws or client.lr=0.02"
-            ) from error
+        override = read(text, "key=value, as in strategy=fedlws or client.lr=0.02")
         if override.is_sweep_override():
             raise ConfigError(f"{text!r} names several values; a single run takes one")
         if override.is_add() or override.is_force_add() or override.is_delete():

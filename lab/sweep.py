@@ -15,12 +15,9 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
-
 from fedstride.config import compose
 from fedstride.errors import ConfigError
-from fedstride.overrides import GROUPS
+from fedstride.overrides import GROUPS, read
 from fedstride.schema import Config
 from server_app.folder import default_name, runs_dir
 
@@ -54,15 +51,9 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
 
     Raises ConfigError for text that is no override or sweeps without listing values.
     """
-    parser = OverridesParser.create()
     columns: list[list[str]] = []
     for text in overrides:
-        try:
-            override = parser.parse_override(text)
-        except HydraException as error:
-            raise ConfigError(
-                f"{text!r} is not an override: expected key=value or key=value,value as in seed=1,2,3"
-            ) from error
+        override = read(text, "key=value or key=value,value as in seed=1,2,3")
         if not override.is_sweep_override():
             columns.append([text])
         elif override.is_discrete_sweep():

@@ -45,7 +45,7 @@ def write_checkpoint(run_folder: Path, checkpoint: Checkpoint) -> Path:
     Raises OSError where it cannot be written; what was there before stays.
     """
     parent = run_folder / FOLDER
-    parent.mkdir(exist_ok=True)
+    parent.mkdir(mode=0o700, exist_ok=True)  # with privacy, the state holds the secret of the noise
     folder = parent / f"round-{checkpoint.server_round:06d}"
     temporary = parent / f".{folder.name}.{os.getpid()}"
     shutil.rmtree(temporary, ignore_errors=True)

@@ -20,16 +20,15 @@ from lab.engine.local import LocalGrid
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_process_has_no_identity_until_it_is_given_one() -> None:
+def test_a_process_speaks_with_the_identity_that_it_was_given() -> None:
     code = (
-        "from fedstride import flower; print(flower.has_identity());"
-        "flower.set_identity(run_id=5, node_id=6); print(flower.has_identity());"
+        "from fedstride import flower; flower.set_identity(run_id=5, node_id=6);"
         "from flwr.app import Message, RecordDict;"
         "m = Message(content=RecordDict(), message_type='train', dst_node_id=9);"
         "print(m.metadata.run_id, m.metadata.src_node_id)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "True", "5", "6"]
+    assert done.stdout.split() == ["5", "6"]
 
 
 def test_stamps_are_ids_of_their_own() -> None:

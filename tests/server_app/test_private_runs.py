@@ -66,6 +66,7 @@ def test_a_resumed_run_draws_the_noise_that_it_would_have_drawn(tmp_path: Path, 
     assert table(tmp_path / "one") == table(tmp_path / "two")
     secret = newest_checkpoint(tmp_path / "one")[0].strategy["inner/secret"]
     assert secret not in (tmp_path / "one/config.yaml").read_text()
+    assert (tmp_path / "one/checkpoint").stat().st_mode & 0o777 == 0o700
 
 
 def test_without_a_seed_no_two_runs_are_alike(tmp_path: Path) -> None:
