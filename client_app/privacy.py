@@ -54,15 +54,24 @@ def read(config: Mapping[str, Any], node_config: Mapping[str, Any]) -> Protectio
 
 
 def _read(config: Mapping[str, Any], where: str) -> Protection:
+    known = (wire.CLIPPING_NORM, wire.NOISE_MULTIPLIER, wire.NOISE_SEED)
+    for key in config:
+        if key not in known and key.lower().startswith(
+            ("clip", "noise")
+        ):  # a slip that would leave all unprotected
+            raise ConfigError(f"{where}: unknown key {key!r}; known are {', '.join(known)}")
+    least, most = privacy.CLIPPING_NORMS
     clipping_norm = config.get(wire.CLIPPING_NORM, math.inf)
     noise_multiplier = config.get(wire.NOISE_MULTIPLIER, 0.0)
-    if not isinstance(clipping_norm, (int, float)) or not clipping_norm > 0.0:
-        raise ConfigError(f"{where}: {wire.CLIPPING_NORM} = {clipping_norm!r} must be greater than 0")
-    if not isinstance(noise_multiplier, (int, float)) or not 0.0 <= noise_multiplier < math.inf:
-        raise ConfigError(
-            f"{where}: {wire.NOISE_MULTIPLIER} = {noise_multiplier!r} must be a number of at least 0"
-        )
+    if wire.CLIPPING_NORM in config and not (_is_number(clipping_norm) and least <= clipping_norm <= most):
+        raise ConfigError(f"{where}: {wire.CLIPPING_NORM} = {clipping_norm!r} must be from {least:g} to {most:g}")
+    if not (_is_number(noise_multiplier) and 0.0 <= noise_multiplier <= most):
+        raise ConfigError(f"{where}: {wire.NOISE_MULTIPLIER} = {noise_multiplier!r} must be from 0 to {most:g}")
     return Protection(float(clipping_norm), float(noise_multiplier), config.get(wire.NOISE_SEED))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def protect(
@@ -82,13 +91,14 @@ def protect(
     if not math.isfinite(protection.clipping_norm):
         return model, dict(metrics)
     secret = secrets.token_hex(16) if protection.noise_seed is None else f"seed {protection.noise_seed}"
-    protected, too_long = privacy.protect(
+    moved, too_long = privacy.protect(
         sent,
         model,
         clipping_norm=protection.clipping_norm,
         stddev=protection.noise_multiplier * protection.clipping_norm,
         rng=seeds.secret_generator(secret, "privacy", server_round, client_id),
     )
+    protected = privacy.rounded(moved, sent)
     if not protection.is_local:
         return protected, {**metrics, wire.CLIPPED: float(too_long)}
     kept = {key: value for key, value in metrics.items() if key in STILL_TOLD}

@@ -7,41 +7,47 @@ nor what a rule does with an update (`strategies/privacy.py`, `client_app/privac
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device
 
 from fedstride.arrays import Arrays, Layout, difference, float64, like, norm
 
+CLIPPING_NORMS = (1e-30, 1e30)
+"""What C may be: beyond, noise in units of it would vanish or overflow."""
+
 
 def protect(
     sent: Arrays, model: Arrays, *, clipping_norm: float, stddev: float, rng: np.random.Generator | None
 ) -> tuple[Arrays, bool]:
-    """w + clip(w_k - w, C) + N(0, stddev^2) on every parameter, and whether the update was longer than C.
+    """w + (clip(w_k - w, C) + N(0, stddev^2)) on every parameter, and whether the update was longer than C.
 
     clip(x, C) = x min(1, C / ||x||) over all parameters together (McMahan et al., ICLR 2018: flat
-    clipping); in float64, returned in the sent dtypes. `rng` is needed where `stddev` > 0. Buffers are
-    those that were sent: `running_statistics` tells where a model has some that would have to be protected.
+    clipping). An update with NaN or infinity counts as zero, since it has no length to be shortened to.
+    Parameters are returned in float64: whoever sends them on rounds them (`rounded`), after the noise.
+    `rng` is needed where `stddev` > 0. Buffers are those that were sent.
     """
     names = Layout.of(sent).parameters
     update = difference(model, sent, names)
     length = norm(update)
-    too_long = length > clipping_norm
+    too_long = not length <= clipping_norm
     factor = clipping_norm / length if too_long else 1.0
     protected = dict(sent)
     for name in names:
-        moved = float64(sent[name]) + update[name] * factor
+        xp = array_namespace(update[name])
+        change = update[name] * factor if math.isfinite(length) else xp.zeros_like(update[name])
         if stddev > 0.0:
             assert rng is not None
-            moved = moved + _like_drawn(rng.normal(0.0, stddev, tuple(moved.shape)), moved)
-        protected[name] = like(moved, sent[name])
+            drawn = rng.normal(0.0, stddev, tuple(change.shape))
+            change = change + xp.asarray(drawn, device=device(change))
+        # Rounded once, after the noise: a great w must not decide how much noise is left.
+        protected[name] = float64(sent[name]) + change
     return protected, too_long
 
 
-def _like_drawn(drawn: np.ndarray, array: Any) -> Any:
-    """Drawn numbers as an array of the other's kind, where that one is."""
-    return array_namespace(array).asarray(drawn, device=device(array))
+def rounded(model: Arrays, sent: Arrays) -> Arrays:
+    """The model in the sent dtypes."""
+    return {name: like(array, sent[name]) for name, array in model.items()}
 
 
 def running_statistics(model: Arrays) -> list[str]:
@@ -91,10 +97,10 @@ def _delta(eps: float, mu: float) -> float:
 
 
 def _mills(x: float) -> float:
-    """Phi(-x) / phi(x) for x > 0."""
+    """Phi(-x) / phi(x) for x > 0, to nine digits."""
     if x < 25.0:
         return 0.5 * math.erfc(x / math.sqrt(2.0)) * math.sqrt(2.0 * math.pi) * math.exp(0.5 * x * x)
-    square = x * x  # erfc underflows; the asymptotic series is exact to the last bits here
+    square = x * x  # erfc underflows; the asymptotic series errs by 105 / x^8 at most
     return (1.0 - (1.0 - (3.0 - 15.0 / square) / square) / square) / x
 
 
@@ -104,11 +110,13 @@ def _mills(x: float) -> float:
 def noise_beside_count(noise_multiplier: float, count_stddev: float) -> float:
     """z of the updates where the count of clipped ones is released too, so that both together cost z.
 
-    (z^-2 - (2 sigma_b)^-2)^(-1/2), Andrew et al. (NeurIPS 2021), theorem 1. Needs z < 2 sigma_b.
+    (z^-2 - sigma_b^-2)^(-1/2), for z < sigma_b. Andrew et al. (NeurIPS 2021, theorem 1) have 2 sigma_b: they
+    add or remove a client, and count it by -1/2 or 1/2. A client whose update is zero counts by 0, one that
+    is clipped by 1.
     """
     if noise_multiplier == 0.0:
         return 0.0
-    return float((noise_multiplier**-2 - (2.0 * count_stddev) ** -2) ** -0.5)
+    return float((noise_multiplier**-2 - count_stddev**-2) ** -0.5)
 
 
 def next_clipping_norm(clipping_norm: float, clipped: float, target: float, lr: float) -> float:

@@ -235,7 +235,7 @@ class CentralPrivacyConfig(LocalPrivacyConfig):
     adaptive: bool = False  # C follows the updates' lengths (Andrew et al., 2021)
     target_clipped_quantile: float = 0.5  # share of updates to be clipped, in (0, 1)
     clip_norm_lr: float = 0.2  # > 0
-    clipped_count_stddev: float | None = None  # noise on the count of clipped ones; a 20th of the clients a round
+    clipped_count_stddev: float | None = None  # on the count of clipped ones, > z; a 20th of the clients a round
 
 
 # ---------------------------------------------------------------- the whole

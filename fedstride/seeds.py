@@ -29,7 +29,7 @@ def generator(run_seed: int, purpose: str, server_round: int = 0, partition: int
 def secret_generator(secret: str, purpose: str, server_round: int = 0, partition: int = 0) -> np.random.Generator:
     """A numpy generator for a draw that nobody without the secret can repeat; equal arguments, equal draw.
 
-    Seeded with all 256 bits of SHA-256. PCG64 is no cipher: see docs/security.md.
+    Seeded with all 256 bits of SHA-256. PCG64 is no cipher: see docs/privacy.md.
     """
     text = f"fedstride|secret|{secret}|{purpose}|{server_round}|{partition}".encode()
     return np.random.Generator(np.random.PCG64(int.from_bytes(hashlib.sha256(text).digest(), "big")))

@@ -104,7 +104,8 @@ def summary(config: Config) -> str:
     for key in ("alpha", "classes_per_client"):
         if hasattr(config.partition, key):
             partition.append(f"{key}={plain(getattr(config.partition, key))}")
-    return f"{config.task.name}, {' '.join(partition)}, {config.clients} clients"
+    protected = [] if config.privacy.name == "none" else [f"privacy {config.privacy.name}"]
+    return ", ".join([config.task.name, " ".join(partition), f"{config.clients} clients", *protected])
 
 
 # ---------------------------------------------------------------- groups

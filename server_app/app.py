@@ -49,7 +49,8 @@ class LogLines:
 def describe(row: dict[str, float]) -> str:
     """One line that says how a round went."""
     parts = [f"round {row['round']:>3}"]
-    if row.get("train/loss") is not None:
+    # A log goes to whoever submitted; with privacy, clients' figures stay on the server.
+    if row.get("train/loss") is not None and "privacy/stddev" not in row:
         parts.append(f"train loss {row['train/loss']:.4f}")
     if row.get("test/accuracy") is not None:
         parts.append(f"test accuracy {100 * row['test/accuracy']:6.2f} %")

@@ -6,6 +6,7 @@ Knows which class stands behind which name; does not know rounds.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +44,9 @@ def build_strategy(config: Config) -> NormAnalysis:
     The loop draws the cohort and shows the strategy no other nodes, so each takes all it sees.
     Raises ConfigError naming the key `strategy....` for a value out of range.
     """
-    screening: dict[str, Any] = {"quorum": config.quorum, "screen_factor": config.screen_factor}
+    # With clipping no update is too long, and one client must not decide whether another takes part.
+    longest = math.inf if config.privacy.name in ("server_side", "client_side") else config.screen_factor
+    screening: dict[str, Any] = {"quorum": config.quorum, "screen_factor": longest}
     strategy = _protected(_build(config.strategy, "strategy", config), config, screening)
     return NormAnalysis(strategy, weighting=_weighting(config), **screening)
 
@@ -63,6 +66,12 @@ def _protected(strategy: Strategy, config: Config, screening: dict[str, Any]) ->
         "evaluate_clients",
         True,
         "false with privacy=local: clients tell no figures of their data",
+    )
+    require(
+        config.best.startswith("test/"),
+        "best",
+        config.best,
+        "a figure of the server's own data with privacy, as test/accuracy: clients' figures are not noised",
     )
     settings = {key: value for key, value in vars(spec).items() if key != "name"}
     if settings.get("clipped_count_stddev", 0.0) is None:

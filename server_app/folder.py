@@ -40,7 +40,7 @@ def new_folder(config: Config) -> Path:
     for number in range(1, 100_000):
         folder = root / (name if number == 1 else f"{name}-{number}")
         try:
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, mode=0o777 if config.privacy.name == "none" else 0o700)
             return folder
         except FileExistsError:
             if config.name is not None:

@@ -76,6 +76,10 @@ class RuleStrategy(FlowerFedAvg):
     sees_only_the_mean: bool = False
     """Whether the result, and all state, depend on the updates through their mean alone."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        say_for_themselves(cls, "sees_only_the_mean")
+
     def __init__(
         self,
         *,
@@ -215,6 +219,13 @@ class RuleStrategy(FlowerFedAvg):
                 )
             time.sleep(0.5)
         return nodes
+
+
+def say_for_themselves(cls: type, *names: str) -> None:
+    """Make claims about privacy False where a class does not repeat them: they need not hold for a derived one."""
+    for name in names:
+        if name not in vars(cls):
+            setattr(cls, name, False)
 
 
 def report_set_aside(server_round: int, cohort: Cohort) -> None:

@@ -29,6 +29,8 @@ class NormAnalysis(Wrapper):
     of the steps (the paper's integrated norm).
     """
 
+    may_hold_privacy = True  # it writes metrics
+
     def __init__(
         self,
         strategy: Strategy | None = None,

@@ -137,8 +137,8 @@ def screen(
 
 
 def with_model(reply: Reply, sent: Arrays, model: Arrays, weighted_by_key: str) -> Reply:
-    """The reply as if the client had sent this model, and had one example."""
-    metrics = {**reply.metrics, weighted_by_key: 1}
+    """The reply as if the client had sent this model, had one example, and said nothing else."""
+    metrics: dict[str, Any] = {weighted_by_key: 1, wire.CLIENT_ID: reply.client_id}
     message = _shallow(reply.message)
     key = next(iter(reply.message.content.array_records))
     metric_key = next(iter(reply.message.content.metric_records))

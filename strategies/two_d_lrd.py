@@ -102,6 +102,8 @@ class TwoDLRD(Wrapper):
     factors of the next round `two_d_lrd/rates`.
     """
 
+    may_hold_privacy = True  # its detector sees models
+
     def __init__(
         self,
         strategy: Strategy | None = None,

@@ -17,7 +17,7 @@ from flwr.serverapp.strategy import Strategy
 from fedstride import flower, wire
 from fedstride.arrays import Arrays, Layout, is_boolean, like, to_record, views
 from fedstride.errors import RunError, require
-from strategies.base import Metrics, RuleStrategy, put, report_set_aside, take
+from strategies.base import Metrics, RuleStrategy, put, report_set_aside, say_for_themselves, take
 from strategies.fedavg import FedAvg
 from strategies.means import averaged_buffers, majority
 from strategies.screening import SCREEN_FACTOR, Accepted, Cohort, screen, screen_metrics
@@ -41,6 +41,16 @@ class Wrapper(Strategy):
     FedOpt family, buffers are FedAvg's averages: a server optimiser has no business in them.
     """
 
+    may_hold_privacy: bool = False
+    """Whether it may stand around DifferentialPrivacy: no model depends on what it sees of updates."""
+
+    is_private: bool = False
+    """Whether it is DifferentialPrivacy itself."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        say_for_themselves(cls, "sees_only_the_mean", "may_hold_privacy")
+
     def __init__(
         self, strategy: Strategy | None = None, *, quorum: int | None = None, screen_factor: float | None = None
     ) -> None:
@@ -56,6 +66,13 @@ class Wrapper(Strategy):
         self.screen_factor: float = inner_factor if screen_factor is None else screen_factor
         require(self.quorum >= 1, "quorum", self.quorum, "at least 1")
         require(self.screen_factor > 1.0, "screen_factor", self.screen_factor, "greater than 1")
+        name = type(self).__name__
+        require(
+            self.may_hold_privacy or not any(getattr(inner, "is_private", False) for inner in self.nested()),
+            "strategy",
+            "DifferentialPrivacy",
+            f"another one: {name} would see updates as they came, so write DifferentialPrivacy({name}(...))",
+        )
         self.sent: Arrays = {}
         self.last_cohort: Cohort | None = None
 

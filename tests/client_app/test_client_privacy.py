@@ -41,6 +41,15 @@ def test_with_its_own_noise_a_client_tells_no_figures() -> None:
     assert model["w"].std() == pytest.approx(0.5, rel=0.02)
 
 
+def test_one_odd_coordinate_uncovers_nothing() -> None:
+    """A diverged weight, or one that the server sent as infinity."""
+    odd = {"w": MOVED["w"].copy()}
+    odd["w"][7] = math.nan
+    model, _ = privacy.protect(Protection(1.0, 0.1), SENT, odd, TOLD, server_round=1, client_id=4)
+    assert np.isfinite(model["w"]).all()
+    assert abs(model["w"].mean()) < 0.01  # nothing of the step of 0.1
+
+
 def test_its_noise_is_nobodys_but_its_own() -> None:
     secret = Protection(1.0, 0.5)
     assert not np.array_equal(leave(secret)[0]["w"], leave(secret)[0]["w"])
@@ -77,6 +86,11 @@ def test_an_owners_noise_cannot_be_drawn_again_by_the_server() -> None:
         ({wire.CLIPPING_NORM: 0.0}, "clipping-norm = 0.0"),
         ({wire.CLIPPING_NORM: math.nan}, "clipping-norm = nan"),
         ({wire.CLIPPING_NORM: "a lot"}, "clipping-norm = 'a lot'"),
+        ({wire.CLIPPING_NORM: True}, "clipping-norm = True"),
+        ({wire.CLIPPING_NORM: 5e-324}, "clipping-norm = 5e-324"),
+        ({"clipping_norm": 1.0}, "unknown key 'clipping_norm'"),
+        ({"Clip-norm": 1.0}, "unknown key 'Clip-norm'"),
+        ({"noise": 1.0}, "unknown key 'noise'"),
         ({wire.NOISE_MULTIPLIER: -1.0}, "noise-multiplier = -1.0"),
         ({wire.NOISE_MULTIPLIER: math.inf}, "noise-multiplier = inf"),
         ({wire.NOISE_MULTIPLIER: 1.0}, "noise-multiplier = 1 needs a clipping-norm"),

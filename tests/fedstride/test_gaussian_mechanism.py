@@ -61,7 +61,9 @@ def test_an_update_of_zero_has_no_direction_to_shorten() -> None:
 def test_no_update_leaves_longer_than_c(values: list[float], clipping_norm: float, dtype: str) -> None:
     sent = {"w": np.array([0.25, -0.5, 1.0], dtype)}
     model = {"w": sent["w"] + np.array(values, dtype)}
-    protected, _ = privacy.protect(sent, model, clipping_norm=clipping_norm, stddev=0.0, rng=None)
+    moved, _ = privacy.protect(sent, model, clipping_norm=clipping_norm, stddev=0.0, rng=None)
+    assert moved["w"].dtype == np.float64  # so that noise is not rounded away before a mean is taken
+    protected = privacy.rounded(moved, sent)
     length = norm({"w": protected["w"].astype("f8") - sent["w"]})
     rounding = float(np.finfo(dtype).eps) * (np.abs(protected["w"]).max() + 1.0)
     assert length <= clipping_norm + 2.0 * rounding
@@ -167,8 +169,16 @@ def test_the_count_takes_its_part_of_the_noise() -> None:
     z, sigma_b = 0.7, 2.0
     z_delta = privacy.noise_beside_count(z, sigma_b)
     assert z_delta > z
-    assert z_delta**-2 + (2 * sigma_b) ** -2 == pytest.approx(z**-2)
+    assert z_delta**-2 + sigma_b**-2 == pytest.approx(z**-2)
     assert privacy.noise_beside_count(0.0, sigma_b) == 0.0
+
+
+def test_updates_and_count_together_cost_z() -> None:
+    """A client whose update is zero moves the mean by up to C / m and the count by up to 1: one joint Gaussian."""
+    z, sigma_b, c, m = 0.7, 2.0, 0.5, 10
+    z_delta = privacy.noise_beside_count(z, sigma_b)
+    apart = [(c / m) / (z_delta * c / m), 1.0 / sigma_b]  # in standard deviations, direction by direction
+    assert math.hypot(*apart) == pytest.approx(1.0 / z)
 
 
 def test_c_grows_where_too_many_are_clipped_and_settles_at_the_quantile() -> None:

@@ -31,19 +31,26 @@ GENTLE = ("privacy.clipping_norm=0.5", "privacy.noise_multiplier=0.01", "privacy
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_with_every_kind(tmp_path: Path, method: str) -> None:
-    models, kept = {}, {}
+    models = {}
     for kind in ("none", "server_side", "client_side", "local"):
         given = [] if kind == "none" else GENTLE
         done = play(tmp_path, *method.split(), f"privacy={kind}", *given, f"name={kind}", "rounds=2")
         models[kind] = weights(done.folder)
-        kept[kind] = load_file(done.folder / "model.safetensors")
         last = done.rows[-1]
         assert ("privacy/epsilon" in last) == (kind != "none")
         assert ("train/loss" in last) == (kind != "local")
         assert last["clients"] == 4
     assert len(set(models.values())) == 4
-    for name, array in kept["server_side"].items():  # a client's clipped model is rounded before it travels
-        np.testing.assert_allclose(kept["client_side"][name], array, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_without_noise_it_does_not_matter_who_clips(tmp_path: Path, method: str) -> None:
+    kept = []
+    for kind in ("server_side", "client_side"):
+        given = [f"privacy={kind}", "privacy.clipping_norm=0.5", "privacy.noise_multiplier=0", "rounds=2"]
+        kept.append(load_file(play(tmp_path, *method.split(), *given).folder / "model.safetensors"))
+    for name, array in kept[0].items():  # a client's clipped model is rounded before it travels
+        np.testing.assert_allclose(kept[1][name], array, atol=1e-5)
 
 
 def test_local_noise_keeps_figures_at_home(tmp_path: Path) -> None:
@@ -66,6 +73,7 @@ def test_a_resumed_run_draws_the_noise_that_it_would_have_drawn(tmp_path: Path, 
     assert table(tmp_path / "one") == table(tmp_path / "two")
     secret = newest_checkpoint(tmp_path / "one")[0].strategy["inner/secret"]
     assert secret not in (tmp_path / "one/config.yaml").read_text()
+    assert (tmp_path / "one").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "one/checkpoint").stat().st_mode & 0o777 == 0o700
 
 
@@ -94,6 +102,7 @@ def test_the_count_gets_a_twentieth_of_the_clients_as_noise() -> None:
         (["privacy=server_side", "privacy.clipping_norm=0"], "privacy.clipping_norm = 0.0"),
         (["privacy=local", "evaluate_clients=true"], "evaluate_clients = True"),
         (["privacy=local", "privacy.adaptive=true"], "privacy.adaptive"),
+        (["privacy=server_side", "best=train/loss"], "best = 'train/loss'"),
         (["privacy=servers_side"], "server_side"),
         (["privacy=server_side", "privacy.adaptive=true", "clients=10"], "privacy.clipped_count_stddev = 0.5"),
     ],

@@ -17,7 +17,17 @@ from flwr.serverapp.strategy import Strategy
 from fedstride import privacy, wire
 from fedstride.arrays import difference, norm, to_record
 from fedstride.errors import ConfigError
-from strategies import DifferentialPrivacy, Fedalr, FedAvg, FedLWS, FedNNNN, Momentum, NormNorm, TwoDLRD
+from strategies import (
+    DifferentialPrivacy,
+    Fedalr,
+    FedAvg,
+    FedLWS,
+    FedNNNN,
+    Momentum,
+    NormAnalysis,
+    NormNorm,
+    TwoDLRD,
+)
 
 START = fed.only_parameters(fed.make_model(np.float64))
 NOISY = fed.noisy(size=0.3)
@@ -124,12 +134,12 @@ def test_how_many_examples_a_client_has_does_not_show() -> None:
 
 
 def test_one_client_moves_the_mean_by_c_over_m_at_most() -> None:
-    """Neighbours: client 2 sends nothing new. The noise is the same, so only what is released differs."""
+    """Neighbours: client 2's update is zero in one of them."""
     for size in (0.01, 1.0, 100.0):
         steps = [{n: a + size for n, a in START.items()}, START, START]
         results = []
         for third in (steps, [START, START, START]):
-            strategy = private(clipping_norm=0.8, noise_multiplier=1.0)
+            strategy = private(clipping_norm=0.8, noise_multiplier=0.0)
             fed.configure(strategy, 1, START)
             record, _ = strategy.aggregate_train(1, [fed.reply(k, w) for k, w in enumerate(third, 1)])
             results.append(fed.views(record))
@@ -180,6 +190,73 @@ def test_which_rules_see_the_mean_alone(make: Any) -> None:
 
 def test_a_strangers_strategy_is_not_trusted_with_less() -> None:
     assert fed.play(private(HerFedAvg(**OPEN)), 1, START, NOISY).metrics["privacy/stddev"] == 1.0
+
+
+def test_a_class_derived_from_one_that_sees_the_mean_says_so_itself() -> None:
+    class Selfish(FedAvg):
+        """Takes one client's model for all."""
+
+        def rule(self, sent: Any, cohort: Any) -> Any:
+            return cohort.models[0], {}
+
+    class Nosy(TwoDLRD):
+        """Acts on single updates."""
+
+    for strategy in (Selfish(**OPEN), Nosy(FedAvg(**OPEN))):
+        assert fed.play(private(strategy), 1, START, NOISY).metrics["privacy/stddev"] == 1.0
+
+
+def test_the_inner_strategy_hears_nothing_but_updates() -> None:
+    """Flower's QFedAvg weighs by losses, which nothing protects."""
+    results = []
+    for loss in (0.1, 7.0):
+        strategy = private(spy := Spy(**OPEN), noise_multiplier=0.3)
+        fed.configure(strategy, 1, START)
+        strategy.aggregate_train(
+            1,
+            [
+                fed.reply(k, w, 5 * k, {"train/loss": loss, wire.CLIENT_ID: k})
+                for k, w in enumerate([START] * 3, 1)
+            ],
+        )
+        results.append([dict(reply.message.content["metrics"]) for reply in spy.seen.replies])
+    assert results[0] == results[1] == [{wire.NUM_EXAMPLES: 1, wire.CLIENT_ID: k} for k in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("where", ["server", "client"])
+def test_one_client_does_not_decide_whether_another_takes_part(where: str) -> None:
+    strategy = private(where=where, noise_multiplier=0.0)
+    fed.configure(strategy, 1, START)
+    models = constant(0.0, 1e-9, 1.0)(START, 1)
+    _, metrics = strategy.aggregate_train(1, [fed.reply(k, w) for k, w in enumerate(models, 1)])
+    assert dict(metrics or {})["screen/set_aside"] == 0
+
+
+def test_noise_of_half_precision_is_not_rounded_away_before_the_mean() -> None:
+    """float16 near 8 knows steps of 1/128; noise of half a step on each update must still be in their mean."""
+    sent = {"w": np.full(4000, 8.0, np.float16)}
+    strategy = private(spy := Spy(**OPEN), noise_multiplier=1.0, clipping_norm=0.004)
+    fed.configure(strategy, 1, sent)
+    strategy.aggregate_train(1, [fed.reply(k, sent) for k in range(1, 5)])
+    mean = np.mean([reply.model["w"] for reply in spy.seen.replies], axis=0) - 8.0
+    assert mean.std() == pytest.approx(0.004 / 2, rel=0.05)
+
+
+def test_equal_ids_do_not_share_noise() -> None:
+    strategy = private(spy := Spy(**OPEN), noise_multiplier=1.0)
+    fed.configure(strategy, 1, WIDE)
+    strategy.aggregate_train(1, [fed.reply(k, WIDE, metrics={wire.CLIENT_ID: 3}) for k in (1, 2)])
+    one, other = (reply.model["w"] for reply in spy.seen.replies)
+    assert abs(np.corrcoef(one, other)[0, 1]) < 0.02
+
+
+@pytest.mark.parametrize("around", [FedLWS])
+def test_nothing_that_looks_at_updates_stands_around_it(around: Any) -> None:
+    with pytest.raises(ConfigError, match=r"write DifferentialPrivacy\(FedLWS\(\.\.\.\)\)"):
+        around(private())
+    with pytest.raises(ConfigError, match="DifferentialPrivacy"):
+        around(TwoDLRD(private()))
+    assert isinstance(NormAnalysis(TwoDLRD(private())), NormAnalysis)
 
 
 def test_fednnnns_clients_get_no_model_without_noise() -> None:
@@ -288,9 +365,9 @@ def test_a_lie_about_clipping_counts_for_nothing(lie: Any) -> None:
 
 
 def test_the_count_is_noised_and_the_updates_a_little_more() -> None:
-    strategy = private(adaptive=True, noise_multiplier=0.5, clipped_count_stddev=0.4)
+    strategy = private(adaptive=True, noise_multiplier=0.5, clipped_count_stddev=0.8)
     _, metrics = release(strategy)
-    assert metrics["privacy/stddev"] == pytest.approx(privacy.noise_beside_count(0.5, 0.4) / 2)
+    assert metrics["privacy/stddev"] == pytest.approx(privacy.noise_beside_count(0.5, 0.8) / 2)
     assert strategy.clipping_norm != pytest.approx(math.exp(0.2 * (0.0 - 0.5)))
     assert metrics["privacy/epsilon"] == privacy.epsilon(0.5, 1, 1e-5)
 
@@ -308,6 +385,30 @@ def test_a_resumed_round_has_the_same_noise() -> None:
     got, want = (fed.rounds(one, model, NOISY, range(4, 6)) for one in (fresh, strategy))
     assert [fed.bits(done.returned) for done in got] == [fed.bits(done.returned) for done in want]  # type: ignore[arg-type]
     assert [done.metrics for done in got] == [done.metrics for done in want]
+
+
+def test_a_round_that_comes_out_otherwise_has_noise_of_its_own() -> None:
+    """Else the difference of the two, which both go out, would show a client's update bare."""
+
+    def released(*steps: float) -> Any:
+        strategy = private(noise_multiplier=5.0, clipping_norm=1.0)
+        fed.configure(strategy, 1, WIDE)
+        models = constant(*steps)(WIDE, 1)
+        return fed.views(strategy.aggregate_train(1, [fed.reply(k, w) for k, w in enumerate(models, 1)])[0])["w"]
+
+    first = released(0.0, 0.0, 0.0)
+    assert np.array_equal(first, released(0.0, 0.0, 0.0))
+    for other in (released(1e-3, 0.0, 0.0), released(0.0, 0.0)):
+        assert abs(np.corrcoef(first, other)[0, 1]) < 0.02
+
+
+def test_local_releases_count_when_they_leave() -> None:
+    strategy = private(where="local", quorum=3)
+    for number in (1, 2):
+        fed.configure(strategy, number, START)
+        assert strategy.aggregate_train(number, [fed.reply(1, START)])[0] is None
+    assert strategy.releases == 2
+    assert list(strategy.configure_evaluate(2, to_record(START), ConfigRecord(), fed.MemoryGrid())) == []
 
 
 def test_nobody_draws_the_noise_again_without_the_secret() -> None:
@@ -345,9 +446,17 @@ def test_batchnorm_is_refused_before_anything_is_sent() -> None:
         ({"delta": 0.0}, "delta = 0.0"),
         ({"delta": 1.0}, "delta = 1.0"),
         ({"where": "local", "adaptive": True}, "adaptive = True"),
-        ({"adaptive": True, "noise_multiplier": 2.0}, "clipped_count_stddev = 1.0"),
-        ({"target_clipped_quantile": 1.0}, "target_clipped_quantile = 1.0"),
-        ({"clip_norm_lr": 0.0}, "clip_norm_lr = 0.0"),
+        ({"clipping_norm": 1e-31}, "clipping_norm = 1e-31"),
+        ({"clipping_norm": True}, "clipping_norm = True"),
+        ({"clipping_norm": "1"}, "clipping_norm = '1'"),
+        ({"noise_multiplier": 10**400}, "noise_multiplier = 1000"),
+        ({"noise_seed": 1.5}, "noise_seed = 1.5"),
+        ({"noise_seed": True}, "noise_seed = True"),
+        ({"adaptive": True, "noise_multiplier": 2.0}, "clipped_count_stddev = 2.0"),
+        ({"adaptive": True, "clipped_count_stddev": math.inf}, "clipped_count_stddev = inf"),
+        ({"adaptive": True, "target_clipped_quantile": 1.0}, "target_clipped_quantile = 1.0"),
+        ({"adaptive": True, "clip_norm_lr": 0.0}, "clip_norm_lr = 0.0"),
+        ({"adaptive": True, "clip_norm_lr": math.inf}, "clip_norm_lr = inf"),
     ],
 )
 def test_values_out_of_range(options: dict[str, Any], said: str) -> None:
