@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 from desk import play, table, weights
 
+from fedstride.config import compose as fedstride_config
+from fedstride.tasks import data, partitions
+from lab.handout import hand_out
 from lab.runs import load
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]
@@ -80,7 +83,7 @@ class Composed:
     def __call__(
         self, *arguments: str, files: tuple[str, ...] = ("compose",), seconds: float = 300, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        given = [part for file in files for part in ("-f", f"docker/{file}.yaml")]
+        given = [part for file in files for part in ("-f", file if "/" in file else f"docker/{file}.yaml")]
         return run("docker", "compose", *given, *arguments, seconds=seconds, **(self.variables | variables))
 
     def container(self, service: str) -> str:
@@ -185,13 +188,29 @@ def test_a_refused_run_has_its_exit_code(compose: Composed, standing: None) -> N
     assert "exit code 2" in done.stdout
 
 
-def test_keys_and_registrations_survive_being_taken_down(compose: Composed, standing: None) -> None:
-    digest = compose.inside("node1", "sha256sum", "/trust/node.key")
+OWN = """
+services:
+  node1: {volumes: !override ["key1:/trust:ro", "FILE:/data/examples.npz:ro", "node1:/state"]}
+"""
+
+
+def test_another_run_with_the_same_keys_and_a_file_of_ones_own(
+    compose: Composed, standing: None, tmp_path: Path
+) -> None:
+    """After being taken down; the second file is docs/deployment.md's."""
+    key = compose.inside("node1", "sha256sum", "/trust/node.key")
     assert compose("down").returncode == 0
-    done = compose("run", "--rm", "submit", "rounds=1", "model=mlp", "name=again")
+    config = fedstride_config(["clients=3", "seed=9"])
+    source = data.load(config.task.name)
+    parts = partitions.partition(config.partition, source.train_y, 3, 9)
+    mine = hand_out(tmp_path / "data", source, parts)[0]
+    overlay = tmp_path / "mine.yaml"
+    overlay.write_text(OWN.replace("FILE", str(mine)))
+    done = compose("run", "--rm", "submit", "rounds=1", "model=mlp", "name=again", files=("compose", str(overlay)))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert load(compose.runs / "again").status["state"] == "completed"
-    assert compose.inside("node1", "sha256sum", "/trust/node.key") == digest
+    rows = {row["client"]: row["num-examples"] for row in load(compose.runs / "again").clients}
+    assert rows[0] == len(parts[0])
+    assert compose.inside("node1", "sha256sum", "/trust/node.key") == key
     assert "known already" in compose("logs", "register").stdout
 
 
