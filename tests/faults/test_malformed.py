@@ -148,7 +148,7 @@ def test_what_a_header_claims_takes_no_memory(data: st.DataObject, name: str, fl
 @examples(25, shrink=False)  # a run takes too long for that
 @given(st.data(), st.sampled_from(["fedavg", "fedavg+two_d_lrd"]))
 def test_a_run_with_such_clients_ends_well_and_can_be_resumed(data: st.DataObject, strategy: str) -> None:
-    """Client 1 sends malformed replies, client 2 odd ones, by turns the only usable reply."""
+    """Client 1 sends malformed replies, client 2 odd ones; of three replies, as two have no median to tell by."""
 
     def wrong(reply: Message) -> Message:
         return data.draw(malformed(reply))
@@ -157,11 +157,11 @@ def test_a_run_with_such_clients_ends_well_and_can_be_resumed(data: st.DataObjec
         return data.draw(odd(reply))
 
     faults = [Fault(1, t, wrong) for t in (1, 2)] + [Fault(2, t, strange) for t in (1, 2)]
-    faults += [Fault(client, 2, error(2)) for client in (0, 3)]
+    faults.append(Fault(3, 2, error(2)))
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         run, seen = play(Path(folder), patch, faults, f"strategy={strategy}", "rounds=2")
-        assert [[reply.client_id for reply in cohort.replies] for cohort in seen.cohorts] == [[0, 2, 3], [2]]
+        assert [[reply.client_id for reply in cohort.replies] for cohort in seen.cohorts] == [[0, 2, 3], [0, 2]]
         assert json.loads((run / "status.json").read_text())["state"] == "completed"
         resumed = resume(run, "rounds=3")
         assert [row["round"] for row in resumed.rows] == [0, 1, 2, 3]
-        assert [row["screen/set_aside"] for row in resumed.rows[1:]] == [1, 3, 0]
+        assert [row["screen/set_aside"] for row in resumed.rows[1:]] == [1, 2, 0]
