@@ -147,6 +147,7 @@ HARMLESS: dict[str, Fault] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", HARMLESS)
 def test_harmless_and_without_a_trace_in_the_weights(tmp_path: Path, monkeypatch, kind: str) -> None:
     folder, seen = play(tmp_path, monkeypatch, [HARMLESS[kind]], "rounds=3")

@@ -29,6 +29,7 @@ METHODS = [
 GENTLE = ("privacy.clipping_norm=0.5", "privacy.noise_multiplier=0.01", "privacy.noise_seed=7", "rounds=2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_with_every_kind(tmp_path: Path, method: str) -> None:
     models = {}
@@ -43,6 +44,7 @@ def test_every_method_with_every_kind(tmp_path: Path, method: str) -> None:
     assert len(set(models.values())) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_without_noise_it_does_not_matter_who_clips(tmp_path: Path, method: str) -> None:
     kept = []

@@ -38,6 +38,7 @@ RULES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_resumed_equals_unbroken(tmp_path: Path, rule: str) -> None:
     given = [*rule.split(), "rounds=4", "cohort=2"]
