@@ -6,7 +6,6 @@ Knows what the server asks for and what the node's owner insists on; the mechani
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -56,22 +55,17 @@ def read(config: Mapping[str, Any], node_config: Mapping[str, Any]) -> Protectio
 def _read(config: Mapping[str, Any], where: str) -> Protection:
     known = (wire.CLIPPING_NORM, wire.NOISE_MULTIPLIER, wire.NOISE_SEED)
     for key in config:
-        if key not in known and key.lower().startswith(
-            ("clip", "noise")
-        ):  # a slip that would leave all unprotected
+        # A slip of the pen would leave everything unprotected.
+        if key not in known and key.lower().startswith(("clip", "noise")):
             raise ConfigError(f"{where}: unknown key {key!r}; known are {', '.join(known)}")
     least, most = privacy.CLIPPING_NORMS
     clipping_norm = config.get(wire.CLIPPING_NORM, math.inf)
     noise_multiplier = config.get(wire.NOISE_MULTIPLIER, 0.0)
-    if wire.CLIPPING_NORM in config and not (_is_number(clipping_norm) and least <= clipping_norm <= most):
+    if wire.CLIPPING_NORM in config and not privacy.is_between(clipping_norm, least, most):
         raise ConfigError(f"{where}: {wire.CLIPPING_NORM} = {clipping_norm!r} must be from {least:g} to {most:g}")
-    if not (_is_number(noise_multiplier) and 0.0 <= noise_multiplier <= most):
+    if not privacy.is_between(noise_multiplier, 0.0, most):
         raise ConfigError(f"{where}: {wire.NOISE_MULTIPLIER} = {noise_multiplier!r} must be from 0 to {most:g}")
     return Protection(float(clipping_norm), float(noise_multiplier), config.get(wire.NOISE_SEED))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def protect(
@@ -90,13 +84,12 @@ def protect(
     """
     if not math.isfinite(protection.clipping_norm):
         return model, dict(metrics)
-    secret = secrets.token_hex(16) if protection.noise_seed is None else f"seed {protection.noise_seed}"
     moved, too_long = privacy.protect(
         sent,
         model,
         clipping_norm=protection.clipping_norm,
         stddev=protection.noise_multiplier * protection.clipping_norm,
-        rng=seeds.secret_generator(secret, "privacy", server_round, client_id),
+        rng=seeds.secret_generator(seeds.new_secret(protection.noise_seed), "privacy", server_round, client_id),
     )
     protected = privacy.rounded(moved, sent)
     if not protection.is_local:

@@ -114,14 +114,7 @@ def from_yaml(text: str) -> Config:
             typed[group] = _typed(tree[group], kinds)
         rest = {str(key): tree[key] for key in tree if key not in KINDS}
         return _checked(OmegaConf.merge(typed, rest))
-    except (
-        OmegaConfBaseException,
-        yaml.YAMLError,
-        AssertionError,
-        AttributeError,
-        LookupError,
-        ValueError,
-    ) as error:
+    except _DAMAGE as error:
         raise ConfigError(
             f"no configuration of this version of fedstride: {(str(error) or 'no mapping').splitlines()[0]}"
         ) from error

@@ -17,6 +17,11 @@ CLIPPING_NORMS = (1e-30, 1e30)
 """What C may be: beyond, noise in units of it would vanish or overflow."""
 
 
+def is_between(value: object, least: float, most: float) -> bool:
+    """Whether a setting from outside is a number in [least, most]; True and False are none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most
+
+
 def protect(
     sent: Arrays, model: Arrays, *, clipping_norm: float, stddev: float, rng: np.random.Generator | None
 ) -> tuple[Arrays, bool]:

@@ -6,6 +6,7 @@ Knows how a draw is named; does not know what it is for. Round 57 can be drawn w
 from __future__ import annotations
 
 import hashlib
+import secrets
 
 import numpy as np
 
@@ -24,6 +25,11 @@ def derive(run_seed: int, purpose: str, server_round: int = 0, partition: int = 
 def generator(run_seed: int, purpose: str, server_round: int = 0, partition: int = 0) -> np.random.Generator:
     """A numpy generator for one draw, seeded by `derive`."""
     return np.random.Generator(np.random.PCG64(derive(run_seed, purpose, server_round, partition)))
+
+
+def new_secret(seed: int | None = None) -> str:
+    """What `secret_generator` draws from: 128 bits of the operating system's, or a seed that anybody may know."""
+    return secrets.token_hex(16) if seed is None else f"seed {seed}"
 
 
 def secret_generator(secret: str, purpose: str, server_round: int = 0, partition: int = 0) -> np.random.Generator:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import secrets
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -33,7 +32,6 @@ from strategies.screening import Cohort, with_model
 from strategies.wrapper import Wrapper, sees_only_the_mean
 
 WHERE = ("server", "client", "local")
-SECRET_BYTES = 16
 
 
 def stddev(noise_multiplier: float, clipping_norm: float, count: int, *, only_the_mean: bool) -> float:
@@ -210,7 +208,7 @@ class DifferentialPrivacy(Wrapper):
         self.server_round = 0
         self.clipping_norm = self.initial_clipping_norm
         self.releases = 0
-        self.secret = secrets.token_hex(SECRET_BYTES) if self.noise_seed is None else f"seed {self.noise_seed}"
+        self.secret = seeds.new_secret(self.noise_seed)
 
     def own_state(self) -> dict[str, Any]:
         """C, the number of releases and the secret that the noise is drawn from."""
@@ -231,9 +229,16 @@ def _check_mechanism(
 ) -> None:
     least, most = privacy.CLIPPING_NORMS
     require(where in WHERE, "where", where, "'server', 'client' or 'local'")
-    require(_is_between(clipping_norm, least, most), "clipping_norm", clipping_norm, f"from {least:g} to {most:g}")
-    require(_is_between(noise_multiplier, 0, most), "noise_multiplier", noise_multiplier, f"from 0 to {most:g}")
-    require(_is_between(delta, 0, 1) and delta not in (0, 1), "delta", delta, "in (0, 1)")
+    require(
+        privacy.is_between(clipping_norm, least, most),
+        "clipping_norm",
+        clipping_norm,
+        f"from {least:g} to {most:g}",
+    )
+    require(
+        privacy.is_between(noise_multiplier, 0, most), "noise_multiplier", noise_multiplier, f"from 0 to {most:g}"
+    )
+    require(privacy.is_between(delta, 0, 1) and delta not in (0, 1), "delta", delta, "in (0, 1)")
     whole = isinstance(noise_seed, int) and not isinstance(noise_seed, bool)
     require(noise_seed is None or whole, "noise_seed", noise_seed, "a whole number or nothing")
 
@@ -251,10 +256,6 @@ def _check_adaptive(
         f"greater than noise_multiplier = {noise_multiplier:g}, since the count of clipped updates is released "
         "too; a 20th of the clients a round is usual",
     )
-
-
-def _is_between(value: object, least: float, most: float) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most
 
 
 def _fingerprint(sent: Arrays, cohort: Cohort, clipping_norm: float, sigma: float) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lab.cli.target import ADDRESS, INSECURE, ROOT_CERTIFICATES, chosen
+from lab.cli.target import ADDRESS, INSECURE, ROOT_CERTIFICATES, chosen, others
 
 
 def register(
@@ -27,9 +27,7 @@ def register(
     from lab.engine.registration import public_keys
     from lab.engine.registration import register as register_key
 
-    given = list(keys or [])
-    if address is not None and connection is not None:
-        given.insert(0, connection)
+    given = others(connection, keys, address)
     with contextlib.ExitStack() as stack:
         target = chosen(stack, "register", connection, address, root_certificates, insecure)
         for key in public_keys([Path(text).expanduser() for text in given]):

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from lab.cli.run import OVERRIDES, say
-from lab.cli.target import ADDRESS, INSECURE, ROOT_CERTIFICATES, chosen
+from lab.cli.target import ADDRESS, INSECURE, ROOT_CERTIFICATES, chosen, others
 
 if TYPE_CHECKING:
     from lab.engine.submission import Submitted
@@ -28,9 +28,7 @@ def submit(
     insecure: Annotated[bool, INSECURE] = False,
 ) -> None:
     """Submit a run to a SuperLink, follow it, and return its true status: 0 completed, 1 otherwise."""
-    given = list(overrides or [])
-    if address is not None and connection is not None:
-        given.insert(0, connection)
+    given = others(connection, overrides, address)
     with contextlib.ExitStack() as stack:
         target = chosen(stack, "submit", connection, address, root_certificates, insecure)
         console = Console()

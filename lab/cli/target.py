@@ -16,6 +16,12 @@ ROOT_CERTIFICATES = typer.Option(help="With --address: the CA's certificate, ca.
 INSECURE = typer.Option("--insecure", help="With --address: without TLS.")
 
 
+def others(connection: str | None, rest: list[str] | None, address: str | None) -> list[str]:
+    """The arguments that name no SuperLink: with --address the first one, too, is no connection."""
+    first = [] if address is None or connection is None else [connection]
+    return [*first, *(rest or [])]
+
+
 def chosen(
     stack: contextlib.ExitStack,
     command: str,

@@ -182,18 +182,6 @@ def test_ctrl_c_leaves_no_follower(stage: Callable[..., Target]) -> None:
 # ---------------------------------------------------------------- the command
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "flower"
-    folder.mkdir()
-    monkeypatch.setenv("FLWR_HOME", str(folder))
-    (folder / "config.toml").write_text(
-        '[superlink]\ndefault = "local"\n[superlink.local]\naddress = ":local:"\n'
-        '[superlink.clinic]\naddress = "fl.example.org:8000"\nroot-certificates = "/srv/ca.crt"\n'
-    )
-    return folder
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -12,18 +12,6 @@ from lab.engine.flower_command import Connection, toml_string
 from lab.engine.target import at_address, named
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "flower"
-    folder.mkdir()
-    monkeypatch.setenv("FLWR_HOME", str(folder))
-    (folder / "config.toml").write_text(
-        '[superlink]\ndefault = "local"\n[superlink.local]\naddress = ":local:"\n'
-        '[superlink.clinic]\naddress = "fl.example.org:8000"\nroot-certificates = "/srv/ca.crt"\n'
-    )
-    return folder
-
-
 def test_a_connection_by_name(home: Path) -> None:
     target = named("clinic")
     assert (target.address, target.connection) == ("fl.example.org:8000", None)
