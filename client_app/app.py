@@ -16,14 +16,15 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 
 import fedstride
-from client_app import batches, privacy, work
-from client_app.rules import two_d_lrd
-from client_app.training import seeded, train
-from client_app.work import OBJECTIVES, RULES, Work
 from fedstride import seeds, wire
 from fedstride.arrays import to_record, views
 from fedstride.errors import ConfigError
 from fedstride.tasks.tensors import evaluate, load_arrays, to_arrays
+
+from . import batches, privacy, work
+from .rules import two_d_lrd
+from .training import seeded, train
+from .work import OBJECTIVES, RULES, Work
 
 app = ClientApp()
 

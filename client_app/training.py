@@ -14,11 +14,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from client_app.objectives.plain import Objective
-from client_app.rules.sgd import Factors, sgd_step_
 from fedstride.errors import DataError
 from fedstride.schema import ClientConfig
 from fedstride.tasks.tensors import Examples
+
+from .objectives.plain import Objective
+from .rules.sgd import Factors, sgd_step_
 
 
 @dataclass(frozen=True)

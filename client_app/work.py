@@ -16,18 +16,19 @@ import torch
 from flwr.app import Context
 from torch import nn
 
-from client_app import privacy
-from client_app.objectives import fedprox, plain
-from client_app.objectives.plain import Objective
-from client_app.privacy import Protection
-from client_app.rules import fednlr, sgd
-from client_app.rules.sgd import RateRule
 from fedstride import schema, wire
 from fedstride.errors import ConfigError
 from fedstride.flat import unflatten
 from fedstride.schema import ClientConfig, ObjectiveConfig, PartitionConfig, TaskConfig
 from fedstride.tasks import data, models, own, partitions
 from fedstride.tasks.tensors import Examples, pick_device
+
+from . import privacy
+from .objectives import fedprox, plain
+from .objectives.plain import Objective
+from .privacy import Protection
+from .rules import fednlr, sgd
+from .rules.sgd import RateRule
 
 RULES: dict[str, Callable[[ClientConfig], RateRule]] = {"sgd": sgd.make, "fednlr": fednlr.make}
 OBJECTIVES: dict[str, Callable[..., Objective]] = {"plain": plain.Plain, "fedprox": fedprox.FedProx}

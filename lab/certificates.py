@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from fedstride.errors import ConfigError, RunError
-from lab.authority import CA_DAYS, Authority, new_authority, read_authority, server_certificate
+
+from .authority import CA_DAYS, Authority, new_authority, read_authority, server_certificate
 
 PURPOSES = {
     "ca.crt": "the CA's certificate: every node and whoever submits needs a copy",

@@ -16,10 +16,10 @@ from typing import Any
 
 import yaml
 
-from fedstride.config import from_yaml
 from fedstride.errors import ConfigError
 from fedstride.schema import Config
 from server_app.build import label
+from server_app.config.compose import from_yaml
 from server_app.lines import read_lines
 from server_app.rounds import Row
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedstride.schema import ClientConfig, Config, StrategyConfig
-from lab.runs import Run
+
+from .runs import Run
 
 Values = dict[str, Any]
 """Plain values by key: of a method `fednnnn.beta`, of a setting `partition.alpha`."""

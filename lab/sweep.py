@@ -15,10 +15,10 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedstride.config import compose
 from fedstride.errors import ConfigError
-from fedstride.overrides import GROUPS, read
 from fedstride.schema import Config
+from server_app.config.compose import compose
+from server_app.config.overrides import GROUPS, read
 from server_app.folder import default_name, runs_dir
 
 
@@ -134,9 +134,10 @@ def play(jobs: Sequence[Job], *, workers: int, on_start: Callable[[Job], None]) 
 def run_job(job: Job) -> Ended:
     """Run one job in this process; never raises for what the run does."""
     from client_app.app import app
-    from lab.engine.local import LocalGrid
-    from lab.interrupt import GentleInterrupt
     from server_app import session
+
+    from .engine.local import LocalGrid
+    from .interrupt import GentleInterrupt
 
     started = time.monotonic()
     try:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import pandas as pd
 
 from fedstride.errors import ConfigError, nearest
-from lab.formats import Grid, Sheet
-from lab.runs import Run
-from lab.settings import Group, group, method_values, newest
 from server_app.rounds import Row
 from server_app.stopping import best_round, is_better
+
+from .formats import Grid, Sheet
+from .runs import Run
+from .settings import Group, group, method_values, newest
 
 NONE = "–"
 

@@ -10,11 +10,12 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.supercore import log
 
 from fedstride import wire
-from fedstride.config import compose
 from fedstride.errors import FedstrideError
-from fedstride.overrides import overrides_of
-from server_app import session
-from server_app.rounds import Round
+
+from . import session
+from .config.compose import compose
+from .config.overrides import overrides_of
+from .rounds import Round
 
 app = ServerApp()
 

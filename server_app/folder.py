@@ -14,7 +14,8 @@ from typing import IO
 
 from fedstride.errors import ConfigError, RunError
 from fedstride.schema import Config
-from server_app.build import label
+
+from .build import label
 
 
 def runs_dir(config: Config) -> Path:

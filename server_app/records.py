@@ -21,17 +21,18 @@ from flwr.supercore import log
 from safetensors.numpy import save
 
 from fedstride.arrays import to_record, views
-from fedstride.config import digest, to_yaml
 from fedstride.errors import CheckpointError, RunError
 from fedstride.schema import Config
-from server_app.build import label
-from server_app.checkpoint import FOLDER, Checkpoint, write_checkpoint
-from server_app.folder import default_name, lock, sweep, write
-from server_app.lines import Lines, read_lines
-from server_app.machine import hardware, versions
-from server_app.rounds import Round, Row
-from server_app.stopping import best_round
 from strategies.norms import NormAnalysis
+
+from .build import label
+from .checkpoint import FOLDER, Checkpoint, write_checkpoint
+from .config.compose import digest, to_yaml
+from .folder import default_name, lock, sweep, write
+from .lines import Lines, read_lines
+from .machine import hardware, versions
+from .rounds import Round, Row
+from .stopping import best_round
 
 NO_MODEL = "the model could not be written"
 
@@ -163,7 +164,7 @@ class Records:
 
     def _draw(self) -> None:
         if len(self.rows) > 1:
-            from server_app.curve import draw
+            from .curve import draw
 
             draw([(label(self.config), self.rows)], self.folder / "curve.png", title=default_name(self.config))
 

@@ -20,10 +20,11 @@ from flwr.supercore import log
 from fedstride import flower, wire
 from fedstride.errors import ReplyError, RunError
 from fedstride.schema import Config
-from server_app.exchange import CohortGrid, exchange
-from server_app.roll_call import Roster
 from strategies.norms import NormAnalysis
 from strategies.screening import Cohort
+
+from .exchange import CohortGrid, exchange
+from .roll_call import Roster
 
 Row = dict[str, Any]
 """Plain numbers, strings or lists of them, by metric name: what a record holds of a round or a client."""

@@ -11,20 +11,21 @@ from pathlib import Path
 
 from flwr.serverapp import Grid
 
-from fedstride.config import digest
 from fedstride.errors import CheckpointError, FedstrideError
 from fedstride.schema import Config
 from fedstride.tasks import data, partitions
-from server_app.build import build_strategy, client_config
-from server_app.checkpoint import Checkpoint, newest_checkpoint
-from server_app.evaluation import CentralEvaluation
-from server_app.folder import new_folder
-from server_app.records import Records
-from server_app.roll_call import Roster, check_nodes
-from server_app.rounds import Federation, Observer, Row
-from server_app.stopping import reason_to_stop
-from server_app.trackers import Tracking, check_trackers
 from strategies.norms import NormAnalysis
+
+from .build import build_strategy, client_config
+from .checkpoint import Checkpoint, newest_checkpoint
+from .config.compose import digest
+from .evaluation import CentralEvaluation
+from .folder import new_folder
+from .records import Records
+from .roll_call import Roster, check_nodes
+from .rounds import Federation, Observer, Row
+from .stopping import reason_to_stop
+from .trackers import Tracking, check_trackers
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from flwr.supercore import log
 
 from fedstride.errors import ConfigError, unknown
 from fedstride.schema import Config
-from server_app.rounds import Round
+
+from .rounds import Round
 
 
 class Tracker(Protocol):

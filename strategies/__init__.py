@@ -10,13 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from strategies.fedalr import Fedalr
-    from strategies.fedavg import FedAvg
-    from strategies.fedlws import FedLWS
-    from strategies.fednnnn import FedNNNN, Momentum, NormNorm
-    from strategies.norms import NormAnalysis
-    from strategies.privacy import DifferentialPrivacy
-    from strategies.two_d_lrd import TwoDLRD
+    from .fedalr import Fedalr
+    from .fedavg import FedAvg
+    from .fedlws import FedLWS
+    from .fednnnn import FedNNNN, Momentum, NormNorm
+    from .norms import NormAnalysis
+    from .privacy import DifferentialPrivacy
+    from .two_d_lrd import TwoDLRD
 
 _HOME = {
     "DifferentialPrivacy": "privacy",
@@ -45,5 +45,5 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        return getattr(import_module(f"strategies.{_HOME[name]}"), name)
+        return getattr(import_module(f".{_HOME[name]}", __name__), name)
     raise AttributeError(f"module 'strategies' has no attribute {name!r}; it has {', '.join(__all__)}")

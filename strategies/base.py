@@ -22,7 +22,8 @@ from typing_extensions import Unpack
 from fedstride import seeds, wire
 from fedstride.arrays import Arrays, to_record, views
 from fedstride.errors import RunError, require
-from strategies.screening import SCREEN_FACTOR, Accepted, Cohort, screen, screen_metrics
+
+from .screening import SCREEN_FACTOR, Accepted, Cohort, screen, screen_metrics
 
 Metrics = dict[str, Any]
 """Diagnostics of a round: plain numbers or lists of them, by `<rule>/<symbol>[/<layer>]`."""

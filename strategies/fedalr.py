@@ -23,9 +23,10 @@ from typing_extensions import Unpack
 
 from fedstride.arrays import Arrays, Layout, float64, inner, squared_norm
 from fedstride.errors import require
-from strategies.base import Metrics, RuleOptions, RuleStrategy, put, take
-from strategies.means import averaged_buffers, moved
-from strategies.screening import Cohort
+
+from .base import Metrics, RuleOptions, RuleStrategy, put, take
+from .means import averaged_buffers, moved
+from .screening import Cohort
 
 SCALES = ("unit", "mean_norm", "raw")
 

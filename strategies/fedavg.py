@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedstride.arrays import Arrays
-from strategies.base import Metrics, RuleStrategy
-from strategies.means import averaged_buffers, moved, movement
-from strategies.screening import Cohort
+
+from .base import Metrics, RuleStrategy
+from .means import averaged_buffers, moved, movement
+from .screening import Cohort
 
 
 def step(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float]) -> Arrays:

@@ -22,10 +22,11 @@ from flwr.serverapp.strategy import Strategy
 
 from fedstride.arrays import Arrays, Layout, difference, float64, layer_of, like, norm, squared_norm
 from fedstride.errors import require
-from strategies.base import Metrics
-from strategies.screening import Cohort
-from strategies.two_d_lrd import TwoDLRD
-from strategies.wrapper import Wrapper
+
+from .base import Metrics
+from .screening import Cohort
+from .two_d_lrd import TwoDLRD
+from .wrapper import Wrapper
 
 Groups = dict[str, tuple[str, ...]]
 """Parameters that share one factor: names by label, in model order."""

@@ -19,9 +19,10 @@ from typing_extensions import Unpack
 
 from fedstride.arrays import Arrays, layer_of
 from fedstride.errors import require
-from strategies.base import Metrics, RuleOptions, RuleStrategy, put, take
-from strategies.means import Movement, averaged_buffers, moved, movement
-from strategies.screening import Cohort
+
+from .base import Metrics, RuleOptions, RuleStrategy, put, take
+from .means import Movement, averaged_buffers, moved, movement
+from .screening import Cohort
 
 NEGLIGIBLE = 1e-8  # A1-4: N below this share of E counts as "extremely small"
 

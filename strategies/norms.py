@@ -13,10 +13,11 @@ from flwr.serverapp.strategy import Strategy
 
 from fedstride.arrays import Arrays, Layout, difference, norm
 from fedstride.errors import require
-from strategies.base import WEIGHTINGS, Metrics
-from strategies.means import movement
-from strategies.screening import Cohort
-from strategies.wrapper import Wrapper
+
+from .base import WEIGHTINGS, Metrics
+from .means import movement
+from .screening import Cohort
+from .wrapper import Wrapper
 
 
 class NormAnalysis(Wrapper):

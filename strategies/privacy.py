@@ -27,9 +27,10 @@ from flwr.serverapp.strategy import Strategy
 from fedstride import privacy, seeds, wire
 from fedstride.arrays import Arrays, views
 from fedstride.errors import ConfigError, require
-from strategies.base import Metrics
-from strategies.screening import Cohort, with_model
-from strategies.wrapper import Wrapper, sees_only_the_mean
+
+from .base import Metrics
+from .screening import Cohort, with_model
+from .wrapper import Wrapper, sees_only_the_mean
 
 WHERE = ("server", "client", "local")
 

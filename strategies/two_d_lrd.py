@@ -22,9 +22,10 @@ from flwr.serverapp.strategy import Strategy
 from fedstride import wire
 from fedstride.arrays import Arrays, Layout, difference, inner, norm
 from fedstride.errors import require
-from strategies.base import Metrics, put, take
-from strategies.screening import Cohort
-from strategies.wrapper import Wrapper, sees_only_the_mean
+
+from .base import Metrics, put, take
+from .screening import Cohort
+from .wrapper import Wrapper, sees_only_the_mean
 
 TOLERANCE = 1e-9  # A4-3: 0.2 * 5 must count as 1
 ALL_DECREASING = 0.8  # A4-7: the paper's AD

@@ -17,10 +17,11 @@ from flwr.serverapp.strategy import Strategy
 from fedstride import flower, wire
 from fedstride.arrays import Arrays, Layout, is_boolean, like, to_record, views
 from fedstride.errors import RunError, require
-from strategies.base import Metrics, RuleStrategy, put, report_set_aside, say_for_themselves, take
-from strategies.fedavg import FedAvg
-from strategies.means import averaged_buffers, majority
-from strategies.screening import SCREEN_FACTOR, Accepted, Cohort, screen, screen_metrics
+
+from .base import Metrics, RuleStrategy, put, report_set_aside, say_for_themselves, take
+from .fedavg import FedAvg
+from .means import averaged_buffers, majority
+from .screening import SCREEN_FACTOR, Accepted, Cohort, screen, screen_metrics
 
 
 def sees_only_the_mean(strategy: Strategy) -> bool:

@@ -9,9 +9,9 @@ from typing import Any
 
 from flwr.clientapp import ClientApp
 
-from fedstride.config import compose
 from lab.engine.local import LocalGrid
 from server_app import session
+from server_app.config.compose import compose
 from server_app.rounds import Round
 
 SMALL = ("model=mlp", "clients=4", "client.local_steps=3", "client.batch_size=20", "evaluate_every=1")

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 import torch
 
-from client_app.objectives.plain import Gradients
 from fedstride.schema import FedProxConfig, ObjectiveConfig
+
+from .plain import Gradients
 
 
 class FedProx:

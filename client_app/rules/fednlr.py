@@ -21,9 +21,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from client_app.rules.sgd import Factors, RateRule, sgd_step_
 from fedstride.schema import ClientConfig, FedNLRConfig
 from fedstride.tasks.tensors import Examples
+
+from .sgd import Factors, RateRule, sgd_step_
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)

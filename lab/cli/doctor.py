@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from lab.cli.listing import FORMAT, Format
+from .listing import FORMAT, Format
 
 
 def doctor(form: Annotated[Format, FORMAT] = Format.TEXT) -> None:
     """Look at Python, torch, GPU, folders, data and ports; exit code 1 if something needed is missing."""
-    from lab.doctor import examine
+    from ..doctor import examine
 
     findings = examine()
     if form is Format.JSON:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lab.cli.run import OVERRIDES
+from .run import OVERRIDES
 
 PLURALS = {
     "strategies": "strategy",
@@ -39,8 +39,8 @@ def list_choices(
     form: Annotated[Format, FORMAT] = Format.TEXT,
 ) -> None:
     """List what can be chosen, a line each, with the paper."""
-    from fedstride.config import choices, describe
     from fedstride.errors import unknown
+    from server_app.config.compose import choices, describe
 
     if what is not None and what not in PLURALS and what not in PLURALS.values():
         raise unknown("group", what, PLURALS)
@@ -61,9 +61,9 @@ def show(
     form: Annotated[Format, FORMAT] = Format.TEXT,
 ) -> None:
     """Show the whole configuration that a choice composes to."""
-    from fedstride.config import choices, compose, from_yaml, to_yaml
     from fedstride.errors import unknown
-    from fedstride.overrides import GROUPS
+    from server_app.config.compose import choices, compose, from_yaml, to_yaml
+    from server_app.config.overrides import GROUPS
 
     base = name.partition("+")[0]
     group = next((group for group in GROUPS if base in choices(group)), None)

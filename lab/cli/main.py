@@ -15,18 +15,18 @@ from fedstride.errors import FedstrideError
 # Before anything of Flower's is imported: it reports usage over the network by default.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 
-from lab.cli import certificates as certificates_group
-from lab.cli import doctor as doctor_group
-from lab.cli import listing
-from lab.cli import partition as partition_group
-from lab.cli import plot as plot_group
-from lab.cli import register as register_group
-from lab.cli import report as report_group
-from lab.cli import resume as resume_group
-from lab.cli import run as run_group
-from lab.cli import simulate as simulate_group
-from lab.cli import submit as submit_group
-from lab.cli import table as table_group
+from . import certificates as certificates_group
+from . import doctor as doctor_group
+from . import listing
+from . import partition as partition_group
+from . import plot as plot_group
+from . import register as register_group
+from . import report as report_group
+from . import resume as resume_group
+from . import run as run_group
+from . import simulate as simulate_group
+from . import submit as submit_group
+from . import table as table_group
 
 app = typer.Typer(
     name="fedstride",

@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from lab.cli.listing import FORMAT, Format
-from lab.cli.run import OVERRIDES, title
+from .listing import FORMAT, Format
+from .run import OVERRIDES, title
 
 
 def partition(
@@ -29,8 +29,8 @@ def partition(
     """
     import numpy as np
 
-    from fedstride.config import compose
     from fedstride.tasks import data, partitions
+    from server_app.config.compose import compose
 
     config = compose(overrides or [])
     source = data.load(config.task.name)
@@ -46,12 +46,12 @@ def partition(
             table.add_row(str(client), *(str(count) if count else "·" for count in row), str(sum(row)))
         Console().print(table)
     if save is not None:
-        from lab.handout import hand_out
+        from ..handout import hand_out
 
         for path in hand_out(save, source, parts):
             typer.echo(f"examples {path}", err=form is Format.JSON)
     if output is not None:
-        from lab.plots.labels import draw_labels
+        from ..plots.labels import draw_labels
 
         draw_labels(parts, source.train_y, source.classes, output, title(config))
         typer.echo(f"picture {output.resolve()}", err=form is Format.JSON)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lab.cli.table import RUNS
+from .table import RUNS
 
 
 def plot(
@@ -23,10 +23,11 @@ def plot(
     figures (fedlws, fedalr, two_d_lrd, fednlr), or labels (who holds which classes).
     """
     from fedstride.errors import ConfigError
-    from lab.plots import draw, kind
-    from lab.plots.canvas import check_target, save
-    from lab.runs import find_runs
-    from lab.settings import newest
+
+    from ..plots import draw, kind
+    from ..plots.canvas import check_target, save
+    from ..runs import find_runs
+    from ..settings import newest
 
     chosen = kind(picture)
     if not runs:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lab.cli.target import ADDRESS, INSECURE, ROOT_CERTIFICATES, chosen, others
+from .target import ADDRESS, INSECURE, ROOT_CERTIFICATES, chosen, others
 
 
 def register(
@@ -24,8 +24,8 @@ def register(
     insecure: Annotated[bool, INSECURE] = False,
 ) -> None:
     """Let the nodes of these public keys join a SuperLink; a key that it knows stays as it is."""
-    from lab.engine.registration import public_keys
-    from lab.engine.registration import register as register_key
+    from ..engine.registration import public_keys
+    from ..engine.registration import register as register_key
 
     given = others(connection, keys, address)
     with contextlib.ExitStack() as stack:

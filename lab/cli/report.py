@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lab.cli.table import RUNS
+from .table import RUNS
 
 
 def report(
@@ -17,9 +17,10 @@ def report(
 ) -> None:
     """Write one HTML page: tables, pictures, differences, failures, how to repeat each run."""
     from fedstride.errors import ConfigError
-    from lab.report import report as made
-    from lab.report.page import check_target, save
-    from lab.runs import find_runs
+
+    from ..report import report as made
+    from ..report.page import check_target, save
+    from ..runs import find_runs
 
     if not runs:
         raise ConfigError("name one or more runs' folders, as in: fedstride report runs")

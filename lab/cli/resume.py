@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from lab.cli.run import title, train
+from .run import title, train
 
 
 def resume(
@@ -25,8 +25,8 @@ def resume(
 
     OVERRIDES: what may change, as in rounds=40, target=0.95, patience=5.
     """
-    from fedstride.config import compose
-    from fedstride.overrides import quote
+    from server_app.config.compose import compose
+    from server_app.config.overrides import quote
 
     config = compose([*(overrides or []), f"resume={quote(folder)}"])
     console = Console()

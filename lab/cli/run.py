@@ -14,9 +14,10 @@ from fedstride.errors import require
 
 if TYPE_CHECKING:
     from fedstride.schema import Config
-    from lab.engine.beside import Beside
-    from lab.sweep import Ended, Job
     from server_app.rounds import Row
+
+    from ..engine.beside import Beside
+    from ..sweep import Ended, Job
 
 OVERRIDES = typer.Argument(
     help="Hydra overrides, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2.",
@@ -42,8 +43,8 @@ def run(
 
     OVERRIDES are Hydra's, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2.
     """
-    from fedstride.config import compose
     from server_app.build import build_strategy
+    from server_app.config.compose import compose
 
     console = Console()
     if multirun:
@@ -80,11 +81,12 @@ def say(console: Console, text: str) -> None:
 def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> None:
     """Run in this process, with the view, Ctrl-C and the last lines."""
     from client_app.app import app
-    from lab.engine.beside import Beside, counterpart
-    from lab.engine.local import LocalGrid
-    from lab.interrupt import GentleInterrupt
-    from lab.live import LiveView
     from server_app import session
+
+    from ..engine.beside import Beside, counterpart
+    from ..engine.local import LocalGrid
+    from ..interrupt import GentleInterrupt
+    from ..live import LiveView
 
     logging.getLogger("flwr").setLevel(logging.WARNING)
     prepared = session.prepare(config)
@@ -153,8 +155,9 @@ def _report(console: Console, config: Config, folder: Path, rows: list[Row], bes
 
 def sweep(overrides: list[str], console: Console, *, workers: int | None, dry_run: bool) -> None:
     """Run every combination; a failed run does not end the others, and is named at the end."""
-    from lab.sweep import plan, play
     from server_app import session
+
+    from ..sweep import plan, play
 
     jobs = plan(overrides)
     for number, job in enumerate(jobs, start=1):

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from lab.cli.run import OVERRIDES, refuse_own_data
+from .run import OVERRIDES, refuse_own_data
 
 
 def simulate(
@@ -18,10 +18,11 @@ def simulate(
 
     OVERRIDES are Hydra's, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2.
     """
-    from fedstride.config import compose
-    from lab.engine.simulation import run_simulation
     from server_app import session
     from server_app.build import label
+    from server_app.config.compose import compose
+
+    from ..engine.simulation import run_simulation
 
     given = list(overrides or [])
     config = compose(given)

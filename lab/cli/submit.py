@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from lab.cli.run import OVERRIDES, say
-from lab.cli.target import ADDRESS, INSECURE, ROOT_CERTIFICATES, chosen, others
+from .run import OVERRIDES, say
+from .target import ADDRESS, INSECURE, ROOT_CERTIFICATES, chosen, others
 
 if TYPE_CHECKING:
-    from lab.engine.submission import Submitted
-    from lab.engine.target import Target
+    from ..engine.submission import Submitted
+    from ..engine.target import Target
 
 
 def submit(
@@ -45,9 +45,9 @@ def submit(
 
 def _check(overrides: list[str], console: Console) -> None:
     """Refuse here what the ServerApp would refuse there, and say what is submitted."""
-    from fedstride.config import compose
-    from fedstride.overrides import parse
     from server_app.build import build_strategy
+    from server_app.config.compose import compose
+    from server_app.config.overrides import parse
 
     resumed = [text.partition("=")[2].strip("'\"") for text in overrides if text.startswith("resume=")]
     if resumed and not Path(resumed[-1]).is_dir():
@@ -56,13 +56,13 @@ def _check(overrides: list[str], console: Console) -> None:
         return
     config = compose(overrides)
     build_strategy(config)
-    from lab.cli.run import title
+    from .run import title
 
     say(console, title(config))
 
 
 def _run(target: Target, overrides: list[str], console: Console) -> Submitted:
-    from lab.engine import submission
+    from ..engine import submission
 
     run_id = ""
     try:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from lab.formats import Form, write
+from ..formats import Form, write
 
 RUNS = typer.Argument(help="Run folders, or folders with runs below them.", show_default=False)
 
@@ -29,10 +29,11 @@ def table(
 ) -> None:
     """Compare methods over settings: mean and standard deviation over seeds."""
     from fedstride.errors import ConfigError
-    from lab.papers import paper_table
-    from lab.papers.side_by_side import beside
-    from lab.runs import find_runs
-    from lab.tables import Statistic, compare
+
+    from ..papers import paper_table
+    from ..papers.side_by_side import beside
+    from ..runs import find_runs
+    from ..tables import Statistic, compare
 
     printed = None if paper is None else paper_table(paper)
     if printed is None and not runs:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from lab.engine.target import Target
+    from ..engine.target import Target
 
 ADDRESS = typer.Option(help="HOST:PORT of the SuperLink, instead of a connection.", show_default=False)
 ROOT_CERTIFICATES = typer.Option(help="With --address: the CA's certificate, ca.crt.", show_default=False)
@@ -35,7 +35,8 @@ def chosen(
     Raises ConfigError where they name none, or two.
     """
     from fedstride.errors import ConfigError
-    from lab.engine.target import at_address, named
+
+    from ..engine.target import at_address, named
 
     if address is None:
         if root_certificates is not None or insecure:

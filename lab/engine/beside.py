@@ -13,8 +13,9 @@ import signal
 from pathlib import Path
 
 from fedstride.schema import ClientConfig, Config, FedAvgConfig, ObjectiveConfig, StrategyConfig, TwoDLRDConfig
-from lab.runs import read_rows
 from server_app.rounds import Row
+
+from ..runs import read_rows
 
 NAME = "fedavg"  # the folder inside the run's own
 
@@ -78,8 +79,9 @@ class Beside:
 def _run(config: Config) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     from client_app.app import app
-    from lab.engine.local import LocalGrid
     from server_app import session
+
+    from .local import LocalGrid
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
     session.run(LocalGrid(app, config.clients), session.prepare(config))

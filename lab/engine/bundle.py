@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from fedstride.config import conf_dir
 from fedstride.errors import RunError
+from server_app.config.compose import conf_dir
 
 PACKAGES = ("fedstride", "strategies", "client_app", "server_app", "lab")
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedstride.errors import ConfigError, RunError
-from lab.engine.flower_command import ask
-from lab.engine.target import Target
+
+from .flower_command import ask
+from .target import Target
 
 KNOWN = "[code: 23]"  # Flower 1.39: this key has been registered before
 

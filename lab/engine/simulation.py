@@ -22,10 +22,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedstride.errors import ConfigError, RunError
-from fedstride.overrides import quote
 from fedstride.schema import Config
-from lab.engine.bundle import app_folder
-from lab.engine.flower_command import (
+from server_app.config.overrides import quote
+from server_app.folder import default_name, runs_dir
+
+from ..live import HEAD, line
+from ..runs import read_rows
+from .bundle import app_folder
+from .flower_command import (
     Connection,
     end_marked,
     environment,
@@ -34,9 +38,6 @@ from lab.engine.flower_command import (
     write_connection,
     write_run_config,
 )
-from lab.live import HEAD, line
-from lab.runs import read_rows
-from server_app.folder import default_name, runs_dir
 
 CONNECTION = "fedstride"
 START_SECONDS = 90.0

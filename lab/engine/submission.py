@@ -17,9 +17,10 @@ from pathlib import Path
 
 from fedstride import wire
 from fedstride.errors import RunError
-from lab.engine.bundle import app_folder
-from lab.engine.flower_command import ask, reason_in, write_run_config
-from lab.engine.target import Target
+
+from .bundle import app_folder
+from .flower_command import ask, reason_in, write_run_config
+from .target import Target
 
 ATTEMPTS = 10  # to reach a SuperLink that does not answer while a run is followed
 PAUSE_SECONDS = 3.0

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedstride.errors import ConfigError, unknown
-from lab.engine.flower_command import Connection, environment, write_connection
+
+from .flower_command import Connection, environment, write_connection
 
 TEMPORARY = "fedstride"  # the name of a connection that was given as an address
 

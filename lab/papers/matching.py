@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedstride.schema import Config
-from lab.papers import UNSTATED, Column, Line, PaperTable, experiment_of
-from lab.runs import Run
-from lab.settings import method_values, plain
+
+from ..runs import Run
+from ..settings import method_values, plain
+from . import UNSTATED, Column, Line, PaperTable, experiment_of
 
 PARTS_OF = {"mnist5k": ("mnist", "holds 5,000 of MNIST's 70,000 images")}
 """Tasks that a paper's data set could be taken for, and why they are not it."""

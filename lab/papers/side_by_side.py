@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lab.formats import Grid, Sheet
-from lab.papers import Column, Line, PaperTable, experiment_of
-from lab.papers.matching import PARTS_OF, deviations, is_line, misfits
-from lab.runs import Run
-from lab.settings import plain
-from lab.tables import NONE, Cell, Statistic, compare, naming, spread
+from ..formats import Grid, Sheet
+from ..runs import Run
+from ..settings import plain
+from ..tables import NONE, Cell, Statistic, compare, naming, spread
+from . import Column, Line, PaperTable, experiment_of
+from .matching import PARTS_OF, deviations, is_line, misfits
 
 METRICS = {"top1_accuracy": "test/accuracy", "aggregation_time": "seconds/aggregate"}
 """Our metrics for those of the papers that a run measures."""

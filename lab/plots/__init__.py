@@ -11,7 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from fedstride.errors import ConfigError, unknown
-from lab.runs import Run
+
+from ..runs import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,7 +62,7 @@ def draw(name: str, runs: Sequence[Run]) -> Figure:
         advice = f": it comes with {chosen.advice}" if chosen.advice else ""
         raise ConfigError(f"none of {len(runs)} runs has {chosen.needs}, which the picture {name} shows{advice}")
     module, _, function = chosen.place.partition(":")
-    drawer: Callable[[Sequence[Run]], Figure] = getattr(import_module(f"lab.plots.{module}"), function)
+    drawer: Callable[[Sequence[Run]], Figure] = getattr(import_module(f".{module}", __package__), function)
     return drawer(shown)
 
 

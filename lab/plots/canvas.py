@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedstride.errors import ConfigError
-from lab.settings import Group
 from server_app.curve import new_figure, style
 from server_app.rounds import Row
+
+from ..settings import Group
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

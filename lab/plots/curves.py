@@ -9,11 +9,12 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lab.plots.canvas import Band, legend_below, line, over_rounds, panels, spread_words
-from lab.runs import Run
-from lab.settings import Group, group
 from server_app.curve import against_rounds
 from server_app.rounds import Row
+
+from ..runs import Run
+from ..settings import Group, group
+from .canvas import Band, legend_below, line, over_rounds, panels, spread_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

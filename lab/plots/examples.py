@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lab.runs import Run
-from lab.settings import group
+from ..runs import Run
+from ..settings import group
 
 LIMIT = 4
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lab.plots.canvas import heat_map, legend_below, line, over_rounds, panels, whole_numbers
-from lab.plots.examples import first_of_each
-from lab.plots.layers import label_columns
-from lab.runs import Run
 from server_app.curve import against_rounds
+
+from ..runs import Run
+from .canvas import heat_map, legend_below, line, over_rounds, panels, whole_numbers
+from .examples import first_of_each
+from .layers import label_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lab.plots.canvas import legend_below, panels, spread_words
-from lab.plots.layers import by_layer, layers_of
-from lab.runs import Run
-from lab.settings import group
 from server_app.curve import STYLES
+
+from ..runs import Run
+from ..settings import group
+from .canvas import legend_below, panels, spread_words
+from .layers import by_layer, layers_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

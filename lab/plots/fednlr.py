@@ -6,11 +6,12 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lab.plots.canvas import legend_below, line, over_rounds, panels, some, spread_words
-from lab.plots.layers import layers_of
-from lab.runs import Run
-from lab.settings import group
 from server_app.curve import against_rounds
+
+from ..runs import Run
+from ..settings import group
+from .canvas import legend_below, line, over_rounds, panels, some, spread_words
+from .layers import layers_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

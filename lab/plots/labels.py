@@ -14,10 +14,11 @@ import numpy as np
 from fedstride.schema import Config
 from fedstride.tasks import data
 from fedstride.tasks.partitions import Parts, partition
-from lab.plots.canvas import heat_map, panels, save, whole_numbers
-from lab.plots.examples import LIMIT
-from lab.runs import Run
-from lab.settings import summary
+
+from ..runs import Run
+from ..settings import summary
+from .canvas import heat_map, panels, save, whole_numbers
+from .examples import LIMIT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

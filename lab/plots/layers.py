@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lab.plots.canvas import heat_map, line, over_rounds
-from lab.runs import Run
 from server_app.curve import STYLES, against_rounds
+
+from ..runs import Run
+from .canvas import heat_map, line, over_rounds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,10 +9,10 @@ import time
 from collections.abc import Sequence
 from html import escape
 
-from lab.report import sections
-from lab.report.page import page
-from lab.runs import Run
-from lab.settings import group, newest
+from ..runs import Run
+from ..settings import group, newest
+from . import sections
+from .page import page
 
 TARGET = 0.9
 

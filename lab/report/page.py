@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedstride.errors import ConfigError, RunError
-from lab.formats import Grid
 from server_app.folder import write
+
+from ..formats import Grid
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

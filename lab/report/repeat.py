@@ -11,13 +11,14 @@ import shlex
 from functools import lru_cache
 from typing import Any
 
-from fedstride.config import KINDS, compose
 from fedstride.errors import ConfigError
-from fedstride.overrides import quote
 from fedstride.schema import Config
-from lab.engine.beside import NAME
-from lab.runs import Run
 from server_app.build import label
+from server_app.config.compose import KINDS, compose
+from server_app.config.overrides import quote
+
+from ..engine.beside import NAME
+from ..runs import Run
 
 DEFAULT = Config().experiment
 NOT_REPEATED = frozenset({"experiment", "out", "name", "resume", "presets"})

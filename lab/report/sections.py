@@ -12,13 +12,14 @@ from html import escape
 from typing import Any
 
 from fedstride.errors import FedstrideError
-from lab.formats import Grid
-from lab.plots import KINDS, draw
-from lab.report.page import listed, picture, table
-from lab.report.repeat import command
-from lab.runs import Run
-from lab.settings import describe, differing, group, method_values, plain, setting_values
-from lab.tables import NONE, Statistic, compare
+
+from ..formats import Grid
+from ..plots import KINDS, draw
+from ..runs import Run
+from ..settings import describe, differing, group, method_values, plain, setting_values
+from ..tables import NONE, Statistic, compare
+from .page import listed, picture, table
+from .repeat import command
 
 CURVES = ("accuracy", "seconds")
 

@@ -21,11 +21,11 @@ from client_app.app import app
 from client_app.work import OBJECTIVES, RULES
 from fedstride import schema, wire
 from fedstride.arrays import to_record, views
-from fedstride.config import compose
 from fedstride.errors import ConfigError
 from fedstride.schema import ClientConfig, FedNLRConfig, FedProxConfig, PartitionConfig, TaskConfig
 from lab.engine.local import LocalGrid
 from server_app.build import client_config
+from server_app.config.compose import compose
 
 ROOT = Path(__file__).parents[2]
 

@@ -18,13 +18,13 @@ from torch import nn
 from client_app.objectives.fedprox import FedProx
 from client_app.rules import fednlr
 from client_app.rules.fednlr import NeuronSGD, find_layers, mean_activations, network_rates
-from fedstride import config as module
 from fedstride import flower
 from fedstride.arrays import to_record, view, views
-from fedstride.config import compose, conf_dir, from_yaml
 from fedstride.errors import ConfigError
-from fedstride.overrides import parse, quote
 from fedstride.schema import FedNLRConfig, FedProxConfig
+from server_app.config import compose as module
+from server_app.config.compose import compose, conf_dir, from_yaml
+from server_app.config.overrides import parse, quote
 
 
 @pytest.mark.parametrize("value", [np.int64(7), np.float32(0.5), np.bool_(True)])

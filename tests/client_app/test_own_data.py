@@ -15,13 +15,13 @@ from flwr.clientapp import ClientApp
 from client_app import work
 from client_app.app import app as real_client
 from fedstride import wire
-from fedstride.config import compose
 from fedstride.errors import ConfigError, DataError, RunError
 from fedstride.flat import flatten
 from fedstride.schema import PartitionConfig, TaskConfig
 from fedstride.tasks import data, partitions
 from lab.engine.local import LocalGrid
 from server_app import session
+from server_app.config.compose import compose
 
 NODE_ID = 2**63 + 5  # a SuperLink draws 64 bits
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from desk import play, table, weights
 
-from fedstride.config import compose as fedstride_config
 from fedstride.tasks import data, partitions
 from lab.handout import hand_out
 from lab.runs import load
+from server_app.config.compose import compose as fedstride_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]
 

@@ -18,9 +18,9 @@ from flwr.app import Context, Error, Message, RecordDict
 from client_app.app import app as real_client
 from fedstride import flower
 from fedstride.arrays import Layout, views
-from fedstride.config import compose
 from lab.engine.local import LocalGrid
 from server_app import exchange, roll_call, session
+from server_app.config.compose import compose
 from server_app.lines import read_lines
 from server_app.rounds import Round
 

@@ -17,11 +17,11 @@ ROOT = Path(__file__).parents[2]
     [
         ("import fedstride", ["numpy", "torch", "flwr", "hydra", "omegaconf"]),
         (
-            "from fedstride import errors, schema, seeds, wire, ranges",
+            "from fedstride import errors, schema, seeds, wire",
             ["torch", "flwr", "hydra", "omegaconf", "pandas"],
         ),
         ("from fedstride import arrays, flower", ["torch", "hydra", "omegaconf", "ray", "pandas"]),
-        ("from fedstride import config, overrides", ["torch", "flwr", "pandas"]),
+        ("from server_app.config import compose, overrides", ["torch", "flwr", "pandas"]),
         ("from fedstride.tasks import cache, data, partitions", ["torch", "hydra", "mlxtend", "flwr_datasets"]),
     ],
 )

@@ -13,7 +13,6 @@ import strategies
 from fedstride import schema
 from fedstride.errors import ConfigError
 from fedstride.flat import flatten, unflatten
-from fedstride.ranges import check
 from fedstride.schema import (
     ClientConfig,
     Config,
@@ -24,6 +23,7 @@ from fedstride.schema import (
     PartitionConfig,
     PathologicalConfig,
 )
+from server_app.config.ranges import check
 
 OURS = {
     "fedavg": strategies.FedAvg,

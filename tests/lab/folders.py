@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from fedstride.config import compose, to_yaml
 from fedstride.schema import Config
 from lab.cli import main as cli
+from server_app.config.compose import compose, to_yaml
 
 Call = Callable[..., tuple[int, str, str]]
 LAYERS = ("conv1", "fc1")

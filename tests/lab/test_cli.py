@@ -69,8 +69,8 @@ def test_fedavg_runs_beside_with_the_same_seed_and_budget(call, tmp_path: Path) 
 
 
 def test_fedavg_gets_the_mini_batches_of_two_d_lrd() -> None:
-    from fedstride.config import compose
     from lab.engine.beside import counterpart
+    from server_app.config.compose import compose
 
     other = counterpart(
         compose(["strategy=fedavg+two_d_lrd", "strategy.local_steps=7", "client.lr=0.2"]), Path("x")

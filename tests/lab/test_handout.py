@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedstride.config import compose
 from fedstride.errors import ConfigError, RunError
 from fedstride.tasks import data, own, partitions
 from lab.handout import hand_out
+from server_app.config.compose import compose
 
 
 @pytest.fixture

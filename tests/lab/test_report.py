@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 from folders import Call, caller, config, make, make_all
 
-from fedstride.config import compose, digest
 from fedstride.errors import ConfigError
 from lab.report import report
 from lab.report.page import GENERATOR, save
 from lab.report.repeat import command, overrides_for
 from lab.runs import Run, find_runs, load
+from server_app.config.compose import compose, digest
 
 LOST = [
     {"round": 1, "client": 0, "status": "used"},

@@ -11,12 +11,12 @@ from desk import StopAfter, play, resume, table, weights
 from flwr.clientapp import ClientApp
 from safetensors.numpy import load_file
 
-from fedstride.config import compose
 from fedstride.errors import ConfigError
 from lab.engine.local import LocalGrid
 from server_app import session
 from server_app.build import build_strategy, client_config
 from server_app.checkpoint import newest_checkpoint
+from server_app.config.compose import compose
 from server_app.lines import read_lines
 
 METHODS = [

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from desk import SMALL, StopAfter, play, resume, table, weights
 
-from fedstride.config import compose
 from fedstride.errors import CheckpointError, ConfigError
 from server_app import session
 from server_app.checkpoint import newest_checkpoint
+from server_app.config.compose import compose
 from server_app.lines import read_lines
 
 RULES = [

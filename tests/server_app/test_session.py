@@ -15,10 +15,10 @@ from safetensors.numpy import load_file
 from client_app.app import app as real_client
 from fedstride import wire
 from fedstride.arrays import to_record, views
-from fedstride.config import compose, from_yaml
 from fedstride.errors import ConfigError, DataError, RunError
 from lab.engine.local import LocalGrid
 from server_app import session
+from server_app.config.compose import compose, from_yaml
 from server_app.lines import read_lines
 
 

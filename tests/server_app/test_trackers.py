@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from desk import play, weights
 
-from fedstride.config import compose
 from fedstride.errors import ConfigError
 from server_app import trackers
+from server_app.config.compose import compose
 from server_app.trackers import check_trackers
 
 

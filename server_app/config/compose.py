@@ -24,9 +24,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fedstride import schema
 from fedstride.errors import ConfigError, nearest, unknown
-from fedstride.overrides import GROUPS, expand_wrappers, parse, quote
-from fedstride.ranges import check
 from fedstride.schema import Config
+
+from .overrides import GROUPS, expand_wrappers, parse, quote
+from .ranges import check
 
 KINDS: dict[str, Mapping[str, type]] = {
     "strategy": schema.STRATEGIES,
@@ -45,12 +46,11 @@ MAY_CHANGE = (*_LONGER, "out", "name", "resume")
 
 
 def conf_dir() -> Path:
-    """The folder `conf/`: beside the packages in a checkout or a bundle, inside this one in a wheel."""
-    here = Path(__file__).resolve().parent
-    for folder in (here.parent / "conf", here / "conf"):
-        if (folder / "config.yaml").is_file():
-            return folder
-    raise ConfigError(f"conf/config.yaml was found neither in {here.parent} nor in {here}: reinstall fedstride")
+    """The folder `conf/`: beside the rooms, in a checkout, a bundle and a wheel alike."""
+    folder = Path(__file__).resolve().parents[2] / "conf"
+    if (folder / "config.yaml").is_file():
+        return folder
+    raise ConfigError(f"conf/config.yaml was not found in {folder.parent}: install fedstride again")
 
 
 def choices(group: str) -> list[str]:

@@ -10,10 +10,7 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
-from fedstride import config as module
-from fedstride.config import KINDS, MAY_CHANGE, choices, compose, conf_dir, describe, digest, from_yaml, to_yaml
 from fedstride.errors import ConfigError
-from fedstride.overrides import GROUPS, overrides_of
 from fedstride.schema import (
     Config,
     DirichletConfig,
@@ -24,6 +21,19 @@ from fedstride.schema import (
     FedProxConfig,
     TwoDLRDConfig,
 )
+from server_app.config import compose as module
+from server_app.config.compose import (
+    KINDS,
+    MAY_CHANGE,
+    choices,
+    compose,
+    conf_dir,
+    describe,
+    digest,
+    from_yaml,
+    to_yaml,
+)
+from server_app.config.overrides import GROUPS, overrides_of
 
 NESTED = ("strategy=fednnnn+fedlws+two_d_lrd", "strategy.inner.fixed=[1, 0.9]", "client=fednlr", "cohort=3")
 
@@ -90,7 +100,7 @@ def test_composes_whatever_the_working_directory(tmp_path: Path, monkeypatch: py
 
 def test_a_missing_conf_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "__file__", str(tmp_path / "fedstride" / "config.py"))
-    with pytest.raises(ConfigError, match=r"conf/config.yaml was found neither in .* reinstall fedstride"):
+    with pytest.raises(ConfigError, match=r"conf/config.yaml was not found in .* install fedstride again"):
         conf_dir()
 
 

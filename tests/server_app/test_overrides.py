@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedstride.errors import ConfigError
-from fedstride.overrides import GROUPS, RUN_KEYS, expand_wrappers, overrides_of, parse, quote
+from server_app.config.overrides import GROUPS, RUN_KEYS, expand_wrappers, overrides_of, parse, quote
 
 ROOT = Path(__file__).parents[2]
 
