@@ -10,7 +10,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from fedstride.errors import ConfigError
+from .errors import ConfigError
 
 Plain = bool | int | float | str
 T = TypeVar("T")

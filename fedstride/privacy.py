@@ -11,7 +11,7 @@ import math
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from fedstride.arrays import Arrays, Layout, difference, float64, like, norm
+from .arrays import Arrays, Layout, difference, float64, like, norm
 
 CLIPPING_NORMS = (1e-30, 1e30)
 """What C may be: beyond, noise in units of it would vanish or overflow."""

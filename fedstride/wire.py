@@ -12,18 +12,34 @@ ARRAYS: Final = "arrays"  # ArrayRecord: the model, down and up
 CONFIG: Final = "config"  # ConfigRecord: what the client needs, as plain values
 METRICS: Final = "metrics"  # MetricRecord: what the client reports
 
-STATE: Final = "client-state"  # ConfigRecord: what a client keeps from round to round, down and up
-
 # Keys of the ConfigRecord
 SERVER_ROUND: Final = "server-round"  # int, from 1 (Flower's own name)
 SEED: Final = "seed"  # int, the run's seed
 NUM_CLIENTS: Final = "clients"  # int, clients of the experiment
-RATE_FACTORS: Final = "rate-factors"  # list[float]: the round is len() mini-batches, step j at lr * factor j
+RUN: Final = "run"  # str, 16 hexadecimal digits: names the run, below which a client keeps its state
+ACCEPTED: Final = "accepted-round"  # int: the last round whose reply of this client was accepted; 0 = none
+OLDEST: Final = "oldest-round"  # int: no older state of this client can be named any more
+PARTS: Final = "parts"  # list[str]: files with parts of the user's own, in the app's bundle
+HALVES: Final = "halves"  # list[str]: what the server's rules need of a client beside training, by name
 
 # Keys of the ConfigRecord and of a node's own node-config: how a client protects its update
 CLIPPING_NORM: Final = "clipping-norm"  # float > 0: the longest update that leaves
 NOISE_MULTIPLIER: Final = "noise-multiplier"  # float >= 0: noise of so many times the clipping norm, by the client
 NOISE_SEED: Final = "noise-seed"  # int: draws that noise again, for experiments; otherwise nobody can
+
+# What a half of a server rule is told, and what it hands back: plain values as keys of the ConfigRecord, arrays
+# as ArrayRecords of their own beside the model, both called `HALF.NAME` (as `scaffold.control`)
+
+
+def of_half(half: str, name: str) -> str:
+    """The key of a plain value, or the name of an ArrayRecord, that belongs to a half."""
+    return f"{half}.{name}"
+
+
+def done(half: str) -> str:
+    """The metric (1) by which a reply says that this half was really done."""
+    return f"done/{half}"
+
 
 # Keys of the MetricRecord
 NUM_EXAMPLES: Final = "num-examples"  # int > 0 (Flower's own name)
@@ -49,7 +65,7 @@ def combine(key: str) -> str:
 
     The part that says it is the one after the rule: `fednlr/rate_min/conv1` takes the smallest.
     """
-    if key in (NUM_EXAMPLES, CLIENT_ID):
+    if key in (NUM_EXAMPLES, CLIENT_ID) or key.startswith("done/"):
         return "none"
     symbol = key.split("/")[1] if "/" in key else key
     if symbol.endswith("_min"):
