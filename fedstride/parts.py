@@ -8,10 +8,11 @@ place, where that is light itself.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from .errors import ConfigError, unknown
 from .settings import REQUIRED, Field, Kind, Plain, check_fields, fields_of
@@ -24,7 +25,7 @@ class Choice:
     name: str = "???"  # OmegaConf's mark for a value that must be given
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Part:
     """One thing to choose.
 
@@ -38,6 +39,34 @@ class Part:
     about: str
     settings: type | None = None
     given: Mapping[str, Any] = field(default_factory=dict)
+
+
+OWN: dict[str, dict[str, Part]] = {}
+"""Parts of a user's own, by group and name: each table of the group has them too."""
+
+HALF = "half"
+"""The group of what clients do for a server rule; nobody chooses it, the rule names it."""
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+
+def part(about: str = "", **choice: str) -> Callable[[T], T]:
+    """Make a class or function of one's own a part: `@part(strategy="mine")`.
+
+    `choice` is one `group=name`; `about` one line for listings, by default the docstring's first. Its settings
+    are the parameters of its signature whose annotations hold a `Setting`.
+    Raises ConfigError where not exactly one group is named.
+    """
+    if len(choice) != 1:
+        raise ConfigError(f"@part({choice}) is not allowed: name one group, as in @part(strategy='mine')")
+    ((group, name),) = choice.items()
+
+    def register(target: T) -> T:
+        line = next(iter((inspect.getdoc(target) or name).splitlines()))
+        OWN.setdefault(group, {})[name] = Part(name, target, about or line)
+        return target
+
+    return register
 
 
 class Table(Mapping[str, Part]):
@@ -59,31 +88,28 @@ class Table(Mapping[str, Part]):
     ) -> None:
         self.group, self.base, self.kind = group, base, kind
         self._package, self._signatures = package, signatures
+        self._configs: dict[Part, type[Choice]] = {}
         self._parts = {part.name: part for part in parts}
-        self._configs: dict[str, type[Choice]] = {}
 
     def __getitem__(self, name: str) -> Part:
-        return self._parts[name]
+        return self._parts[name] if name in self._parts else OWN.get(self.group, {})[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._parts)
+        yield from self._parts
+        yield from (name for name in OWN.get(self.group, {}) if name not in self._parts)
 
     def __len__(self) -> int:
-        return len(self._parts)
+        return sum(1 for _ in self)
 
-    def add(self, part: Part) -> None:
-        """Take in a part from outside. Raises ConfigError where the name is taken by another one."""
-        before = self._parts.get(part.name)
-        if before is not None and _file_of(before.place) != _file_of(part.place):
-            raise ConfigError(f"{self.group} = {part.name!r} is taken: choose another name for your own part")
-        self._parts[part.name] = part
-        self._configs.pop(part.name, None)
+    def has_built_in(self, name: str) -> bool:
+        """Whether a part of this name is the table's own, not a user's."""
+        return name in self._parts
 
     def find(self, name: str) -> Part:
         """A part by name. Raises ConfigError with the nearest names where there is none."""
-        if name not in self._parts:
-            raise unknown(self.group, name, self._parts)
-        return self._parts[name]
+        if name not in self:
+            raise unknown(self.group, name, self)
+        return self[name]
 
     def load(self, name: str) -> Any:
         """What stands at the part's place; imports it. Raises ConfigError for an unknown name."""
@@ -111,21 +137,20 @@ class Table(Mapping[str, Part]):
 
     def config(self, name: str) -> type[Choice]:
         """The dataclass of a configuration that chooses this part: `name` and its settings as fields."""
-        if name not in self._configs:
+        part = self.find(name)
+        if part not in self._configs:
             own = [(f.name, f.type, _as_field(f)) for f in self.fields(name).values()]
             wrapped = [("inner", Choice, field(default_factory=Choice))] if self.wraps(name) else []
             head = ("name", str, field(default=name))
-            self._configs[name] = dataclasses.make_dataclass(
+            self._configs[part] = dataclasses.make_dataclass(
                 f"{self.group.title()}_{name}", [head, *own, *wrapped], bases=(self.base,)
             )
-        return self._configs[name]
+        return self._configs[part]
 
     def wraps(self, name: str) -> bool:
         """Whether the part takes another one of its group: its first parameter is called as the group is."""
         if not self._signatures and isinstance(self.find(name).place, str):
             return False
-        import inspect
-
         return next(iter(inspect.signature(self.load(name)).parameters), None) == self.group
 
     def check(self, config: Any, path: str) -> None:
@@ -159,7 +184,8 @@ class Table(Mapping[str, Part]):
         start = f"{self.group}."
         values = {key.removeprefix(start): value for key, value in record.items() if key.startswith(start)}
         name = values.get("name")
-        strange = set(values) - {"name", *self.all_fields(name)} if name in self._parts else {f"name = {name!r}"}
+        known = isinstance(name, str) and name in self
+        strange = set(values) - {"name", *self.all_fields(str(name))} if known else {f"name = {name!r}"}
         if strange:
             raise ConfigError(
                 f"{start}{min(strange)} is not known to this client (known names: {', '.join(sorted(self))}); "
@@ -176,7 +202,3 @@ def _as_field(setting: Field) -> Any:
     if isinstance(setting.default, (list, dict)):
         return field(default_factory=lambda: type(setting.default)(setting.default))
     return field(default=setting.default)
-
-
-def _file_of(place: Any) -> str:
-    return place if isinstance(place, str) else f"{getattr(place, '__module__', '')}"

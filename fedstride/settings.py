@@ -151,6 +151,7 @@ def _is_of(value: object, kind: Any) -> bool:
         return isinstance(value, (int, float)) and not isinstance(value, bool)
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool)
+    kind = typing.get_origin(kind) or kind
     return kind is Any or isinstance(value, kind)
 
 
@@ -179,7 +180,8 @@ def _range_words(field: Field) -> str:
         (item,) = typing.get_args(field.base)
         each = _number_words(item, setting) if item in (int, float) else "text"
         return f"a list, each item {each}"
-    words = _number_words(field.base, setting) if field.base in (int, float) else _PLAIN_WORDS[field.base]
+    base = typing.get_origin(field.base) or field.base
+    words = _number_words(base, setting) if base in (int, float) else _PLAIN_WORDS[base]
     return f"{words} ({setting.unit})" if setting.unit else words
 
 

@@ -71,8 +71,8 @@ def _machine() -> list[Finding]:
 
 
 def _folders() -> list[Finding]:
-    from fedstride.schema import Config
     from fedstride.tasks.cache import cache_dir
+    from server_app.config.schema import Config
     from server_app.folder import runs_dir
 
     home = Path(os.environ.get("FLWR_HOME", Path.home() / ".flwr")).expanduser()

@@ -10,7 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from server_app.rounds import Round, Row
+from server_app.rounds import Round
+from server_app.rows import Row
 
 HEAD = " round   train loss   test accuracy   clients   seconds"
 

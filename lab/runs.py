@@ -17,11 +17,10 @@ from typing import Any
 import yaml
 
 from fedstride.errors import ConfigError
-from fedstride.schema import Config
-from server_app.build import label
 from server_app.config.compose import from_yaml
+from server_app.config.schema import Config, label
 from server_app.lines import read_lines
-from server_app.rounds import Row
+from server_app.rows import Row
 
 DAMAGE = (ValueError, OSError, yaml.YAMLError, AttributeError, TypeError)
 """What reading a file that is not ours may raise; ConfigError is a ValueError."""

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedstride.errors import ConfigError
-from fedstride.schema import Config
 from server_app.config.compose import compose
 from server_app.config.overrides import GROUPS, read
+from server_app.config.schema import Config
 from server_app.folder import default_name, runs_dir
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from fedstride.errors import ConfigError, nearest
-from server_app.rounds import Row
+from server_app.rows import Row
 from server_app.stopping import best_round, is_better
 
 from .formats import Grid, Sheet

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 from flwr.supercore import log
 
 from fedstride.errors import ConfigError, unknown
-from fedstride.schema import Config
 
+from .config.schema import Config
 from .rounds import Round
 
 

@@ -13,8 +13,8 @@ from rich.console import Console
 from fedstride.errors import require
 
 if TYPE_CHECKING:
-    from fedstride.schema import Config
-    from server_app.rounds import Row
+    from server_app.config.schema import Config
+    from server_app.rows import Row
 
     from ..engine.beside import Beside
     from ..sweep import Ended, Job
@@ -120,7 +120,7 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
 
 def title(config: Config) -> str:
     """One line that says what runs."""
-    from server_app.build import label
+    from server_app.config.schema import label
 
     return (
         f"{config.experiment}: {label(config)}, client {config.client.name}, {config.clients} clients "
@@ -130,7 +130,7 @@ def title(config: Config) -> str:
 
 def _report(console: Console, config: Config, folder: Path, rows: list[Row], beside: list[Beside]) -> None:
     """The last lines: final accuracy, FedAvg's, the folder."""
-    from server_app.build import label
+    from server_app.config.schema import label
     from server_app.curve import draw
 
     final = rows[-1]["test/accuracy"]

@@ -19,8 +19,8 @@ def simulate(
     OVERRIDES are Hydra's, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2.
     """
     from server_app import session
-    from server_app.build import label
     from server_app.config.compose import compose
+    from server_app.config.schema import label
 
     from ..engine.simulation import run_simulation
 

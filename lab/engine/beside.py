@@ -13,7 +13,8 @@ import signal
 from pathlib import Path
 
 from fedstride.schema import ClientConfig, Config, FedAvgConfig, ObjectiveConfig, StrategyConfig, TwoDLRDConfig
-from server_app.rounds import Row
+
+from server_app.rows import Row
 
 from ..runs import read_rows
 

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedstride.errors import ConfigError, RunError
-from fedstride.schema import Config
 from server_app.config.overrides import quote
+from server_app.config.schema import Config
 from server_app.folder import default_name, runs_dir
 
 from ..live import HEAD, line

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fedstride.schema import Config
+from server_app.config.schema import Config
 
 from ..runs import Run
 from ..settings import method_values, plain

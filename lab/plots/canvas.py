@@ -16,7 +16,7 @@ import numpy as np
 
 from fedstride.errors import ConfigError
 from server_app.curve import new_figure, style
-from server_app.rounds import Row
+from server_app.rows import Row
 
 from ..settings import Group
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from server_app.curve import against_rounds
-from server_app.rounds import Row
+from server_app.rows import Row
 
 from ..runs import Run
 from ..settings import Group, group

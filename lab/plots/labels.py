@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedstride.schema import Config
 from fedstride.tasks import data
 from fedstride.tasks.partitions import Parts, partition
+from server_app.config.schema import Config
 
 from ..runs import Run
 from ..settings import summary

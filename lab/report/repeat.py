@@ -12,10 +12,9 @@ from functools import lru_cache
 from typing import Any
 
 from fedstride.errors import ConfigError
-from fedstride.schema import Config
-from server_app.build import label
 from server_app.config.compose import KINDS, compose
 from server_app.config.overrides import quote
+from server_app.config.schema import Config, label
 
 from ..engine.beside import NAME
 from ..runs import Run

@@ -15,21 +15,21 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fedstride import privacy, seeds, wire
+from fedstride import mechanism, seeds, wire
 from fedstride.arrays import Arrays, views
 from fedstride.errors import ConfigError, require
+from fedstride.settings import Kind, Setting, check
 
-from .base import Metrics
-from .screening import Cohort, with_model
+from .base import Metrics, expected_of
+from .screening import Cohort, Screening, with_model
 from .wrapper import Wrapper, sees_only_the_mean
 
 WHERE = ("server", "client", "local")
@@ -39,6 +39,14 @@ def stddev(noise_multiplier: float, clipping_norm: float, count: int, *, only_th
     """sigma of the noise on each of `count` updates."""
     spread = noise_multiplier * clipping_norm
     return spread / math.sqrt(count) if only_the_mean else spread
+
+
+class PrivacyState(NamedTuple):
+    """What the mechanism keeps from round to round."""
+
+    clipping_norm: float = 1.0  # C
+    releases: int = 0  # rounds in which something was released
+    secret: str = ""  # what the noise is drawn from
 
 
 class DifferentialPrivacy(Wrapper):
@@ -51,7 +59,8 @@ class DifferentialPrivacy(Wrapper):
       privacy).
     - `adaptive` (not with "local"): C follows the updates' lengths so that the share
       `target_clipped_quantile` in (0, 1) is clipped, with rate `clip_norm_lr` > 0 and noise of standard
-      deviation `clipped_count_stddev` on the count, which must exceed z (Andrew et al., NeurIPS 2021).
+      deviation `clipped_count_stddev` on the count, which must exceed z (Andrew et al., NeurIPS 2021); None is
+      a 20th of `clients_a_round`.
     - `delta` in (0, 1), at which `privacy/epsilon` is reported.
     - `noise_seed`: None draws a secret from the operating system, which goes into the state. The noise of a
       round is drawn from it and from all that the round is made of: a round that is repeated after a resume has
@@ -72,30 +81,54 @@ class DifferentialPrivacy(Wrapper):
     not with "local") and, where z > 0, `privacy/epsilon`, spent so far by a client that took part in every round.
     """
 
+    State = PrivacyState
     is_private = True
 
     def __init__(
         self,
         strategy: Strategy | None = None,
         *,
-        where: str = "server",
-        clipping_norm: float = 1.0,
-        noise_multiplier: float = 1.0,
-        adaptive: bool = False,
-        target_clipped_quantile: float = 0.5,
-        clip_norm_lr: float = 0.2,
-        clipped_count_stddev: float = 2.0,
-        delta: float = 1e-5,
-        noise_seed: int | None = None,
+        where: Annotated[str, Setting("who clips and noises", options=WHERE)] = "server",
+        clipping_norm: Annotated[
+            float,
+            Setting("C, longest update", least=mechanism.CLIPPING_NORMS[0], most=mechanism.CLIPPING_NORMS[1]),
+        ] = 1.0,
+        noise_multiplier: Annotated[
+            float, Setting("z, noise in units of C; 0 clips only", least=0, most=mechanism.CLIPPING_NORMS[1])
+        ] = 1.0,
+        adaptive: Annotated[bool, Setting("C follows the updates' lengths; not with local")] = False,
+        target_clipped_quantile: Annotated[
+            float, Setting("share of updates to be clipped, with adaptive", above=0, below=1)
+        ] = 0.5,
+        clip_norm_lr: Annotated[float, Setting("rate at which C follows, with adaptive", above=0)] = 0.2,
+        clipped_count_stddev: Annotated[
+            float | None,
+            Setting("noise on the count of clipped ones; null: a 20th of the clients a round", above=0),
+        ] = None,
+        delta: Annotated[float, Setting("at which epsilon is reported", above=0, below=1)] = 1e-5,
+        noise_seed: Annotated[
+            int | None, Setting("draws the noise again, for experiments: protects nothing", kind=Kind.CHANCE)
+        ] = None,
+        clients_a_round: int = 40,
         **options: Any,
     ) -> None:
         super().__init__(strategy, **options)
-        _check_mechanism(where, clipping_norm, noise_multiplier, delta, noise_seed)
+        check(DifferentialPrivacy, locals())
+        if clipped_count_stddev is None:
+            clipped_count_stddev = clients_a_round / 20.0
         if adaptive:
-            _check_adaptive(where, noise_multiplier, target_clipped_quantile, clip_norm_lr, clipped_count_stddev)
+            require(where != "local", "adaptive", True, "false with local privacy")
+            require(
+                noise_multiplier == 0.0 or noise_multiplier < clipped_count_stddev,
+                "clipped_count_stddev",
+                clipped_count_stddev,
+                f"greater than noise_multiplier = {noise_multiplier:g}, since the count of clipped updates is "
+                "released too; a 20th of the clients a round is usual",
+            )
+        for held in self.nested():
+            _refuse_arrays(held)
         self.where = where
         self.initial_clipping_norm = clipping_norm
-        self.clipping_norm = clipping_norm
         self.noise_multiplier = noise_multiplier
         self.adaptive = adaptive
         self.target_clipped_quantile = target_clipped_quantile
@@ -104,8 +137,13 @@ class DifferentialPrivacy(Wrapper):
         self.delta = delta
         self.noise_seed = noise_seed
         if where != "local":
-            self.screen_factor = math.inf
-        self.reset()
+            self.screening = Screening(self.screening.quorum, factor=None)
+        self.server_round = 0
+        self.state: PrivacyState = self.initial_state()
+
+    def initial_state(self) -> PrivacyState:
+        """C as at the start, nothing released, another secret."""
+        return PrivacyState(self.initial_clipping_norm, 0, seeds.new_secret(self.noise_seed))
 
     # -------------------------------------------------------- before the round
 
@@ -113,7 +151,7 @@ class DifferentialPrivacy(Wrapper):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """As the inner strategy does it. Raises ConfigError for a model that cannot be protected."""
-        found = privacy.running_statistics(views(arrays))
+        found = mechanism.running_statistics(views(arrays))
         if found:
             raise ConfigError(
                 f"privacy needs a model without running statistics, but this one has {found[0]!r}: noise would "
@@ -122,7 +160,7 @@ class DifferentialPrivacy(Wrapper):
         messages = list(super().configure_train(server_round, arrays, config, grid))
         self.server_round = server_round
         if self.where == "local" and messages:  # what leaves a client is released, whatever comes of the round
-            self.releases += 1
+            self.state = self.state._replace(releases=self.state.releases + 1)
         return messages
 
     def configure_evaluate(
@@ -137,7 +175,7 @@ class DifferentialPrivacy(Wrapper):
         """Tell clients to clip, and with "local" to noise."""
         told: dict[str, Any] = {}
         if self.where != "server":
-            told[wire.CLIPPING_NORM] = self.clipping_norm
+            told[wire.CLIPPING_NORM] = self.state.clipping_norm
         if self.where == "local":
             told[wire.NOISE_MULTIPLIER] = self.noise_multiplier
             if self.noise_seed is not None:
@@ -148,17 +186,19 @@ class DifferentialPrivacy(Wrapper):
 
     def admit(self, cohort: Cohort) -> tuple[Cohort, Metrics]:
         """The clipped and noised updates, with equal weights."""
-        metrics: Metrics = {"privacy/clipping_norm": self.clipping_norm}
+        state = self.state
+        metrics: Metrics = {"privacy/clipping_norm": state.clipping_norm}
         if self.where == "local":
-            sigma = stddev(self.noise_multiplier, self.clipping_norm, len(cohort), only_the_mean=False)
+            sigma = stddev(self.noise_multiplier, state.clipping_norm, len(cohort), only_the_mean=False)
             models = cohort.models
         else:
-            self.releases += 1
+            state = state._replace(releases=state.releases + 1)
             sigma = self._stddev(len(cohort))
-            models, metrics["privacy/clipped"] = self._protect(cohort, sigma)
+            models, metrics["privacy/clipped"], state = self._protect(cohort, sigma, state)
+        self.state = state
         metrics["privacy/stddev"] = sigma
         if self.noise_multiplier > 0.0:
-            metrics["privacy/epsilon"] = privacy.epsilon(self.noise_multiplier, self.releases, self.delta)
+            metrics["privacy/epsilon"] = mechanism.epsilon(self.noise_multiplier, state.releases, self.delta)
         replies = (
             with_model(reply, self.sent, model, self.weighted_by_key)
             for reply, model in zip(cohort.replies, models, strict=True)
@@ -168,19 +208,21 @@ class DifferentialPrivacy(Wrapper):
     def _stddev(self, count: int) -> float:
         z = self.noise_multiplier
         if self.adaptive:
-            z = privacy.noise_beside_count(z, self.clipped_count_stddev)
-        return stddev(z, self.clipping_norm, count, only_the_mean=sees_only_the_mean(self.strategy))
+            z = mechanism.noise_beside_count(z, self.clipped_count_stddev)
+        return stddev(z, self.state.clipping_norm, count, only_the_mean=sees_only_the_mean(self.strategy))
 
-    def _protect(self, cohort: Cohort, sigma: float) -> tuple[list[Arrays], float]:
-        """The updates clipped and noised, and the share that was clipped; moves C where it is adaptive."""
-        secret = f"{self.secret}|{_fingerprint(self.sent, cohort, self.clipping_norm, sigma)}"
+    def _protect(
+        self, cohort: Cohort, sigma: float, state: PrivacyState
+    ) -> tuple[list[Arrays], float, PrivacyState]:
+        """The updates clipped and noised, the share that was clipped, and the next state (C moves)."""
+        secret = f"{state.secret}|{_fingerprint(self.sent, cohort, state.clipping_norm, sigma)}"
         models: list[Arrays] = []
         count = 0
         for place, reply in enumerate(cohort.replies):  # not by client id, which two might claim
-            model, too_long = privacy.protect(
+            model, too_long = mechanism.protect(
                 self.sent,
                 reply.model,
-                clipping_norm=self.clipping_norm,
+                clipping_norm=state.clipping_norm,
                 stddev=sigma,
                 rng=seeds.secret_generator(secret, "privacy", self.server_round, place),
             )
@@ -192,70 +234,34 @@ class DifferentialPrivacy(Wrapper):
             if self.noise_multiplier > 0.0:
                 rng = seeds.secret_generator(secret, "clipped", self.server_round)
                 noise = float(rng.normal(0.0, self.clipped_count_stddev))
-            self._move_clipping_norm((count + noise) / len(cohort))
-        return models, count / len(cohort)
+            state = state._replace(clipping_norm=self._next_clipping_norm((count + noise) / len(cohort)))
+        return models, count / len(cohort), state
 
-    def _move_clipping_norm(self, clipped: float) -> None:
-        following = privacy.next_clipping_norm(
-            self.clipping_norm, clipped, self.target_clipped_quantile, self.clip_norm_lr
+    def _next_clipping_norm(self, clipped: float) -> float:
+        following = mechanism.next_clipping_norm(
+            self.state.clipping_norm, clipped, self.target_clipped_quantile, self.clip_norm_lr
         )
-        least, most = privacy.CLIPPING_NORMS
-        self.clipping_norm = min(max(following, least), most)
-
-    # -------------------------------------------------------- state
-
-    def reset(self) -> None:
-        """C as at the start, nothing released, another secret."""
-        self.server_round = 0
-        self.clipping_norm = self.initial_clipping_norm
-        self.releases = 0
-        self.secret = seeds.new_secret(self.noise_seed)
-
-    def own_state(self) -> dict[str, Any]:
-        """C, the number of releases and the secret that the noise is drawn from."""
-        return {"clipping_norm": self.clipping_norm, "releases": self.releases, "secret": self.secret}
-
-    def load_own_state(self, state: Mapping[str, Any]) -> None:
-        """Restore them."""
-        self.clipping_norm = float(state["clipping_norm"])
-        self.releases = int(state["releases"])
-        self.secret = str(state["secret"])
+        least, most = mechanism.CLIPPING_NORMS
+        return min(max(following, least), most)
 
 
 # ---------------------------------------------------------------- parts
 
 
-def _check_mechanism(
-    where: object, clipping_norm: object, noise_multiplier: object, delta: object, noise_seed: object
-) -> None:
-    least, most = privacy.CLIPPING_NORMS
-    require(where in WHERE, "where", where, "'server', 'client' or 'local'")
-    require(
-        privacy.is_between(clipping_norm, least, most),
-        "clipping_norm",
-        clipping_norm,
-        f"from {least:g} to {most:g}",
-    )
-    require(
-        privacy.is_between(noise_multiplier, 0, most), "noise_multiplier", noise_multiplier, f"from 0 to {most:g}"
-    )
-    require(privacy.is_between(delta, 0, 1) and delta not in (0, 1), "delta", delta, "in (0, 1)")
-    whole = isinstance(noise_seed, int) and not isinstance(noise_seed, bool)
-    require(noise_seed is None or whole, "noise_seed", noise_seed, "a whole number or nothing")
+def unprotected(strategy: Strategy, **options: Any) -> Strategy:
+    """No privacy: the strategy as it is."""
+    return strategy
 
 
-def _check_adaptive(
-    where: str, noise_multiplier: float, quantile: float, clip_norm_lr: float, count_stddev: float
-) -> None:
-    require(where != "local", "adaptive", True, "false with local privacy")
-    require(0.0 < quantile < 1.0, "target_clipped_quantile", quantile, "in (0, 1)")
-    require(0.0 < clip_norm_lr < math.inf, "clip_norm_lr", clip_norm_lr, "finite and greater than 0")
+def _refuse_arrays(strategy: Strategy) -> None:
+    """Raises ConfigError for a strategy that wants more of clients than models: nothing would protect it."""
+    asked = getattr(strategy, "ask", None)
+    wanted = {} if asked is None else expected_of(strategy.half, asked({})).returns  # type: ignore[attr-defined]
     require(
-        noise_multiplier == 0.0 or noise_multiplier < count_stddev < math.inf,
-        "clipped_count_stddev",
-        count_stddev,
-        f"greater than noise_multiplier = {noise_multiplier:g}, since the count of clipped updates is released "
-        "too; a 20th of the clients a round is usual",
+        not wanted,
+        "strategy",
+        type(strategy).__name__,
+        f"one that is given models alone: clients would send {', '.join(wanted)} too, which is not protected",
     )
 
 
