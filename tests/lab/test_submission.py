@@ -229,6 +229,7 @@ def test_the_last_lines(
     assert lines[-2:] == ["final test accuracy 53.20 %", "folder, on the SuperLink's machine: /srv/runs/a b"]
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_says_how_to_go_on(
     stage: Callable[..., Target],
     tmp_path: Path,
