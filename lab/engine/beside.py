@@ -15,7 +15,7 @@ from pathlib import Path
 from fedstride.schema import ClientConfig, Config, FedAvgConfig, ObjectiveConfig, StrategyConfig, TwoDLRDConfig
 from server_app.rounds import Row
 
-from ..runs import read_rows
+from ..results.runs import read_rows
 
 NAME = "fedavg"  # the folder inside the run's own
 

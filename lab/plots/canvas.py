@@ -18,7 +18,7 @@ from fedstride.errors import ConfigError
 from server_app.curve import new_figure, style
 from server_app.rounds import Row
 
-from ..settings import Group
+from ..results.alike import Group
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from server_app.curve import STYLES
 
-from ..runs import Run
-from ..settings import group
+from ..results.alike import group
+from ..results.runs import Run
 from .canvas import legend_below, panels, spread_words
 from .layers import by_layer, layers_of
 

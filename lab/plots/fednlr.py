@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from server_app.curve import against_rounds
 
-from ..runs import Run
-from ..settings import group
+from ..results.alike import group
+from ..results.runs import Run
 from .canvas import legend_below, line, over_rounds, panels, some, spread_words
 from .layers import layers_of
 

@@ -15,8 +15,8 @@ from fedstride.schema import Config
 from fedstride.tasks import data
 from fedstride.tasks.partitions import Parts, partition
 
-from ..runs import Run
-from ..settings import summary
+from ..results.alike import summary
+from ..results.runs import Run
 from .canvas import heat_map, panels, save, whole_numbers
 from .examples import LIMIT
 

@@ -18,7 +18,7 @@ from server_app.config.compose import KINDS, compose
 from server_app.config.overrides import quote
 
 from ..engine.beside import NAME
-from ..runs import Run
+from ..results.runs import Run
 
 DEFAULT = Config().experiment
 NOT_REPEATED = frozenset({"experiment", "out", "name", "resume", "presets"})

@@ -16,8 +16,8 @@ from processes import IN, Running, Site, answers, folder_in, stop, until
 
 from fedstride.schema import PartitionConfig
 from fedstride.tasks import data, partitions
-from lab.certificates import make
-from lab.runs import load
+from lab.deployment.certificates import make
+from lab.results.runs import load
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]  # one worker: the tests share their site
 

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from lab.interrupt import GentleInterrupt
+from lab.engine.interrupt import GentleInterrupt
 
 
 def press() -> None:
