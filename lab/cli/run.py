@@ -131,7 +131,7 @@ def title(config: Config) -> str:
 def _report(console: Console, config: Config, folder: Path, rows: list[Row], beside: list[Beside]) -> None:
     """The last lines: final accuracy, FedAvg's, the folder."""
     from server_app.build import label
-    from server_app.curve import draw
+    from server_app.figures.curve import draw
 
     final = rows[-1]["test/accuracy"]
     name = label(config) + ("" if config.client.name == "sgd" else f" with {config.client.name}")

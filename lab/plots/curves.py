@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from server_app.curve import against_rounds
+from server_app.figures.style import against_rounds
 from server_app.rounds import Row
 
 from ..results.alike import Group, group

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from server_app.curve import against_rounds
+from server_app.figures.style import against_rounds
 
 from ..results.runs import Run
 from .canvas import heat_map, legend_below, line, over_rounds, panels, whole_numbers

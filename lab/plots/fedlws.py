@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from server_app.curve import STYLES
+from server_app.figures.style import STYLES
 
 from ..results.alike import group
 from ..results.runs import Run

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from server_app.curve import against_rounds
+from server_app.figures.style import against_rounds
 
 from ..results.alike import group
 from ..results.runs import Run

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from server_app.curve import against_rounds
+from server_app.figures.style import against_rounds
 
 from ..results.alike import group
 from ..results.runs import Run

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from server_app.curve import against_rounds, style
+from server_app.figures.style import against_rounds, style
 
 from ..results.runs import Run
 from .canvas import heat_map, panels, whole_numbers
