@@ -173,7 +173,7 @@ class Records:
 
     def _draw(self) -> None:
         if len(self.rows) > 1:
-            from .curve import draw
+            from .figures.curve import draw
 
             draw([(label(self.config), self.rows)], self.folder / "curve.png", title=default_name(self.config))
 

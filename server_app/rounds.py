@@ -60,9 +60,7 @@ class Federation:
     told: ConfigRecord  # what every client is told
     evaluate: Callable[[ArrayRecord], Mapping[str, float]]
     observers: Sequence[Observer]
-    oldest: Callable[[int], int] = lambda client: (
-        0
-    )  # the oldest round that a retained checkpoint names for a client
+    oldest: Callable[[int], int | None] = lambda client: None  # see `Records.oldest`
 
     def rounds(self, start: Round | None, initial: ArrayRecord) -> Iterator[Round]:
         """Train round after round; yields each when it is over and its observers know.

@@ -17,6 +17,15 @@ MAY_IMPORT = {
     "server_app": {"fedstride", "strategies"},
     "lab": {"fedstride", "strategies", "client_app", "server_app"},
 }
+LAB_MAY_IMPORT = {  # rooms of lab/, with cli above them all
+    "results": set(),
+    "deployment": set(),
+    "engine": {"results"},
+    "plots": {"results"},
+    "papers": {"results"},
+    "flower": {"results", "engine"},
+    "report": {"results", "engine", "plots", "papers"},
+}
 STRATEGIES_MAY_USE = {"arrays", "wire", "seeds", "errors", "flower", "privacy"}
 
 
@@ -26,8 +35,10 @@ def imports(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+        elif isinstance(node, ast.ImportFrom):
+            above = path.relative_to(ROOT).parts[: -node.level] if node.level else ()
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            found |= {f"{module}.{alias.name}" for alias in node.names} | {module}
     return found
 
 
@@ -43,6 +54,19 @@ def test_arrows_go_one_way(package: str) -> None:
         for path in modules(package)
         for name in imports(path)
         if name.split(".")[0] in forbidden
+    }
+    assert not wrong
+
+
+def test_arrows_between_the_rooms_of_the_lab() -> None:
+    rooms = {path.parent.name for path in (ROOT / "lab").glob("*/__init__.py")}
+    assert rooms == {*LAB_MAY_IMPORT, "cli"}
+    wrong = {
+        f"{path.relative_to(ROOT)} imports {name}"
+        for room, allowed in LAB_MAY_IMPORT.items()
+        for path in modules(f"lab/{room}")
+        for name in imports(path)
+        if name.startswith("lab.") and name.split(".")[1] not in {room, *allowed}
     }
     assert not wrong
 

@@ -46,7 +46,7 @@ def partition(
             table.add_row(str(client), *(str(count) if count else "·" for count in row), str(sum(row)))
         Console().print(table)
     if save is not None:
-        from ..handout import hand_out
+        from ..deployment.handout import hand_out
 
         for path in hand_out(save, source, parts):
             typer.echo(f"examples {path}", err=form is Format.JSON)

@@ -24,8 +24,8 @@ def register(
     insecure: Annotated[bool, INSECURE] = False,
 ) -> None:
     """Let the nodes of these public keys join a SuperLink; a key that it knows stays as it is."""
-    from ..engine.registration import public_keys
-    from ..engine.registration import register as register_key
+    from ..flower.registration import public_keys
+    from ..flower.registration import register as register_key
 
     given = others(connection, keys, address)
     with contextlib.ExitStack() as stack:

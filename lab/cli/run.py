@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from server_app.rows import Row
 
     from ..engine.beside import Beside
-    from ..sweep import Ended, Job
+    from ..engine.sweep import Ended, Job
 
 OVERRIDES = typer.Argument(
     help="Hydra overrides, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2.",
@@ -84,9 +84,9 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
     from server_app import session
 
     from ..engine.beside import Beside, counterpart
+    from ..engine.interrupt import GentleInterrupt
+    from ..engine.live import LiveView
     from ..engine.local import LocalGrid
-    from ..interrupt import GentleInterrupt
-    from ..live import LiveView
 
     logging.getLogger("flwr").setLevel(logging.WARNING)
     prepared = session.prepare(config)
@@ -130,8 +130,13 @@ def title(config: Config) -> str:
 
 def _report(console: Console, config: Config, folder: Path, rows: list[Row], beside: list[Beside]) -> None:
     """The last lines: final accuracy, FedAvg's, the folder."""
+<<<<<<< HEAD
     from server_app.config.schema import label
     from server_app.curve import draw
+=======
+    from server_app.build import label
+    from server_app.figures.curve import draw
+>>>>>>> side-l
 
     final = rows[-1]["test/accuracy"]
     name = label(config) + ("" if config.client.name == "sgd" else f" with {config.client.name}")
@@ -157,7 +162,7 @@ def sweep(overrides: list[str], console: Console, *, workers: int | None, dry_ru
     """Run every combination; a failed run does not end the others, and is named at the end."""
     from server_app import session
 
-    from ..sweep import plan, play
+    from ..engine.sweep import plan, play
 
     jobs = plan(overrides)
     for number, job in enumerate(jobs, start=1):

@@ -22,7 +22,7 @@ def simulate(
     from server_app.config.compose import compose
     from server_app.config.schema import label
 
-    from ..engine.simulation import run_simulation
+    from ..flower.simulation import run_simulation
 
     given = list(overrides or [])
     config = compose(given)

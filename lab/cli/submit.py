@@ -13,8 +13,8 @@ from .run import OVERRIDES, say
 from .target import ADDRESS, INSECURE, ROOT_CERTIFICATES, chosen, others
 
 if TYPE_CHECKING:
-    from ..engine.submission import Submitted
-    from ..engine.target import Target
+    from ..flower.submission import Submitted
+    from ..flower.target import Target
 
 
 def submit(
@@ -62,7 +62,7 @@ def _check(overrides: list[str], console: Console) -> None:
 
 
 def _run(target: Target, overrides: list[str], console: Console) -> Submitted:
-    from ..engine import submission
+    from ..flower import submission
 
     run_id = ""
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from ..engine.target import Target
+    from ..flower.target import Target
 
 ADDRESS = typer.Option(help="HOST:PORT of the SuperLink, instead of a connection.", show_default=False)
 ROOT_CERTIFICATES = typer.Option(help="With --address: the CA's certificate, ca.crt.", show_default=False)
@@ -36,7 +36,7 @@ def chosen(
     """
     from fedstride.errors import ConfigError
 
-    from ..engine.target import at_address, named
+    from ..flower.target import at_address, named
 
     if address is None:
         if root_certificates is not None or insecure:

@@ -16,7 +16,7 @@ from fedstride.schema import ClientConfig, Config, FedAvgConfig, ObjectiveConfig
 
 from server_app.rows import Row
 
-from ..runs import read_rows
+from ..results.runs import read_rows
 
 NAME = "fedavg"  # the folder inside the run's own
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from server_app.config.schema import Config
 
-from ..runs import Run
-from ..settings import method_values, plain
+from ..results.alike import method_values, plain
+from ..results.runs import Run
 from . import UNSTATED, Column, Line, PaperTable, experiment_of
 
 PARTS_OF = {"mnist5k": ("mnist", "holds 5,000 of MNIST's 70,000 images")}

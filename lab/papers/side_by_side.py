@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..formats import Grid, Sheet
-from ..runs import Run
-from ..settings import plain
-from ..tables import NONE, Cell, Statistic, compare, naming, spread
+from ..results.alike import plain
+from ..results.formats import Grid, Sheet
+from ..results.runs import Run
+from ..results.tables import NONE, Cell, Statistic, compare, naming, spread
 from . import Column, Line, PaperTable, experiment_of
 from .matching import PARTS_OF, deviations, is_line, misfits
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedstride.errors import ConfigError
-from server_app.curve import new_figure, style
+from server_app.figures.style import map_colours, new_figure, style
 from server_app.rows import Row
 
-from ..settings import Group
+from ..results.alike import Group
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 SOFTWARE = "fedstride plot"
 """Written into every picture: only a file that has it is replaced."""
 
-MAP, LIGHTEST = "Blues", 0.12  # light to dark, so that it reads in grey; white is left to what is not there
 NUMBERS = 240  # cells of a map up to which each shows its number
 SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -110,10 +109,7 @@ def heat_map(
     axes: Axes, values: np.ndarray, *, unit: str, form: str = "{:.2f}", limits: tuple[float, float] | None = None
 ) -> None:
     """A map of (rows, columns) from light to dark; NaN stays white. Numbers in the cells where they fit."""
-    from matplotlib import colormaps
-    from matplotlib.colors import ListedColormap
-
-    colours = ListedColormap(colormaps[MAP](np.linspace(LIGHTEST, 1.0, 256)))
+    colours = map_colours()
     low, high = limits or (float(np.nanmin(values)), float(np.nanmax(values)))
     shown = np.ma.masked_invalid(values)
     image = axes.imshow(shown, cmap=colours, aspect="auto", vmin=low, vmax=high, interpolation="nearest")

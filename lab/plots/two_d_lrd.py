@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from server_app.curve import against_rounds, style
+from server_app.figures.style import against_rounds, style
 
-from ..runs import Run
+from ..results.runs import Run
 from .canvas import heat_map, panels, whole_numbers
 from .examples import first_of_each
 from .layers import label_columns

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from fedstride.errors import ConfigError, RunError
 from server_app.folder import write
 
-from ..formats import Grid
+from ..results.formats import Grid
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

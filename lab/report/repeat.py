@@ -17,7 +17,7 @@ from server_app.config.overrides import quote
 from server_app.config.schema import Config, label
 
 from ..engine.beside import NAME
-from ..runs import Run
+from ..results.runs import Run
 
 DEFAULT = Config().experiment
 NOT_REPEATED = frozenset({"experiment", "out", "name", "resume", "presets"})

@@ -296,6 +296,12 @@ def test_a_missing_array_is_named(lost: str) -> None:
         train(told(), arrays)
 
 
+def test_a_message_without_a_model_says_so() -> None:
+    with pytest.raises(Exception, match="arrays") as caught:
+        app(message("train", told(), None), node())
+    assert type(caught.value) is not KeyError
+
+
 def test_an_array_too_many_or_of_another_shape_is_named() -> None:
     with pytest.raises(RuntimeError, match=r'Unexpected key.*"extra"'):
         train(told(), initial() | {"extra": np.zeros(1)})

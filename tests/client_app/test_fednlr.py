@@ -321,6 +321,81 @@ def test_every_batch_norm_follows_its_layer(layer: nn.Module, norm: nn.Module, s
     np.testing.assert_allclose(rates.layers["layer"].factors.numpy(), expected, rtol=1e-5)
 
 
+class Between(nn.Module):
+    def __init__(self, between: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.between, self.norm, self.head = (
+            nn.Linear(3, 4),
+            between,
+            nn.BatchNorm1d(4),
+            nn.Linear(4, 2),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.norm(self.between(self.layer(x))))
+
+
+@pytest.mark.parametrize("between", [nn.ReLU(inplace=True), nn.LeakyReLU(0.1, inplace=True)])
+def test_a_batch_norm_after_an_in_place_activation_belongs_to_no_layer(between: nn.Module) -> None:
+    model, x = Between(between), torch.randn(6, 3)
+    assert set(network_rates(model, [x], x[:1]).factors) == {
+        "layer.weight",
+        "layer.bias",
+        "head.weight",
+        "head.bias",
+    }
+
+
+class Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 4), nn.Linear(3, 4)
+        self.na, self.nb, self.head = nn.BatchNorm1d(4), nn.BatchNorm1d(4), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        a, b = self.a(x), self.b(x)
+        return self.head((self.na(a) + self.nb(b)).relu())
+
+
+def test_parallel_branches_keep_their_batch_norms() -> None:
+    x = torch.randn(6, 3)
+    assert {"na.weight", "nb.weight"} <= set(network_rates(Branches(), [x], x[:1]).factors)
+
+
+def test_a_batch_norm_over_tokens_belongs_to_no_layer() -> None:
+    class Tokens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.norm, self.head = nn.Linear(4, 5), nn.BatchNorm1d(3), nn.Linear(15, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.norm(self.layer(x)).flatten(1))
+
+    model, x = Tokens(), torch.randn(6, 3, 4)
+    rates = network_rates(model, [x], x[:1])
+    assert "norm.weight" not in rates.factors
+
+
+def test_group_norm_counts_for_the_activation_but_gets_no_rate() -> None:
+    """A5-5 says "a normalisation layer"; A5-9 gives rates to BatchNorm only."""
+
+    class Grouped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm, self.head = nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.norm(self.conv(x)).relu().mean((2, 3)))
+
+    torch.manual_seed(0)
+    model, x = Grouped(), torch.randn(6, 1, 6, 6)
+    layers = find_layers(model, x[:1])
+    h = mean_activations(model, layers, [x])[0]
+    expected = model.norm(model.conv(x)).relu().mean((0, 2, 3)).double()
+    torch.testing.assert_close(h, expected, rtol=1e-5, atol=1e-6)
+    assert "norm.weight" not in network_rates(model, [x], x[:1]).factors
+
+
 class Words(nn.Module):
     """Embedding, torch's attention, LayerNorm, a linear layer over positions."""
 
@@ -497,6 +572,26 @@ def test_the_rule_gives_each_parameter_its_own_factor() -> None:
     assert metrics == pytest.approx(fednlr.diagnostics(rates, 0.1), rel=1e-5)
 
 
+def frozen_net() -> nn.Module:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 2))
+    model[0].requires_grad_(False)
+    return model
+
+
+def test_the_rule_counts_trainable_parameters_only() -> None:
+    class Given:
+        def in_order(self, size: int):
+            x = torch.rand(6, 3, generator=torch.Generator().manual_seed(0))
+            return ((x[i : i + size], None) for i in range(0, 6, size))
+
+    model = frozen_net()
+    factors, _ = fednlr.make(FedNLRConfig())(model, Given(), 0.1)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    for i, factor in factors.items():
+        assert factor.shape[0] == trained[i].shape[0]
+
+
 # ---------------------------------------------------------------- what the pass leaves alone (A5-10)
 
 
@@ -627,6 +722,15 @@ def test_neuron_sgd_leaves_parameters_without_a_gradient() -> None:
     optimizer.step()
     assert torch.equal(model[0].weight, before)
     torch.testing.assert_close(model[2].weight.detach(), last - 3.0 * (1.0 + 0.1 * last))
+
+
+def test_neuron_sgd_passes_over_rates_of_frozen_parameters() -> None:
+    model, x = frozen_net(), torch.rand(6, 3)
+    optimizer = NeuronSGD(model, network_rates(model, [x], x[:1]), lr=0.1)
+    before = model[2].weight.detach().clone()
+    model(x).sum().backward()
+    optimizer.step()
+    assert not torch.equal(model[2].weight, before)
 
 
 def test_neuron_sgd_takes_a_closure() -> None:

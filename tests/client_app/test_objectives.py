@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch import nn
 
 from client_app.objectives.fedprox import FedProx
 from client_app.objectives.plain import Objective, Plain
@@ -89,6 +90,18 @@ def test_pulls_every_parameter_by_its_own_distance() -> None:
     gradients = [torch.zeros(2), torch.zeros(1)]
     gradients = objective.correct(gradients, w)
     assert [g.tolist() for g in gradients] == [[1.0, -2.0], [5.0]]
+
+
+def test_fedprox_with_two_parameters_that_get_one_gradient() -> None:
+    w = [nn.Parameter(torch.ones(2, 3)), nn.Parameter(torch.ones(2, 3))]
+    objective = FedProx(FedProxConfig(mu=1.0), w)
+    with torch.no_grad():
+        w[0].add_(1.0)
+        w[1].add_(10.0)
+    gradients = torch.autograd.grad(((w[0] + w[1]) * 2.0).sum(), w)
+    gradients = objective.correct(gradients, w)
+    assert gradients[0][0, 0] == 3.0
+    assert gradients[1][0, 0] == 12.0
 
 
 def test_every_configured_objective_is_known_to_the_client() -> None:

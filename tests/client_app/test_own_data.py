@@ -129,7 +129,7 @@ def test_a_run_of_nodes_with_their_own_data_has_the_bits_of_the_same_partition(t
 
 
 def _clients(outcome: session.Outcome) -> list[dict[str, Any]]:
-    from lab.runs import load
+    from lab.results.runs import load
 
     return load(outcome.folder).clients
 

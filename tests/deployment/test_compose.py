@@ -15,8 +15,8 @@ import pytest
 from desk import play, table, weights
 
 from fedstride.tasks import data, partitions
-from lab.handout import hand_out
-from lab.runs import load
+from lab.deployment.handout import hand_out
+from lab.results.runs import load
 from server_app.config.compose import compose as fedstride_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]

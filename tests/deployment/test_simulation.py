@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from desk import SMALL, play, table, weights
 
-from lab.engine.simulation import MARK
+from lab.flower.simulation import MARK
 
 pytestmark = pytest.mark.slow
 

@@ -17,8 +17,8 @@ from fedstride.errors import ConfigError
 from lab.plots import KINDS, draw, kind
 from lab.plots.canvas import heat_map, over_rounds, save, some
 from lab.plots.labels import counts_of, draw_labels
-from lab.runs import Run, find_runs, load
-from server_app.curve import STYLES, style
+from lab.results.runs import Run, find_runs, load
+from server_app.figures.style import STYLES, style
 
 Picture = Callable[[str], Figure]
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -20,7 +20,7 @@ from fedstride.errors import ConfigError
 from lab.report import report
 from lab.report.page import GENERATOR, save
 from lab.report.repeat import command, overrides_for
-from lab.runs import Run, find_runs, load
+from lab.results.runs import Run, find_runs, load
 from server_app.config.compose import compose, digest
 
 LOST = [

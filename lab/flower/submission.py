@@ -19,7 +19,7 @@ from fedstride import wire
 from fedstride.errors import RunError
 
 from .bundle import app_folder
-from .flower_command import ask, reason_in, write_run_config
+from .command import ask, reason_in, write_run_config
 from .target import Target
 
 ATTEMPTS = 10  # to reach a SuperLink that does not answer while a run is followed

@@ -13,7 +13,8 @@ from typing import Any
 class GentleInterrupt:
     """An observer that ends the run after the current client once Ctrl-C was pressed; twice ends at once.
 
-    Use it as a context manager, in the main thread. Raises KeyboardInterrupt from `replied`.
+    Use it as a context manager, in the main thread. Raises KeyboardInterrupt from `replied`. Where SIGINT is
+    ignored (a script's `&` starts a process so), it stays ignored: Ctrl-C is then meant for another.
     """
 
     def __init__(self) -> None:
@@ -21,7 +22,9 @@ class GentleInterrupt:
         self._before: Any = None
 
     def __enter__(self) -> GentleInterrupt:
-        self._before = signal.signal(signal.SIGINT, self._note)
+        self._before = signal.getsignal(signal.SIGINT)
+        if self._before is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, self._note)
         return self
 
     def __exit__(self, *details: Any) -> None:

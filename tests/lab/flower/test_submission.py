@@ -22,9 +22,9 @@ import pytest
 from fedstride import wire
 from fedstride.errors import RunError
 from lab.cli import main as cli
-from lab.engine import submission
-from lab.engine.submission import follow, submit
-from lab.engine.target import Target
+from lab.flower import submission
+from lab.flower.submission import follow, submit
+from lab.flower.target import Target
 
 HEAD = ["!INFO :      Starting logstream for run_id `7`", "Using SuperLink: tls (127.0.0.1:8000)"]
 BROKEN = ["!Error: the SuperLink is unavailable", "!nothing of the run"]  # "!" is for standard error
@@ -219,7 +219,7 @@ def test_the_last_lines(
     stage: Callable[..., Target], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = stage(run=[{"success": True, "run-id": "7"}], log=[HEAD + STORY], list=[listed("finished:completed")])
-    monkeypatch.setattr("lab.engine.target.named", lambda name: target)
+    monkeypatch.setattr("lab.flower.target.named", lambda name: target)
     monkeypatch.setattr("sys.argv", ["fedstride", "submit", "tls", "rounds=1"])
     with pytest.raises(SystemExit) as end:
         cli.main()
@@ -229,6 +229,7 @@ def test_the_last_lines(
     assert lines[-2:] == ["final test accuracy 53.20 %", "folder, on the SuperLink's machine: /srv/runs/a b"]
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_says_how_to_go_on(
     stage: Callable[..., Target],
     tmp_path: Path,
@@ -236,7 +237,7 @@ def test_ctrl_c_says_how_to_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     target = stage(run=[{"success": True, "run-id": "7"}], log=[[*HEAD, STORY[0], "it stays"]])
-    monkeypatch.setattr("lab.engine.target.named", lambda name: target)
+    monkeypatch.setattr("lab.flower.target.named", lambda name: target)
     monkeypatch.setattr("sys.argv", ["fedstride", "submit", "tls", "rounds=1"])
 
     def press() -> None:

@@ -26,10 +26,10 @@ from server_app.config.overrides import quote
 from server_app.config.schema import Config
 from server_app.folder import default_name, runs_dir
 
-from ..live import HEAD, line
-from ..runs import read_rows
+from ..engine.live import HEAD, line
+from ..results.runs import read_rows
 from .bundle import app_folder
-from .flower_command import (
+from .command import (
     Connection,
     end_marked,
     environment,

@@ -8,10 +8,10 @@ import pytest
 from folders import Call, caller, config, make
 
 from fedstride.errors import ConfigError
-from lab.formats import Form, Grid, text, write
-from lab.runs import Run, load
-from lab.settings import describe, differing, newest, plain, setting_values
-from lab.tables import Comparison, Statistic, compare
+from lab.results.alike import describe, differing, newest, plain, setting_values
+from lab.results.formats import Form, Grid, text, write
+from lab.results.runs import Run, load
+from lab.results.tables import Comparison, Statistic, compare
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fedstride.errors import ConfigError, unknown
 
-from .flower_command import Connection, environment, write_connection
+from .command import Connection, environment, write_connection
 
 TEMPORARY = "fedstride"  # the name of a connection that was given as an address
 

@@ -136,8 +136,8 @@ def run_job(job: Job) -> Ended:
     from client_app.app import app
     from server_app import session
 
-    from .engine.local import LocalGrid
     from .interrupt import GentleInterrupt
+    from .local import LocalGrid
 
     started = time.monotonic()
     try:

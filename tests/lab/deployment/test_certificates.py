@@ -20,7 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from cryptography.x509.verification import PolicyBuilder, Store
 
 from fedstride.errors import ConfigError, RunError
-from lab.certificates import free_node_names, make
+from lab.deployment.certificates import free_node_names, make
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ from desk import play
 from folders import config, make
 
 from fedstride.errors import ConfigError
-from lab.runs import find_runs, load, method_of
+from lab.results.runs import find_runs, load, method_of
 
 
 def test_a_real_run_reads_as_it_was(tmp_path: Path) -> None:

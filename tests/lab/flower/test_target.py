@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fedstride.errors import ConfigError
-from lab.engine.flower_command import Connection, toml_string
-from lab.engine.target import at_address, named
+from lab.flower.command import Connection, toml_string
+from lab.flower.target import at_address, named
 
 
 def test_a_connection_by_name(home: Path) -> None:

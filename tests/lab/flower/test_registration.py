@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fedstride.errors import ConfigError, RunError
-from lab.certificates import make
-from lab.engine.registration import public_keys, register
-from lab.engine.target import Target
+from lab.deployment.certificates import make
+from lab.flower.registration import public_keys, register
+from lab.flower.target import Target
 
 STAND_IN = '#!/bin/sh\necho "$@" >> {calls}\ncat {answer}\n'
 

@@ -9,7 +9,7 @@ import pytest
 
 from fedstride.errors import ConfigError, RunError
 from fedstride.tasks import data, own, partitions
-from lab.handout import hand_out
+from lab.deployment.handout import hand_out
 from server_app.config.compose import compose
 
 

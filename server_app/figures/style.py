@@ -1,19 +1,16 @@
-"""The picture that a run leaves: test accuracy and training loss against rounds.
+"""How all pictures look: lines, bars, maps, paper and axes.
 
-Knows rows of metrics and how all our pictures look; does not know where the rows come from.
+Knows colours, marks and matplotlib's canvas; does not know what is drawn. A colour of a picture is changed here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
-
-Series = tuple[str, Sequence[Mapping[str, Any]]]
 
 # Told apart in grey too: by lightness, line and mark.
 STYLES: tuple[dict[str, Any], ...] = (
@@ -26,6 +23,10 @@ STYLES: tuple[dict[str, Any], ...] = (
     {"color": "#222222", "linestyle": (0, (1, 1)), "marker": "X"},
     {"color": "#9aa51d", "linestyle": (0, (5, 1, 1, 1, 1, 1)), "marker": "<"},
 )
+
+BARS: dict[str, Any] = {"color": "#8aa5bd", "edgecolor": STYLES[0]["color"], "linewidth": 0.6}
+
+MAP, LIGHTEST = "Blues", 0.12  # light to dark, so that it reads in grey; white is left to what is not there
 
 
 def style(number: int, points: int = 0) -> dict[str, Any]:
@@ -59,36 +60,10 @@ def against_rounds(axes: Axes) -> None:
     axes.grid(alpha=0.3)
 
 
-def draw(series: Sequence[Series], path: Path, *, title: str) -> None:
-    """Draw the accuracy and loss curves of one or more runs, `(label, rows)` each, into a PNG file."""
-    figure = new_figure(9.0, 3.8)
-    accuracy, loss = figure.subplots(1, 2)
-    for number, (label, rows) in enumerate(series):
-        _line(accuracy, rows, "test/accuracy", label, number, percent=True)
-        _line(loss, rows, "train/loss", label, number)
-    accuracy.set_ylabel("test accuracy (%)")
-    loss.set_ylabel("training loss (cross-entropy)")
-    for axes in (accuracy, loss):
-        against_rounds(axes)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(frameon=False)
-    figure.suptitle(title, fontsize=10)
-    figure.savefig(path)
+def map_colours() -> Colormap:
+    """The colours of a map, light for small values."""
+    import numpy as np
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
 
-
-def _line(
-    axes: Axes,
-    rows: Sequence[Mapping[str, Any]],
-    key: str,
-    label: str,
-    number: int,
-    percent: bool = False,
-) -> None:
-    points = [(row["round"], row[key]) for row in rows if row.get(key) is not None]
-    if not points:
-        return
-    x, y = zip(*points, strict=True)
-    last = f"{100 * y[-1]:.1f} %" if percent else f"{y[-1]:.3f}"
-    axes.plot(
-        x, [100 * value for value in y] if percent else y, label=f"{label}: {last}", **style(number, len(points))
-    )
+    return ListedColormap(colormaps[MAP](np.linspace(LIGHTEST, 1.0, 256)))

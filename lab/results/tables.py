@@ -15,9 +15,9 @@ from fedstride.errors import ConfigError, nearest
 from server_app.rows import Row
 from server_app.stopping import best_round, is_better
 
+from .alike import Group, group, method_values, newest
 from .formats import Grid, Sheet
 from .runs import Run
-from .settings import Group, group, method_values, newest
 
 NONE = "–"
 

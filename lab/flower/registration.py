@@ -1,6 +1,6 @@
 """Nodes' public keys at a SuperLink: which may join.
 
-Knows the command `flwr supernode register`; does not know how keys are made (`lab/certificates.py`).
+Knows the command `flwr supernode register`; does not know how keys are made (`lab/deployment/certificates.py`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedstride.errors import ConfigError, RunError
 
-from .flower_command import ask
+from .command import ask
 from .target import Target
 
 KNOWN = "[code: 23]"  # Flower 1.39: this key has been registered before
