@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord
-from flwr.supercore import log
 from safetensors.numpy import save
 
 from fedstride.arrays import to_record, views
 from fedstride.errors import CheckpointError, RunError
+from fedstride.flower import log
 from fedstride.schema import Config
 from strategies.norms import NormAnalysis
 

@@ -15,10 +15,10 @@ from typing import Any, Protocol
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
-from flwr.supercore import log
 
 from fedstride import flower, wire
 from fedstride.errors import ReplyError, RunError
+from fedstride.flower import log
 from fedstride.schema import Config
 from strategies.norms import NormAnalysis
 from strategies.screening import Cohort
