@@ -1,4 +1,4 @@
-"""Everything of Flower's that is private, worked around, or changed between versions, each with version and reason.
+"""All of Flower that is private, worked around, or changed between versions, each with version and reason.
 
 Knows Flower's insides from 1.21 on, which brought `flwr.serverapp.strategy`; nothing else in fedstride does.
 """
