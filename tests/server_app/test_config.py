@@ -99,20 +99,17 @@ def test_composes_whatever_the_working_directory(tmp_path: Path, monkeypatch: py
 
 
 def test_a_missing_conf_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "__file__", str(tmp_path / "fedstride" / "config.py"))
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "server_app/config/compose.py"))
     with pytest.raises(ConfigError, match=r"conf/config.yaml was not found in .* install fedstride again"):
         conf_dir()
 
 
 def test_in_a_wheel_conf_lies_inside_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "__file__", str(tmp_path / "fedstride" / "config.py"))
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "fedstride/server_app/config/compose.py"))
     inside = tmp_path / "fedstride" / "conf"
     inside.mkdir(parents=True)
     (inside / "config.yaml").write_text("")
     assert conf_dir() == inside
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "config.yaml").write_text("")
-    assert conf_dir() == tmp_path / "conf"
 
 
 # ---------------------------------------------------------------- overrides
