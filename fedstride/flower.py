@@ -1,20 +1,32 @@
-"""Everything of Flower's that is private or worked around, each with the version and the reason.
+"""All of Flower that is private, worked around, or changed between versions, each with version and reason.
 
-Knows Flower 1.39's insides; nothing else in fedstride touches them.
+Knows Flower's insides from 1.21 on, which brought `flwr.serverapp.strategy`; nothing else in fedstride does.
 """
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, Message
-from flwr.serverapp.strategy import FedAvgM, Strategy
+from flwr.serverapp import strategy as _strategies
+from flwr.serverapp.strategy import Strategy
 from flwr.serverapp.strategy.fedopt import FedOpt
+from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
-ADAPTIVE = (FedAvgM, FedOpt)
+log = logging.getLogger("flwr").log
+"""Flower's own: `flwr.common.log` to 1.34, `flwr.supercore.log` from 1.35 on; the logger's name is one."""
+
+AVERAGES_METRICS = aggregate_metricrecords
+"""What a strategy has as `train_metrics_aggr_fn` where its user gave none (1.21 on; private in all)."""
+
+ADAPTIVE: tuple[Any, ...] = (
+    *([_strategies.FedAvgM] if hasattr(_strategies, "FedAvgM") else []),  # not in 1.21
+    FedOpt,
+)
 """Flower's strategies whose server optimiser treats buffers as if they were parameters (1.39): a
 momentum or an Adam step on a running variance can make it negative. Our wrappers put the buffers'
 averages in their place."""
@@ -22,8 +34,10 @@ averages in their place."""
 
 def set_identity(run_id: int = 1, node_id: int = 1) -> None:
     """Give this process the identity that `Message` asks for (1.38 on; set by Flower's own runtimes)."""
-    from flwr.supercore.task_identity import TaskIdentity
-
+    try:
+        from flwr.supercore.task_identity import TaskIdentity
+    except ImportError:  # to 1.37 a message asks for none
+        return
     TaskIdentity.run_id = run_id
     TaskIdentity.node_id = node_id
     TaskIdentity.task_id = 1

@@ -38,18 +38,19 @@ def _python() -> list[Finding]:
     return [Finding("python", "ok" if good else "fail", text, "" if good else "use Python 3.11 or 3.12")]
 
 
-SOME_USE = {"ray": "needed by flwr run's simulation alone", "torchvision": "no task of this version needs it"}
+SIMULATION = "ray"
 
 
 def _packages() -> list[Finding]:
     findings = []
-    for name in ("flwr", "torch", "torchvision", "hydra-core", "mlxtend", "flwr-datasets", "ray"):
+    for name in ("flwr", "torch", "hydra-core", "mlxtend", "flwr-datasets", SIMULATION):
         try:
             findings.append(Finding("packages", "ok", f"{name} {version(name)}"))
         except PackageNotFoundError:
-            use = SOME_USE.get(name)
-            text = f"{name} is missing" + (f": {use}" if use else "")
-            findings.append(Finding("packages", "warn" if use else "fail", text, "install fedstride again"))
+            only = name == SIMULATION
+            text = f"{name} is missing" + (": needed by Flower's simulation alone" if only else "")
+            advice = f"pip install 'fedstride[{'simulation' if only else 'desk'}]'"
+            findings.append(Finding("packages", "warn" if only else "fail", text, advice))
     return findings
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
-from flwr.supercore import log
 
 from fedstride import wire
 from fedstride.errors import FedstrideError
+from fedstride.flower import log
 
 from . import session
 from .config.compose import compose

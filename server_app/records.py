@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord
-from flwr.supercore import log
 from safetensors.numpy import save
 
 from fedstride.arrays import to_record, views
 from fedstride.errors import CheckpointError, RunError
+from fedstride.flower import log
 from strategies.norms import NormAnalysis
 
 from .checkpoint import FOLDER, KEPT, Checkpoint, retained, write_checkpoint

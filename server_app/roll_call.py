@@ -13,10 +13,10 @@ from typing import Any
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
-from flwr.supercore import log
 
 from fedstride import flower, seeds, wire
 from fedstride.errors import ConfigError, ReplyError, RunError, last_line
+from fedstride.flower import log
 
 from .config.schema import Config
 from .exchange import exchange

@@ -16,9 +16,8 @@ from logging import WARNING
 from pathlib import Path
 from typing import Any, Protocol
 
-from flwr.supercore import log
-
 from fedstride.errors import ConfigError, unknown
+from fedstride.flower import log
 
 from .config.schema import Config
 from .rounds import Round

@@ -15,12 +15,12 @@ from typing import Annotated, Any, ClassVar, NamedTuple, TypedDict
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
-from flwr.supercore import log
 from typing_extensions import Unpack
 
 from fedstride import seeds, wire
 from fedstride.arrays import Arrays, to_record, views
 from fedstride.errors import RunError, require
+from fedstride.flower import AVERAGES_METRICS, log
 from fedstride.settings import Setting, check
 
 from .screening import Accepted, Cohort, Expected, Screening, screen, screen_metrics
@@ -223,9 +223,7 @@ class RuleStrategy(FlowerFedAvg):
     # -------------------------------------------------------- parts
 
     def _client_metrics(self, cohort: Cohort) -> Metrics:
-        from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
-
-        if self.train_metrics_aggr_fn is not aggregate_metricrecords:
+        if self.train_metrics_aggr_fn is not AVERAGES_METRICS:
             contents = [reply.message.content for reply in cohort.replies]
             return dict(self.train_metrics_aggr_fn(contents, self.weighted_by_key))
         return cohort.metrics()

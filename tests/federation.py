@@ -86,8 +86,7 @@ def assert_close(got: Mapping[str, Any], want: Model, like: Model, tolerance: fl
 
 
 def to_torch(model: Mapping[str, Any]) -> dict[str, Any]:
-    import torch
-
+    torch = pytest.importorskip("torch")
     return {name: torch.tensor(np.asarray(array)) for name, array in model.items()}
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from client_talk import CLIENTS, initial, message, node, same, told, train
+from fedstride.schema import ClientConfig, FedNLRConfig, FedProxConfig, PartitionConfig, TaskConfig
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
 import fedstride
@@ -22,7 +23,6 @@ from client_app.work import OBJECTIVES, RULES
 from fedstride import schema, wire
 from fedstride.arrays import to_record, views
 from fedstride.errors import ConfigError
-from fedstride.schema import ClientConfig, FedNLRConfig, FedProxConfig, PartitionConfig, TaskConfig
 from lab.engine.local import LocalGrid
 from server_app.build import client_config
 from server_app.config.compose import compose

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import reference as ref
 import torch
+from fedstride.schema import ClientConfig, FedNLRConfig, ObjectiveConfig
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -17,7 +18,6 @@ from client_app.objectives.plain import Plain
 from client_app.rules import fednlr
 from client_app.rules.fednlr import NeuronSGD, find_layers, mean_activations, network_rates, neuron_rates
 from client_app.training import train
-from fedstride.schema import ClientConfig, FedNLRConfig, ObjectiveConfig
 from fedstride.tasks.tensors import Examples
 
 CPU = torch.device("cpu")

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from fedstride.schema import OBJECTIVES as CONFIGS
+from fedstride.schema import FedProxConfig, ObjectiveConfig
 from torch import nn
 
 from client_app.objectives.fedprox import FedProx
 from client_app.objectives.plain import Objective, Plain
 from client_app.rules.sgd import sgd_step_
 from client_app.work import OBJECTIVES
-from fedstride.schema import OBJECTIVES as CONFIGS
-from fedstride.schema import FedProxConfig, ObjectiveConfig
 
 Gradient = Callable[[torch.Tensor], torch.Tensor]
 

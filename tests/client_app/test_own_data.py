@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from client_talk import CLIENTS, same, told, train
+from fedstride.flat import flatten
+from fedstride.schema import PartitionConfig, TaskConfig
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
@@ -16,8 +18,6 @@ from client_app import work
 from client_app.app import app as real_client
 from fedstride import wire
 from fedstride.errors import ConfigError, DataError, RunError
-from fedstride.flat import flatten
-from fedstride.schema import PartitionConfig, TaskConfig
 from fedstride.tasks import data, partitions
 from lab.engine.local import LocalGrid
 from server_app import session

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from desk import play, table, weights
+from fedstride.schema import PartitionConfig
 from PIL import Image
 from processes import IN, Running, Site, answers, folder_in, stop, until
 
-from fedstride.schema import PartitionConfig
 from fedstride.tasks import data, partitions
 from lab.deployment.certificates import make
 from lab.results.runs import load

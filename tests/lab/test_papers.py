@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import yaml
+from fedstride.schema import Config, PathologicalConfig, TaskConfig
 from folders import Call, caller, config, make
 
 import lab.papers
 from fedstride import schema
 from fedstride.errors import ConfigError
-from fedstride.schema import Config, PathologicalConfig, TaskConfig
 from lab.papers import experiment, experiment_names, experiment_of, paper_table, table_names
 from lab.papers.matching import canonical, deviations, is_line, misfits
 from lab.papers.side_by_side import beside, printed

@@ -7,11 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hydra import compose as hydra_compose
-from hydra import initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
-
-from fedstride.errors import ConfigError
 from fedstride.schema import (
     Config,
     DirichletConfig,
@@ -22,6 +17,11 @@ from fedstride.schema import (
     FedProxConfig,
     TwoDLRDConfig,
 )
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+
+from fedstride.errors import ConfigError
 from server_app.config import compose as module
 from server_app.config.compose import (
     KINDS,
@@ -100,20 +100,17 @@ def test_composes_whatever_the_working_directory(tmp_path: Path, monkeypatch: py
 
 
 def test_a_missing_conf_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "__file__", str(tmp_path / "fedstride" / "config.py"))
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "server_app/config/compose.py"))
     with pytest.raises(ConfigError, match=r"conf/config.yaml was not found in .* install fedstride again"):
         conf_dir()
 
 
 def test_in_a_wheel_conf_lies_inside_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "__file__", str(tmp_path / "fedstride" / "config.py"))
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "fedstride/server_app/config/compose.py"))
     inside = tmp_path / "fedstride" / "conf"
     inside.mkdir(parents=True)
     (inside / "config.yaml").write_text("")
     assert conf_dir() == inside
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "config.yaml").write_text("")
-    assert conf_dir() == tmp_path / "conf"
 
 
 # ---------------------------------------------------------------- overrides
