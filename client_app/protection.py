@@ -6,7 +6,7 @@ Knows what the server asks for and what the node's owner insists on; the mechani
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,10 @@ from fedstride import privacy, seeds, wire
 from fedstride.arrays import Arrays
 from fedstride.errors import ConfigError
 
-STILL_TOLD = frozenset({wire.CLIENT_ID})
-"""The metrics that a client with noise of its own still reports, beside an example count of 1."""
+from .state import LOST
+
+STILL_TOLD = frozenset({wire.CLIENT_ID, LOST})
+"""The metrics that a client with noise of its own still reports, beside an example count of 1 and what it did."""
 
 
 @dataclass(frozen=True)
@@ -76,14 +78,21 @@ def protect(
     *,
     server_round: int,
     client_id: int,
+    beside: Collection[str] = (),
 ) -> tuple[Arrays, dict[str, Any]]:
     """The model and the metrics that leave.
 
     With noise of its own a client tells neither losses nor how many examples it has, since those are
-    protected by nothing.
+    protected by nothing. `beside`: names of the arrays that would leave beside the model; raises ConfigError
+    where there are some and anything is to be protected, since nothing protects them.
     """
     if not math.isfinite(protection.clipping_norm):
         return model, dict(metrics)
+    if beside:
+        raise ConfigError(
+            f"{min(beside)} would leave this client as it is, but its update is to be clipped "
+            f"({wire.CLIPPING_NORM} = {protection.clipping_norm:g}): choose a method that sends the model only"
+        )
     moved, too_long = privacy.protect(
         sent,
         model,
@@ -94,5 +103,5 @@ def protect(
     protected = privacy.rounded(moved, sent)
     if not protection.is_local:
         return protected, {**metrics, wire.CLIPPED: float(too_long)}
-    kept = {key: value for key, value in metrics.items() if key in STILL_TOLD}
+    kept = {key: value for key, value in metrics.items() if key in STILL_TOLD or key.startswith(wire.done(""))}
     return protected, {wire.NUM_EXAMPLES: 1, **kept}
