@@ -61,7 +61,7 @@ def train_message(message: Message, context: Context) -> Message:
             wire.TRAIN_STEPS: result.steps,
             **handed.metrics,
             # A round in which nobody keeps anything leaves no version, so none is missed.
-            **({state.LOST: 1} if kept.lost and any(handed.states.values()) else {}),
+            **({wire.STATE_LOST: 1} if kept.lost and any(handed.states.values()) else {}),
             wire.TRAIN_SECONDS: time.perf_counter() - started,
         },
         server_round=job.server_round,

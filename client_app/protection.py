@@ -1,6 +1,6 @@
 """What a client does to its update before it leaves: clipping, and noise of its own.
 
-Knows what the server asks for and what the node's owner insists on; the mechanism is `fedstride.privacy`.
+Knows what the server asks for and what the node's owner insists on; the mechanism is `fedstride.mechanism`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedstride import privacy, seeds, wire
+from fedstride import mechanism, seeds, wire
 from fedstride.arrays import Arrays
 from fedstride.errors import ConfigError
 
-from .state import LOST
-
-STILL_TOLD = frozenset({wire.CLIENT_ID, LOST})
+STILL_TOLD = frozenset({wire.CLIENT_ID, wire.STATE_LOST})
 """The metrics that a client with noise of its own still reports, beside an example count of 1 and what it did."""
 
 
@@ -60,12 +58,12 @@ def _read(config: Mapping[str, Any], where: str) -> Protection:
         # A slip of the pen would leave everything unprotected.
         if key not in known and key.lower().startswith(("clip", "noise")):
             raise ConfigError(f"{where}: unknown key {key!r}; known are {', '.join(known)}")
-    least, most = privacy.CLIPPING_NORMS
+    least, most = mechanism.CLIPPING_NORMS
     clipping_norm = config.get(wire.CLIPPING_NORM, math.inf)
     noise_multiplier = config.get(wire.NOISE_MULTIPLIER, 0.0)
-    if wire.CLIPPING_NORM in config and not privacy.is_between(clipping_norm, least, most):
+    if wire.CLIPPING_NORM in config and not mechanism.is_between(clipping_norm, least, most):
         raise ConfigError(f"{where}: {wire.CLIPPING_NORM} = {clipping_norm!r} must be from {least:g} to {most:g}")
-    if not privacy.is_between(noise_multiplier, 0.0, most):
+    if not mechanism.is_between(noise_multiplier, 0.0, most):
         raise ConfigError(f"{where}: {wire.NOISE_MULTIPLIER} = {noise_multiplier!r} must be from 0 to {most:g}")
     return Protection(float(clipping_norm), float(noise_multiplier), config.get(wire.NOISE_SEED))
 
@@ -93,14 +91,14 @@ def protect(
             f"{min(beside)} would leave this client as it is, but its update is to be clipped "
             f"({wire.CLIPPING_NORM} = {protection.clipping_norm:g}): choose a method that sends the model only"
         )
-    moved, too_long = privacy.protect(
+    moved, too_long = mechanism.protect(
         sent,
         model,
         clipping_norm=protection.clipping_norm,
         stddev=protection.noise_multiplier * protection.clipping_norm,
         rng=seeds.secret_generator(seeds.new_secret(protection.noise_seed), "privacy", server_round, client_id),
     )
-    protected = privacy.rounded(moved, sent)
+    protected = mechanism.rounded(moved, sent)
     if not protection.is_local:
         return protected, {**metrics, wire.CLIPPED: float(too_long)}
     kept = {key: value for key, value in metrics.items() if key in STILL_TOLD or key.startswith(wire.done(""))}

@@ -24,7 +24,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, RecordDict
@@ -39,8 +39,6 @@ from fedstride.settings import Plain
 from .method import State
 
 FORMAT = "1"  # raise it when the meaning of a file changes
-LOST: Final = "state/lost"
-"""The metric (1) of a reply whose methods began anew, since the version that the server named was not there."""
 
 ARRAYS, PLAIN = "state.arrays", "state.plain"  # records of Context.state
 MAX_ROUND = 10**9

@@ -19,6 +19,7 @@ from torch import nn
 
 from fedstride import wire
 from fedstride.errors import ConfigError
+from fedstride.own import load_bundled
 from fedstride.parts import Choice
 from fedstride.tasks import data, models, own, partitions
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
@@ -40,6 +41,7 @@ class Work(Job):
 
 def read(config: Mapping[str, Any], context: Context) -> Work:
     """The work that a message asks for. Raises ConfigError for what this client does not know."""
+    load_bundled(config.get(wire.PARTS, []))
     client = RULES.unflatten(config)
     torch.set_num_threads(client.threads)
     device = pick_device(client.device)

@@ -126,11 +126,12 @@ def _dependency_installation() -> list[Finding]:
 def _data() -> list[Finding]:
     from fedstride.errors import FedstrideError
     from fedstride.tasks import data
+    from fedstride.tasks.parts import TASKS
 
     findings = []
-    for name in data.READERS:
+    for name in TASKS:
         try:
-            source = data.load(name)
+            source = data.load(TASKS.config(name)())
             text = f"{name}: {len(source.train_y)} examples to train, {len(source.test_y)} to test"
             findings.append(Finding("data", "ok", text))
         except (FedstrideError, OSError) as error:

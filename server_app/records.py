@@ -145,7 +145,7 @@ class Records:
         self._named = [done.accepted, *self._named][:KEPT]
 
     def oldest(self, client: int) -> int | None:
-        """The oldest round that a checkpoint which is kept names for a client; None where there is no checkpoint."""
+        """The oldest round that a kept checkpoint names for a client; None where there is no checkpoint."""
         return min((accepted.get(client, 0) for accepted in self._named), default=None)
 
     # -------------------------------------------------------- the end

@@ -9,18 +9,16 @@ import pkgutil
 from importlib import import_module
 
 from fedstride.errors import ConfigError
+from fedstride.parts import HALF, OWN
 
 from ..method import ClientMethod
 
 ROLE = "halves"  # of a half among the methods of a round
 
-OWN: dict[str, type] = {}
-"""Halves of a user's own parts file, by name: classes that are called without arguments."""
-
 
 def known() -> list[str]:
-    """The halves that this client has."""
-    return sorted({module.name for module in pkgutil.iter_modules(__path__)} | set(OWN))
+    """The halves that this client has; a user's own parts file may add some."""
+    return sorted({module.name for module in pkgutil.iter_modules(__path__)} | set(OWN.get(HALF, {})))
 
 
 def names(sent: object) -> list[str]:
@@ -47,6 +45,6 @@ def make(name: str) -> ClientMethod:
             f"the half {name!r} of a server rule is not known to this client (known: {', '.join(known())}); "
             "run the same version of fedstride on server and clients"
         )
-    kind = OWN[name] if name in OWN else import_module(f".{name}", __name__).Half
-    made: ClientMethod = kind()
+    own = OWN.get(HALF, {}).get(name)
+    made: ClientMethod = import_module(f".{name}", __name__).Half() if own is None else own.place()  # type: ignore[operator]
     return made

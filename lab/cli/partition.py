@@ -33,7 +33,7 @@ def partition(
     from server_app.config.compose import compose
 
     config = compose(overrides or [])
-    source = data.load(config.task.name)
+    source = data.load(config.task)
     parts = partitions.partition(config.partition, source.train_y, config.clients, config.seed)
     counts = [np.bincount(source.train_y[part], minlength=source.classes).tolist() for part in parts]
     if form is Format.JSON:

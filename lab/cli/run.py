@@ -130,13 +130,8 @@ def title(config: Config) -> str:
 
 def _report(console: Console, config: Config, folder: Path, rows: list[Row], beside: list[Beside]) -> None:
     """The last lines: final accuracy, FedAvg's, the folder."""
-<<<<<<< HEAD
     from server_app.config.schema import label
-    from server_app.curve import draw
-=======
-    from server_app.build import label
     from server_app.figures.curve import draw
->>>>>>> side-l
 
     final = rows[-1]["test/accuracy"]
     name = label(config) + ("" if config.client.name == "sgd" else f" with {config.client.name}")

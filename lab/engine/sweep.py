@@ -13,21 +13,27 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from fedstride.errors import ConfigError
-from server_app.config.compose import compose
-from server_app.config.overrides import GROUPS, read
-from server_app.config.schema import Config
+from server_app.config.compose import compose, from_yaml, to_yaml
+from server_app.config.overrides import read
+from server_app.config.schema import GROUPS, Config
 from server_app.folder import default_name, runs_dir
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a sweep."""
+    """One run of a sweep; as text, since each process makes the types of a configuration itself."""
 
     overrides: tuple[str, ...]
-    config: Config
+    text: str  # the configuration as YAML
+
+    @property
+    def config(self) -> Config:
+        """What runs."""
+        return _read(self.text)
 
     @property
     def folder(self) -> Path:
@@ -83,7 +89,7 @@ def plan(overrides: Sequence[str]) -> list[Job]:
         if config.out is None:
             config = replace(config, out=str(runs_dir(config) / shared))
         config = replace(config, name=_name(config, [row[i] for i in swept]))
-        job = Job(tuple(row), config)
+        job = Job(tuple(row), to_yaml(config))
         if job.folder.exists():
             raise ConfigError(f"{job.folder} exists and is not overwritten: choose another out=FOLDER")
         jobs.append(job)
@@ -150,6 +156,11 @@ def run_job(job: Job) -> Ended:
         return Ended(job, "failed", reason=f"{type(error).__name__}: {error}")
     seconds = time.monotonic() - started
     return Ended(job, "completed", accuracy=outcome.rows[-1]["test/accuracy"], seconds=seconds)
+
+
+@lru_cache(maxsize=1024)
+def _read(text: str) -> Config:
+    return from_yaml(text)
 
 
 def _quiet() -> None:

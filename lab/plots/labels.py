@@ -47,7 +47,7 @@ def labels(runs: Sequence[Run]) -> Figure:
         unlike.setdefault(repr((config.task, config.partition, config.clients, config.seed)), config)
     maps = []
     for config in list(unlike.values())[:LIMIT]:
-        source = data.load(config.task.name)
+        source = data.load(config.task)
         parts = partition(config.partition, source.train_y, config.clients, config.seed)
         maps.append((counts_of(parts, source.train_y, source.classes), f"{summary(config)}, seed {config.seed}"))
     left_out = f"; {LIMIT} of {len(unlike)} partitions" if len(unlike) > LIMIT else ""

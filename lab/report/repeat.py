@@ -6,15 +6,14 @@ composition is named, and what the command composes to is compared with the run 
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from functools import lru_cache
 from typing import Any
 
 from fedstride.errors import ConfigError
-from server_app.config.compose import KINDS, compose
+from server_app.config.compose import compose
 from server_app.config.overrides import quote
-from server_app.config.schema import Config, label
+from server_app.config.schema import TABLES, Config, keys, label
 
 from ..engine.beside import NAME
 from ..results.runs import Run
@@ -31,7 +30,7 @@ def overrides_for(config: Config) -> list[str]:
     """
     chosen = [] if config.experiment == DEFAULT else [f"experiment={config.experiment}"]
     base = _composed(*chosen)
-    for group in KINDS:
+    for group in TABLES:
         name, before = (
             (label(config), label(base))
             if group == "strategy"
@@ -64,16 +63,9 @@ def _composed(*overrides: str) -> Config:
     return compose(overrides)
 
 
-def _flat(config: Any, prefix: str = "") -> dict[str, Any]:
+def _flat(config: Config) -> dict[str, Any]:
     """All values by dotted key, as overrides name them."""
-    values: dict[str, Any] = {}
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if dataclasses.is_dataclass(value):
-            values |= _flat(value, f"{prefix}{field.name}.")
-        elif prefix or field.name not in NOT_REPEATED:
-            values[f"{prefix}{field.name}"] = value
-    return values
+    return {key.path: key.value for key in keys(config) if key.path not in NOT_REPEATED}
 
 
 def _written(value: Any) -> str:

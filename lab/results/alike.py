@@ -5,14 +5,14 @@ Knows the schema's groups; does not know metrics. Labels show only what differs 
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedstride.schema import ClientConfig, Config, StrategyConfig
+from fedstride.settings import Kind
+from server_app.config.schema import TABLES, Config, keys
 
 from .runs import Run
 
@@ -22,51 +22,22 @@ Values = dict[str, Any]
 Order = tuple[tuple[int, float, str], ...]
 """What rows and columns are sorted by: numbers by size, before words."""
 
-# Neither method nor setting: who, where, how it is watched; nothing that a result depends on but by chance.
-ASIDE = frozenset(
-    {"experiment", "seed", "out", "name", "resume", "presets", "timeout", "node_wait", "checkpoint_every"}
-    | {"best", "evaluate_every", "evaluate_clients", "max_empty_rounds", "min_clients", "track"}
-)
-ASIDE_OF_CLIENT = frozenset({"name", "device", "threads"})
-
 
 def method_values(config: Config) -> Values:
-    """The parameters of the server rules, of the objective and of the client rule."""
-    parts: list[Any] = []
-    spec: StrategyConfig | None = config.strategy
-    while spec is not None:
-        parts.insert(0, spec)
-        spec = getattr(spec, "inner", None)
-    values = {
-        f"{part.name}.{name}": value
-        for part in [*parts, config.objective]
-        for name, value in _fields(part)
-        if name not in ("name", "inner")
-    }
-    shared = {field.name for field in dataclasses.fields(ClientConfig)}
-    rule = {f"{config.client.name}.{n}": value for n, value in _fields(config.client) if n not in shared}
-    return values | rule
+    """The settings of what is compared: server rules (base first), objective, client rule; as `fednnnn.beta`."""
+    found = [key for key in keys(config) if key.kind is Kind.METHOD]
+    # A strategy's keys come from the outermost in; tables name the base first.
+    inside_out = sorted(found, key=lambda key: (list(TABLES).index(key.group), -key.path.count(".")))
+    return {f"{key.part}.{key.field.name}": key.value for key in inside_out}
 
 
 def setting_values(config: Config) -> Values:
     """All that a result depends on beside method and seed; the cohort as a number, however it was given."""
-    values: Values = {}
-    for group in ("task", "partition", "model", "privacy"):
-        part = getattr(config, group)
-        values[group] = part.name
-        values |= {f"{group}.{name}": value for name, value in _fields(part) if name != "name"}
-    values |= {
-        f"client.{field.name}": getattr(config.client, field.name)
-        for field in dataclasses.fields(ClientConfig)
-        if field.name not in ASIDE_OF_CLIENT
+    chosen = {group: getattr(config, group).name for group, table in TABLES.items() if table.kind is Kind.SETTING}
+    found = {key.path: key.value for key in keys(config) if key.kind is Kind.SETTING}
+    return {**chosen, **{k: v for k, v in found.items() if k not in ("fraction", "cohort")}} | {
+        "cohort": config.cohort_size
     }
-    groups = {"strategy", "client", "objective", "task", "model", "partition", "privacy"}
-    rest = {n: value for n, value in _fields(config) if n not in groups | ASIDE | {"fraction", "cohort"}}
-    return values | rest | {"cohort": config.cohort_size}
-
-
-def _fields(part: Any) -> Iterable[tuple[str, Any]]:
-    return ((field.name, getattr(part, field.name)) for field in dataclasses.fields(part))
 
 
 # ---------------------------------------------------------------- labels
