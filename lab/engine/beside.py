@@ -11,10 +11,11 @@ import logging
 import multiprocessing
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from client_app.parts import OBJECTIVES, RULES, Training
 from fedstride.settings import fields_of
+from server_app.build import build_strategy
 from server_app.config.compose import from_yaml, to_yaml
 from server_app.config.schema import Config, chain
 from server_app.rows import Row
@@ -28,13 +29,14 @@ NAME = "fedavg"  # the folder inside the run's own
 def counterpart(config: Config, folder: Path) -> Config | None:
     """The same run with FedAvg and local SGD, kept inside `folder`; None where that is what runs already.
 
-    The budget is the same: where the strategy counts mini-batches (2D-LRD), FedAvg gets as many.
+    The budget is the same: where the strategy counts mini-batches (2D-LRD), FedAvg gets as many. So is the
+    weighting of clients.
     """
     specs = list(chain(config.strategy))
     counted = [spec.local_steps for spec in specs if hasattr(spec, "local_steps")]
     shared = {name: getattr(config.client, name) for name in fields_of(Training)}
     shared["local_steps"] = counted[0] if counted else config.client.local_steps
-    weighting: dict[str, Any] = {"weighting": getattr(config.strategy, "weighting", "examples")}
+    weighting: dict[str, Any] = {"weighting": build_strategy(config).weighting}
     other = dataclasses.replace(
         config,
         strategy=STRATEGIES.config("fedavg")(**weighting),
