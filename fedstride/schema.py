@@ -264,7 +264,7 @@ class Config:
     quorum: int = 1  # valid replies below which a round changes nothing, >= 1
     screen_factor: float = 1000.0  # an update this many times longer than the median is set aside, > 1
     max_empty_rounds: int = 3  # rounds without a valid reply, one after the other, that end the run
-    best: str = "test/accuracy"  # metric by which the best model is kept; one with "loss" in it is minimised
+    best: str = "test/accuracy"  # metric by which the best model is kept; which way is better: metrics.py
     target: float | None = None  # stop once the metric `best` has reached this
     patience: int | None = None  # stop after so many evaluations without a better `best`, >= 1
     checkpoint_every: int = 1  # rounds between checkpoints; 0 = none

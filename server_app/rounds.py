@@ -19,6 +19,7 @@ from flwr.supercore import log
 
 from fedstride import flower, wire
 from fedstride.errors import ReplyError, RunError
+from fedstride.metrics import over_clients
 from fedstride.schema import Config
 from strategies.norms import NormAnalysis
 from strategies.screening import Cohort
@@ -190,7 +191,7 @@ def _known_names(metrics: Mapping[str, Any]) -> Row:
     return {
         k: v
         for k, v in metrics.items()
-        if wire.combine(k) != "none"
+        if over_clients(k) != "none"
         and k not in NAMES_OF_A_ROUND
         and not k.startswith(PREFIXES_OF_A_ROUND)
         and not (k.startswith(PREFIXES_OF_NUMBERS) and isinstance(v, list))

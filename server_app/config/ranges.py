@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from fedstride.errors import require
+from fedstride.metrics import directed, fact
 from fedstride.schema import Config, DirichletConfig, FedNLRConfig, FedProxConfig, PathologicalConfig
 from fedstride.seeds import MAX_SEED
 
@@ -41,7 +42,7 @@ def check(config: Config) -> None:
     )
     require(config.screen_factor > 1.0, "screen_factor", config.screen_factor, "greater than 1")
     require(config.max_empty_rounds >= 1, "max_empty_rounds", config.max_empty_rounds, "at least 1")
-    require("/" in config.best, "best", config.best, "the name of a metric, as test/accuracy or test/loss")
+    require(fact(config.best).better is not None, "best", config.best, f"one of {', '.join(directed())}")
     require(config.patience is None or config.patience >= 1, "patience", config.patience, "at least 1, or null")
     require(config.checkpoint_every >= 0, "checkpoint_every", config.checkpoint_every, "at least 0")
     require(config.timeout > 0, "timeout", config.timeout, "greater than 0 (seconds)")

@@ -159,7 +159,7 @@ def test_the_defaults_are_in_range() -> None:
         ("quorum", [0, 11]),
         ("screen_factor", [1.0, 0.0, NAN]),
         ("max_empty_rounds", [0]),
-        ("best", ["accuracy", ""]),
+        ("best", ["accuracy", "", "norms/N", "mine/loss"]),
         ("patience", [0]),
         ("checkpoint_every", [-1]),
         ("timeout", [0.0, NAN]),
