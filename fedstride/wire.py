@@ -59,18 +59,3 @@ ROLL_CALL: Final = "roll-call"
 # What the ServerApp logs, and whoever follows its log reads
 FOLDER_LINE: Final = "the run's folder is %s"
 FINAL_LINE: Final = "final test accuracy %.2f %%, folder %s"
-
-
-def combine(key: str) -> str:
-    """How a client metric of this name is put together over a cohort: 'min', 'max', 'none' or 'mean'.
-
-    The part that says it is the one after the rule: `fednlr/rate_min/conv1` takes the smallest.
-    """
-    if key in (NUM_EXAMPLES, CLIENT_ID) or key.startswith("done/"):
-        return "none"
-    symbol = key.split("/")[1] if "/" in key else key
-    if symbol.endswith("_min"):
-        return "min"
-    if symbol.endswith("_max"):
-        return "max"
-    return "mean"

@@ -11,6 +11,7 @@ from typing import Any
 from flwr.app import Message
 
 from fedstride import flower, wire
+from fedstride.metrics import over_clients
 from strategies.screening import Cohort, Reply
 
 from .roll_call import Roster
@@ -30,7 +31,7 @@ def known_names(metrics: Mapping[str, Any]) -> Row:
     return {
         k: v
         for k, v in metrics.items()
-        if wire.combine(k) != "none"
+        if over_clients(k) != "none"
         and k not in NAMES_OF_A_ROUND
         and not k.startswith(PREFIXES_OF_A_ROUND)
         and not (k.startswith(PREFIXES_OF_NUMBERS) and isinstance(v, list))

@@ -19,6 +19,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from fedstride import wire
 from fedstride.arrays import Arrays, Layout, difference, float64, is_floating, norm, squared_norm, to_record, views
 from fedstride.errors import ReplyError, last_line
+from fedstride.metrics import over_clients
 from fedstride.settings import Setting
 
 MAX_EXAMPLES = 10**12
@@ -92,13 +93,13 @@ class Cohort:
         return [reply.num_examples / total for reply in self.replies]
 
     def metrics(self, weighting: str = "examples") -> dict[str, float | list[float]]:
-        """What the clients report, put together as `wire.combine` says; only what all of them report."""
+        """What the clients report, put together as `fedstride/metrics.py` says; only what all of them report."""
         if not self.replies:
             return {}
         shares = self.shares(weighting)
         result: dict[str, float | list[float]] = {}
         for key in self.common_metrics():
-            how = wire.combine(key)
+            how = over_clients(key)
             values = [reply.metrics[key] for reply in self.replies]
             if how == "none":
                 continue

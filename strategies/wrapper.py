@@ -17,6 +17,7 @@ from flwr.serverapp.strategy import Strategy
 from fedstride import flower, wire
 from fedstride.arrays import Arrays, Layout, is_boolean, like, to_record, views
 from fedstride.errors import RunError, require
+from fedstride.metrics import over_clients
 from fedstride.settings import check
 
 from .base import Asked, Done, Metrics, RuleStrategy, equipped, expected_of, report
@@ -198,7 +199,7 @@ class Wrapper(Strategy):
         told = cohort.metrics()
         cohort, admission = self.admit(cohort)
         record, inner_metrics = self.strategy.aggregate_train(server_round, Accepted(cohort))
-        kept = {key: value for key, value in told.items() if wire.combine(key) in ("min", "max")}
+        kept = {key: value for key, value in told.items() if over_clients(key) in ("min", "max")}
         metrics = told | dict(inner_metrics or {}) | kept | metrics | admission
         if record is None:
             return None, MetricRecord(metrics)
@@ -247,4 +248,4 @@ class Wrapper(Strategy):
 
 def _kept(key: str) -> bool:
     """Flower's own strategies average every metric, ids too."""
-    return wire.combine(key) != "none"
+    return over_clients(key) != "none"

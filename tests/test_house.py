@@ -26,7 +26,7 @@ LAB_MAY_IMPORT = {  # rooms of lab/, with cli above them all
     "flower": {"results", "engine"},
     "report": {"results", "engine", "plots", "papers"},
 }
-STRATEGIES_MAY_USE = {"arrays", "wire", "seeds", "errors", "flower", "privacy"}
+STRATEGIES_MAY_USE = {"arrays", "wire", "seeds", "errors", "flower", "privacy", "metrics"}
 
 
 def imports(path: Path) -> set[str]:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from fedstride.errors import ConfigError, nearest
+from fedstride.metrics import fact, is_better, require_direction, shown
 from server_app.rows import Row
-from server_app.stopping import best_round, is_better
+from server_app.stopping import best_round
 
 from .alike import Group, group, method_values, newest
 from .formats import Grid, Sheet
@@ -36,6 +37,14 @@ class Statistic:
         if (self.last > 1) + self.best + (self.target is not None) > 1:
             raise ConfigError("last, best and target exclude each other: make a table of each")
 
+    def check(self, metric: str) -> None:
+        """Raises ConfigError where this cannot be said of the metric."""
+        if self.best or self.target is not None:
+            require_direction(metric)
+        if self.target is not None and fact(metric).unit == "%" and self.target > 1:
+            share = f"{metric} is a share, so {self.target:g} % is {self.target / 100:g}"
+            raise ConfigError(f"target = {self.target:g} is not allowed: {share}")
+
     def of(self, rows: Sequence[Row], metric: str) -> float | None:
         """The run's number; None where it has none (for a target: where it was not reached)."""
         if self.best:
@@ -51,10 +60,9 @@ class Statistic:
 
     def words(self, metric: str) -> str:
         """For a title: `test accuracy (%), last round`."""
-        name, _, unit = naming(metric)
+        name, unit = shown(metric), fact(metric).unit
         if self.target is not None:
-            factor = naming(metric)[1]
-            return f"rounds until {name} is {factor * self.target:g}{' ' + unit if unit else ''}"
+            return f"rounds until {name} is {fact(metric).factor * self.target:g}{' ' + unit if unit else ''}"
         last = "last round" if self.last == 1 else f"mean of the last {self.last} rounds"
         return f"{name}{f' ({unit})' if unit else ''}, {'best round' if self.best else last}"
 
@@ -134,12 +142,8 @@ def compare(runs: Sequence[Run], metric: str = "test/accuracy", statistic: Stati
     Raises ConfigError where no run is left, with the metrics that there are.
     """
     statistic = statistic or Statistic()
-    if statistic.target is not None and "accuracy" in metric and statistic.target > 1:
-        percent = statistic.target
-        raise ConfigError(
-            f"target = {percent:g} is not allowed: {metric} is a share, so {percent:g} % is {percent / 100:g}"
-        )
     usable, remarks = _usable(runs, metric)
+    statistic.check(metric)
     groups = group(usable)
     frame = pd.DataFrame(
         [
@@ -205,20 +209,10 @@ def _budgets(groups: Sequence[Group]) -> list[str]:
 # ---------------------------------------------------------------- numbers as text
 
 
-def naming(metric: str) -> tuple[str, float, str]:
-    """(name, factor, unit) by which a metric is shown: accuracies in percent, times in seconds."""
-    name = metric.replace("/", " ").replace("_", " ")
-    if "accuracy" in metric:
-        return name, 100.0, "%"
-    if metric.startswith("seconds/"):
-        return f"{metric.partition('/')[2]} time", 1.0, "s"
-    return name, 1.0, ""
-
-
 def number(value: float, metric: str) -> str:
     """A value as a table shows it."""
-    _, factor, unit = naming(metric)
-    return f"{factor * value:.2f}" if unit == "%" else f"{factor * value:.4g}"
+    known = fact(metric)
+    return f"{known.factor * value:.2f}" if known.unit == "%" else f"{known.factor * value:.4g}"
 
 
 def spread(cell: Cell, metric: str) -> str:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from client_app.parts import OBJECTIVES, RULES, Training
 from fedstride.errors import require
+from fedstride.metrics import directed, fact
 from fedstride.parts import Choice, Table
 from fedstride.seeds import MAX_SEED
 from fedstride.settings import Field, Kind, Setting, check_fields, fields_of
@@ -172,4 +173,4 @@ def check(config: Config) -> None:
     quorum = config.screening.quorum
     most = f"between 1 and the clients a round, {config.cohort_size}"
     require(quorum <= config.cohort_size, "screening.quorum", quorum, most)
-    require("/" in config.best, "best", config.best, "the name of a metric, as test/accuracy or test/loss")
+    require(fact(config.best).better is not None, "best", config.best, f"one of {', '.join(directed())}")

@@ -6,12 +6,6 @@ import dataclasses
 import inspect
 
 import pytest
-from flwr.app import ConfigRecord
-from flwr.serverapp import strategy as flower_strategies
-
-import strategies
-from fedstride import schema
-from fedstride.errors import ConfigError
 from fedstride.flat import flatten, unflatten
 from fedstride.schema import (
     ClientConfig,
@@ -23,7 +17,13 @@ from fedstride.schema import (
     PartitionConfig,
     PathologicalConfig,
 )
+from flwr.app import ConfigRecord
+from flwr.serverapp import strategy as flower_strategies
 from server_app.config.ranges import check
+
+import strategies
+from fedstride import schema
+from fedstride.errors import ConfigError
 
 OURS = {
     "fedavg": strategies.FedAvg,
@@ -159,7 +159,7 @@ def test_the_defaults_are_in_range() -> None:
         ("quorum", [0, 11]),
         ("screen_factor", [1.0, 0.0, NAN]),
         ("max_empty_rounds", [0]),
-        ("best", ["accuracy", ""]),
+        ("best", ["accuracy", "", "norms/N", "mine/loss"]),
         ("patience", [0]),
         ("checkpoint_every", [-1]),
         ("timeout", [0.0, NAN]),

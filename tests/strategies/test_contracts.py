@@ -25,17 +25,18 @@ import strategies
 from fedstride.arrays import to_record, views
 from fedstride.errors import ConfigError, RunError
 from strategies import Fedalr, FedAvg, FedLWS, FedNNNN, Momentum, NormAnalysis, NormNorm, TwoDLRD
+from strategies.screening import Screening
 
 Make = Callable[..., Any]
 
 
 def rule(cls: type[Any], **own: Any) -> Make:
-    return lambda quorum=1: cls(quorum=quorum, **own, **OPEN)
+    return lambda quorum=1: cls(screening=Screening(quorum=quorum), **own, **OPEN)
 
 
 def around(wrapper: type[Any], cls: type[Any], **own: Any) -> Make:
     """A wrapper around one of Flower's own."""
-    return lambda quorum=1: wrapper(cls(**own, **OPEN), quorum=quorum)
+    return lambda quorum=1: wrapper(cls(**own, **OPEN), screening=Screening(quorum=quorum))
 
 
 OURS: dict[str, Make] = {
@@ -46,13 +47,17 @@ OURS: dict[str, Make] = {
     "Momentum": rule(Momentum),
     "Fedalr": rule(Fedalr),
     "Fedalr raw": rule(Fedalr, scale="raw"),
-    "FedLWS": lambda quorum=1: FedLWS(FedAvg(quorum=quorum, **OPEN)),
-    "FedLWS(FedNNNN)": lambda quorum=1: FedLWS(FedNNNN(quorum=quorum, **OPEN), beta=0.5),
-    "FedLWS(Fedalr)": lambda quorum=1: FedLWS(Fedalr(quorum=quorum, **OPEN), granularity="model"),
-    "TwoDLRD": lambda quorum=1: TwoDLRD(FedAvg(quorum=quorum, **OPEN), window=1),
-    "TwoDLRD(FedLWS(FedNNNN))": lambda quorum=1: TwoDLRD(FedLWS(FedNNNN(quorum=quorum, **OPEN)), window=1),
+    "FedLWS": lambda quorum=1: FedLWS(FedAvg(screening=Screening(quorum=quorum), **OPEN)),
+    "FedLWS(FedNNNN)": lambda quorum=1: FedLWS(FedNNNN(screening=Screening(quorum=quorum), **OPEN), beta=0.5),
+    "FedLWS(Fedalr)": lambda quorum=1: FedLWS(
+        Fedalr(screening=Screening(quorum=quorum), **OPEN), granularity="model"
+    ),
+    "TwoDLRD": lambda quorum=1: TwoDLRD(FedAvg(screening=Screening(quorum=quorum), **OPEN), window=1),
+    "TwoDLRD(FedLWS(FedNNNN))": lambda quorum=1: TwoDLRD(
+        FedLWS(FedNNNN(screening=Screening(quorum=quorum), **OPEN)), window=1
+    ),
     "NormAnalysis(TwoDLRD(FedLWS(Fedalr)))": lambda quorum=1: NormAnalysis(
-        TwoDLRD(FedLWS(Fedalr(quorum=quorum, **OPEN)), window=0)
+        TwoDLRD(FedLWS(Fedalr(screening=Screening(quorum=quorum), **OPEN)), window=0)
     ),
 }
 LEFT_OUT = ("bn1.weight", "bn1.bias", "bn1.running_mean")
@@ -161,7 +166,9 @@ def test_below_the_quorum_nothing_changes(name: str, left: int) -> None:
 
 @every
 def test_the_quorum_is_enough(name: str) -> None:
-    done = fed.play(ALL[name](quorum=2), 1, make_model(), fed.noisy(), lambda replies: replies[:2])
+    done = fed.play(
+        ALL[name](quorum=2), 1, make_model(), fed.noisy(), lambda replies: replies[:2]
+    )
     assert done.returned is not None
 
 

@@ -28,6 +28,7 @@ from strategies import (
     NormNorm,
     TwoDLRD,
 )
+from strategies.screening import Screening
 
 START = fed.only_parameters(fed.make_model(np.float64))
 NOISY = fed.noisy(size=0.3)
@@ -278,7 +279,7 @@ def test_epsilon_counts_the_rounds() -> None:
 
 
 def test_a_round_below_the_quorum_releases_nothing() -> None:
-    strategy = private(quorum=2)
+    strategy = private(screening=Screening(quorum=2))
     fed.configure(strategy, 1, START)
     assert strategy.aggregate_train(1, [fed.reply(1, START), fed.failure(2)])[0] is None
     assert strategy.releases == 0
@@ -403,7 +404,7 @@ def test_a_round_that_comes_out_otherwise_has_noise_of_its_own() -> None:
 
 
 def test_local_releases_count_when_they_leave() -> None:
-    strategy = private(where="local", quorum=3)
+    strategy = private(where="local", screening=Screening(quorum=3))
     for number in (1, 2):
         fed.configure(strategy, number, START)
         assert strategy.aggregate_train(number, [fed.reply(1, START)])[0] is None

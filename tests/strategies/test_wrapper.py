@@ -17,6 +17,7 @@ from reference import Model
 from fedstride.arrays import to_record, views
 from fedstride.errors import RunError
 from strategies import Fedalr, FedAvg, FedLWS, FedNNNN, NormAnalysis, TwoDLRD
+from strategies.screening import Screening
 from strategies.wrapper import Wrapper
 
 BUILT_IN: dict[str, Callable[[], Strategy]] = {
@@ -280,7 +281,7 @@ def test_the_inner_strategy_gets_plain_messages_in_the_order_of_ids() -> None:
 
 
 def test_the_inner_strategys_settings_hold_where_the_wrapper_says_nothing() -> None:
-    inner = Fedalr(quorum=3, screen_factor=7.0, weighted_by_key="pixels", **OPEN)
+    inner = Fedalr(screening=Screening(quorum=3, factor=7.0), weighted_by_key="pixels", **OPEN)
     for wrapper in (FedLWS(inner), NormAnalysis(FedLWS(inner)), TwoDLRD(inner)):
         assert (wrapper.quorum, wrapper.screen_factor) == (3, 7.0)
         assert (wrapper.weighting, wrapper.weighted_by_key) == ("uniform", "pixels")
@@ -290,7 +291,7 @@ def test_the_inner_strategys_settings_hold_where_the_wrapper_says_nothing() -> N
 
 
 def test_the_wrappers_own_settings_come_first() -> None:
-    wrapper = FedLWS(FedAvg(quorum=1, **OPEN), quorum=4, screen_factor=2.0)
+    wrapper = FedLWS(FedAvg(screening=Screening(quorum=1), **OPEN), screening=Screening(quorum=4, factor=2.0))
     assert (wrapper.quorum, wrapper.screen_factor) == (4, 2.0)
     model, metrics = aggregate(wrapper, good_replies())
     assert (model, metrics) == (None, {"screen/set_aside": 0})
@@ -299,7 +300,7 @@ def test_the_wrappers_own_settings_come_first() -> None:
 def test_the_screen_factor_is_used() -> None:
     far = fed.reply(9, {n: a + np.float32(5.0) for n, a in START.items()}, 10, {"loss": 0.5})
     _, wide = aggregate(FedLWS(flwr.FedAvg(**OPEN)), [*good_replies(), far])
-    _, narrow = aggregate(FedLWS(flwr.FedAvg(**OPEN), screen_factor=2.0), [*good_replies(), far])
+    _, narrow = aggregate(FedLWS(flwr.FedAvg(**OPEN), screening=Screening(factor=2.0)), [*good_replies(), far])
     assert (wide["screen/set_aside"], narrow["screen/set_aside"]) == (0, 1)
 
 

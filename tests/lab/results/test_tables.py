@@ -46,6 +46,13 @@ def test_mean_and_sample_deviation_of_the_last_round(tmp_path: Path) -> None:
     assert grid.head == ["method", "mnist5k, dirichlet alpha=0.1, 10 clients"]
 
 
+def test_the_best_round_of_times_is_the_fastest(tmp_path: Path) -> None:
+    run = load(make(tmp_path / "a", config(), [0.5] * 3, extra=lambda number: {"seconds/aggregate": 0.5 / number}))
+    made = compare([run], "seconds/aggregate", Statistic(best=True))
+    assert only(made)[0] == 0.5 / 3
+    assert made.grid().title.startswith("aggregate time (s), best round")
+
+
 def test_mean_of_the_last_rounds_best_and_rounds_to_a_target(tmp_path: Path) -> None:
     # rounds that were not evaluated (None) are no rounds of the mean
     runs = seeds(tmp_path, [0.6, 0.9, None, 0.7], [0.5, 0.6, 0.7, 0.8])
@@ -183,6 +190,8 @@ def test_unlike_budgets_are_said(tmp_path: Path) -> None:
     [
         (lambda runs: compare(runs, "test/acuracy"), "Did you mean 'test/accuracy'?"),
         (lambda runs: compare(runs, statistic=Statistic(target=90)), "90 % is 0.9"),
+        (lambda runs: compare(runs, "clients", Statistic(best=True)), "clients has no best value and no target"),
+        (lambda runs: compare(runs, "clients", Statistic(target=1.0)), "clients has no best value and no target"),
         (lambda runs: Statistic(last=0), "last = 0 is not allowed"),
         (lambda runs: Statistic(best=True, target=0.9), "exclude each other"),
         (lambda runs: compare([]), "none of 0 runs is completed"),
