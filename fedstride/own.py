@@ -33,7 +33,7 @@ def load_parts(path: str, tables: Mapping[str, Table]) -> None:
         if group != HALF and group not in tables:
             raise unknown(f"group in {file.name}", group, [*tables, HALF])
         for name in set(parts) - before.get(group, set()):
-            if group in tables and tables[group].has_built_in(name):
+            if group in tables and name in {part.name for part in tables[group].built_in()}:
                 raise ConfigError(f"{file}: {group} = {name!r} is taken by a part of ours: choose another name")
     if not any(OWN.values()):
         raise ConfigError(f'{file} adds no part: mark a class or function with @part(strategy="mine")')

@@ -101,9 +101,9 @@ class Table(Mapping[str, Part]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def has_built_in(self, name: str) -> bool:
-        """Whether a part of this name is the table's own, not a user's."""
-        return name in self._parts
+    def built_in(self) -> list[Part]:
+        """The table's own parts, without a user's."""
+        return list(self._parts.values())
 
     def find(self, name: str) -> Part:
         """A part by name. Raises ConfigError with the nearest names where there is none."""

@@ -6,22 +6,45 @@ Importing the package loads nothing until a name is used.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .base import Asked as Asked
+    from .base import Done as Done
+    from .base import RuleStrategy as RuleStrategy
+    from .means import averaged_buffers as averaged_buffers
+    from .means import moved as moved
+    from .means import movement as movement
     from .norms import NormAnalysis as NormAnalysis
     from .parts import *  # noqa: F403
+    from .screening import Screening as Screening
+    from .wrapper import Wrapper as Wrapper
+
+_HOMES = {
+    "Asked": "base",
+    "Done": "base",
+    "NormAnalysis": "norms",
+    "RuleStrategy": "base",
+    "Screening": "screening",
+    "Wrapper": "wrapper",
+    "averaged_buffers": "means",
+    "moved": "means",
+    "movement": "means",
+}
+"""What is no choice of its own, but what choices are made of."""
+
+
+def places() -> dict[str, str]:
+    """The module of each name that the package offers: the choices' from their tables."""
+    from .parts import PRIVACY, STRATEGIES
+
+    found = [str(part.place) for table in (STRATEGIES, PRIVACY) for part in table.built_in()]
+    chosen = {name: module for module, name in (place.split(":") for place in found) if name[0].isupper()}
+    return _HOMES | chosen
 
 
 def __getattr__(name: str) -> Any:
-    if name == "NormAnalysis":  # no choice: it stands around every strategy
-        from .norms import NormAnalysis
-
-        return NormAnalysis
-    from .parts import PRIVACY, STRATEGIES
-
-    for table in (STRATEGIES, PRIVACY):
-        for part in table.values():
-            if str(part.place).endswith(f":{name}"):
-                return table.load(part.name)
+    if not name.startswith("_") and name in (known := places()):
+        return getattr(import_module(f".{known[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,12 +19,14 @@ class Format(StrEnum):
 
 
 FORMAT = typer.Option("--format", help="text or json.")
+PARTS = typer.Option(help="A Python file with parts of your own, as in parts=FILE of a run.", show_default=False)
 
 
 def list_choices(
     what: Annotated[
         str | None, typer.Argument(help="A group, as in strategies or models; all if none.", show_default=False)
     ] = None,
+    parts: Annotated[str | None, PARTS] = None,
     form: Annotated[Format, FORMAT] = Format.TEXT,
 ) -> None:
     """List what can be chosen, a line each, with the paper."""
@@ -32,6 +34,7 @@ def list_choices(
     from server_app.config.compose import choices, describe
     from server_app.config.schema import GROUPS
 
+    load_own(parts)
     plurals = {plural(group): group for group in (*GROUPS[1:], GROUPS[0])}
     if what is not None and what not in plurals and what not in GROUPS:
         raise unknown("group", what, plurals)
@@ -44,6 +47,15 @@ def list_choices(
         typer.echo(f"{group}=")
         for name, text in names.items():
             typer.echo(f"  {name:<14} {text}")
+
+
+def load_own(path: str | None) -> None:
+    """Load the user's own parts, where a file is named, so that they can be chosen. Raises ConfigError."""
+    if path is not None:
+        from fedstride.own import load_parts
+        from server_app.config.schema import TABLES
+
+        load_parts(path, TABLES)
 
 
 def plural(group: str) -> str:
@@ -61,6 +73,7 @@ def show(
     from server_app.config.compose import choices, compose, from_yaml, to_yaml
     from server_app.config.schema import GROUPS
 
+    load_own(parts_in(overrides or []))
     base = name.partition("+")[0]
     group = next((group for group in GROUPS if base in choices(group)), None)
     if group is None:

@@ -92,20 +92,20 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
     prepared = session.prepare(config)
     for note in prepared.notes:
         say(console, f"note: {note}")
+    grid = LocalGrid(app, config.clients)
     beside: list[Beside] = []
     folders: list[Path] = []
 
     def on_folder(folder: Path) -> None:
         folders.append(folder)
+        grid.keep_in(folder)
         other = counterpart(config, folder) if compare else None
         if other is not None:
             beside.append(Beside(other))
 
     try:
         with GentleInterrupt() as interrupt, LiveView(console, rounds=config.rounds, quiet=quiet) as view:
-            outcome = session.run(
-                LocalGrid(app, config.clients), prepared, observers=[view, interrupt], on_folder=on_folder
-            )
+            outcome = session.run(grid, prepared, observers=[view, interrupt], on_folder=on_folder)
         if outcome.stopped:
             say(console, f"stopped early: {outcome.stopped}")
         _report(console, config, outcome.folder, outcome.rows, beside)

@@ -83,4 +83,5 @@ def _run(text: str) -> None:
     from .local import LocalGrid
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    session.run(LocalGrid(app, config.clients), session.prepare(config))
+    grid = LocalGrid(app, config.clients)
+    session.run(grid, session.prepare(config), on_folder=grid.keep_in)

@@ -149,7 +149,7 @@ def run_job(job: Job) -> Ended:
     try:
         with GentleInterrupt() as interrupt:
             grid = LocalGrid(app, job.config.clients)
-            outcome = session.run(grid, session.prepare(job.config), observers=[interrupt])
+            outcome = session.run(grid, session.prepare(job.config), observers=[interrupt], on_folder=grid.keep_in)
     except KeyboardInterrupt:
         return Ended(job, "interrupted", reason=f"go on with: fedstride resume {job.folder}")
     except Exception as error:  # one run's failure is not the sweep's

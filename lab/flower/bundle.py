@@ -12,20 +12,35 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from fedstride.own import find
 from server_app.config.compose import conf_dir
+
+ROOMS = ("fedstride", "strategies", "client_app", "server_app", "conf")
+INCLUDE = "fab-include = ["
 
 
 @contextlib.contextmanager
-def app_folder() -> Iterator[Path]:
-    """A folder with pyproject.toml and the app's code and configuration, as `flwr run` takes it."""
+def app_folder(parts: str | None = None) -> Iterator[Path]:
+    """A folder with pyproject.toml and the app's code and configuration, as `flwr run` takes it.
+
+    `parts`: a file with the user's own parts, which then travels inside the bundle.
+    """
     home = conf_dir().parent
-    if (home / "pyproject.toml").is_file():
+    is_clone = (home / "pyproject.toml").is_file()
+    if is_clone and parts is None:
         yield home
         return
     with tempfile.TemporaryDirectory(prefix="fedstride-app-") as temporary:
         folder = Path(temporary)
-        shutil.copytree(
-            home, folder / "fedstride", ignore=shutil.ignore_patterns("__pycache__", "lab", "app.toml")
-        )
-        shutil.copy(home / "app.toml", folder / "pyproject.toml")
+        left_out = shutil.ignore_patterns("__pycache__", "lab", "app.toml")
+        for room in ROOMS if is_clone else ():
+            shutil.copytree(home / room, folder / room, ignore=left_out)
+        if not is_clone:
+            shutil.copytree(home, folder / "fedstride", ignore=left_out)
+        text = (home / ("pyproject.toml" if is_clone else "app.toml")).read_text(encoding="utf-8")
+        if parts is not None:
+            (folder / "parts").mkdir()
+            shutil.copy(find(parts), folder / "parts")
+            text = text.replace(INCLUDE, f'{INCLUDE}\n    "parts/**",')
+        (folder / "pyproject.toml").write_text(text, encoding="utf-8")
         yield folder

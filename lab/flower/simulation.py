@@ -22,11 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedstride.errors import ConfigError, RunError
-from server_app.config.overrides import quote
+from server_app.config.overrides import quote, with_parts
 from server_app.config.schema import Config
 from server_app.folder import default_name, runs_dir
 
 from ..engine.live import HEAD, line
+from ..engine.local import STATES
 from ..results.runs import read_rows
 from .bundle import app_folder
 from .command import (
@@ -67,10 +68,10 @@ def run_simulation(
     with contextlib.ExitStack() as stack:
         home = Path(tempfile.mkdtemp(prefix="fedstride-"))
         stack.callback(shutil.rmtree, home, ignore_errors=True)
-        env = _environment(home)
+        env = _environment(home, folder)
         stack.callback(end_marked, MARK, env[MARK])
         write_connection(home, Connection(CONNECTION, stack.enter_context(_superlink(env, home))))
-        app = stack.enter_context(app_folder())
+        app = stack.enter_context(app_folder(config.parts))
         log = _follow(_flwr_run_command(app, home, config, overrides, folder), env, folder, show, verbose)
     if folder.is_dir():
         (folder / "flower.log").write_text(log, encoding="utf-8")
@@ -90,8 +91,9 @@ def _free_folder(config: Config) -> Path:
     return next(folder for folder in candidates if not folder.exists())
 
 
-def _environment(home: Path) -> dict[str, str]:
+def _environment(home: Path, folder: Path) -> dict[str, str]:
     own = {MARK: uuid.uuid4().hex, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(home)}
+    own["FEDSTRIDE_STATE"] = str(folder / STATES)  # what clients keep lies in the run's folder, as at the desk
     return environment(home) | own
 
 
@@ -141,7 +143,11 @@ def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) ->
 
 
 def _flwr_run_command(app: Path, home: Path, config: Config, overrides: Sequence[str], folder: Path) -> list[str]:
-    named = [*overrides, f"name={quote(folder.name)}", f"out={quote(str(folder.parent))}"]
+    named = [
+        *with_parts(overrides, config.parts),
+        f"name={quote(folder.name)}",
+        f"out={quote(str(folder.parent))}",
+    ]
     nodes = f"num-supernodes={config.clients} client-resources-num-cpus=1 init-args-log-to-driver=false"
     run_config = str(write_run_config(home, named))
     return ["flwr", "run", str(app), CONNECTION, "--stream", "--federation-config", nodes, "-c", run_config]

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from fedstride import wire
 from fedstride.errors import RunError
+from server_app.config.overrides import parts_in, with_parts
 
 from .bundle import app_folder
 from .command import ask, reason_in, write_run_config
@@ -43,8 +44,10 @@ class Submitted:
 
 def submit(target: Target, overrides: Sequence[str]) -> str:
     """Hand the run over; its id. Raises RunError where the SuperLink does not take it."""
-    with app_folder() as app, tempfile.TemporaryDirectory(prefix="fedstride-") as folder:
-        run_config = write_run_config(Path(folder), overrides)
+    parts = parts_in(overrides)
+    named = None if parts is None else Path(parts).name  # as it is found in the bundle
+    with app_folder(parts) as app, tempfile.TemporaryDirectory(prefix="fedstride-") as folder:
+        run_config = write_run_config(Path(folder), with_parts(overrides, named))
         try:
             answer = ask(["flwr", "run", str(app), target.name, "-c", str(run_config)], target.env)
         except RunError as error:

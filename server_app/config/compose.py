@@ -23,9 +23,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fedstride.errors import ConfigError, nearest, unknown
-from fedstride.own import digest_of, load_parts
+from fedstride.own import digest_of, find, load_parts
 
-from .overrides import expand_wrappers, parse, quote
+from .overrides import expand_wrappers, parse, parts_in, quote
 from .schema import GROUPS, TABLES, Config, check, keys, names
 
 
@@ -54,14 +54,6 @@ def describe(group: str, name: str) -> str:
     return ""
 
 
-def read_parts(overrides: Sequence[str]) -> None:
-    """Load the file that `parts=FILE` names, so that its parts can be chosen. Raises ConfigError."""
-    for text in overrides:
-        key, _, value = text.partition("=")
-        if key == "parts" and value not in ("", "null"):
-            load_parts(str(parse([text])[0].value()), TABLES)
-
-
 def compose(overrides: Sequence[str] = ()) -> Config:
     """The configuration that these Hydra overrides give, checked.
 
@@ -73,11 +65,13 @@ def compose(overrides: Sequence[str] = ()) -> Config:
     Raises ConfigError: unknown name or key (with the nearest ones), a value of another type, a value
     out of its range.
     """
-    read_parts(overrides)
+    parts = parts_in(overrides)
+    if parts is not None:  # before anything else: what is in it can be chosen
+        load_parts(parts, TABLES)
     parsed = parse(expand_wrappers(overrides))
     resumed = [override for override in parsed if override.key_or_group == "resume"]
     if resumed and resumed[-1].value():
-        return _resume(str(resumed[-1].value()), [o for o in parsed if o.key_or_group != "resume"])
+        return _resume(str(resumed[-1].value()), [o for o in parsed if o.key_or_group != "resume"], parts)
     chosen = [override for override in parsed if _group_of(override) is not None]
     for override in chosen:
         _check_choice(override)
@@ -86,6 +80,8 @@ def compose(overrides: Sequence[str] = ()) -> Config:
         tree = _compose(chosen)
         _check_keys(values, tree)
         tree = _compose(chosen, _presets(tree), values)
+    if parts is not None:
+        tree.parts = str(find(parts))  # the run may be taken up from another folder
     return _checked(tree)
 
 
@@ -98,15 +94,16 @@ _DAMAGE = (OmegaConfBaseException, yaml.YAMLError, AssertionError, AttributeErro
 """What reading a file that is no configuration may raise."""
 
 
-def from_yaml(text: str) -> Config:
-    """The configuration that `to_yaml` wrote.
+def from_yaml(text: str, parts: str | None = None) -> Config:
+    """The configuration that `to_yaml` wrote; `parts`: where the user's own parts are now, if not where they were.
 
     Raises ConfigError for text that is no configuration of this version.
     """
     try:
         tree = OmegaConf.create(text)
         assert isinstance(tree, DictConfig)
-        if tree.get("parts"):
+        tree.parts = parts or tree.get("parts")
+        if tree.parts:
             load_parts(str(tree.parts), TABLES)
         typed = OmegaConf.structured(Config)
         for group in TABLES:
@@ -145,12 +142,12 @@ def _typed(group: str, node: Any) -> DictConfig:
     return merged
 
 
-def _resume(folder: str, overrides: Sequence[Override]) -> Config:
+def _resume(folder: str, overrides: Sequence[Override], parts: str | None) -> Config:
     """The configuration of the run in `folder`, with what may change changed."""
     path = Path(folder).expanduser().resolve()
     if not (path / "config.yaml").is_file():
         raise ConfigError(f"resume = {folder!r} is no run: {path / 'config.yaml'} does not exist")
-    config = from_yaml((path / "config.yaml").read_text(encoding="utf-8"))
+    config = from_yaml((path / "config.yaml").read_text(encoding="utf-8"), parts and str(find(parts)))
     tree = OmegaConf.structured(config)
     changeable = {key.path for key in keys(config) if key.may_change}
     for override in overrides:
@@ -159,6 +156,8 @@ def _resume(folder: str, overrides: Sequence[Override]) -> Config:
             key = key if key == "experiment" else f"{override.package or key}.name"
         else:
             _check_keys([override], tree)
+        if key == "parts":
+            continue
         before, now = OmegaConf.select(tree, key), override.value()
         if key in changeable:
             try:

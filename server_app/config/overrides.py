@@ -84,6 +84,19 @@ def expand_wrappers(overrides: Sequence[str]) -> list[str]:
     return expanded
 
 
+def parts_in(overrides: Sequence[str]) -> str | None:
+    """The file that `parts=FILE` names among overrides; None where none does."""
+    named = [text for text in overrides if text.partition("=")[0] == "parts"]
+    value = parse(named)[-1].value() if named else None
+    return str(value) if value else None
+
+
+def with_parts(overrides: Sequence[str], path: str | None) -> list[str]:
+    """The same overrides with `parts=PATH` in place of what they say of it; without it for None."""
+    others = [text for text in overrides if text.partition("=")[0] != "parts"]
+    return others if path is None else [*others, f"parts={quote(path)}"]
+
+
 def read(text: str, expected: str) -> Override:
     """One override, of one value or a sweep of several; raises ConfigError with what was expected."""
     try:

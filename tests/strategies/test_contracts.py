@@ -166,9 +166,7 @@ def test_below_the_quorum_nothing_changes(name: str, left: int) -> None:
 
 @every
 def test_the_quorum_is_enough(name: str) -> None:
-    done = fed.play(
-        ALL[name](quorum=2), 1, make_model(), fed.noisy(), lambda replies: replies[:2]
-    )
+    done = fed.play(ALL[name](quorum=2), 1, make_model(), fed.noisy(), lambda replies: replies[:2])
     assert done.returned is not None
 
 
