@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from .base import Asked as Asked
     from .base import Done as Done
     from .base import RuleStrategy as RuleStrategy
+    from .limits import Screening as Screening
     from .means import averaged_buffers as averaged_buffers
     from .means import moved as moved
     from .means import movement as movement
     from .norms import NormAnalysis as NormAnalysis
     from .parts import *  # noqa: F403
-    from .screening import Screening as Screening
     from .wrapper import Wrapper as Wrapper
 
 _HOMES = {
@@ -26,7 +26,7 @@ _HOMES = {
     "Done": "base",
     "NormAnalysis": "norms",
     "RuleStrategy": "base",
-    "Screening": "screening",
+    "Screening": "limits",
     "Wrapper": "wrapper",
     "averaged_buffers": "means",
     "moved": "means",

@@ -23,7 +23,8 @@ from fedstride.errors import RunError, require
 from fedstride.flower import AVERAGES_METRICS, log
 from fedstride.settings import Setting, check
 
-from .screening import Accepted, Cohort, Expected, Screening, screen, screen_metrics
+from .limits import Screening
+from .screening import Accepted, Cohort, Expected, screen, screen_metrics
 from .state import Stateless, pack, unpack
 
 Metrics = dict[str, Any]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import median
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -20,20 +20,11 @@ from fedstride import wire
 from fedstride.arrays import Arrays, Layout, difference, float64, is_floating, norm, squared_norm, to_record, views
 from fedstride.errors import ReplyError, last_line
 from fedstride.metrics import over_clients
-from fedstride.settings import Setting
+
+from .limits import Screening
 
 MAX_EXAMPLES = 10**12
 """A client that claims more examples than this is not believed."""
-
-
-@dataclass
-class Screening:
-    """Which replies of a round are used, and how many it needs: one value, handed through as it is."""
-
-    quorum: Annotated[int, Setting("usable replies below which a round changes nothing", least=1)] = 1
-    factor: Annotated[
-        float | None, Setting("an update so many times longer than the round's median is set aside", above=1)
-    ] = 1000.0
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,9 @@ from fedstride.settings import check
 
 from .base import Asked, Done, Metrics, RuleStrategy, equipped, expected_of, report
 from .fedavg import FedAvg
+from .limits import Screening
 from .means import averaged_buffers, majority
-from .screening import Accepted, Cohort, Expected, Screening, screen, screen_metrics
+from .screening import Accepted, Cohort, Expected, screen, screen_metrics
 from .state import Stateless, below, pack, unpack
 
 

@@ -71,6 +71,7 @@ def show(
     """Show the whole configuration that a choice composes to."""
     from fedstride.errors import unknown
     from server_app.config.compose import choices, compose, from_yaml, to_yaml
+    from server_app.config.overrides import parts_in
     from server_app.config.schema import GROUPS
 
     load_own(parts_in(overrides or []))

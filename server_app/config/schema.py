@@ -18,8 +18,8 @@ from fedstride.parts import Choice, Table
 from fedstride.seeds import MAX_SEED
 from fedstride.settings import Field, Kind, Setting, check_fields, fields_of
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
+from strategies.limits import Screening
 from strategies.parts import PRIVACY, STRATEGIES
-from strategies.screening import Screening
 
 TABLES: Mapping[str, Table] = {
     table.group: table for table in (STRATEGIES, RULES, OBJECTIVES, TASKS, MODELS, PARTITIONS, PRIVACY)
