@@ -1,6 +1,6 @@
-"""A choice of the configuration as plain values, as they travel, and back.
+"""A choice of the configuration as plain values, as they travel, and back; a whole one by dotted key.
 
-Knows how a flat dataclass is written; does not know which there are (`schema.py`).
+Knows how dataclasses are written; does not know which there are (`schema.py`).
 """
 
 from __future__ import annotations
@@ -38,3 +38,15 @@ def unflatten(prefix: str, record: Mapping[str, Any], kinds: Mapping[str, type[T
     start = f"{prefix}."
     values = {k.removeprefix(start): v for k, v in record.items() if k.startswith(start)}
     return kind(**{key: value for key, value in values.items() if key in fields})
+
+
+def dotted(tree: Any) -> dict[str, Any]:
+    """All values of a configuration by dotted key, as overrides name them: `client.lr`, `strategy.inner.beta`."""
+    return _dotted(dataclasses.asdict(tree), "")
+
+
+def _dotted(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, value in tree.items():
+        values |= _dotted(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return values
