@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from .run import OVERRIDES, say
-from .target import ADDRESS, INSECURE, ROOT_CERTIFICATES, chosen, others
+from .target import ADDRESS, CONNECTION, INSECURE, ROOT_CERTIFICATES, chosen, others
 
 if TYPE_CHECKING:
     from ..flower.submission import Submitted
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 
 def submit(
-    connection: Annotated[
-        str | None,
-        typer.Argument(help="A connection in Flower's config.toml; or give --address.", show_default=False),
-    ] = None,
+    connection: Annotated[str | None, CONNECTION] = None,
     overrides: Annotated[list[str] | None, OVERRIDES] = None,
     address: Annotated[str | None, ADDRESS] = None,
     root_certificates: Annotated[Path | None, ROOT_CERTIFICATES] = None,

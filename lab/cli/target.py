@@ -11,6 +11,7 @@ import typer
 if TYPE_CHECKING:
     from ..flower.target import Target
 
+CONNECTION = typer.Argument(help="A connection in Flower's config.toml; or give --address.", show_default=False)
 ADDRESS = typer.Option(help="HOST:PORT of the SuperLink, instead of a connection.", show_default=False)
 ROOT_CERTIFICATES = typer.Option(help="With --address: the CA's certificate, ca.crt.", show_default=False)
 INSECURE = typer.Option("--insecure", help="With --address: without TLS.")

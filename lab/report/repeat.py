@@ -38,10 +38,10 @@ def overrides_for(config: Config) -> list[str]:
         )
         if name != before:
             chosen.append(f"{group}={name}")
-    before, wanted = _flat(_composed(*chosen)), _flat(config)
-    values = [f"{key}={_written(value)}" for key, value in wanted.items() if before.get(key) != value]
+    before, wanted = _wanted(_composed(*chosen)), _wanted(config)
+    values = [f"{key}={quote(value)}" for key, value in wanted.items() if before.get(key) != value]
     found = [*chosen, *values]
-    if _flat(compose(found)) != wanted:
+    if _wanted(compose(found)) != wanted:
         raise ConfigError("this version composes another configuration")
     return found
 
@@ -63,15 +63,6 @@ def _composed(*overrides: str) -> Config:
     return compose(overrides)
 
 
-def _flat(config: Config) -> dict[str, Any]:
-    """All values by dotted key, as overrides name them."""
+def _wanted(config: Config) -> dict[str, Any]:
+    """What a run's command has to name, by dotted key."""
     return {key.path: key.value for key in keys(config) if key.path not in NOT_REPEATED}
-
-
-def _written(value: Any) -> str:
-    """A value as Hydra's grammar takes it."""
-    if value is None:
-        return "null"
-    if isinstance(value, list):
-        return "[" + ",".join(map(_written, value)) + "]"
-    return quote(value)

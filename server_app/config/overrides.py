@@ -51,6 +51,10 @@ _WORDS = {"null", "true", "false", "nan", "inf"}
 
 def quote(value: object) -> str:
     """A value as Hydra's grammar takes it: text that is no plain name is quoted, so that it stays text."""
+    if value is None:
+        return "null"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(quote, value)) + "]"
     text = str(value)
     if isinstance(value, bool):
         return text.lower()

@@ -150,6 +150,12 @@ def names(config: Config) -> dict[str, str]:
     return found
 
 
+def by_key(config: Config) -> dict[str, Any]:
+    """All that a configuration says, by dotted key: the parts chosen and their settings."""
+    chosen = {f"{path}.name": name for path, name in names(config).items()}
+    return chosen | {key.path: key.value for key in keys(config)}
+
+
 def label(config: Config) -> str:
     """The strategy as the papers' tables write it: base first, then what is put around it."""
     return "+".join(reversed([spec.name for spec in chain(config.strategy)]))

@@ -34,6 +34,11 @@ def draw(series: Sequence[Series], path: Path, *, title: str) -> None:
     figure.savefig(path)
 
 
+def points(rows: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, Any]]:
+    """(round, value) of the rows that have the metric."""
+    return [(row["round"], row[key]) for row in rows if row.get(key) is not None]
+
+
 def _line(
     axes: Axes,
     rows: Sequence[Mapping[str, Any]],
@@ -42,11 +47,11 @@ def _line(
     number: int,
     percent: bool = False,
 ) -> None:
-    points = [(row["round"], row[key]) for row in rows if row.get(key) is not None]
-    if not points:
+    found = points(rows, key)
+    if not found:
         return
-    x, y = zip(*points, strict=True)
+    x, y = zip(*found, strict=True)
     last = f"{100 * y[-1]:.1f} %" if percent else f"{y[-1]:.3f}"
     axes.plot(
-        x, [100 * value for value in y] if percent else y, label=f"{label}: {last}", **style(number, len(points))
+        x, [100 * value for value in y] if percent else y, label=f"{label}: {last}", **style(number, len(found))
     )

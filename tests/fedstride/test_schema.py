@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 
 import pytest
-from fedstride.flat import flatten, unflatten
 from fedstride.schema import (
     ClientConfig,
     Config,
@@ -217,3 +216,13 @@ def test_the_quorum_counts_the_cohort_and_not_the_clients() -> None:
     check(Config(clients=10, cohort=3, quorum=3))
     with pytest.raises(ConfigError, match=r"quorum = 4 is not allowed: .* the clients a round, 3"):
         check(Config(clients=10, cohort=3, quorum=4))
+
+
+def test_a_whole_configuration_by_dotted_key() -> None:
+    config = schema.Config(
+        strategy=schema.FedLWSConfig("fedlws"), presets={"strategy": {"fedlws": {"beta": 0.03}}}
+    )
+    values = dotted(config)
+    assert (values["rounds"], values["client.lr"]) == (config.rounds, config.client.lr)
+    assert values["strategy.inner.name"] == config.strategy.inner.name
+    assert values["presets.strategy.fedlws.beta"] == 0.03

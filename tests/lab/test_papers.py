@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from fedstride.schema import Config, PathologicalConfig, TaskConfig
-from folders import Call, caller, config, make
+from folders import Call, config, make
 
 import lab.papers
 from fedstride import schema
@@ -22,11 +21,6 @@ from lab.results.tables import Statistic
 
 FOLDER = Path(lab.papers.__file__).parent
 STARTED = "2026-01-01T10:00:00+0000"
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
-    return caller(capsys, monkeypatch)
 
 
 def mnist(*overrides: str) -> Config:

@@ -135,6 +135,11 @@ def test_numbers_and_truth_keep_their_type(value: object) -> None:
     assert back == value and type(back) is type(value)
 
 
+@pytest.mark.parametrize("value", [None, [1.0, 0.9], [None, "a b", "it's"], []])
+def test_lists_and_nothing_come_back(value: object) -> None:
+    assert there_and_back(value) == value
+
+
 # ---------------------------------------------------------------- wrappers
 
 

@@ -5,18 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from folders import Call, caller, config, make
+from folders import Call, config, make
 
 from fedstride.errors import ConfigError
 from lab.results.alike import describe, differing, newest, plain, setting_values
 from lab.results.formats import Form, Grid, text, write
 from lab.results.runs import Run, load
 from lab.results.tables import Comparison, Statistic, compare
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
-    return caller(capsys, monkeypatch)
 
 
 def seeds(tmp_path: Path, *accuracy: list[float | None], strategy: str = "fedavg") -> list[Run]:
