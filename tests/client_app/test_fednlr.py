@@ -509,6 +509,15 @@ def test_the_rule_gives_each_parameter_its_own_factor() -> None:
     assert metrics == pytest.approx(fednlr.diagnostics(rates, 0.1), rel=1e-5)
 
 
+def test_the_rule_counts_trainable_parameters_only() -> None:
+    model = small_net()
+    model[0].requires_grad_(False)
+    plan, _ = begun(config_of("fednlr"), model, mnist_like())
+    trained = [p for p in model.parameters() if p.requires_grad]
+    assert plan.factors
+    assert all(factor.shape[0] == trained[i].shape[0] for i, factor in plan.factors.items())
+
+
 # ---------------------------------------------------------------- what the pass leaves alone (A5-10)
 
 

@@ -94,10 +94,12 @@ def test_none_named_is_the_start(tmp_path: Path) -> None:
 def test_only_versions_that_nothing_can_name_are_dropped(tmp_path: Path) -> None:
     for server_round in range(1, 6):
         on_disk(tmp_path, server_round).save(count(server_round))
-    (tmp_path / "round-notes.safetensors").touch()
+    for name in ("round-notes.safetensors", ".round-000002-killed", ".round-000005-at-work"):
+        (tmp_path / name).touch()
     on_disk(tmp_path, 6, accepted=4, oldest=3).save(count(6))
-    left = sorted(path.name for path in tmp_path.iterdir())
-    assert left == [*(f"round-{r:06d}.safetensors" for r in (3, 4, 5, 6)), "round-notes.safetensors"]
+    versions = {f"round-{server_round:06d}.safetensors" for server_round in (3, 4, 5, 6)}
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == versions | {"round-notes.safetensors", ".round-000005-at-work"}
 
 
 def test_a_round_that_is_done_again_is_written_anew(tmp_path: Path) -> None:
