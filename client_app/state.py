@@ -42,7 +42,8 @@ FORMAT = "1"  # raise it when the meaning of a file changes
 
 ARRAYS, PLAIN = "state.arrays", "state.plain"  # records of Context.state
 MAX_ROUND = 10**9
-RUN_ID = re.compile(r"[0-9a-f]{16}", re.ASCII)  # it becomes a folder
+RUN_ID = re.compile(r"[0-9a-f]{16}")  # it becomes a folder
+VERSION = re.compile(r"\.?round-([0-9]+)[-.].*")  # with a dot before it, what a killed writer left
 
 States = Mapping[str, State]
 """The states of all methods of one client, by label (without a slash)."""
@@ -144,8 +145,9 @@ class OnDisk:
                 f"the client's state {path} cannot be written ({error.strerror}): free disk space, or name "
                 "another folder (state in the node's config, or FEDSTRIDE_STATE)"
             ) from error
-        for old in self.folder.glob("round-*.safetensors"):
-            if old.stem[6:].isdecimal() and int(old.stem[6:]) < self.oldest:
+        for old in self.folder.iterdir():
+            version = VERSION.fullmatch(old.name)
+            if version and int(version[1]) < self.oldest:
                 old.unlink(missing_ok=True)
 
     def _path(self, server_round: int) -> Path:

@@ -14,13 +14,33 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
-from client_app.objectives.plain import Plain
+from client_app.method import Job, Plan, Received, Result, steps
+from client_app.parts import RULES, Training
 from client_app.rules import fednlr
 from client_app.rules.fednlr import NeuronSGD, find_layers, mean_activations, network_rates, neuron_rates
 from client_app.training import train
 from fedstride.tasks.tensors import Examples
 
 CPU = torch.device("cpu")
+
+
+def config_of(name: str, **settings: object) -> Training:
+    return RULES.config(name)(**settings)
+
+
+def begun(config: Training, model: nn.Module, data: Examples) -> tuple[Plan, dict[str, float]]:
+    """FedNLR's plan, and the metrics that it hands back."""
+    job, rule = Job(0, 1, 0, config, data, model, CPU), RULES.make(config)
+    plan = rule.begin(job, Received(config.name), {})
+    returned, state = rule.end(job, plan, Result(0.0, 0.0, 1, config.lr))
+    assert not returned.arrays and not state
+    return plan, dict(returned.metrics)
+
+
+def learn(config: Training, plan: Plan, model: nn.Module, data: Examples, batches: list[np.ndarray]) -> None:
+    job = Job(0, 1, 0, config, data, model, CPU)
+    plan = Plan(factors=plan.factors, batches=batches)
+    train(model, data, steps(job, plan), plan, momentum=config.momentum, weight_decay=config.weight_decay)
 
 
 def printed(value: object, digits: int = 7) -> object:
@@ -117,24 +137,15 @@ def example_data() -> Examples:
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        (ClientConfig(lr=0.5), [0.7334485, 1.0443293]),
-        (FedNLRConfig(lr=0.5), [0.7525465, 1.0634274]),
-        (FedNLRConfig(lr=0.5, mu0=1.0, a1=0.0, a2=0.0), [0.7334485, 1.0443293]),
+        (config_of("sgd", lr=0.5), [0.7334485, 1.0443293]),
+        (config_of("fednlr", lr=0.5), [0.7525465, 1.0634274]),
+        (config_of("fednlr", lr=0.5, mu0=1.0, a1=0.0, a2=0.0), [0.7334485, 1.0443293]),
     ],
 )
-def test_example_through_the_training_loop(config: ClientConfig, expected: list[float]) -> None:
+def test_example_through_the_training_loop(config: Training, expected: list[float]) -> None:
     model, data = ExampleNet(torch.float32), example_data()
-    rule = fednlr.make(config) if isinstance(config, FedNLRConfig) else lambda *_: ({}, {})
-    factors, metrics = rule(model, data, config.lr)
-    train(
-        model,
-        data,
-        [np.array([0])],
-        client=config,
-        lr=config.lr,
-        objective=Plain(ObjectiveConfig(), []),
-        factors=factors,
-    )
+    plan, metrics = begun(config, model, data)
+    learn(config, plan, model, data, [np.array([0])])
     assert model.on_class_2()[0] == pytest.approx(expected, abs=5e-7)
     if expected[0] > 0.75:
         assert metrics["fednlr/rate_max/first"] == pytest.approx(0.6429885, abs=5e-7)
@@ -544,13 +555,13 @@ def small_net() -> nn.Module:
 
 @pytest.mark.parametrize(("momentum", "weight_decay"), [(0.0, 0.0), (0.9, 0.01)])
 def test_without_discrepancy_it_is_plain_sgd_bit_for_bit(momentum: float, weight_decay: float) -> None:
-    config = FedNLRConfig(mu0=1.0, a1=0.0, a2=0.0, lr=0.1, momentum=momentum, weight_decay=weight_decay)
+    flat = {"mu0": 1.0, "a1": 0.0, "a2": 0.0}
+    config = config_of("fednlr", lr=0.1, momentum=momentum, weight_decay=weight_decay, **flat)
     data, ours, theirs = mnist_like(), small_net(), small_net()
     batches = [np.arange(i, i + 10) for i in (0, 10, 20)]
-    factors_, _ = fednlr.make(config)(ours, data, config.lr)
-    assert factors_ == {}
-    objective = Plain(ObjectiveConfig(), [])
-    train(ours, data, batches, client=config, lr=config.lr, objective=objective, factors=factors_)
+    plan, _ = begun(config, ours, data)
+    assert plan.factors == {}
+    learn(config, plan, ours, data, batches)
     optimizer = torch.optim.SGD(theirs.parameters(), lr=0.1, momentum=momentum, weight_decay=weight_decay)
     for batch in batches:
         x, y = data.batch(batch)
@@ -561,8 +572,10 @@ def test_without_discrepancy_it_is_plain_sgd_bit_for_bit(momentum: float, weight
 
 
 def test_the_rule_gives_each_parameter_its_own_factor() -> None:
-    config, data, model = FedNLRConfig(a1=0.45, a2=0.3, width="channels"), mnist_like(), small_net()
-    found, metrics = fednlr.make(config)(model, data, 0.1)
+    config = config_of("fednlr", lr=0.1, a1=0.45, a2=0.3, width="channels")
+    data, model = mnist_like(), small_net()
+    plan, metrics = begun(config, model, data)
+    found = plan.factors
     whole = data.batch(np.arange(30))[0]
     rates = network_rates(model, [whole], whole[:1], a1=0.45, a2=0.3, width="channels")
     names = [name for name, _ in model.named_parameters()]
@@ -572,24 +585,13 @@ def test_the_rule_gives_each_parameter_its_own_factor() -> None:
     assert metrics == pytest.approx(fednlr.diagnostics(rates, 0.1), rel=1e-5)
 
 
-def frozen_net() -> nn.Module:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 2))
-    model[0].requires_grad_(False)
-    return model
-
-
 def test_the_rule_counts_trainable_parameters_only() -> None:
-    class Given:
-        def in_order(self, size: int):
-            x = torch.rand(6, 3, generator=torch.Generator().manual_seed(0))
-            return ((x[i : i + size], None) for i in range(0, 6, size))
-
-    model = frozen_net()
-    factors, _ = fednlr.make(FedNLRConfig())(model, Given(), 0.1)
+    model = small_net()
+    model[0].requires_grad_(False)
+    plan, _ = begun(config_of("fednlr"), model, mnist_like())
     trained = [p for p in model.parameters() if p.requires_grad]
-    for i, factor in factors.items():
-        assert factor.shape[0] == trained[i].shape[0]
+    assert plan.factors
+    assert all(factor.shape[0] == trained[i].shape[0] for i, factor in plan.factors.items())
 
 
 # ---------------------------------------------------------------- what the pass leaves alone (A5-10)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_app import privacy
-from client_app.privacy import Protection, read
+from client_app.protection import Protection, protect, read
+from client_app.state import LOST
 from fedstride import wire
 from fedstride.arrays import difference, norm
 from fedstride.errors import ConfigError
@@ -20,7 +20,7 @@ TOLD = {wire.NUM_EXAMPLES: 321, wire.CLIENT_ID: 4, wire.TRAIN_LOSS: 0.7, "fednlr
 
 
 def leave(protection: Protection, server_round: int = 1) -> tuple[Any, dict[str, Any]]:
-    return privacy.protect(protection, SENT, MOVED, TOLD, server_round=server_round, client_id=4)
+    return protect(protection, SENT, MOVED, TOLD, server_round=server_round, client_id=4)
 
 
 def test_nothing_is_asked() -> None:
@@ -41,11 +41,26 @@ def test_with_its_own_noise_a_client_tells_no_figures() -> None:
     assert model["w"].std() == pytest.approx(0.5, rel=0.02)
 
 
+def test_what_a_client_did_is_still_told() -> None:
+    did = {wire.done("feddyn"): 1, LOST: 1}
+    noised = Protection(1.0, 0.5)
+    _, metrics = protect(noised, SENT, MOVED, TOLD | did, server_round=1, client_id=4)
+    assert metrics == {wire.NUM_EXAMPLES: 1, wire.CLIENT_ID: 4} | did
+
+
+def test_nothing_leaves_beside_a_protected_update() -> None:
+    more = {"server_round": 1, "client_id": 4, "beside": ["x.b", "x.a"]}
+    assert protect(Protection(), SENT, MOVED, TOLD, **more)[0] is MOVED
+    for asked in (Protection(1.0), Protection(1.0, 0.5)):
+        with pytest.raises(ConfigError, match=r"x\.a would leave this client as it is"):
+            protect(asked, SENT, MOVED, TOLD, **more)
+
+
 def test_one_odd_coordinate_uncovers_nothing() -> None:
     """A diverged weight, or one that the server sent as infinity."""
     odd = {"w": MOVED["w"].copy()}
     odd["w"][7] = math.nan
-    model, _ = privacy.protect(Protection(1.0, 0.1), SENT, odd, TOLD, server_round=1, client_id=4)
+    model, _ = protect(Protection(1.0, 0.1), SENT, odd, TOLD, server_round=1, client_id=4)
     assert np.isfinite(model["w"]).all()
     assert abs(model["w"].mean()) < 0.01  # nothing of the step of 0.1
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from client_app.rules.sgd import NO_FACTORS, make, sgd_step_
-from fedstride.schema import ClientConfig
+from client_app.step import displace_, sgd_step_
 
 SHAPES = [(5, 3), (5,), (2, 3, 3, 3), ()]
 
@@ -86,5 +85,14 @@ def test_refuses_another_number_of_gradients() -> None:
         sgd_step_([torch.zeros(1), torch.zeros(1)], [torch.zeros(1)], [None, None], lr=0.1)
 
 
-def test_plain_rule_has_no_factors_and_no_diagnostics() -> None:
-    assert make(ClientConfig())(torch.nn.Linear(2, 2), None, 0.1) == (NO_FACTORS, {})
+def test_a_displacement_goes_at_the_elements_own_rate() -> None:
+    a, b = torch.zeros(2), torch.zeros(2)
+    displace_([a, b], [torch.ones(2), torch.ones(2)], lr=0.5, factors={1: torch.tensor([3.0, 5.0])})
+    assert a.tolist() == [-0.5, -0.5]
+    assert b.tolist() == [-1.5, -2.5]
+
+
+def test_a_displacement_of_zero_leaves_the_bits() -> None:
+    before, after = drawn(0), drawn(0)
+    displace_(after, [torch.zeros(shape) for shape in SHAPES], lr=0.1, factors={0: torch.rand(5, 1)})
+    assert bits(before) == bits(after)
