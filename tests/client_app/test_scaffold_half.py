@@ -168,7 +168,8 @@ def test_a_control_of_another_model_is_refused(control: Arrays, said: str) -> No
 
 def test_parameters_that_are_frozen_here_are_answered_by_zeros() -> None:
     """The server cannot tell them from the others, and expects what it sent a control for."""
-    _, deltas = answer(told(**HALF), zeros() | {"frozen.weight": np.ones((2, 3), np.float32)})
+    _, reply = answer(told(**HALF), zeros() | {"frozen.weight": np.ones((2, 3), np.float32)})
+    deltas = views(reply.array_records["scaffold.delta"])
     assert set(deltas) == {*zeros(), "frozen.weight"}
     assert deltas["frozen.weight"].tolist() == [[0.0] * 3] * 2
 
