@@ -9,6 +9,8 @@ import torch
 
 from fedstride import Asked, Method, Plan, Setting, Wrapper, part
 
+Size = Annotated[float, Setting("of the noise", least=0)]
+
 
 @part(strategy="noisy")
 class Noisy(Wrapper):
