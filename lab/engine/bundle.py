@@ -24,6 +24,8 @@ def app_folder() -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="fedstride-app-") as temporary:
         folder = Path(temporary)
-        shutil.copytree(home, folder / "fedstride", ignore=shutil.ignore_patterns("__pycache__", "lab", "app.toml"))
+        shutil.copytree(
+            home, folder / "fedstride", ignore=shutil.ignore_patterns("__pycache__", "lab", "app.toml")
+        )
         shutil.copy(home / "app.toml", folder / "pyproject.toml")
         yield folder
