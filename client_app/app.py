@@ -1,16 +1,15 @@
 """The ClientApp: train, evaluate, and the answer to the roll call.
 
-Knows messages and what is sent back; the work itself is in `work.py` and `training.py`.
+Knows messages and what is sent back, and names no method; what is done is said by the methods of the round
+(`composition.py`) and done in `training.py`.
 """
 
 from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Iterator
 from importlib.metadata import version
 
-import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -21,10 +20,9 @@ from fedstride.arrays import to_record, views
 from fedstride.errors import ConfigError
 from fedstride.tasks.tensors import evaluate, load_arrays, to_arrays
 
-from . import batches, privacy, work
-from .rules import two_d_lrd
+from . import composition, protection, state, work
+from .method import steps
 from .training import seeded, train
-from .work import OBJECTIVES, RULES, Work
 
 app = ClientApp()
 
@@ -35,42 +33,45 @@ def train_message(message: Message, context: Context) -> Message:
     started = time.perf_counter()
     config = message.content.config_records[wire.CONFIG]
     job = work.read(config, context)
+    methods = composition.of(job, config)
+    store = state.store(config, context, job.client_id)
+    kept = store.load()
     sent = views(_model_in(message))
     load_arrays(job.model, sent)
-    step_factors = two_d_lrd.factors_of(config, job.client)
-    positions = _batches(job, step_factors, message, context)
     with seeded(seeds.derive(job.seed, "dropout", job.server_round, job.client_id), job.device):
-        factors, diagnostics = RULES[job.client.name](job.client)(job.model, job.examples, job.lr)
-        parameters = [p for p in job.model.parameters() if p.requires_grad]
-        done = train(
+        plan = methods.begin(job, message.content, kept.states)
+        result = train(
             job.model,
             job.examples,
-            positions,
-            client=job.client,
-            lr=job.lr,
-            objective=OBJECTIVES[job.objective.name](job.objective, parameters),
-            factors=factors,
-            step_factors=step_factors,
+            steps(job, plan),
+            plan,
+            momentum=job.client.momentum,
+            weight_decay=job.client.weight_decay,
         )
-    model, metrics = privacy.protect(
+        handed = methods.end(job, plan, result)
+    model, metrics = protection.protect(
         job.protection,
         sent,
         to_arrays(job.model),
         {
             wire.NUM_EXAMPLES: len(job.examples),
             wire.CLIENT_ID: job.client_id,
-            wire.TRAIN_LOSS: done.loss,
-            wire.TRAIN_ACCURACY: done.accuracy,
-            wire.TRAIN_STEPS: done.steps,
-            **diagnostics,
+            wire.TRAIN_LOSS: result.loss,
+            wire.TRAIN_ACCURACY: result.accuracy,
+            wire.TRAIN_STEPS: result.steps,
+            **handed.metrics,
+            # A round in which nobody keeps anything leaves no version, so none is missed.
+            **({wire.STATE_LOST: 1} if kept.lost and any(handed.states.values()) else {}),
             wire.TRAIN_SECONDS: time.perf_counter() - started,
         },
         server_round=job.server_round,
         client_id=job.client_id,
+        beside=handed.arrays,
     )
-    content = RecordDict({wire.ARRAYS: to_record(model), wire.METRICS: MetricRecord(metrics)})
-    if wire.STATE in context.state:
-        content[wire.STATE] = context.state[wire.STATE]
+    store.save(handed.states)
+    arrays = {wire.ARRAYS: model, **handed.arrays}
+    content = RecordDict({name: to_record(record) for name, record in arrays.items()})
+    content[wire.METRICS] = MetricRecord(metrics)
     return Message(content=content, reply_to=message)
 
 
@@ -116,21 +117,3 @@ def _model_in(message: Message) -> ArrayRecord:
     if wire.ARRAYS not in records:
         raise ConfigError(f"the message holds no ArrayRecord {wire.ARRAYS!r}, but {sorted(records) or 'none'}")
     return records[wire.ARRAYS]
-
-
-def _batches(
-    job: Work, step_factors: list[float] | None, message: Message, context: Context
-) -> Iterator[np.ndarray]:
-    size = len(job.examples)
-    if step_factors is None:
-        return batches.epochs(
-            size,
-            job.client.batch_size,
-            job.client.local_epochs,
-            seed=job.seed,
-            server_round=job.server_round,
-            client=job.client_id,
-        )
-    count = len(step_factors)
-    start = two_d_lrd.take_cursor(message.content, context.state, job.server_round, count)
-    return batches.from_cursor(size, job.client.batch_size, count, start, seed=job.seed, client=job.client_id)

@@ -1,12 +1,13 @@
-"""From a message's plain values to the parts of a round: what to train, on what, with which rule.
+"""From a message's plain values to one client's part of a round: what to train, on what, how protected.
 
-Knows the registries of rules and objectives and what a process keeps from message to message; does not
-know the local loop.
+Knows the tables of parts and what a process keeps from message to message; does not know the local loop, nor
+what any part does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -16,55 +17,38 @@ import torch
 from flwr.app import Context
 from torch import nn
 
-from fedstride import schema, wire
+from fedstride import wire
 from fedstride.errors import ConfigError
-from fedstride.flat import unflatten
-from fedstride.schema import ClientConfig, ObjectiveConfig, PartitionConfig, TaskConfig
+from fedstride.own import load_bundled
+from fedstride.parts import Choice
 from fedstride.tasks import data, models, own, partitions
+from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.tensors import Examples, pick_device
 
-from . import privacy
-from .objectives import fedprox, plain
-from .objectives.plain import Objective
-from .privacy import Protection
-from .rules import fednlr, sgd
-from .rules.sgd import RateRule
-
-RULES: dict[str, Callable[[ClientConfig], RateRule]] = {"sgd": sgd.make, "fednlr": fednlr.make}
-OBJECTIVES: dict[str, Callable[..., Objective]] = {"plain": plain.Plain, "fedprox": fedprox.FedProx}
+from . import protection
+from .method import Job
+from .parts import OBJECTIVES, RULES
+from .protection import Protection
 
 
 @dataclass(frozen=True)
-class Work:
-    """One client's part of one round, read from a message and the client's context."""
+class Work(Job):
+    """A job as a message asks for it, with what is not the methods' business."""
 
-    client_id: int  # the partition id; the node id where a node with its own data has none
-    server_round: int
-    seed: int
-    client: ClientConfig
-    objective: ObjectiveConfig
-    examples: Examples
-    model: nn.Module
-    device: torch.device
+    objective: Choice
     protection: Protection
-
-    @property
-    def lr(self) -> float:
-        """eta of this round."""
-        return self.client.lr * self.client.lr_decay ** (self.server_round - 1)
 
 
 def read(config: Mapping[str, Any], context: Context) -> Work:
     """The work that a message asks for. Raises ConfigError for what this client does not know."""
-    client = unflatten("client", config, schema.CLIENTS)
+    load_bundled(config.get(wire.PARTS, []))
+    client = RULES.unflatten(config)
     torch.set_num_threads(client.threads)
     device = pick_device(client.device)
-    task = unflatten("task", config, schema.TASKS)
-    partition = unflatten("partition", config, schema.PARTITIONS)
-    objective = unflatten("objective", config, schema.OBJECTIVES)
-    model = unflatten("model", config, schema.MODELS)
+    task, partition = TASKS.unflatten(config), PARTITIONS.unflatten(config)
+    objective, model = OBJECTIVES.unflatten(config), MODELS.unflatten(config)
     seed = int(config[wire.SEED])
-    source = data.load(task.name)
+    source = data.load(task)
     held = _held(context, task, partition, int(config[wire.NUM_CLIENTS]), seed)
     return Work(
         client_id=held.client_id,
@@ -73,9 +57,9 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
         client=client,
         objective=objective,
         examples=Examples(held.x, held.y, mean=source.mean, std=source.std, device=device, members=held.members),
-        model=_network(model.name, source.shape, source.classes, str(device)),
+        model=_network(_key(MODELS.flatten(model)), source.shape, source.classes, str(device)),
         device=device,
-        protection=privacy.read(config, context.node_config),
+        protection=protection.read(config, context.node_config),
     )
 
 
@@ -88,9 +72,9 @@ class Held(NamedTuple):
     members: np.ndarray | None
 
 
-def _held(context: Context, task: TaskConfig, partition: PartitionConfig, clients: int, seed: int) -> Held:
+def _held(context: Context, task: Choice, partition: Choice, clients: int, seed: int) -> Held:
     """A node's own data where it names some, else its part of the task's."""
-    source = data.load(task.name)
+    source = data.load(task)
     path = own_data(context, partition)
     if path is None:
         client_id = partition_id(context, clients)
@@ -103,7 +87,7 @@ def _held(context: Context, task: TaskConfig, partition: PartitionConfig, client
     return Held(client_id, found.x, found.y, None)
 
 
-def own_data(context: Context, partition: PartitionConfig) -> str | None:
+def own_data(context: Context, partition: Choice) -> str | None:
     """Where the node's own data are; None where it takes a part of the task's.
 
     Raises ConfigError where it should bring some and does not, or names them wrongly.
@@ -130,20 +114,23 @@ def partition_id(context: Context, clients: int) -> int:
     return value
 
 
-def members(task: TaskConfig, partition: PartitionConfig, clients: int, seed: int) -> list[np.ndarray]:
+def members(task: Choice, partition: Choice, clients: int, seed: int) -> list[np.ndarray]:
     """Who holds what of the task's training examples."""
-    return _members(task.name, partition.name, tuple(sorted(vars(partition).items())), clients, seed)
+    return _members(_key(TASKS.flatten(task)), _key(PARTITIONS.flatten(partition)), clients, seed)
+
+
+def _key(plain: Mapping[str, Any]) -> str:
+    """A choice as text: the same for equal settings, of which some may be lists."""
+    return json.dumps(plain, sort_keys=True)
 
 
 @lru_cache(maxsize=8)
-def _members(
-    task: str, kind: str, settings: tuple[tuple[str, Any], ...], clients: int, seed: int
-) -> list[np.ndarray]:
-    config = schema.PARTITIONS[kind](**dict(settings))
-    return partitions.partition(config, data.load(task).train_y, clients, seed)
+def _members(task: str, partition: str, clients: int, seed: int) -> list[np.ndarray]:
+    labels = data.load(TASKS.unflatten(json.loads(task))).train_y
+    return partitions.partition(PARTITIONS.unflatten(json.loads(partition)), labels, clients, seed)
 
 
 @lru_cache(maxsize=4)
-def _network(name: str, shape: tuple[int, ...], classes: int, device: str) -> nn.Module:
+def _network(model: str, shape: tuple[int, ...], classes: int, device: str) -> nn.Module:
     """A network that a process uses for all its clients; its weights are loaded anew each time."""
-    return models.build(schema.MODELS[name](name=name), shape, classes, seed=0).to(device)
+    return models.build(MODELS.unflatten(json.loads(model)), shape, classes, seed=0).to(device)

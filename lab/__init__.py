@@ -1,1 +1,1 @@
-"""The desk: an engine in this process, and the command `fedstride`."""
+"""The desk: what runs here, what runs in Flower, what runs have left, and the command `fedstride`."""

@@ -72,8 +72,8 @@ def _machine() -> list[Finding]:
 
 
 def _folders() -> list[Finding]:
-    from fedstride.schema import Config
     from fedstride.tasks.cache import cache_dir
+    from server_app.config.schema import Config
     from server_app.folder import runs_dir
 
     home = Path(os.environ.get("FLWR_HOME", Path.home() / ".flwr")).expanduser()
@@ -126,11 +126,12 @@ def _dependency_installation() -> list[Finding]:
 def _data() -> list[Finding]:
     from fedstride.errors import FedstrideError
     from fedstride.tasks import data
+    from fedstride.tasks.parts import TASKS
 
     findings = []
-    for name in data.READERS:
+    for name in TASKS:
         try:
-            source = data.load(name)
+            source = data.load(TASKS.config(name)())
             text = f"{name}: {len(source.train_y)} examples to train, {len(source.test_y)} to test"
             findings.append(Finding("data", "ok", text))
         except (FedstrideError, OSError) as error:

@@ -7,6 +7,7 @@ the digests of the other two. It is written beside, synced, and renamed; the new
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -23,7 +24,7 @@ from safetensors.numpy import load, save
 from fedstride.arrays import Arrays
 from fedstride.errors import CheckpointError
 
-FORMAT = 1
+FORMAT = 2
 KEPT = 2
 FOLDER = "checkpoint"
 
@@ -35,7 +36,8 @@ class Checkpoint:
     server_round: int
     model: Arrays  # the model that stands
     strategy: Mapping[str, Any]  # the strategy's state_dict: arrays, numbers, strings
-    clients: Mapping[int, Mapping[str, Any]]  # what each client keeps, by client id: plain values
+    accepted: Mapping[int, int]  # the last round whose reply was accepted, by client id
+    run: str  # the run's id, under which clients keep their states
     config: str  # digest of the configuration that it belongs to
 
 
@@ -81,6 +83,15 @@ def newest_checkpoint(run_folder: Path) -> tuple[Checkpoint, list[str]]:
     )
 
 
+def retained(run_folder: Path) -> list[Checkpoint]:
+    """The whole checkpoints that a run has, newest first."""
+    found = []
+    for folder in _folders(run_folder):
+        with contextlib.suppress(CheckpointError):
+            found.append(read_checkpoint(folder))
+    return found
+
+
 def read_checkpoint(folder: Path) -> Checkpoint:
     """The checkpoint in a folder. Raises CheckpointError where it is torn, foreign or of another format."""
     try:
@@ -95,7 +106,8 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             server_round=int(state["round"]),
             model=_ordered(files["model.safetensors"], state["order"]["model"]),
             strategy=state["strategy"] | _ordered(files["strategy.safetensors"], state["order"]["strategy"]),
-            clients={int(client): kept for client, kept in state["clients"].items()},
+            accepted={int(client): int(number) for client, number in state["accepted"].items()},
+            run=str(state["run"]),
             config=state["config"],
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
@@ -115,7 +127,8 @@ def _fill(folder: Path, checkpoint: Checkpoint) -> None:
         # safetensors sorts; sums run in model order, so the order is part of the bits.
         "order": {"model": list(checkpoint.model), "strategy": list(arrays)},
         "strategy": {k: v for k, v in checkpoint.strategy.items() if k not in arrays},
-        "clients": {str(client): dict(kept) for client, kept in checkpoint.clients.items()},
+        "accepted": {str(client): number for client, number in checkpoint.accepted.items()},
+        "run": checkpoint.run,
         "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
     }
     for name, content in {**files, "state.json": json.dumps(state).encode()}.items():

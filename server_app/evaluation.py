@@ -9,9 +9,10 @@ import torch
 from flwr.app import ArrayRecord
 
 from fedstride.arrays import to_record, views
-from fedstride.schema import Config
 from fedstride.tasks import data, models
 from fedstride.tasks.tensors import Examples, evaluate, load_arrays, pick_device, to_arrays
+
+from .config.schema import Config
 
 
 class CentralEvaluation:
@@ -23,7 +24,7 @@ class CentralEvaluation:
     def __init__(self, config: Config) -> None:
         torch.set_num_threads(config.client.threads)
         device = pick_device(config.client.device)
-        source = data.load(config.task.name)
+        source = data.load(config.task)
         model = models.build(config.model, source.shape, source.classes, config.seed)
         self.initial: ArrayRecord = to_record(to_arrays(model))
         self._model = model.to(device)

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import IO
 
 from fedstride.errors import ConfigError, RunError
-from fedstride.schema import Config
 
-from .build import label
+from .config.schema import Config, label
 
 
 def runs_dir(config: Config) -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from logging import WARNING
@@ -22,16 +23,16 @@ from safetensors.numpy import save
 from fedstride.arrays import to_record, views
 from fedstride.errors import CheckpointError, RunError
 from fedstride.flower import log
-from fedstride.schema import Config
 from strategies.norms import NormAnalysis
 
-from .build import label
-from .checkpoint import FOLDER, Checkpoint, write_checkpoint
+from .checkpoint import FOLDER, KEPT, Checkpoint, retained, write_checkpoint
 from .config.compose import digest, to_yaml
+from .config.schema import Config, label
 from .folder import default_name, lock, sweep, write
 from .lines import Lines, read_lines
 from .machine import hardware, versions
-from .rounds import Round, Row
+from .rounds import Round
+from .rows import Row
 from .stopping import best_round
 
 NO_MODEL = "the model could not be written"
@@ -57,6 +58,8 @@ class Records:
         self.last: Round | None = None  # the round after which the run stands
         self._strategy = strategy
         self._checkpointed = 0  # round of the newest checkpoint
+        self._named: list[Mapping[int, int]] = []  # by the checkpoints that are kept, newest first
+        self.run = secrets.token_hex(8) if resume is None else resume.run
         self._started = time.time()
         self._columns: list[str] = []
         self._lock = lock(folder)
@@ -85,8 +88,8 @@ class Records:
                 f"{self.folder / 'metrics.jsonl'} lacks rounds before the checkpoint of round {server_round}: "
                 "the run cannot go on; start it again"
             )
-        states = {client: dict(kept) for client, kept in checkpoint.clients.items()}
-        self.last = Round(server_round, to_record(checkpoint.model), self.rows[-1], states=states)
+        self.last = Round(server_round, to_record(checkpoint.model), self.rows[-1], accepted=checkpoint.accepted)
+        self._named = [each.accepted for each in retained(self.folder)]
         self._checkpointed = server_round
 
     # -------------------------------------------------------- observer
@@ -133,11 +136,17 @@ class Records:
                 server_round=done.number,
                 model=views(done.arrays),
                 strategy=self._strategy.state_dict(),
-                clients=done.states,
+                accepted=done.accepted,
+                run=self.run,
                 config=digest(self.config),
             ),
         )
         self._checkpointed = done.number
+        self._named = [done.accepted, *self._named][:KEPT]
+
+    def oldest(self, client: int) -> int | None:
+        """The oldest round that a kept checkpoint names for a client; None where there is no checkpoint."""
+        return min((accepted.get(client, 0) for accepted in self._named), default=None)
 
     # -------------------------------------------------------- the end
 
@@ -164,7 +173,7 @@ class Records:
 
     def _draw(self) -> None:
         if len(self.rows) > 1:
-            from .curve import draw
+            from .figures.curve import draw
 
             draw([(label(self.config), self.rows)], self.folder / "curve.png", title=default_name(self.config))
 

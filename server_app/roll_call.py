@@ -17,8 +17,8 @@ from flwr.serverapp import Grid
 from fedstride import flower, seeds, wire
 from fedstride.errors import ConfigError, ReplyError, RunError, last_line
 from fedstride.flower import log
-from fedstride.schema import Config
 
+from .config.schema import Config
 from .exchange import exchange
 
 LATE_CALL_SECONDS = 120.0  # how long a round waits for the answer of a node that joined late

@@ -9,21 +9,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
 
+from fedstride import wire
 from fedstride.errors import CheckpointError, FedstrideError
-from fedstride.schema import Config
 from fedstride.tasks import data, partitions
 from strategies.norms import NormAnalysis
 
 from .build import build_strategy, client_config
 from .checkpoint import Checkpoint, newest_checkpoint
 from .config.compose import digest
+from .config.schema import Config
 from .evaluation import CentralEvaluation
 from .folder import new_folder
 from .records import Records
 from .roll_call import Roster, check_nodes
-from .rounds import Federation, Observer, Row
+from .rounds import Federation, Observer
+from .rows import Row
 from .stopping import reason_to_stop
 from .trackers import Tracking, check_trackers
 
@@ -57,7 +60,7 @@ def prepare(config: Config) -> Prepared:
     prepared = Prepared(config, build_strategy(config), CentralEvaluation(config))
     if config.partition.name != "own":  # what nodes bring is not ours to divide
         # Drawn once here, so that an impossible one is refused and clients find it in the cache.
-        labels = data.load(config.task.name).train_y
+        labels = data.load(config.task).train_y
         partitions.partition(config.partition, labels, config.clients, config.seed)
     return prepared if config.resume is None else _resumed(prepared, Path(config.resume).expanduser().resolve())
 
@@ -91,7 +94,7 @@ def run(
     on_folder(records.folder)
     tracking = Tracking(config, records.folder)
     try:
-        told = client_config(config)
+        told = ConfigRecord({**client_config(config), wire.RUN: records.run})
         roster = Roster(grid, config, told)
         roster.call(nodes)
         federation = Federation(
@@ -102,6 +105,7 @@ def run(
             told=told,
             evaluate=prepared.evaluation,
             observers=[records, tracking, *observers],
+            oldest=records.oldest,
         )
         rounds = federation.rounds(records.last, prepared.evaluation.initial)
         while not (stopped := _reason_to_stop(config, records.rows)) and next(rounds, None) is not None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-
-def is_better(metric: str, value: float, than: float) -> bool:
-    """Whether a value of this metric is better: losses are minimised, all others maximised."""
-    return value < than if "loss" in metric else value > than
+from fedstride.metrics import is_better, require_direction
 
 
 def best_round(rows: Sequence[Mapping[str, Any]], metric: str) -> tuple[int, float] | None:
-    """(round, value) of the best value of a metric from round 1 on, the first of equals; None if none."""
+    """(round, value) of the best value of a metric from round 1 on, the first of equals; None if none.
+
+    Raises ConfigError where neither larger nor smaller values of the metric are better.
+    """
+    require_direction(metric)
     best: tuple[int, float] | None = None
     for row in rows:
         value = row.get(metric)

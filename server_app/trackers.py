@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 from fedstride.errors import ConfigError, unknown
 from fedstride.flower import log
-from fedstride.schema import Config
 
+from .config.schema import Config, by_key
 from .rounds import Round
 
 
@@ -84,7 +84,7 @@ class MLflow:
         mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", "fedstride"))
         self._mlflow = mlflow
         mlflow.start_run(run_name=folder.name)
-        mlflow.log_params(_flat(dataclasses.asdict(config)))
+        mlflow.log_params(by_key(config))
 
     def row(self, server_round: int, numbers: Mapping[str, float]) -> None:
         """One step a round."""
@@ -146,13 +146,3 @@ class Tracking:
         except Exception as error:  # a tracker must not end a run
             self._trackers.pop(name, None)
             log(WARNING, "the tracker %s fails and is left out from now on: %s", name, error)
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat

@@ -1,4 +1,4 @@
-"""Server rules as Flower strategies, one file a method.
+"""Server rules as Flower strategies, one file a method; `parts.py` says which there are.
 
 Knows what a server does with a round's replies; needs flwr and numpy, neither torch nor Hydra.
 Importing the package loads nothing until a name is used.
@@ -10,40 +10,41 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .fedalr import Fedalr
-    from .fedavg import FedAvg
-    from .fedlws import FedLWS
-    from .fednnnn import FedNNNN, Momentum, NormNorm
-    from .norms import NormAnalysis
-    from .privacy import DifferentialPrivacy
-    from .two_d_lrd import TwoDLRD
+    from .base import Asked as Asked
+    from .base import Done as Done
+    from .base import RuleStrategy as RuleStrategy
+    from .limits import Screening as Screening
+    from .means import averaged_buffers as averaged_buffers
+    from .means import moved as moved
+    from .means import movement as movement
+    from .norms import NormAnalysis as NormAnalysis
+    from .parts import *  # noqa: F403
+    from .wrapper import Wrapper as Wrapper
 
-_HOME = {
-    "DifferentialPrivacy": "privacy",
-    "FedAvg": "fedavg",
-    "FedLWS": "fedlws",
-    "FedNNNN": "fednnnn",
-    "Fedalr": "fedalr",
-    "Momentum": "fednnnn",
+_HOMES = {
+    "Asked": "base",
+    "Done": "base",
     "NormAnalysis": "norms",
-    "NormNorm": "fednnnn",
-    "TwoDLRD": "two_d_lrd",
+    "RuleStrategy": "base",
+    "Screening": "limits",
+    "Wrapper": "wrapper",
+    "averaged_buffers": "means",
+    "moved": "means",
+    "movement": "means",
 }
+"""What is no choice of its own, but what choices are made of."""
 
-__all__ = [
-    "DifferentialPrivacy",
-    "FedAvg",
-    "FedLWS",
-    "FedNNNN",
-    "Fedalr",
-    "Momentum",
-    "NormAnalysis",
-    "NormNorm",
-    "TwoDLRD",
-]
+
+def places() -> dict[str, str]:
+    """The module of each name that the package offers: the choices' from their tables."""
+    from .parts import PRIVACY, STRATEGIES
+
+    found = [str(part.place) for table in (STRATEGIES, PRIVACY) for part in table.built_in()]
+    chosen = {name: module for module, name in (place.split(":") for place in found) if name[0].isupper()}
+    return _HOMES | chosen
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(f".{_HOME[name]}", __name__), name)
-    raise AttributeError(f"module 'strategies' has no attribute {name!r}; it has {', '.join(__all__)}")
+    if not name.startswith("_") and name in (known := places()):
+        return getattr(import_module(f".{known[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
 """The Strategy around a rule: sampling, screening, ordering, packing; what no rule should repeat.
 
 Knows Flower's five verbs and how a rule is asked; does not know any rule. A rule is a subclass with
-`rule()`, a pure function behind it, and its state in `state_dict`. Wrappers are in `wrapper.py`.
+`rule()`, a pure function behind it, and a `State`. Wrappers are in `wrapper.py`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from logging import INFO, WARNING
-from typing import Any, TypedDict
+from typing import Annotated, Any, ClassVar, NamedTuple, TypedDict
 
-import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
@@ -22,8 +21,11 @@ from fedstride import seeds, wire
 from fedstride.arrays import Arrays, to_record, views
 from fedstride.errors import RunError, require
 from fedstride.flower import AVERAGES_METRICS, log
+from fedstride.settings import Setting, check
 
-from .screening import SCREEN_FACTOR, Accepted, Cohort, screen, screen_metrics
+from .limits import Screening
+from .screening import Accepted, Cohort, Expected, screen, screen_metrics
+from .state import Stateless, pack, unpack
 
 Metrics = dict[str, Any]
 """Diagnostics of a round: plain numbers or lists of them, by `<rule>/<symbol>[/<layer>]`."""
@@ -31,6 +33,24 @@ Metrics = dict[str, Any]
 MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
 
 WEIGHTINGS = ("examples", "uniform")
+Weighting = Annotated[str, Setting("p_k: examples (n_k / n) or uniform (1 / m)", options=WEIGHTINGS)]
+"""The setting `weighting`, for the signatures of rules."""
+
+
+class Done(NamedTuple):
+    """What a rule or a wrapper makes of a round."""
+
+    model: Arrays  # the model to return
+    state: Any  # the state after the round
+    metrics: Metrics
+
+
+class Asked(NamedTuple):
+    """What a rule asks of the clients of a round beside training; all of it belongs to its `half`."""
+
+    values: Mapping[str, Any] = {}  # plain values, by name
+    arrays: Mapping[str, Arrays] = {}  # sent beside the model, by name
+    returns: Mapping[str, Arrays] = {}  # what must come back, by name: like these arrays
 
 
 class FedAvgOptions(TypedDict, total=False):
@@ -51,10 +71,8 @@ class FedAvgOptions(TypedDict, total=False):
 class RuleOptions(FedAvgOptions, total=False):
     """What every rule takes beside its own parameters; see `RuleStrategy`."""
 
-    weighting: str
     seed: int
-    quorum: int
-    screen_factor: float
+    screening: Screening
     node_wait: float
 
 
@@ -66,28 +84,28 @@ class RuleStrategy(FlowerFedAvg):
     - `weighting`: p_k by "examples" (n_k / n) or "uniform" (1 / m);
     - `seed`: from which the sampled nodes are drawn (over the sorted node ids; Flower's global
       generator is not used);
-    - `quorum`: usable replies (>= 1) below which a round changes neither weights nor state;
-    - `screen_factor`: see `screening.screen`;
+    - `screening`: which replies are used, and how many a round needs; see `Screening`;
     - `node_wait`: seconds that sampling waits for `min_available_nodes` before it raises RunError.
 
     A round numbered 1 starts the rule's state afresh, so one object can serve several `start` calls.
     Raises ConfigError (a ValueError) at construction for a value out of range.
     """
 
-    sees_only_the_mean: bool = False
-    """Whether the result, and all state, depend on the updates through their mean alone."""
+    State: ClassVar[type] = Stateless
+    """The rule's state, a NamedTuple whose defaults are the state before round 1: arrays by name, or numbers."""
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        say_for_themselves(cls, "sees_only_the_mean")
+    half: ClassVar[str] = ""
+    """The name of the rule's other half, which clients must do; empty where they need nothing beside training."""
+
+    sees_only_the_mean: bool = False
+    """Whether result and state depend on the updates through their mean alone; a derived class says it anew."""
 
     def __init__(
         self,
         *,
         weighting: str = "examples",
         seed: int = 0,
-        quorum: int = 1,
-        screen_factor: float = SCREEN_FACTOR,
+        screening: Screening | None = None,
         node_wait: float = 600.0,
         **options: Unpack[FedAvgOptions],
     ) -> None:
@@ -95,43 +113,57 @@ class RuleStrategy(FlowerFedAvg):
         require(weighting in WEIGHTINGS, "weighting", weighting, "'examples' or 'uniform'")
         require(0.0 <= self.fraction_train <= 1.0, "fraction_train", self.fraction_train, "in [0, 1]")
         require(0.0 <= self.fraction_evaluate <= 1.0, "fraction_evaluate", self.fraction_evaluate, "in [0, 1]")
-        require(quorum >= 1, "quorum", quorum, "at least 1")
-        require(screen_factor > 1.0, "screen_factor", screen_factor, "greater than 1")
         self.weighting = weighting
         self.seed = seed
-        self.quorum = quorum
-        self.screen_factor = screen_factor
+        self.screening = screening or Screening()
+        check(Screening, vars(self.screening))
         self.node_wait = node_wait
         self.sent: Arrays = {}
+        self.asked = Asked()
         self.last_cohort: Cohort | None = None
+        self.state = self.State()
 
     # -------------------------------------------------------- what a rule says
 
     @abstractmethod
-    def rule(self, sent: Arrays, cohort: Cohort) -> tuple[Arrays, Metrics]:
-        """The new model from the one sent and the usable replies, with diagnostics; updates the state."""
+    def rule(self, sent: Arrays, cohort: Cohort, state: Any) -> Done:
+        """The new model and state from the model sent, the usable replies and the state so far."""
 
-    def reset(self) -> None:
-        """Forget all state, as before round 1."""
+    def ask(self, sent: Arrays) -> Asked:
+        """What the clients of this round must do beside training, and send back; see `half`.
+
+        Also called with an empty model before any round, for the names alone.
+        """
+        return Asked()
 
     def state_dict(self) -> dict[str, Any]:
         """All that survives a round, as a flat dict of numpy arrays and plain numbers or strings."""
-        return {}
+        return pack(self.state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned, exactly."""
+        self.state = unpack(self.State, state)
+
+    @property
+    def expected(self) -> Expected:
+        """What this round's replies must hold beside the model."""
+        return expected_of(self.half, self.asked)
 
     @property
     def next_model(self) -> Arrays | None:
         """The model that the next round sends, where the rule sends another than it returns; else None.
 
-        A wrapper may read and replace it: this is the one way to change what is sent on.
+        It is the field `next` of such a rule's state. A wrapper may read and replace it: this is the one way
+        to change what is sent on.
         """
-        return None
+        following: Arrays | None = getattr(self.state, "next", None)
+        return following
 
     @next_model.setter
     def next_model(self, model: Arrays) -> None:
-        raise AttributeError(f"{type(self).__name__} sends the model that it returns")
+        if "next" not in self.State._fields:  # type: ignore[attr-defined]
+            raise AttributeError(f"{type(self).__name__} sends the model that it returns")
+        self.state = self.state._replace(next=model)
 
     # -------------------------------------------------------- Flower's verbs
 
@@ -140,27 +172,35 @@ class RuleStrategy(FlowerFedAvg):
     ) -> Iterable[Message]:
         """Messages with the model to train, for nodes drawn from (seed, round)."""
         if server_round == 1:
-            self.reset()
+            self.state = self.State()
         following = self.next_model
         record = arrays if following is None else to_record(following)
         self.sent = views(record)
+        self.asked = self.ask(self.sent)
         if self.fraction_train == 0.0:
             return []
         nodes = self._sample(grid, "cohort", server_round, self.fraction_train, self.min_train_nodes)
-        return self._messages(nodes, record, config, server_round, MessageType.TRAIN)
+        messages = self._messages(nodes, record, config, server_round, MessageType.TRAIN)
+        return equipped(messages, self.half, self.asked, self.configrecord_key)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The rule's model and diagnostics; (None, metrics) where too few replies are usable."""
-        cohort = screen(replies, self.sent, weighted_by_key=self.weighted_by_key, screen_factor=self.screen_factor)
+        cohort = screen(
+            replies,
+            self.sent,
+            weighted_by_key=self.weighted_by_key,
+            screening=self.screening,
+            expected=self.expected,
+        )
         self.last_cohort = cohort
         if not isinstance(replies, Accepted):
-            report_set_aside(server_round, cohort)
-        metrics: Metrics = {"screen/set_aside": len(cohort.set_aside)}
-        if len(cohort) < self.quorum:
+            report(server_round, cohort)
+        metrics = cohort.counts()
+        if len(cohort) < self.screening.quorum:
             return None, MetricRecord(metrics)
-        model, diagnostics = self.rule(self.sent, cohort)
+        model, self.state, diagnostics = self.rule(self.sent, cohort, self.state)
         return to_record(model), MetricRecord(self._client_metrics(cohort) | metrics | diagnostics)
 
     def configure_evaluate(
@@ -220,28 +260,47 @@ class RuleStrategy(FlowerFedAvg):
         return nodes
 
 
-def say_for_themselves(cls: type, *names: str) -> None:
-    """Make claims about privacy False where a class does not repeat them: they need not hold for a derived one."""
-    for name in names:
-        if name not in vars(cls):
-            setattr(cls, name, False)
+def expected_of(half: str, asked: Asked) -> Expected:
+    """What replies must hold where a strategy with this half has asked for it."""
+    returns = {wire.of_half(half, name): arrays for name, arrays in asked.returns.items()}
+    return Expected((half,), returns) if half else Expected()
 
 
-def report_set_aside(server_round: int, cohort: Cohort) -> None:
-    """Log each reply that is not used, with its reason."""
+def equipped(messages: Iterable[Message], half: str, asked: Asked, config_key: str) -> list[Message]:
+    """The messages with what a rule asks of clients: the half's name, its values and its arrays.
+
+    Their contents are copied first, since Flower's strategies share one among all messages.
+    """
+    listed = list(messages)
+    if not half or not listed:
+        return listed
+    values = {wire.of_half(half, name): value for name, value in asked.values.items()}
+    arrays = {wire.of_half(half, name): to_record(each) for name, each in asked.arrays.items()}
+    for message in listed:
+        config = message.content.config_records.get(config_key, ConfigRecord())
+        halves = [*config.get(wire.HALVES, []), half]  # type: ignore[misc]
+        told = ConfigRecord({**config, wire.HALVES: halves, **values})
+        message.content = RecordDict({**message.content, config_key: told, **arrays})
+    return listed
+
+
+def report(server_round: int, cohort: Cohort) -> None:
+    """Log each reply that is not used, with its reason, and who left out what a rule asked for."""
     for item in cohort.set_aside:
         log(WARNING, "round %d: the reply of node %d is set aside: %s", server_round, item.node_id, item.reason)
+    for half, clients in cohort.not_done.items():
+        if half not in _WARNED:
+            _WARNED.add(half)
+            log(
+                WARNING,
+                "round %d: clients %s did not do what %s asks of them (no metric %s), so it acts without them: "
+                "let them do it as docs/own-clients.md says",
+                server_round,
+                ", ".join(map(str, clients[:10])) + (" ..." if len(clients) > 10 else ""),
+                half,
+                wire.done(half),
+            )
 
 
-def take(state: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """The entries of a flat state below `prefix/`, without it."""
-    start = f"{prefix}/"
-    return {key.removeprefix(start): value for key, value in state.items() if key.startswith(start)}
-
-
-def put(prefix: str, state: Mapping[str, Any] | None) -> dict[str, Any]:
-    """These arrays, numbers and strings as entries of a flat state below `prefix/`; none for None."""
-    return {
-        f"{prefix}/{name}": value if type(value) in (bool, int, float, str) else np.asarray(value)
-        for name, value in (state or {}).items()
-    }
+_WARNED: set[str] = set()
+"""Halves whose warning this process has logged: each round's record says it anyway."""

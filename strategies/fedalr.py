@@ -15,27 +15,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
 
-import numpy as np
 from typing_extensions import Unpack
 
 from fedstride.arrays import Arrays, Layout, float64, inner, squared_norm
-from fedstride.errors import require
+from fedstride.settings import Setting, check
 
-from .base import Metrics, RuleOptions, RuleStrategy, put, take
+from .base import Done, RuleOptions, RuleStrategy
 from .means import averaged_buffers, moved
 from .screening import Cohort
 
 SCALES = ("unit", "mean_norm", "raw")
 
 
+class FedalrState(NamedTuple):
+    """What Fedalr keeps from round to round."""
+
+    gradient: Arrays | None = None  # G_t, float64, parameters only; None before the first round
+    aggregated: int = 0  # t, rounds that were aggregated
+
+
 class Step(NamedTuple):
     """One server step of Fedalr."""
 
     model: Arrays  # w', in the sent dtypes
-    gradient: Arrays  # G_t, float64, parameters only
+    state: FedalrState  # G_t and t
     rates: list[float]  # eta_k, in the order of the clients
     products: list[float]  # c_k
     cosines: list[float]  # of u_k and G_t; 0 where either is 0 (A2-6)
@@ -46,18 +52,17 @@ class Step(NamedTuple):
 def step(
     sent: Arrays,
     models: Sequence[Arrays],
-    gradient: Arrays | None,
-    t: int,
+    state: FedalrState,
     *,
     scale: str = "unit",
     server_lr: float = 1.0,
 ) -> Step:
-    """w' and G_t of aggregated round t >= 1; `gradient` is G_{t-1}, None for t = 1.
+    """w' and G_t of aggregated round t, from G_{t-1} and t - 1.
 
     Clients weigh 1/m each, buffers too (A2-4). A client that did not move has u_k = 0, c_k = 0 and
     counts in m (A2-5).
     """
-    m = len(models)
+    m, t, gradient = len(models), state.aggregated + 1, state.gradient
     names = Layout.of(sent).parameters
     norms = [_distance(sent, model, names) for model in models]
     to_unit = [1.0 / norm if norm > 0.0 else 0.0 for norm in norms]
@@ -86,7 +91,7 @@ def step(
     G_norm = sum(squared_norm(array) for array in G.values()) ** 0.5
     return Step(
         model=moved(sent, taken, averaged_buffers(sent, models, [1.0 / m] * m)),
-        gradient=G,
+        state=FedalrState(G, t),
         rates=rates,
         products=products,
         cosines=[c / G_norm if G_norm > 0.0 and u > 0.0 else 0.0 for c, u in zip(products, to_unit, strict=True)],
@@ -116,28 +121,26 @@ class Fedalr(RuleStrategy):
     client ids: `fedalr/client`, `fedalr/eta`, `fedalr/c`, `fedalr/cosine`.
     """
 
-    def __init__(self, *, scale: str = "unit", server_lr: float = 1.0, **options: Unpack[RuleOptions]) -> None:
-        require(
-            options.get("weighting", "uniform") == "uniform",
-            "weighting",
-            options.get("weighting"),
-            "'uniform' (or left out): Fedalr weighs every client 1/m",
-        )
-        options["weighting"] = "uniform"
-        super().__init__(**options)
-        require(scale in SCALES, "scale", scale, "'unit', 'mean_norm' or 'raw'")
-        require(0.0 < server_lr < math.inf, "server_lr", server_lr, "a finite number greater than 0")
+    State = FedalrState
+
+    def __init__(
+        self,
+        *,
+        scale: Annotated[
+            str, Setting("length of the step: unit (the paper), mean_norm or raw; see the module", options=SCALES)
+        ] = "unit",
+        server_lr: Annotated[float, Setting("s, factor of the step", above=0)] = 1.0,
+        **options: Unpack[RuleOptions],
+    ) -> None:
+        super().__init__(weighting="uniform", **options)
+        check(Fedalr, locals())
         self.scale = scale
         self.server_lr = server_lr
-        self.gradient: Arrays | None = None
-        self.aggregated = 0
 
-    def rule(self, sent: Arrays, cohort: Cohort) -> tuple[Arrays, Metrics]:
+    def rule(self, sent: Arrays, cohort: Cohort, state: FedalrState) -> Done:
         """See `step`."""
-        t = self.aggregated + 1
-        done = step(sent, cohort.models, self.gradient, t, scale=self.scale, server_lr=self.server_lr)
-        self.gradient, self.aggregated = done.gradient, t
-        return done.model, {
+        done = step(sent, cohort.models, state, scale=self.scale, server_lr=self.server_lr)
+        metrics = {
             "fedalr/eta_min": min(done.rates),
             "fedalr/eta_max": max(done.rates),
             "fedalr/eta_mean": math.fsum(done.rates) / len(done.rates),
@@ -148,17 +151,4 @@ class Fedalr(RuleStrategy):
             "fedalr/c": done.products,
             "fedalr/cosine": done.cosines,
         }
-
-    def reset(self) -> None:
-        """t = 0 and no G."""
-        self.gradient = None
-        self.aggregated = 0
-
-    def state_dict(self) -> dict[str, Any]:
-        """G and t."""
-        return {"aggregated": self.aggregated} | put("gradient", self.gradient)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore G and t."""
-        self.aggregated = int(state["aggregated"])
-        self.gradient = {name: np.asarray(array) for name, array in take(state, "gradient").items()} or None
+        return Done(done.model, done.state, metrics)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+from typing_extensions import Unpack
 
 from fedstride.arrays import Arrays
 
-from .base import Metrics, RuleStrategy
+from .base import Done, RuleOptions, RuleStrategy, Weighting
 from .means import averaged_buffers, moved, movement
 from .screening import Cohort
 
@@ -21,6 +24,9 @@ class FedAvg(RuleStrategy):
 
     sees_only_the_mean = True
 
-    def rule(self, sent: Arrays, cohort: Cohort) -> tuple[Arrays, Metrics]:
+    def __init__(self, *, weighting: Weighting = "examples", **options: Unpack[RuleOptions]) -> None:
+        super().__init__(weighting=weighting, **options)
+
+    def rule(self, sent: Arrays, cohort: Cohort, state: Any) -> Done:
         """See `step`."""
-        return step(sent, cohort.models, cohort.shares(self.weighting)), {}
+        return Done(step(sent, cohort.models, cohort.shares(self.weighting)), state, {})

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
@@ -22,11 +22,14 @@ from flwr.serverapp.strategy import Strategy
 
 from fedstride.arrays import Arrays, Layout, difference, float64, layer_of, like, norm, squared_norm
 from fedstride.errors import require
+from fedstride.settings import Setting, check
 
-from .base import Metrics
+from .base import Done, Metrics
 from .screening import Cohort
 from .two_d_lrd import TwoDLRD
 from .wrapper import Wrapper
+
+TERMS = ("both", "optimization", "regularization")
 
 Groups = dict[str, tuple[str, ...]]
 """Parameters that share one factor: names by label, in model order."""
@@ -159,13 +162,17 @@ class FedLWS(Wrapper):
         self,
         strategy: Strategy | None = None,
         *,
-        beta: float = 0.1,
-        granularity: str = "layer",
-        grouping: str = "module",
-        tau_min: float | None = None,
-        tau_max: float | None = None,
-        terms: str = "both",
-        fixed: Sequence[float] | None = None,
+        beta: Annotated[float, Setting("strength; 0.1 for CNNs, 0.01 for ResNets", least=0)] = 0.1,
+        granularity: Annotated[str, Setting("a factor per layer, or one", options=("layer", "model"))] = "layer",
+        grouping: Annotated[
+            str, Setting("what a layer is: by name, or as the published code", options=("module", "reference"))
+        ] = "module",
+        tau_min: Annotated[float | None, Setting("lower clamp of beta tau", least=0)] = None,
+        tau_max: Annotated[float | None, Setting("upper clamp of beta tau", least=0)] = None,
+        terms: Annotated[str, Setting("what is shrunk (A3-7)", options=TERMS)] = "both",
+        fixed: Annotated[
+            list[float] | None, Setting("factors in layer order, instead of gamma", above=0, most=1)
+        ] = None,
         **options: Any,
     ) -> None:
         super().__init__(strategy, **options)
@@ -175,21 +182,11 @@ class FedLWS(Wrapper):
             "TwoDLRD",
             "another one: the detector must see what is sent, so write TwoDLRD(FedLWS(...))",
         )
-        require(0.0 <= beta < math.inf, "beta", beta, "a finite number of at least 0")
-        require(granularity in ("layer", "model"), "granularity", granularity, "'layer' or 'model'")
-        require(grouping in ("module", "reference"), "grouping", grouping, "'module' or 'reference'")
-        require(tau_min is None or 0.0 <= tau_min < math.inf, "tau_min", tau_min, "a finite number of at least 0")
+        check(FedLWS, locals())
         low = tau_min or 0.0
         require(tau_max is None or low <= tau_max, "tau_max", tau_max, f"at least tau_min = {low:g}")
-        allowed = ("both", "optimization", "regularization")
-        require(terms in allowed, "terms", terms, "'both', 'optimization' or 'regularization'")
         factors = None if fixed is None else [float(factor) for factor in fixed]
-        require(
-            factors is None or (len(factors) > 0 and all(0.0 < factor <= 1.0 for factor in factors)),
-            "fixed",
-            fixed,
-            "a sequence of factors in (0, 1], one a layer",
-        )
+        require(factors is None or len(factors) > 0, "fixed", fixed, "a list of factors in (0, 1], one a layer")
         self.beta = beta
         self.granularity = granularity
         self.grouping = grouping
@@ -209,7 +206,7 @@ class FedLWS(Wrapper):
             require(len(self.fixed) == len(labels), "fixed", self.fixed, allowed)
         return messages
 
-    def act(self, sent: Arrays, cohort: Cohort, result: Arrays) -> tuple[Arrays, Metrics]:
+    def act(self, sent: Arrays, cohort: Cohort, result: Arrays, state: Any) -> Done:
         """Shrink the inner strategy's result; see the module's head."""
         following = self.next_model
         basis = result if following is None else following
@@ -224,7 +221,7 @@ class FedLWS(Wrapper):
         if following is not None:
             self.next_model = shrunk(sent, following, gamma, terms=self.terms)
         whole = self._factor(sent, cohort, basis, Layout.of(sent).parameters)
-        return shrunk(sent, result, gamma, terms=self.terms), _diagnostics(factors, whole)
+        return Done(shrunk(sent, result, gamma, terms=self.terms), state, _diagnostics(factors, whole))
 
     def _factor(self, sent: Arrays, cohort: Cohort, basis: Arrays, names: Sequence[str]) -> Factor:
         return shrinking(

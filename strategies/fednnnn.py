@@ -11,28 +11,39 @@ Norm-Norm is gamma = 0. Momentum: d' = gamma d + delta, w' = w + d', one model (
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
 
 from array_api_compat import array_namespace
 from typing_extensions import Unpack
 
 from fedstride.arrays import Arrays, layer_of
-from fedstride.errors import require
+from fedstride.settings import Setting, check
 
-from .base import Metrics, RuleOptions, RuleStrategy, put, take
+from .base import Done, RuleOptions, RuleStrategy, Weighting
 from .means import Movement, averaged_buffers, moved, movement
 from .screening import Cohort
 
 NEGLIGIBLE = 1e-8  # A1-4: N below this share of E counts as "extremely small"
 
 
+Beta = Annotated[float, Setting("factor of the normalised step", above=0)]
+Gamma = Annotated[float, Setting("momentum", least=0, below=1)]
+PerLayer = Annotated[bool, Setting("N and E layer by layer instead of over the whole model")]
+
+
+class FedNNNNState(NamedTuple):
+    """What FedNNNN keeps from round to round."""
+
+    momentum: Arrays | None = None  # d, float64, parameters only; None for 0
+    next: Arrays | None = None  # w', in the sent dtypes; None before the first round
+
+
 class Step(NamedTuple):
     """One server step of FedNNNN."""
 
     average: Arrays  # w^, in the sent dtypes
-    normalised: Arrays  # w', in the sent dtypes
-    momentum: Arrays  # d', float64, parameters only
+    state: FedNNNNState  # w' and d'
     movement: Movement
     skipped: bool
 
@@ -41,13 +52,13 @@ def step(
     sent: Arrays,
     models: Sequence[Arrays],
     shares: Sequence[float],
-    momentum: Arrays | None,
+    state: FedNNNNState,
     *,
     beta: float,
     gamma: float,
     per_layer: bool = False,
 ) -> Step:
-    """w^, w' and d' of one round; `momentum` is d, None before the first.
+    """w^, w' and d' of one round; of the state before it only d counts.
 
     `per_layer` takes N and E of each layer instead of the whole model (A1-5). Where N is negligible
     beside E, w' = w and d' = d (A1-4), `per_layer` for that layer alone; `skipped` says that it
@@ -55,7 +66,7 @@ def step(
     """
     move = movement(sent, models, shares)
     buffers = averaged_buffers(sent, models, shares)
-    d = momentum or _zeros(move.update)
+    d = state.momentum or _zeros(move.update)
     next_d, taken = {}, {}
     for name, delta in move.update.items():
         layer = layer_of(name)
@@ -66,8 +77,7 @@ def step(
             next_d[name] = taken[name] = gamma * d[name] + (beta * E / N) * delta
     return Step(
         average=moved(sent, move.update, buffers),
-        normalised=moved(sent, taken, buffers),
-        momentum=next_d,
+        state=FedNNNNState(momentum=next_d, next=moved(sent, taken, buffers)),
         movement=move,
         skipped=all(_negligible(move.layer_N[k], move.layer_E[k]) for k in move.layer_N)
         if per_layer
@@ -75,14 +85,20 @@ def step(
     )
 
 
+class Velocity(NamedTuple):
+    """What Momentum keeps from round to round."""
+
+    momentum: Arrays | None = None  # d, float64, parameters only; None for 0
+
+
 def momentum_step(
-    sent: Arrays, models: Sequence[Arrays], shares: Sequence[float], momentum: Arrays | None, *, gamma: float
-) -> tuple[Arrays, Arrays]:
+    sent: Arrays, models: Sequence[Arrays], shares: Sequence[float], state: Velocity, *, gamma: float
+) -> tuple[Arrays, Velocity]:
     """(w', d') of Momentum: d' = gamma d + delta, w' = w + d' (eq. 10-11)."""
     update = movement(sent, models, shares).update
-    d = momentum or _zeros(update)
+    d = state.momentum or _zeros(update)
     next_d = {name: gamma * d[name] + delta for name, delta in update.items()}
-    return moved(sent, next_d, averaged_buffers(sent, models, shares)), next_d
+    return moved(sent, next_d, averaged_buffers(sent, models, shares)), Velocity(next_d)
 
 
 def _negligible(N: float, E: float) -> bool:
@@ -104,99 +120,70 @@ class FedNNNN(RuleStrategy):
     model it is given. Metrics: `fednnnn/N`, `fednnnn/E`, `fednnnn/skipped`.
     """
 
+    State = FedNNNNState
+
     def __init__(
         self,
         *,
-        beta: float = 0.7,
-        gamma: float = 0.8,
-        per_layer: bool = False,
+        beta: Beta = 0.7,
+        gamma: Gamma = 0.8,
+        weighting: Weighting = "examples",
+        per_layer: PerLayer = False,
         **options: Unpack[RuleOptions],
     ) -> None:
-        super().__init__(**options)
-        require(0.0 < beta < float("inf"), "beta", beta, "a finite number greater than 0")
-        require(0.0 <= gamma < 1.0, "gamma", gamma, "in [0, 1)")
+        super().__init__(weighting=weighting, **options)
+        check(FedNNNN, locals())
         self.beta = beta
         self.gamma = gamma
         self.per_layer = per_layer
-        self.momentum: Arrays | None = None
-        self._next_model: Arrays | None = None
 
-    def rule(self, sent: Arrays, cohort: Cohort) -> tuple[Arrays, Metrics]:
+    def rule(self, sent: Arrays, cohort: Cohort, state: FedNNNNState) -> Done:
         """See `step`."""
         done = step(
             sent,
             cohort.models,
             cohort.shares(self.weighting),
-            self.momentum,
+            state,
             beta=self.beta,
             gamma=self.gamma,
             per_layer=self.per_layer,
         )
-        self.momentum = done.momentum
-        self._next_model = done.normalised
-        return done.average, {
+        metrics = {
             "fednnnn/N": done.movement.N,
             "fednnnn/E": done.movement.E,
             "fednnnn/skipped": int(done.skipped),
         }
-
-    @property
-    def next_model(self) -> Arrays | None:
-        """w', in the sent dtypes; None before the first round."""
-        return self._next_model
-
-    @next_model.setter
-    def next_model(self, model: Arrays) -> None:
-        self._next_model = model
-
-    def reset(self) -> None:
-        """d = 0, and the next model sent is the one given."""
-        self.momentum = None
-        self._next_model = None
-
-    def state_dict(self) -> dict[str, Any]:
-        """d and w'."""
-        return put("momentum", self.momentum) | put("next", self._next_model)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore d and w'."""
-        self.momentum = take(state, "momentum") or None
-        self._next_model = take(state, "next") or None
+        return Done(done.average, done.state, metrics)
 
 
 class NormNorm(FedNNNN):
     """Norm-Norm: FedNNNN with gamma = 0."""
 
-    def __init__(self, *, beta: float = 1.0, per_layer: bool = False, **options: Unpack[RuleOptions]) -> None:
-        super().__init__(beta=beta, gamma=0.0, per_layer=per_layer, **options)
+    def __init__(
+        self,
+        *,
+        beta: Beta = 1.0,
+        weighting: Weighting = "examples",
+        per_layer: PerLayer = False,
+        **options: Unpack[RuleOptions],
+    ) -> None:
+        super().__init__(beta=beta, gamma=0.0, weighting=weighting, per_layer=per_layer, **options)
 
 
 class Momentum(RuleStrategy):
     """Momentum of the averaged update, evaluated on the model that it sends (eq. 10-11)."""
 
+    State = Velocity
     sees_only_the_mean = True
 
-    def __init__(self, *, gamma: float = 0.9, **options: Unpack[RuleOptions]) -> None:
-        super().__init__(**options)
-        require(0.0 <= gamma < 1.0, "gamma", gamma, "in [0, 1)")
+    def __init__(
+        self, *, gamma: Gamma = 0.9, weighting: Weighting = "examples", **options: Unpack[RuleOptions]
+    ) -> None:
+        super().__init__(weighting=weighting, **options)
+        check(Momentum, locals())
         self.gamma = gamma
-        self.momentum: Arrays | None = None
 
-    def rule(self, sent: Arrays, cohort: Cohort) -> tuple[Arrays, Metrics]:
+    def rule(self, sent: Arrays, cohort: Cohort, state: Velocity) -> Done:
         """See `momentum_step`."""
-        model, self.momentum = momentum_step(
-            sent, cohort.models, cohort.shares(self.weighting), self.momentum, gamma=self.gamma
-        )
-        return model, {}
-
-    def reset(self) -> None:
-        """d = 0."""
-        self.momentum = None
-
-    def state_dict(self) -> dict[str, Any]:
-        """d."""
-        return put("momentum", self.momentum)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore d."""
-        self.momentum = take(state, "momentum") or None
+        shares = cohort.shares(self.weighting)
+        return Done(*momentum_step(sent, cohort.models, shares, state, gamma=self.gamma), {})

@@ -6,18 +6,23 @@ a small N / E says that they pull apart. The step is ||w' - w||, what is sent ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from flwr.serverapp.strategy import Strategy
 
 from fedstride.arrays import Arrays, Layout, difference, norm
 from fedstride.errors import require
 
-from .base import WEIGHTINGS, Metrics
+from .base import WEIGHTINGS, Done, Metrics
 from .means import movement
 from .screening import Cohort
 from .wrapper import Wrapper
+
+
+class Path(NamedTuple):
+    """What the analysis keeps from round to round."""
+
+    path: float = 0.0  # the sum of the steps so far
 
 
 class NormAnalysis(Wrapper):
@@ -30,6 +35,7 @@ class NormAnalysis(Wrapper):
     of the steps (the paper's integrated norm).
     """
 
+    State = Path
     may_hold_privacy = True  # it writes metrics
 
     def __init__(
@@ -44,32 +50,19 @@ class NormAnalysis(Wrapper):
         require(weighting in (None, *WEIGHTINGS), "weighting", weighting, "'examples', 'uniform' or left out")
         self.p_k = super().weighting if weighting is None else weighting
         self.per_layer = per_layer
-        self.path = 0.0
 
-    def act(self, sent: Arrays, cohort: Cohort, result: Arrays) -> tuple[Arrays, Metrics]:
+    def act(self, sent: Arrays, cohort: Cohort, result: Arrays, state: Path) -> Done:
         """Measure; the result stays as it is."""
         following = self.next_model
         layout = Layout.of(sent)
         move = movement(sent, cohort.models, cohort.shares(self.p_k))
         step = difference(result if following is None else following, sent, layout.parameters)
         length = norm(step)
-        self.path += length
-        metrics: Metrics = {"norms/N": move.N, "norms/E": move.E, "norms/step": length, "norms/path": self.path}
+        path = state.path + length
+        metrics: Metrics = {"norms/N": move.N, "norms/E": move.E, "norms/step": length, "norms/path": path}
         if self.per_layer:
             for layer, names in layout.layers.items():
                 metrics[f"norms/N/{layer}"] = move.layer_N[layer]
                 metrics[f"norms/E/{layer}"] = move.layer_E[layer]
                 metrics[f"norms/step/{layer}"] = norm({name: step[name] for name in names})
-        return result, metrics
-
-    def reset(self) -> None:
-        """The path starts at 0."""
-        self.path = 0.0
-
-    def own_state(self) -> dict[str, Any]:
-        """The path's length so far."""
-        return {"path": self.path}
-
-    def load_own_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the path."""
-        self.path = float(state["path"])
+        return Done(result, Path(path), metrics)

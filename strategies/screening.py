@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import median
 from typing import Any
@@ -19,12 +19,23 @@ from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from fedstride import wire
 from fedstride.arrays import Arrays, Layout, difference, float64, is_floating, norm, squared_norm, to_record, views
 from fedstride.errors import ReplyError, last_line
+from fedstride.metrics import over_clients
 
-SCREEN_FACTOR = 1000.0
-"""An update longer than this many times the round's median is set aside."""
+from .limits import Screening
 
 MAX_EXAMPLES = 10**12
 """A client that claims more examples than this is not believed."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a strategy asked clients for beside the model."""
+
+    halves: tuple[str, ...] = ()  # by name; a reply says of each that it was done
+    returns: Mapping[str, Arrays] = field(default_factory=dict)  # by record name: like these arrays
+
+    def __or__(self, other: Expected) -> Expected:
+        return Expected((*self.halves, *other.halves), {**self.returns, **other.returns})
 
 
 @dataclass(frozen=True)
@@ -38,6 +49,7 @@ class Reply:
     metrics: Mapping[str, Any]
     length: float  # ||w_k - w|| over all parameters
     message: Message
+    beside: Mapping[str, Arrays] = field(default_factory=dict)  # what else came, by record name; read-only views
 
 
 @dataclass(frozen=True)
@@ -54,6 +66,7 @@ class Cohort:
 
     replies: tuple[Reply, ...]
     set_aside: tuple[SetAside, ...] = ()
+    halves: tuple[str, ...] = ()  # what these clients were asked for beside training
 
     def __len__(self) -> int:
         return len(self.replies)
@@ -71,13 +84,13 @@ class Cohort:
         return [reply.num_examples / total for reply in self.replies]
 
     def metrics(self, weighting: str = "examples") -> dict[str, float | list[float]]:
-        """What the clients report, put together as `wire.combine` says; only what all of them report."""
+        """What the clients report, put together as `fedstride/metrics.py` says; only what all of them report."""
         if not self.replies:
             return {}
         shares = self.shares(weighting)
         result: dict[str, float | list[float]] = {}
         for key in self.common_metrics():
-            how = wire.combine(key)
+            how = over_clients(key)
             values = [reply.metrics[key] for reply in self.replies]
             if how == "none":
                 continue
@@ -86,6 +99,26 @@ class Cohort:
             else:
                 result[key] = _combine(how, values, shares)
         return result
+
+    @cached_property
+    def not_done(self) -> dict[str, list[int]]:
+        """Ids of the clients that did not say that they have done a half, by half; only where there are some."""
+        missing = {
+            half: [reply.client_id for reply in self.replies if reply.metrics.get(wire.done(half)) != 1]
+            for half in self.halves
+        }
+        return {half: clients for half, clients in missing.items() if clients}
+
+    def counts(self) -> dict[str, Any]:
+        """How many replies are not used, and how many did not do all that was asked, for a round's metrics."""
+        counts: dict[str, Any] = {"screen/set_aside": len(self.set_aside)}
+        if self.halves:
+            counts["screen/not_done"] = len({client for each in self.not_done.values() for client in each})
+        return counts
+
+    def beside(self, record: str) -> list[Arrays]:
+        """What came beside the models in the record of this name, in order."""
+        return [reply.beside[record] for reply in self.replies]
 
     def common_metrics(self) -> list[str]:
         """The metrics that every client reports with one form (a number, or a list of one length)."""
@@ -102,7 +135,7 @@ class Accepted(list[Message]):
 
     def __init__(self, cohort: Cohort) -> None:
         common = cohort.common_metrics() if cohort.replies else []
-        super().__init__(_clean(reply, common, cohort.replies[0].message) for reply in cohort.replies)
+        super().__init__(_clean(reply, common, cohort.replies[0]) for reply in cohort.replies)
         self.cohort = cohort
 
 
@@ -111,13 +144,15 @@ def screen(
     sent: Arrays,
     *,
     weighted_by_key: str = wire.NUM_EXAMPLES,
-    screen_factor: float = SCREEN_FACTOR,
+    screening: Screening | None = None,
+    expected: Expected | None = None,
 ) -> Cohort:
     """Sort the replies of a round into usable ones, ordered by client id, and those set aside.
 
-    `sent` is the model that was sent. Set aside is a reply with an error, not exactly one model and one
-    metric record, missing or extra arrays, another shape or dtype, NaN or infinity, a bad count, or an
-    update longer than `screen_factor` times the median length of the round (not where that is 0).
+    `sent` is the model that was sent, `expected` what was asked for beside it. Set aside is a reply with an
+    error, not exactly one model, one metric record and the expected records, missing or extra arrays, another
+    shape or dtype, NaN or infinity, a bad count, or an update (or expected record) longer than
+    `screening.factor` times the median length of the round (not where that is 0).
     Never raises for what a client sent.
     """
     if isinstance(messages, Accepted):
@@ -125,26 +160,30 @@ def screen(
     usable: list[Reply] = []
     aside: list[SetAside] = []
     layout = Layout.of(sent)
+    screening, expected = screening or Screening(), expected or Expected()
     for message in messages:
         node_id = message.metadata.src_node_id
         try:
-            usable.append(_read(message, sent, layout, weighted_by_key))
+            usable.append(_read(message, sent, layout, weighted_by_key, expected))
         except ReplyError as error:
             aside.append(SetAside(node_id, str(error)))
-    usable, far = _split_by_length(usable, screen_factor)
+    if screening.factor is not None:
+        for record in (None, *expected.returns):
+            usable, far = _split_by_length(usable, screening.factor, record)
+            aside += far
     usable.sort(key=lambda reply: (reply.client_id, reply.node_id))
-    return Cohort(tuple(usable), tuple(sorted(aside + far, key=lambda item: item.node_id)))
+    return Cohort(tuple(usable), tuple(sorted(aside, key=lambda item: item.node_id)), expected.halves)
 
 
 def with_model(reply: Reply, sent: Arrays, model: Arrays, weighted_by_key: str) -> Reply:
     """The reply as if the client had sent this model, had one example, and said nothing else."""
     metrics: dict[str, Any] = {weighted_by_key: 1, wire.CLIENT_ID: reply.client_id}
     message = _shallow(reply.message)
-    key = next(iter(reply.message.content.array_records))
     metric_key = next(iter(reply.message.content.metric_records))
-    message.content = RecordDict({key: to_record(model), metric_key: MetricRecord(metrics)})
+    message.content = RecordDict({_model_key(reply): to_record(model), metric_key: MetricRecord(metrics)})
     length = norm(difference(model, sent, Layout.of(sent).parameters))
-    return replace(reply, num_examples=1.0, model=model, metrics=metrics, length=length, message=message)
+    changed: dict[str, Any] = {"num_examples": 1.0, "model": model, "metrics": metrics, "length": length}
+    return replace(reply, **changed, message=message, beside={})
 
 
 def screen_metrics(messages: Iterable[Message], weighted_by_key: str) -> list[Message]:
@@ -173,7 +212,7 @@ def screen_metrics(messages: Iterable[Message], weighted_by_key: str) -> list[Me
     return copies
 
 
-def _read(message: Message, sent: Arrays, layout: Layout, weighted_by_key: str) -> Reply:
+def _read(message: Message, sent: Arrays, layout: Layout, weighted_by_key: str, expected: Expected) -> Reply:
     if message.has_error():
         raise ReplyError(f"the client failed (code {message.error.code}): {last_line(message.error.reason)}")
     if not message.has_content():
@@ -181,7 +220,14 @@ def _read(message: Message, sent: Arrays, layout: Layout, weighted_by_key: str) 
     content = message.content
     metrics = _only(content.metric_records, "MetricRecord")
     count = _count(metrics, weighted_by_key)
-    model = _model(_only(content.array_records, "ArrayRecord"), sent)
+    records = dict(content.array_records)
+    missing = [name for name in expected.returns if name not in records]
+    if missing:
+        raise ReplyError(f"no record {missing[0]!r}, which was asked for; it has {sorted(records)}")
+    beside = {name: _arrays(records.pop(name), like) for name, like in expected.returns.items()}
+    for name, arrays in beside.items():
+        _finite_length(arrays, None, Layout.of(arrays), f"{name}: ")
+    model = _arrays(_only(records, "ArrayRecord"), sent)
     client_id = metrics.get(wire.CLIENT_ID, message.metadata.src_node_id)
     if not isinstance(client_id, int):
         raise ReplyError(f"{wire.CLIENT_ID} = {client_id!r} is not a whole number")
@@ -193,6 +239,7 @@ def _read(message: Message, sent: Arrays, layout: Layout, weighted_by_key: str) 
         metrics=metrics,
         length=_finite_length(model, sent, layout),
         message=message,
+        beside=beside,
     )
 
 
@@ -213,7 +260,8 @@ def _count(metrics: MetricRecord, key: str) -> float:
     return count
 
 
-def _model(record: ArrayRecord, sent: Arrays) -> Arrays:
+def _arrays(record: ArrayRecord, sent: Arrays) -> Arrays:
+    """Views of a record, in the order of `sent`, whose names, shapes and dtypes it must have."""
     missing = [name for name in sent if name not in record]
     extra = [name for name in record if name not in sent]
     if missing or extra:
@@ -232,36 +280,42 @@ def _model(record: ArrayRecord, sent: Arrays) -> Arrays:
     return {name: received[name] for name in sent}
 
 
-def _finite_length(model: Arrays, sent: Arrays, layout: Layout) -> float:
+def _finite_length(model: Arrays, sent: Arrays | None, layout: Layout, where: str = "") -> float:
     """||w_k - w||; the sum of squares is finite exactly where every parameter is (overflow apart)."""
     total = 0.0
     for name in layout.parameters:
         with np.errstate(all="ignore"):
-            square = squared_norm(float64(model[name]) - float64(sent[name]))
+            array = float64(model[name])
+            square = squared_norm(array if sent is None else array - float64(sent[name]))
         if not math.isfinite(square):
-            raise ReplyError(f"{name!r} holds NaN, infinity or absurd values")
+            raise ReplyError(f"{where}{name!r} holds NaN, infinity or absurd values")
         total += square
     for name in layout.buffers:
         xp = array_namespace(model[name])
         if is_floating(model[name]) and not bool(xp.all(xp.isfinite(model[name]))):
-            raise ReplyError(f"{name!r} holds NaN or infinity")
+            raise ReplyError(f"{where}{name!r} holds NaN or infinity")
     if not math.isfinite(total):
-        raise ReplyError("the update is absurdly long")
+        raise ReplyError(f"{where}the update is absurdly long")
     return math.sqrt(total)
 
 
-def _split_by_length(replies: list[Reply], factor: float) -> tuple[list[Reply], list[SetAside]]:
-    middle = median(reply.length for reply in replies) if replies else 0.0
+def _split_by_length(
+    replies: list[Reply], factor: float, record: str | None
+) -> tuple[list[Reply], list[SetAside]]:
+    """Replies whose update, or record of this name, is not too long beside the others', and those where it is."""
+    lengths = [reply.length if record is None else norm(reply.beside[record]) for reply in replies]
+    middle = median(lengths) if lengths else 0.0
     if middle == 0.0:
         return replies, []
-    near = [reply for reply in replies if reply.length <= factor * middle]
+    what = "an update" if record is None else f"a record {record!r}"
+    near = [reply for reply, length in zip(replies, lengths, strict=True) if length <= factor * middle]
     far = [
         SetAside(
             reply.node_id,
-            f"an update of norm {reply.length:.4g}, more than {factor:g} times the round's median {middle:.4g}",
+            f"{what} of norm {length:.4g}, more than {factor:g} times the round's median {middle:.4g}",
         )
-        for reply in replies
-        if reply.length > factor * middle
+        for reply, length in zip(replies, lengths, strict=True)
+        if length > factor * middle
     ]
     return near, far
 
@@ -289,14 +343,14 @@ def _real(value: float) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def _clean(reply: Reply, metrics: Sequence[str], first: Message) -> Message:
+def _clean(reply: Reply, metrics: Sequence[str], first: Reply) -> Message:
     """A copy of the message that a strategy may take apart: its own records, one set of keys.
 
     The arrays' order is that of the sent model, whatever the client's was.
     """
-    record = next(iter(reply.message.content.array_records.values()))
-    key = next(iter(first.content.array_records))
-    metric_key = next(iter(first.content.metric_records))
+    record = reply.message.content.array_records[_model_key(reply)]
+    key = _model_key(first)
+    metric_key = next(iter(first.message.content.metric_records))
     message = _shallow(reply.message)
     message.content = RecordDict(
         {
@@ -305,6 +359,11 @@ def _clean(reply: Reply, metrics: Sequence[str], first: Message) -> Message:
         }
     )
     return message
+
+
+def _model_key(reply: Reply) -> str:
+    """The name of the record that holds the model."""
+    return next(name for name in reply.message.content.array_records if name not in reply.beside)
 
 
 def _shallow(message: Message) -> Message:

@@ -13,17 +13,14 @@ Client, local iteration j = 0 .. tau - 1 of a round, attenuation C:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from flwr.app import ConfigRecord
 from flwr.serverapp.strategy import Strategy
 
-from fedstride import wire
 from fedstride.arrays import Arrays, Layout, difference, inner, norm
-from fedstride.errors import require
+from fedstride.settings import Setting, check
 
-from .base import Metrics, put, take
+from .base import Asked, Done
 from .screening import Cohort
 from .wrapper import Wrapper, sees_only_the_mean
 
@@ -94,87 +91,68 @@ class TwoDLRD(Wrapper):
     `decay` "2d", "all" or "additive". `options` are `Wrapper`'s. The paper averages uniformly (A4-1):
     `TwoDLRD(FedAvg(weighting="uniform"))`.
 
-    Clients get `rate-factors` in their config: the round is so many mini-batches, mini-batch j at their
-    rate times factor j; they hold nothing of the detector (A4-4). Rounds without a usable reply do not
-    count in r.
+    Clients get `two_d_lrd.rate_factors` in their config: the round is so many mini-batches, mini-batch j at
+    their rate times factor j; they hold nothing of the detector (A4-4). Rounds without a usable reply do
+    not count in r. A client that does not obey makes the method FedAvg: each round says which
+    (`screen/not_done`).
 
     Metrics, after the round's decision: `two_d_lrd/S` (before the test), `two_d_lrd/inner`,
     `two_d_lrd/cosine`, `two_d_lrd/d`, `two_d_lrd/r_0`, `two_d_lrd/alpha`, `two_d_lrd/tau` and the
     factors of the next round `two_d_lrd/rates`.
     """
 
+    State = Detector
+    half = "two_d_lrd"
     may_hold_privacy = True  # its detector sees models
 
     def __init__(
         self,
         strategy: Strategy | None = None,
         *,
-        attenuation: float = 0.2,
-        window: int = 5,
-        local_steps: int = 10,
-        decay: str = "2d",
+        attenuation: Annotated[float, Setting("C, lost per trigger of the detector", least=0, most=1)] = 0.2,
+        window: Annotated[int, Setting("o, rounds that must pass after a trigger", least=0)] = 5,
+        local_steps: Annotated[int, Setting("tau, mini-batches a round", least=1)] = 10,
+        decay: Annotated[
+            str, Setting("2d (the paper), all (all rates alike) or additive (A4-7)", options=DECAYS)
+        ] = "2d",
         **options: Any,
     ) -> None:
         super().__init__(strategy, **options)
-        require(0.0 <= attenuation <= 1.0, "attenuation", attenuation, "in [0, 1]")
-        require(window >= 0, "window", window, "at least 0 rounds")
-        require(local_steps >= 1, "local_steps", local_steps, "at least 1 mini-batch")
-        require(decay in DECAYS, "decay", decay, "'2d', 'all' or 'additive'")
+        check(TwoDLRD, locals())
         self.attenuation = attenuation
         self.window = window
         self.local_steps = local_steps
         self.decay = decay
-        self.detector = Detector()
 
     @property
     def sees_only_the_mean(self) -> bool:
         """The inner strategy's: the detector sees models."""
         return sees_only_the_mean(self.strategy)
 
-    def factors(self) -> list[float]:
+    def factors(self, detector: Detector) -> list[float]:
         """What the clients of the next round multiply their rate by, mini-batch by mini-batch."""
         return rate_factors(
-            self.detector.d, attenuation=self.attenuation, local_steps=self.local_steps, decay=self.decay
+            detector.d, attenuation=self.attenuation, local_steps=self.local_steps, decay=self.decay
         )
 
-    def extend(self, config: ConfigRecord) -> ConfigRecord:
-        """Add the round's `rate-factors`."""
-        return ConfigRecord({**config, wire.RATE_FACTORS: self.factors()})
+    def ask(self, sent: Arrays) -> Asked:
+        """The round's rate factors."""
+        return Asked({"rate_factors": self.factors(self.state)})
 
-    def act(self, sent: Arrays, cohort: Cohort, result: Arrays) -> tuple[Arrays, Metrics]:
+    def act(self, sent: Arrays, cohort: Cohort, result: Arrays, state: Detector) -> Done:
         """Let the detector see what is sent on; the result stays as it is."""
         following = self.next_model
-        done = detect(self.detector, sent, result if following is None else following, window=self.window)
-        self.detector = done.detector
-        factors = self.factors()
-        alpha = attenuation_factor(self.detector.d, self.attenuation)
-        return result, {
-            "two_d_lrd/S": done.S,
-            "two_d_lrd/inner": done.product,
-            "two_d_lrd/cosine": done.cosine,
-            "two_d_lrd/d": self.detector.d,
-            "two_d_lrd/r_0": self.detector.r_0,
+        seen = detect(state, sent, result if following is None else following, window=self.window)
+        factors = self.factors(seen.detector)
+        alpha = attenuation_factor(seen.detector.d, self.attenuation)
+        metrics = {
+            "two_d_lrd/S": seen.S,
+            "two_d_lrd/inner": seen.product,
+            "two_d_lrd/cosine": seen.cosine,
+            "two_d_lrd/d": seen.detector.d,
+            "two_d_lrd/r_0": seen.detector.r_0,
             "two_d_lrd/alpha": 1.0 if alpha is None else alpha,
             "two_d_lrd/tau": len(factors),
             "two_d_lrd/rates": factors,
         }
-
-    def reset(self) -> None:
-        """S = 0, d = 0, r = 0."""
-        self.detector = Detector()
-
-    def own_state(self) -> dict[str, Any]:
-        """S, d, r, r_0 and g_{r-1}."""
-        state = self.detector
-        numbers = {"S": state.S, "d": state.d, "r": state.r, "r_0": state.r_0}
-        return numbers | put("previous", state.previous)
-
-    def load_own_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the detector."""
-        self.detector = Detector(
-            S=float(state["S"]),
-            d=int(state["d"]),
-            r=int(state["r"]),
-            r_0=int(state["r_0"]),
-            previous=take(state, "previous") or None,
-        )
+        return Done(result, seen.detector, metrics)

@@ -7,7 +7,7 @@ with `act()`, which sees the model that was sent, the usable replies and the inn
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -17,17 +17,26 @@ from flwr.serverapp.strategy import Strategy
 from fedstride import flower, wire
 from fedstride.arrays import Arrays, Layout, is_boolean, like, to_record, views
 from fedstride.errors import RunError, require
+from fedstride.metrics import over_clients
+from fedstride.settings import check
 
-from .base import Metrics, RuleStrategy, put, report_set_aside, say_for_themselves, take
+from .base import Asked, Done, Metrics, RuleStrategy, equipped, expected_of, report
 from .fedavg import FedAvg
+from .limits import Screening
 from .means import averaged_buffers, majority
-from .screening import SCREEN_FACTOR, Accepted, Cohort, screen, screen_metrics
+from .screening import Accepted, Cohort, Expected, screen, screen_metrics
+from .state import Stateless, below, pack, unpack
+
+
+def claims(strategy: Strategy, name: str) -> bool:
+    """Whether a strategy claims this of itself; a claim of a class that it derives from need not hold for it."""
+    return name in vars(type(strategy)) and bool(getattr(strategy, name))
 
 
 def sees_only_the_mean(strategy: Strategy) -> bool:
     """Whether a rule's result depends on the updates through their mean alone; False where unknown."""
     if isinstance(strategy, (RuleStrategy, Wrapper)):
-        return strategy.sees_only_the_mean
+        return claims(strategy, "sees_only_the_mean")
     flowers = type(strategy).__module__.startswith("flwr.")  # a subclass of hers may do anything
     return flowers and (type(strategy) is FlowerFedAvg or isinstance(strategy, flower.ADAPTIVE))
 
@@ -35,8 +44,8 @@ def sees_only_the_mean(strategy: Strategy) -> bool:
 class Wrapper(Strategy):
     """Screens and orders the replies, hands them to `strategy`, and acts on its result.
 
-    `strategy`: any Flower Strategy; our FedAvg if none. `quorum` and `screen_factor` as in
-    `RuleStrategy`; where the inner strategy has its own, those are taken.
+    `strategy`: any Flower Strategy; our FedAvg if none. `screening` as in `RuleStrategy`; the inner
+    strategy's if none.
 
     The result keeps the sent dtypes (Flower's FedAdam returns float64). Around Flower's FedAvgM and
     FedOpt family, buffers are FedAvg's averages: a server optimiser has no business in them.
@@ -48,13 +57,13 @@ class Wrapper(Strategy):
     is_private: bool = False
     """Whether it is DifferentialPrivacy itself."""
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        say_for_themselves(cls, "sees_only_the_mean", "may_hold_privacy")
+    State: ClassVar[type] = Stateless
+    """The wrapper's own state; see `RuleStrategy.State`."""
 
-    def __init__(
-        self, strategy: Strategy | None = None, *, quorum: int | None = None, screen_factor: float | None = None
-    ) -> None:
+    half: ClassVar[str] = ""
+    """The wrapper's other half; see `RuleStrategy.half`."""
+
+    def __init__(self, strategy: Strategy | None = None, *, screening: Screening | None = None) -> None:
         self.strategy: Strategy = FedAvg() if strategy is None else strategy
         require(
             isinstance(self.strategy, Strategy),
@@ -62,53 +71,51 @@ class Wrapper(Strategy):
             strategy,
             "a Flower Strategy (flwr.serverapp.strategy)",
         )
-        self.quorum: int = getattr(self.strategy, "quorum", 1) if quorum is None else quorum
-        inner_factor = getattr(self.strategy, "screen_factor", SCREEN_FACTOR)
-        self.screen_factor: float = inner_factor if screen_factor is None else screen_factor
-        require(self.quorum >= 1, "quorum", self.quorum, "at least 1")
-        require(self.screen_factor > 1.0, "screen_factor", self.screen_factor, "greater than 1")
+        self.screening: Screening = screening or getattr(self.strategy, "screening", None) or Screening()
+        check(Screening, vars(self.screening))
         name = type(self).__name__
         require(
-            self.may_hold_privacy or not any(getattr(inner, "is_private", False) for inner in self.nested()),
+            claims(self, "may_hold_privacy")
+            or not any(getattr(held, "is_private", False) for held in self.nested()),
             "strategy",
             "DifferentialPrivacy",
             f"another one: {name} would see updates as they came, so write DifferentialPrivacy({name}(...))",
         )
         self.sent: Arrays = {}
+        self.asked = Asked()
         self.last_cohort: Cohort | None = None
+        self.state = self.State()
 
     # -------------------------------------------------------- what a wrapper says
 
-    def act(self, sent: Arrays, cohort: Cohort, result: Arrays) -> tuple[Arrays, Metrics]:
-        """The model to return, from the inner strategy's result; may replace `next_model`."""
-        return result, {}
+    def initial_state(self) -> Any:
+        """The wrapper's own state before round 1."""
+        return self.State()
+
+    def act(self, sent: Arrays, cohort: Cohort, result: Arrays, state: Any) -> Done:
+        """The model to return and the next state, from the inner strategy's result; may replace `next_model`."""
+        return Done(result, state, {})
 
     def admit(self, cohort: Cohort) -> tuple[Cohort, Metrics]:
         """The usable replies as the inner strategy shall see them, with diagnostics."""
         return cohort, {}
 
     def extend(self, config: ConfigRecord) -> ConfigRecord:
-        """The config that clients get; a wrapper that tells them something adds it here."""
+        """The config that clients get; a wrapper that tells them something without a half adds it here."""
         return config
 
-    def reset(self) -> None:
-        """Forget the wrapper's own state, as before round 1."""
-
-    def own_state(self) -> dict[str, Any]:
-        """The wrapper's own state; see `state_dict`."""
-        return {}
-
-    def load_own_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what `own_state` returned."""
+    def ask(self, sent: Arrays) -> Asked:
+        """What the clients of this round must do for the wrapper's own sake; see `half`."""
+        return Asked()
 
     def nested(self) -> Iterator[Strategy]:
         """The strategies inside, from the outermost in."""
-        inner = self.strategy
-        while True:
-            yield inner
-            if not isinstance(inner, Wrapper):
-                return
-            inner = inner.strategy
+        return flower.chain(self.strategy)
+
+    @property
+    def expected(self) -> Expected:
+        """What this round's replies must hold beside the model, for all the strategies inside too."""
+        return getattr(self.strategy, "expected", Expected()) | expected_of(self.half, self.asked)
 
     # -------------------------------------------------------- state and the two models
 
@@ -118,12 +125,12 @@ class Wrapper(Strategy):
             inner = self.strategy.state_dict()
         else:
             inner = flower.builtin_state(self.strategy)
-        return self.own_state() | put("inner", inner)
+        return pack(self.state) | {f"inner/{key}": value for key, value in inner.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned, exactly."""
-        self.load_own_state(state)
-        inner = take(state, "inner")
+        inner = below(state, "inner")
+        self.state = unpack(self.State, {k: v for k, v in state.items() if not k.startswith("inner/")})
         if isinstance(self.strategy, (RuleStrategy, Wrapper)):
             self.strategy.load_state_dict(inner)
         else:
@@ -153,6 +160,11 @@ class Wrapper(Strategy):
         """The metric that counts examples."""
         return getattr(self.strategy, "weighted_by_key", wire.NUM_EXAMPLES)
 
+    @property
+    def configrecord_key(self) -> str:
+        """The record that tells clients what they need."""
+        return getattr(self.strategy, "configrecord_key", wire.CONFIG)
+
     # -------------------------------------------------------- Flower's verbs
 
     def configure_train(
@@ -160,32 +172,39 @@ class Wrapper(Strategy):
     ) -> Iterable[Message]:
         """The inner strategy's messages; what they carry is what was sent."""
         if server_round == 1:
-            self.reset()
+            self.state = self.initial_state()
         flower.forget_current_arrays(self.strategy)
         told = self.extend(ConfigRecord(dict(config)))
         messages = list(self.strategy.configure_train(server_round, arrays, told, grid))
         self.sent = views(self._model_in(messages[0]) if messages else arrays)
-        return messages
+        self.asked = self.ask(self.sent)
+        return equipped(messages, self.half, self.asked, self.configrecord_key)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The inner strategy's result after `act`; (None, metrics) where too few replies are usable."""
-        cohort = screen(replies, self.sent, weighted_by_key=self.weighted_by_key, screen_factor=self.screen_factor)
+        cohort = screen(
+            replies,
+            self.sent,
+            weighted_by_key=self.weighted_by_key,
+            screening=self.screening,
+            expected=self.expected,
+        )
         if not isinstance(replies, Accepted):
-            report_set_aside(server_round, cohort)
+            report(server_round, cohort)
         self.last_cohort = cohort
-        metrics: Metrics = {"screen/set_aside": len(cohort.set_aside)}
-        if len(cohort) < self.quorum:
+        metrics = cohort.counts()
+        if len(cohort) < self.screening.quorum:
             return None, MetricRecord(metrics)
         told = cohort.metrics()
         cohort, admission = self.admit(cohort)
         record, inner_metrics = self.strategy.aggregate_train(server_round, Accepted(cohort))
-        kept = {key: value for key, value in told.items() if wire.combine(key) in ("min", "max")}
+        kept = {key: value for key, value in told.items() if over_clients(key) in ("min", "max")}
         metrics = told | dict(inner_metrics or {}) | kept | metrics | admission
         if record is None:
             return None, MetricRecord(metrics)
-        model, diagnostics = self.act(self.sent, cohort, self._conform(record, cohort))
+        model, self.state, diagnostics = self.act(self.sent, cohort, self._conform(record, cohort), self.state)
         return to_record(model), MetricRecord({k: v for k, v in metrics.items() if _kept(k)} | diagnostics)
 
     def configure_evaluate(
@@ -230,4 +249,4 @@ class Wrapper(Strategy):
 
 def _kept(key: str) -> bool:
     """Flower's own strategies average every metric, ids too."""
-    return wire.combine(key) != "none"
+    return over_clients(key) != "none"

@@ -1,5 +1,36 @@
-"""Profiles for Hypothesis: `--hypothesis-profile=long` looks ten times as far at what clients may send."""
+"""What holds for every test: its time limit, profiles for Hypothesis, Ctrl-C where it is asked for.
 
+`--hypothesis-profile=long --timeout=0` looks ten times as far at what clients may send.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import settings
 
+SLOW_SECONDS = 900.0  # real processes on a machine that may have other work
+
 settings.register_profile("long", max_examples=10_000, deadline=None, database=None)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Slow tests get a longer limit; a limit on the command line holds for all."""
+    if config.getoption("timeout") is not None:
+        return
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """SIGINT interrupts this process and those that it starts, also where the tests began in the background.
+
+    A script's `&` starts its processes with SIGINT ignored, and whatever they start inherits that.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -20,7 +20,16 @@ MAY_IMPORT = {
 PUBLIC_FACE = {"fedstride/__init__.py", "fedstride/__main__.py"}
 """What users see first: these name what the other rooms offer, and import it when it is used."""
 
-STRATEGIES_MAY_USE = {"arrays", "wire", "seeds", "errors", "flower", "privacy"}
+LAB_MAY_IMPORT = {  # rooms of lab/, with cli above them all
+    "results": set(),
+    "deployment": set(),
+    "engine": {"results"},
+    "plots": {"results"},
+    "papers": {"results"},
+    "flower": {"results", "engine"},
+    "report": {"results", "engine", "plots", "papers"},
+}
+STRATEGIES_MAY_USE = {"arrays", "wire", "seeds", "errors", "flower", "privacy", "metrics"}
 
 
 def imports(path: Path) -> set[str]:
@@ -29,8 +38,10 @@ def imports(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+        elif isinstance(node, ast.ImportFrom):
+            above = path.relative_to(ROOT).parts[: -node.level] if node.level else ()
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            found |= {f"{module}.{alias.name}" for alias in node.names} | {module}
     return found
 
 
@@ -47,6 +58,19 @@ def test_arrows_go_one_way(package: str) -> None:
         if str(path.relative_to(ROOT)) not in PUBLIC_FACE
         for name in imports(path)
         if name.split(".")[0] in forbidden
+    }
+    assert not wrong
+
+
+def test_arrows_between_the_rooms_of_the_lab() -> None:
+    rooms = {path.parent.name for path in (ROOT / "lab").glob("*/__init__.py")}
+    assert rooms == {*LAB_MAY_IMPORT, "cli"}
+    wrong = {
+        f"{path.relative_to(ROOT)} imports {name}"
+        for room, allowed in LAB_MAY_IMPORT.items()
+        for path in modules(f"lab/{room}")
+        for name in imports(path)
+        if name.startswith("lab.") and name.split(".")[1] not in {room, *allowed}
     }
     assert not wrong
 

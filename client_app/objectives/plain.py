@@ -2,33 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
-
-import torch
-
-from fedstride.schema import ObjectiveConfig
-
-Gradients = Sequence[torch.Tensor]
+from ..method import Method
 
 
-class Objective(Protocol):
-    """What an objective adds to the gradient of the loss.
-
-    Made anew each round, with the parameters as they were received.
-    """
-
-    def correct(self, gradients: Gradients, parameters: Gradients) -> Gradients:
-        """The gradients of one step, corrected: new tensors, since autograd may hand out one tensor twice."""
-        ...
-
-
-class Plain:
+class Plain(Method):
     """Adds nothing."""
-
-    def __init__(self, config: ObjectiveConfig, parameters: Sequence[torch.Tensor]) -> None:
-        pass
-
-    def correct(self, gradients: Gradients, parameters: Gradients) -> Gradients:
-        """The gradients as they are."""
-        return gradients

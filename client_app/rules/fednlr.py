@@ -21,10 +21,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedstride.schema import ClientConfig, FedNLRConfig
-from fedstride.tasks.tensors import Examples
-
-from .sgd import Factors, RateRule, sgd_step_
+from ..method import Job, Method, Plan, Received, Result, Returned, State
+from ..parts import FedNLRSettings
+from ..step import sgd_step_
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -251,27 +250,33 @@ def diagnostics(rates: NetworkRates, lr: float) -> dict[str, float]:
     return metrics
 
 
-def make(config: ClientConfig) -> RateRule:
-    """FedNLR's rates for a client of this configuration."""
-    assert isinstance(config, FedNLRConfig)
+class FedNLR(Method):
+    """FedNLR's rates for one round."""
 
-    def rates(model: nn.Module, examples: Examples, lr: float) -> tuple[Factors, dict[str, float]]:
-        size = max(config.batch_size, 128)  # of the pass; without gradients more fit
+    def __init__(self, settings: FedNLRSettings) -> None:
+        self.settings = settings
+
+    def begin(self, job: Job, received: Received, state: State) -> Plan:
+        """One pass over the client's examples; a factor for each neuron."""
+        size = max(job.client.batch_size, 128)  # of the pass; without gradients more fit
         found = network_rates(
-            model,
-            (x for x, _ in examples.in_order(size)),
-            next(examples.in_order(1))[0],
-            mu0=config.mu0,
-            a1=config.a1,
-            a2=config.a2,
-            width=config.width,
-            classifier=config.classifier,
+            job.model,
+            (x for x, _ in job.examples.in_order(size)),
+            next(job.examples.in_order(1))[0],
+            mu0=self.settings.mu0,
+            a1=self.settings.a1,
+            a2=self.settings.a2,
+            width=self.settings.width,
+            classifier=self.settings.classifier,
         )
-        trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-        factors = {i: found.factors[name] for i, name in enumerate(trained) if name in found.factors}
-        return factors, diagnostics(found, lr)
+        self.metrics = diagnostics(found, job.lr)
+        return Plan(
+            factors={i: found.factors[name] for i, name in enumerate(job.parameters) if name in found.factors}
+        )
 
-    return rates
+    def end(self, job: Job, plan: Plan, result: Result) -> tuple[Returned, State]:
+        """The diagnostics go back."""
+        return Returned(metrics=self.metrics), {}
 
 
 class NeuronSGD(torch.optim.Optimizer):

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fedstride.errors import DataError
+from ..errors import DataError
 
 FORMAT = 1  # raise it when the meaning of stored arrays changes
 

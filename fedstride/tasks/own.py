@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from fedstride.errors import DataError
-from fedstride.tasks.cache import cached
+from ..errors import DataError
+from .cache import cached
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 MODES = {1: ("L", "1"), 3: ("RGB", "P"), 4: ("RGBA",)}  # Pillow's names for images of so many channels

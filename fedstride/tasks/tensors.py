@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedstride.arrays import Arrays
-from fedstride.errors import ConfigError
+from ..arrays import Arrays
+from ..errors import ConfigError
 
 
 class Examples:

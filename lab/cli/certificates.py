@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from ..certificates import Made
+    from ..deployment.certificates import Made
 
 
 def certificates(
@@ -40,7 +40,7 @@ def certificates(
     Names and addresses are all those under which nodes and users reach the SuperLink. Without any, only
     key pairs are made: for nodes that join later, or by a node's owner, who then keeps the private key.
     """
-    from ..certificates import free_node_names, make
+    from ..deployment.certificates import free_node_names, make
 
     folder = folder.expanduser().absolute()
     wanted = [text.strip() for text in (node_names or "").split(",") if text.strip()]

@@ -10,17 +10,6 @@ import typer
 
 from .run import OVERRIDES
 
-PLURALS = {
-    "strategies": "strategy",
-    "clients": "client",
-    "objectives": "objective",
-    "tasks": "task",
-    "models": "model",
-    "partitions": "partition",
-    "privacies": "privacy",
-    "experiments": "experiment",
-}
-
 
 class Format(StrEnum):
     """How a listing is written."""
@@ -30,21 +19,26 @@ class Format(StrEnum):
 
 
 FORMAT = typer.Option("--format", help="text or json.")
+PARTS = typer.Option(help="A Python file with parts of your own, as in parts=FILE of a run.", show_default=False)
 
 
 def list_choices(
     what: Annotated[
-        str | None, typer.Argument(help=f"One of {', '.join(PLURALS)}; all if none.", show_default=False)
+        str | None, typer.Argument(help="A group, as in strategies or models; all if none.", show_default=False)
     ] = None,
+    parts: Annotated[str | None, PARTS] = None,
     form: Annotated[Format, FORMAT] = Format.TEXT,
 ) -> None:
     """List what can be chosen, a line each, with the paper."""
     from fedstride.errors import unknown
     from server_app.config.compose import choices, describe
+    from server_app.config.schema import GROUPS
 
-    if what is not None and what not in PLURALS and what not in PLURALS.values():
-        raise unknown("group", what, PLURALS)
-    groups = [group for plural, group in PLURALS.items() if what in (None, plural, group)]
+    load_own(parts)
+    plurals = {plural(group): group for group in (*GROUPS[1:], GROUPS[0])}
+    if what is not None and what not in plurals and what not in GROUPS:
+        raise unknown("group", what, plurals)
+    groups = [group for many, group in plurals.items() if what in (None, many, group)]
     found = {group: {name: describe(group, name) for name in choices(group)} for group in groups}
     if form is Format.JSON:
         typer.echo(json.dumps(found, indent=2))
@@ -55,6 +49,20 @@ def list_choices(
             typer.echo(f"  {name:<14} {text}")
 
 
+def load_own(path: str | None) -> None:
+    """Load the user's own parts, where a file is named, so that they can be chosen. Raises ConfigError."""
+    if path is not None:
+        from fedstride.own import load_parts
+        from server_app.config.schema import TABLES
+
+        load_parts(path, TABLES)
+
+
+def plural(group: str) -> str:
+    """strategies, clients, privacies, ..."""
+    return f"{group[:-1]}ies" if group.endswith("y") else f"{group}s"
+
+
 def show(
     name: Annotated[str, typer.Argument(help="An experiment, strategy, client rule, ... by name.")],
     overrides: Annotated[list[str] | None, OVERRIDES] = None,
@@ -63,8 +71,10 @@ def show(
     """Show the whole configuration that a choice composes to."""
     from fedstride.errors import unknown
     from server_app.config.compose import choices, compose, from_yaml, to_yaml
-    from server_app.config.overrides import GROUPS
+    from server_app.config.overrides import parts_in
+    from server_app.config.schema import GROUPS
 
+    load_own(parts_in(overrides or []))
     base = name.partition("+")[0]
     group = next((group for group in GROUPS if base in choices(group)), None)
     if group is None:

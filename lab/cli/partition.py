@@ -33,7 +33,7 @@ def partition(
     from server_app.config.compose import compose
 
     config = compose(overrides or [])
-    source = data.load(config.task.name)
+    source = data.load(config.task)
     parts = partitions.partition(config.partition, source.train_y, config.clients, config.seed)
     counts = [np.bincount(source.train_y[part], minlength=source.classes).tolist() for part in parts]
     if form is Format.JSON:
@@ -46,7 +46,7 @@ def partition(
             table.add_row(str(client), *(str(count) if count else "·" for count in row), str(sum(row)))
         Console().print(table)
     if save is not None:
-        from ..handout import hand_out
+        from ..deployment.handout import hand_out
 
         for path in hand_out(save, source, parts):
             typer.echo(f"examples {path}", err=form is Format.JSON)

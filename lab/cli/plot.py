@@ -26,8 +26,8 @@ def plot(
 
     from ..plots import draw, kind
     from ..plots.canvas import check_target, save
-    from ..runs import find_runs
-    from ..settings import newest
+    from ..results.alike import newest
+    from ..results.runs import find_runs
 
     chosen = kind(picture)
     if not runs:

@@ -8,14 +8,11 @@ from typing import Annotated
 
 import typer
 
-from .target import ADDRESS, INSECURE, ROOT_CERTIFICATES, chosen, others
+from .target import ADDRESS, CONNECTION, INSECURE, ROOT_CERTIFICATES, chosen, others
 
 
 def register(
-    connection: Annotated[
-        str | None,
-        typer.Argument(help="A connection in Flower's config.toml; or give --address.", show_default=False),
-    ] = None,
+    connection: Annotated[str | None, CONNECTION] = None,
     keys: Annotated[
         list[str] | None, typer.Argument(help="Public keys, as in certs/node1.pub.", show_default=False)
     ] = None,
@@ -24,8 +21,8 @@ def register(
     insecure: Annotated[bool, INSECURE] = False,
 ) -> None:
     """Let the nodes of these public keys join a SuperLink; a key that it knows stays as it is."""
-    from ..engine.registration import public_keys
-    from ..engine.registration import register as register_key
+    from ..flower.registration import public_keys
+    from ..flower.registration import register as register_key
 
     given = others(connection, keys, address)
     with contextlib.ExitStack() as stack:

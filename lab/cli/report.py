@@ -20,7 +20,7 @@ def report(
 
     from ..report import report as made
     from ..report.page import check_target, save
-    from ..runs import find_runs
+    from ..results.runs import find_runs
 
     if not runs:
         raise ConfigError("name one or more runs' folders, as in: fedstride report runs")

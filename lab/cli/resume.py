@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from .run import title, train
+from .run import say, title, train
 
 
 def resume(
@@ -31,5 +31,5 @@ def resume(
     config = compose([*(overrides or []), f"resume={quote(folder)}"])
     console = Console()
     if not quiet:
-        console.print(title(config), highlight=False, soft_wrap=True)
+        say(console, title(config))
     train(config, console, compare=False, quiet=quiet)

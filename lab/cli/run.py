@@ -13,11 +13,11 @@ from rich.console import Console
 from fedstride.errors import require
 
 if TYPE_CHECKING:
-    from fedstride.schema import Config
-    from server_app.rounds import Row
+    from server_app.config.schema import Config
+    from server_app.rows import Row
 
     from ..engine.beside import Beside
-    from ..sweep import Ended, Job
+    from ..engine.sweep import Ended, Job
 
 OVERRIDES = typer.Argument(
     help="Hydra overrides, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2.",
@@ -84,28 +84,28 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
     from server_app import session
 
     from ..engine.beside import Beside, counterpart
+    from ..engine.interrupt import GentleInterrupt
+    from ..engine.live import LiveView
     from ..engine.local import LocalGrid
-    from ..interrupt import GentleInterrupt
-    from ..live import LiveView
 
     logging.getLogger("flwr").setLevel(logging.WARNING)
     prepared = session.prepare(config)
     for note in prepared.notes:
         say(console, f"note: {note}")
+    grid = LocalGrid(app, config.clients)
     beside: list[Beside] = []
     folders: list[Path] = []
 
     def on_folder(folder: Path) -> None:
         folders.append(folder)
+        grid.keep_in(folder)
         other = counterpart(config, folder) if compare else None
         if other is not None:
             beside.append(Beside(other))
 
     try:
         with GentleInterrupt() as interrupt, LiveView(console, rounds=config.rounds, quiet=quiet) as view:
-            outcome = session.run(
-                LocalGrid(app, config.clients), prepared, observers=[view, interrupt], on_folder=on_folder
-            )
+            outcome = session.run(grid, prepared, observers=[view, interrupt], on_folder=on_folder)
         if outcome.stopped:
             say(console, f"stopped early: {outcome.stopped}")
         _report(console, config, outcome.folder, outcome.rows, beside)
@@ -120,7 +120,7 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
 
 def title(config: Config) -> str:
     """One line that says what runs."""
-    from server_app.build import label
+    from server_app.config.schema import label
 
     return (
         f"{config.experiment}: {label(config)}, client {config.client.name}, {config.clients} clients "
@@ -130,8 +130,8 @@ def title(config: Config) -> str:
 
 def _report(console: Console, config: Config, folder: Path, rows: list[Row], beside: list[Beside]) -> None:
     """The last lines: final accuracy, FedAvg's, the folder."""
-    from server_app.build import label
-    from server_app.curve import draw
+    from server_app.config.schema import label
+    from server_app.figures.curve import draw
 
     final = rows[-1]["test/accuracy"]
     name = label(config) + ("" if config.client.name == "sgd" else f" with {config.client.name}")
@@ -157,7 +157,7 @@ def sweep(overrides: list[str], console: Console, *, workers: int | None, dry_ru
     """Run every combination; a failed run does not end the others, and is named at the end."""
     from server_app import session
 
-    from ..sweep import plan, play
+    from ..engine.sweep import plan, play
 
     jobs = plan(overrides)
     for number, job in enumerate(jobs, start=1):

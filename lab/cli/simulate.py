@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from .run import OVERRIDES, refuse_own_data
+from .run import OVERRIDES, refuse_own_data, say, title
 
 
 def simulate(
@@ -19,29 +19,20 @@ def simulate(
     OVERRIDES are Hydra's, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2.
     """
     from server_app import session
-    from server_app.build import label
     from server_app.config.compose import compose
+    from server_app.config.schema import label
 
-    from ..engine.simulation import run_simulation
+    from ..flower.simulation import run_simulation
 
     given = list(overrides or [])
     config = compose(given)
     refuse_own_data(config)
     console = Console()
-    console.print(
-        f"{config.experiment}: {label(config)}, client {config.client.name}, {config.clients} clients, "
-        f"{config.rounds} rounds, seed {config.seed}, in Flower's simulation",
-        highlight=False,
-        soft_wrap=True,
-    )
+    say(console, f"{title(config)}, in Flower's simulation")
     session.prepare(config)  # what can be refused is refused before anything starts
-
-    def show(text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True, markup=False)
-
-    done = run_simulation(config, given, show=show, verbose=verbose)
+    done = run_simulation(config, given, show=lambda line: say(console, line), verbose=verbose)
     if not done.completed:
         typer.echo(f"error: the run failed: {done.reason}", err=True)
         raise typer.Exit(1)
-    show(f"{label(config):<28} final test accuracy {100 * done.accuracy:6.2f} %")
-    show(f"{'folder':<28} {done.folder}")
+    say(console, f"{label(config):<28} final test accuracy {100 * done.accuracy:6.2f} %")
+    say(console, f"{'folder':<28} {done.folder}")

@@ -10,18 +10,15 @@ import typer
 from rich.console import Console
 
 from .run import OVERRIDES, say
-from .target import ADDRESS, INSECURE, ROOT_CERTIFICATES, chosen, others
+from .target import ADDRESS, CONNECTION, INSECURE, ROOT_CERTIFICATES, chosen, others
 
 if TYPE_CHECKING:
-    from ..engine.submission import Submitted
-    from ..engine.target import Target
+    from ..flower.submission import Submitted
+    from ..flower.target import Target
 
 
 def submit(
-    connection: Annotated[
-        str | None,
-        typer.Argument(help="A connection in Flower's config.toml; or give --address.", show_default=False),
-    ] = None,
+    connection: Annotated[str | None, CONNECTION] = None,
     overrides: Annotated[list[str] | None, OVERRIDES] = None,
     address: Annotated[str | None, ADDRESS] = None,
     root_certificates: Annotated[Path | None, ROOT_CERTIFICATES] = None,
@@ -62,7 +59,7 @@ def _check(overrides: list[str], console: Console) -> None:
 
 
 def _run(target: Target, overrides: list[str], console: Console) -> Submitted:
-    from ..engine import submission
+    from ..flower import submission
 
     run_id = ""
     try:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ..formats import Form, write
+from ..results.formats import Form, write
 
 RUNS = typer.Argument(help="Run folders, or folders with runs below them.", show_default=False)
 
@@ -32,8 +32,8 @@ def table(
 
     from ..papers import paper_table
     from ..papers.side_by_side import beside
-    from ..runs import find_runs
-    from ..tables import Statistic, compare
+    from ..results.runs import find_runs
+    from ..results.tables import Statistic, compare
 
     printed = None if paper is None else paper_table(paper)
     if printed is None and not runs:

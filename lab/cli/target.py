@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from ..engine.target import Target
+    from ..flower.target import Target
 
+CONNECTION = typer.Argument(help="A connection in Flower's config.toml; or give --address.", show_default=False)
 ADDRESS = typer.Option(help="HOST:PORT of the SuperLink, instead of a connection.", show_default=False)
 ROOT_CERTIFICATES = typer.Option(help="With --address: the CA's certificate, ca.crt.", show_default=False)
 INSECURE = typer.Option("--insecure", help="With --address: without TLS.")
@@ -36,7 +37,7 @@ def chosen(
     """
     from fedstride.errors import ConfigError
 
-    from ..engine.target import at_address, named
+    from ..flower.target import at_address, named
 
     if address is None:
         if root_certificates is not None or insecure:

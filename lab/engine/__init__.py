@@ -1,1 +1,1 @@
-"""Runs of the two apps in this process: a Grid that calls the ClientApp itself."""
+"""What runs on this machine: the two apps in this process, FedAvg beside them, sweeps, Ctrl-C, the live view."""

@@ -11,11 +11,17 @@ import logging
 import multiprocessing
 import signal
 from pathlib import Path
+from typing import Any, cast
 
-from fedstride.schema import ClientConfig, Config, FedAvgConfig, ObjectiveConfig, StrategyConfig, TwoDLRDConfig
-from server_app.rounds import Row
+from client_app.parts import OBJECTIVES, RULES, Training
+from fedstride.settings import fields_of
+from server_app.build import build_strategy
+from server_app.config.compose import from_yaml, to_yaml
+from server_app.config.schema import Config, chain
+from server_app.rows import Row
+from strategies.parts import STRATEGIES
 
-from ..runs import read_rows
+from ..results.runs import read_rows
 
 NAME = "fedavg"  # the folder inside the run's own
 
@@ -23,32 +29,24 @@ NAME = "fedavg"  # the folder inside the run's own
 def counterpart(config: Config, folder: Path) -> Config | None:
     """The same run with FedAvg and local SGD, kept inside `folder`; None where that is what runs already.
 
-    The budget is the same: where 2D-LRD counts mini-batches, FedAvg gets as many.
+    The budget is the same: where the strategy counts mini-batches (2D-LRD), FedAvg gets as many. So is the
+    weighting of clients.
     """
-    client = ClientConfig(
-        **{field.name: getattr(config.client, field.name) for field in dataclasses.fields(ClientConfig)}
-    )
-    client.name = "sgd"
-    client.local_steps = _local_steps(config.strategy) or client.local_steps
-    weighting = getattr(config.strategy, "weighting", "examples")
+    specs = list(chain(config.strategy))
+    counted = [spec.local_steps for spec in specs if hasattr(spec, "local_steps")]
+    shared = {name: getattr(config.client, name) for name in fields_of(Training)}
+    shared["local_steps"] = counted[0] if counted else config.client.local_steps
+    weighting: dict[str, Any] = {"weighting": build_strategy(config).weighting}
     other = dataclasses.replace(
         config,
-        strategy=FedAvgConfig(name="fedavg", weighting=weighting),
-        client=client,
-        objective=ObjectiveConfig(),
+        strategy=STRATEGIES.config("fedavg")(**weighting),
+        client=cast(Training, RULES.config("sgd")(**shared)),
+        objective=OBJECTIVES.config("plain")(),
         out=str(folder),
         name=NAME,
     )
     same = (other.strategy, other.client, other.objective) == (config.strategy, config.client, config.objective)
     return None if same else other
-
-
-def _local_steps(spec: StrategyConfig | None) -> int | None:
-    while spec is not None:
-        if isinstance(spec, TwoDLRDConfig):
-            return spec.local_steps
-        spec = getattr(spec, "inner", None)
-    return None
 
 
 class Beside:
@@ -57,7 +55,7 @@ class Beside:
     def __init__(self, config: Config) -> None:
         self.folder = Path(config.out or "") / (config.name or "")
         context = multiprocessing.get_context("spawn")
-        self._process = context.Process(target=_run, args=(config,), daemon=True)
+        self._process = context.Process(target=_run, args=(to_yaml(config),), daemon=True)
         self._process.start()
 
     def rows(self) -> list[Row]:
@@ -76,12 +74,14 @@ class Beside:
         self._process.join()
 
 
-def _run(config: Config) -> None:
+def _run(text: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    config = from_yaml(text)
     from client_app.app import app
     from server_app import session
 
     from .local import LocalGrid
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    session.run(LocalGrid(app, config.clients), session.prepare(config))
+    grid = LocalGrid(app, config.clients)
+    session.run(grid, session.prepare(config), on_folder=grid.keep_in)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -19,6 +20,7 @@ from fedstride import flower
 CLIENT_RAISED = 2  # Flower's error code for an exception in a ClientApp
 RUN_ID = 1
 SERVER_ID = 1
+STATES = "clients"  # where clients keep their states, in a run's folder
 
 
 class LocalGrid(Grid):
@@ -43,6 +45,11 @@ class LocalGrid(Grid):
         }
         self._queue: deque[Message] = deque()
         self._run: Any = None
+
+    def keep_in(self, folder: Path) -> None:
+        """Let clients keep their states below this folder, the run's: in `clients/`."""
+        for context in self._contexts.values():
+            context.node_config["state"] = str(folder / STATES)
 
     @property
     def run(self) -> Any:

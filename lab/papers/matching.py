@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fedstride.schema import Config
+from server_app.config.schema import Config
 
-from ..runs import Run
-from ..settings import method_values, plain
+from ..results.alike import method_values, plain
+from ..results.runs import Run
 from . import UNSTATED, Column, Line, PaperTable, experiment_of
 
 PARTS_OF = {"mnist5k": ("mnist", "holds 5,000 of MNIST's 70,000 images")}

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..formats import Grid, Sheet
-from ..runs import Run
-from ..settings import plain
-from ..tables import NONE, Cell, Statistic, compare, naming, spread
+from fedstride.metrics import fact
+
+from ..results.alike import plain
+from ..results.formats import Grid, Sheet
+from ..results.runs import Run
+from ..results.tables import NONE, Cell, Statistic, compare, spread
 from . import Column, Line, PaperTable, experiment_of
 from .matching import PARTS_OF, deviations, is_line, misfits
 
@@ -65,7 +67,7 @@ class SideBySide:
         if not self.pairs:
             grid = printed(self.table)
             return Sheet(grid.head, [[None if cell == NONE else cell for cell in row] for row in grid.rows])
-        factor = naming(METRICS[self.table.metric])[1]
+        factor = fact(METRICS[self.table.metric]).factor
         rows = [
             [
                 self.table.name,
@@ -85,7 +87,7 @@ class SideBySide:
         return Sheet(head.split(), rows)
 
     def _difference(self, pair: Pair) -> float:
-        return naming(METRICS[self.table.metric])[1] * pair.ours.mean - pair.paper
+        return fact(METRICS[self.table.metric]).factor * pair.ours.mean - pair.paper
 
 
 def beside(table: PaperTable, runs: Sequence[Run], statistic: Statistic | None = None) -> SideBySide:

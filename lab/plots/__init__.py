@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fedstride.errors import ConfigError, unknown
 
-from ..runs import Run
+from ..results.runs import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedstride.errors import ConfigError
-from server_app.curve import new_figure, style
-from server_app.rounds import Row
+from server_app.figures.curve import points
+from server_app.figures.style import map_colours, new_figure, style
+from server_app.rows import Row
 
-from ..settings import Group
+from ..results.alike import Group
+from ..results.files import check_replaceable, writing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 SOFTWARE = "fedstride plot"
 """Written into every picture: only a file that has it is replaced."""
 
-MAP, LIGHTEST = "Blues", 0.12  # light to dark, so that it reads in grey; white is left to what is not there
 NUMBERS = 240  # cells of a map up to which each shows its number
 SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -46,7 +47,7 @@ class Band:
 
 def over_rounds(seeds: Sequence[Sequence[Row]], key: str, factor: float = 1.0) -> Band | None:
     """The metric `key` of each seed's rows, times `factor`; None where no round has it in all of them."""
-    values = [{row["round"]: factor * row[key] for row in rows if row.get(key) is not None} for rows in seeds]
+    values = [{number: factor * value for number, value in points(rows, key)} for rows in seeds]
     rounds = sorted(set.intersection(*map(set, values))) if values else []
     if not rounds:
         return None
@@ -110,10 +111,7 @@ def heat_map(
     axes: Axes, values: np.ndarray, *, unit: str, form: str = "{:.2f}", limits: tuple[float, float] | None = None
 ) -> None:
     """A map of (rows, columns) from light to dark; NaN stays white. Numbers in the cells where they fit."""
-    from matplotlib import colormaps
-    from matplotlib.colors import ListedColormap
-
-    colours = ListedColormap(colormaps[MAP](np.linspace(LIGHTEST, 1.0, 256)))
+    colours = map_colours()
     low, high = limits or (float(np.nanmin(values)), float(np.nanmax(values)))
     shown = np.ma.masked_invalid(values)
     image = axes.imshow(shown, cmap=colours, aspect="auto", vmin=low, vmax=high, interpolation="nearest")
@@ -148,16 +146,12 @@ def check_target(path: Path) -> None:
     """Raises ConfigError for a file that is there and is none of ours, or another suffix."""
     if path.suffix.lower() not in SUFFIXES:
         raise ConfigError(f"{path} cannot be drawn: the name must end with {', '.join(SUFFIXES)}")
-    if path.exists() and SOFTWARE.encode() not in path.read_bytes():
-        raise ConfigError(f"{path} exists and is no picture of ours: it is not overwritten; name another file")
+    check_replaceable(path, SOFTWARE, "picture")
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a picture. Raises ConfigError where `check_target` does, and where the file cannot be written."""
+    """Write a picture. Raises ConfigError where `check_target` does, RunError where it cannot be written."""
     check_target(path)
     key = "Software" if path.suffix.lower() == ".png" else "Creator"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path):
         figure.savefig(path, metadata={key: SOFTWARE})
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written ({error.strerror}): name another file") from error

@@ -9,11 +9,11 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from server_app.curve import against_rounds
-from server_app.rounds import Row
+from server_app.figures.style import against_rounds
+from server_app.rows import Row
 
-from ..runs import Run
-from ..settings import Group, group
+from ..results.alike import Group, group
+from ..results.runs import Run
 from .canvas import Band, legend_below, line, over_rounds, panels, spread_words
 
 if TYPE_CHECKING:

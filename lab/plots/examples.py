@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..runs import Run
-from ..settings import group
+from ..results.alike import group
+from ..results.runs import Run
 
 LIMIT = 4
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from server_app.curve import against_rounds
+from server_app.figures.style import against_rounds
 
-from ..runs import Run
+from ..results.runs import Run
 from .canvas import heat_map, legend_below, line, over_rounds, panels, whole_numbers
 from .examples import first_of_each
 from .layers import label_columns

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from server_app.curve import STYLES
+from server_app.figures.style import STYLES
 
-from ..runs import Run
-from ..settings import group
+from ..results.alike import group
+from ..results.runs import Run
 from .canvas import legend_below, panels, spread_words
 from .layers import by_layer, layers_of
 

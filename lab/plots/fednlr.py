@@ -6,10 +6,10 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from server_app.curve import against_rounds
+from server_app.figures.style import against_rounds
 
-from ..runs import Run
-from ..settings import group
+from ..results.alike import group
+from ..results.runs import Run
 from .canvas import legend_below, line, over_rounds, panels, some, spread_words
 from .layers import layers_of
 

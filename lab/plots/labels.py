@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedstride.schema import Config
 from fedstride.tasks import data
 from fedstride.tasks.partitions import Parts, partition
+from server_app.config.schema import Config
+from server_app.figures.style import BARS
 
-from ..runs import Run
-from ..settings import summary
+from ..results.alike import summary
+from ..results.runs import Run
 from .canvas import heat_map, panels, save, whole_numbers
 from .examples import LIMIT
 
@@ -46,7 +47,7 @@ def labels(runs: Sequence[Run]) -> Figure:
         unlike.setdefault(repr((config.task, config.partition, config.clients, config.seed)), config)
     maps = []
     for config in list(unlike.values())[:LIMIT]:
-        source = data.load(config.task.name)
+        source = data.load(config.task)
         parts = partition(config.partition, source.train_y, config.clients, config.seed)
         maps.append((counts_of(parts, source.train_y, source.classes), f"{summary(config)}, seed {config.seed}"))
     left_out = f"; {LIMIT} of {len(unlike)} partitions" if len(unlike) > LIMIT else ""
@@ -68,7 +69,7 @@ def figure(maps: Sequence[tuple[np.ndarray, str]], title: str) -> Figure:
 
 def _one(above: Axes, below: Axes, counts: np.ndarray, name: str) -> None:
     clients = counts.shape[1]
-    above.bar(range(clients), counts.sum(axis=0), color="#8aa5bd", edgecolor="#0b3c5d", linewidth=0.6)
+    above.bar(range(clients), counts.sum(axis=0), **BARS)
     above.set_ylabel("examples", fontsize=8)
     above.set_title(name, fontsize=8)
     above.set_xlim(-0.5, clients - 0.5)

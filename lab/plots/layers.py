@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from server_app.curve import STYLES, against_rounds
+from server_app.figures.style import STYLES, against_rounds
 
-from ..runs import Run
+from ..results.runs import Run
 from .canvas import heat_map, line, over_rounds
 
 if TYPE_CHECKING:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from server_app.curve import against_rounds, style
+from server_app.figures.curve import points
+from server_app.figures.style import against_rounds, style
 
-from ..runs import Run
+from ..results.runs import Run
 from .canvas import heat_map, panels, whole_numbers
 from .examples import first_of_each
 from .layers import label_columns
@@ -53,18 +54,14 @@ def two_d_lrd(runs: Sequence[Run]) -> Figure:
 
 def _lines(axes: Axes, run: Run, names: dict[str, str]) -> None:
     for number, (symbol, label) in enumerate(names.items()):
-        points = [(row["round"], row[f"two_d_lrd/{symbol}"]) for row in run.rows if _has(row, symbol)]
-        axes.plot(*zip(*points, strict=True), label=label, **style(number, len(points)))
+        found = points(run.rows, f"two_d_lrd/{symbol}")
+        axes.plot(*zip(*found, strict=True), label=label, **style(number, len(found)))
     against_rounds(axes)
-
-
-def _has(row: dict[str, Any], symbol: str) -> bool:
-    return row.get(f"two_d_lrd/{symbol}") is not None
 
 
 def _fired(run: Run) -> list[int]:
     """The rounds after which d is higher than before."""
-    counts = [(row["round"], row["two_d_lrd/d"]) for row in run.rows if _has(row, "d")]
+    counts = points(run.rows, "two_d_lrd/d")
     return [after[0] for before, after in zip([(0, 0), *counts], counts, strict=False) if after[1] > before[1]]
 
 

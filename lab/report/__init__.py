@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from html import escape
 
-from ..runs import Run
-from ..settings import group, newest
+from ..results.alike import group, newest
+from ..results.runs import Run
 from . import sections
 from .page import page
 

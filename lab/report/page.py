@@ -12,10 +12,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedstride.errors import ConfigError, RunError
 from server_app.folder import write
 
-from ..formats import Grid
+from ..results.files import check_replaceable, writing
+from ..results.formats import Grid
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -114,17 +114,11 @@ def listed(lines: Iterable[str], kind: str = "") -> str:
 
 def check_target(path: Path) -> None:
     """Raises ConfigError for a folder, or a file that is there and is none of ours."""
-    if path.is_dir():
-        raise ConfigError(f"{path} is a folder: name a file, as in -o {path}/report.html")
-    if path.exists() and f'content="{GENERATOR}"'.encode() not in path.read_bytes()[:2000]:
-        raise ConfigError(f"{path} exists and is no report of ours: it is not overwritten; name another file")
+    check_replaceable(path, f'content="{GENERATOR}"', "report", within=2000)
 
 
 def save(text: str, path: Path) -> None:
     """Write the page. Raises ConfigError where `check_target` does, RunError where it cannot be written."""
     check_target(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path):
         write(path, text.encode())
-    except OSError as error:
-        raise RunError(f"{path} cannot be written ({error.strerror}): name another file with -o") from error

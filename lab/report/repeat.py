@@ -6,19 +6,17 @@ composition is named, and what the command composes to is compared with the run 
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from functools import lru_cache
 from typing import Any
 
 from fedstride.errors import ConfigError
-from fedstride.schema import Config
-from server_app.build import label
-from server_app.config.compose import KINDS, compose
+from server_app.config.compose import compose
 from server_app.config.overrides import quote
+from server_app.config.schema import TABLES, Config, keys, label
 
 from ..engine.beside import NAME
-from ..runs import Run
+from ..results.runs import Run
 
 DEFAULT = Config().experiment
 NOT_REPEATED = frozenset({"experiment", "out", "name", "resume", "presets"})
@@ -32,7 +30,7 @@ def overrides_for(config: Config) -> list[str]:
     """
     chosen = [] if config.experiment == DEFAULT else [f"experiment={config.experiment}"]
     base = _composed(*chosen)
-    for group in KINDS:
+    for group in TABLES:
         name, before = (
             (label(config), label(base))
             if group == "strategy"
@@ -40,10 +38,10 @@ def overrides_for(config: Config) -> list[str]:
         )
         if name != before:
             chosen.append(f"{group}={name}")
-    before, wanted = _flat(_composed(*chosen)), _flat(config)
-    values = [f"{key}={_written(value)}" for key, value in wanted.items() if before.get(key) != value]
+    before, wanted = _wanted(_composed(*chosen)), _wanted(config)
+    values = [f"{key}={quote(value)}" for key, value in wanted.items() if before.get(key) != value]
     found = [*chosen, *values]
-    if _flat(compose(found)) != wanted:
+    if _wanted(compose(found)) != wanted:
         raise ConfigError("this version composes another configuration")
     return found
 
@@ -65,22 +63,6 @@ def _composed(*overrides: str) -> Config:
     return compose(overrides)
 
 
-def _flat(config: Any, prefix: str = "") -> dict[str, Any]:
-    """All values by dotted key, as overrides name them."""
-    values: dict[str, Any] = {}
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if dataclasses.is_dataclass(value):
-            values |= _flat(value, f"{prefix}{field.name}.")
-        elif prefix or field.name not in NOT_REPEATED:
-            values[f"{prefix}{field.name}"] = value
-    return values
-
-
-def _written(value: Any) -> str:
-    """A value as Hydra's grammar takes it."""
-    if value is None:
-        return "null"
-    if isinstance(value, list):
-        return "[" + ",".join(map(_written, value)) + "]"
-    return quote(value)
+def _wanted(config: Config) -> dict[str, Any]:
+    """What a run's command has to name, by dotted key."""
+    return {key.path: key.value for key in keys(config) if key.path not in NOT_REPEATED}

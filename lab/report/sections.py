@@ -13,11 +13,11 @@ from typing import Any
 
 from fedstride.errors import FedstrideError
 
-from ..formats import Grid
 from ..plots import KINDS, draw
-from ..runs import Run
-from ..settings import describe, differing, group, method_values, plain, setting_values
-from ..tables import NONE, Statistic, compare
+from ..results.alike import describe, differing, group, method_values, plain, setting_values
+from ..results.formats import Grid
+from ..results.runs import Run
+from ..results.tables import NONE, Statistic, compare
 from .page import listed, picture, table
 from .repeat import command
 

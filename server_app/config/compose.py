@@ -1,14 +1,14 @@
-"""Composes `conf/` into a typed configuration; answers mistakes with the nearest names.
+"""Composes `conf/` and the tables of parts into a typed configuration; answers mistakes with the nearest names.
 
-Knows Hydra and the groups of `conf/`; does not know what is built from a configuration. The client
-never imports this: it gets plain values.
+Knows Hydra and OmegaConf; does not know what is built from a configuration. The client never imports this:
+it gets plain values.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +22,11 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from fedstride import schema
 from fedstride.errors import ConfigError, nearest, unknown
-from fedstride.schema import Config
+from fedstride.own import digest_of, find, load_parts
 
-from .overrides import GROUPS, expand_wrappers, parse, quote
-from .ranges import check
-
-KINDS: dict[str, Mapping[str, type]] = {
-    "strategy": schema.STRATEGIES,
-    "client": schema.CLIENTS,
-    "objective": schema.OBJECTIVES,
-    "task": schema.TASKS,
-    "model": schema.MODELS,
-    "partition": schema.PARTITIONS,
-    "privacy": schema.PRIVACY,
-}
-"""The types behind the names of each group but `experiment`."""
-
-_LONGER = ("rounds", "target", "patience", "checkpoint_every", "timeout", "node_wait", "min_clients", "track")
-MAY_CHANGE = (*_LONGER, "out", "name", "resume")
-"""What a run that goes on may have otherwise than it began: nothing that its weights depend on."""
+from .overrides import expand_wrappers, parse, parts_in, quote
+from .schema import GROUPS, TABLES, Config, check, keys, names
 
 
 def conf_dir() -> Path:
@@ -54,12 +38,16 @@ def conf_dir() -> Path:
 
 
 def choices(group: str) -> list[str]:
-    """The names that a group offers."""
+    """The names that a group offers; an experiment is a file."""
+    if group in TABLES:
+        return sorted(TABLES[group])
     return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
 
 
 def describe(group: str, name: str) -> str:
-    """The one line that a choice says of itself: its file's first comment that is no directive."""
+    """The one line that a choice says of itself; an experiment's is its file's first comment."""
+    if group in TABLES:
+        return TABLES[group][name].about
     for line in (conf_dir() / group / f"{name}.yaml").read_text().splitlines():
         if line.startswith("# ") and not line.startswith("# @"):
             return line[2:].strip()
@@ -77,10 +65,13 @@ def compose(overrides: Sequence[str] = ()) -> Config:
     Raises ConfigError: unknown name or key (with the nearest ones), a value of another type, a value
     out of its range.
     """
+    parts = parts_in(overrides)
+    if parts is not None:  # before anything else: what is in it can be chosen
+        load_parts(parts, TABLES)
     parsed = parse(expand_wrappers(overrides))
     resumed = [override for override in parsed if override.key_or_group == "resume"]
     if resumed and resumed[-1].value():
-        return _resume(str(resumed[-1].value()), [o for o in parsed if o.key_or_group != "resume"])
+        return _resume(str(resumed[-1].value()), [o for o in parsed if o.key_or_group != "resume"], parts)
     chosen = [override for override in parsed if _group_of(override) is not None]
     for override in chosen:
         _check_choice(override)
@@ -89,6 +80,8 @@ def compose(overrides: Sequence[str] = ()) -> Config:
         tree = _compose(chosen)
         _check_keys(values, tree)
         tree = _compose(chosen, _presets(tree), values)
+    if parts is not None:
+        tree.parts = str(find(parts))  # the run may be taken up from another folder
     return _checked(tree)
 
 
@@ -101,18 +94,21 @@ _DAMAGE = (OmegaConfBaseException, yaml.YAMLError, AssertionError, AttributeErro
 """What reading a file that is no configuration may raise."""
 
 
-def from_yaml(text: str) -> Config:
-    """The configuration that `to_yaml` wrote.
+def from_yaml(text: str, parts: str | None = None) -> Config:
+    """The configuration that `to_yaml` wrote; `parts`: where the user's own parts are now, if not where they were.
 
     Raises ConfigError for text that is no configuration of this version.
     """
     try:
         tree = OmegaConf.create(text)
         assert isinstance(tree, DictConfig)
+        tree.parts = parts or tree.get("parts")
+        if tree.parts:
+            load_parts(str(tree.parts), TABLES)
         typed = OmegaConf.structured(Config)
-        for group, kinds in KINDS.items():
-            typed[group] = _typed(tree[group], kinds)
-        rest = {str(key): tree[key] for key in tree if key not in KINDS}
+        for group in TABLES:
+            typed[group] = _typed(group, tree[group])
+        rest = {str(key): tree[key] for key in tree if key not in TABLES}
         return _checked(OmegaConf.merge(typed, rest))
     except _DAMAGE as error:
         raise ConfigError(
@@ -121,11 +117,10 @@ def from_yaml(text: str) -> Config:
 
 
 def digest(config: Config) -> str:
-    """Names all of a configuration that the weights depend on."""
-    tree = OmegaConf.to_container(OmegaConf.structured(config))
-    assert isinstance(tree, dict)
-    kept = {key: value for key, value in tree.items() if key not in (*MAY_CHANGE, "presets")}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    """Names all of a configuration that the weights depend on, the user's own parts included."""
+    kept = {key.path: key.value for key in keys(config) if not key.may_change}
+    whole = [names(config), kept, digest_of(config.parts)]
+    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
 
 
 def _checked(tree: Any) -> Config:
@@ -138,32 +133,33 @@ def _checked(tree: Any) -> Config:
     return config
 
 
-def _typed(node: Any, kinds: Mapping[str, type]) -> DictConfig:
-    inner = node.get("inner")
-    typed = OmegaConf.structured(kinds[node.name])
-    values = {key: node[key] for key in node if key != "inner"}
-    if inner is not None:
-        typed.inner = _typed(inner, kinds)
-    merged = OmegaConf.merge(typed, values)
+def _typed(group: str, node: Any) -> DictConfig:
+    typed = OmegaConf.structured(TABLES[group].config(node.name))
+    if node.get("inner") is not None:
+        typed.inner = _typed(group, node.inner)
+    merged = OmegaConf.merge(typed, {key: node[key] for key in node if key != "inner"})
     assert isinstance(merged, DictConfig)
     return merged
 
 
-def _resume(folder: str, overrides: Sequence[Override]) -> Config:
+def _resume(folder: str, overrides: Sequence[Override], parts: str | None) -> Config:
     """The configuration of the run in `folder`, with what may change changed."""
     path = Path(folder).expanduser().resolve()
     if not (path / "config.yaml").is_file():
         raise ConfigError(f"resume = {folder!r} is no run: {path / 'config.yaml'} does not exist")
-    config = from_yaml((path / "config.yaml").read_text(encoding="utf-8"))
+    config = from_yaml((path / "config.yaml").read_text(encoding="utf-8"), parts and str(find(parts)))
     tree = OmegaConf.structured(config)
+    changeable = {key.path for key in keys(config) if key.may_change}
     for override in overrides:
         key = str(override.key_or_group)
         if _group_of(override) is not None:
             key = key if key == "experiment" else f"{override.package or key}.name"
         else:
             _check_keys([override], tree)
+        if key == "parts":
+            continue
         before, now = OmegaConf.select(tree, key), override.value()
-        if key in MAY_CHANGE:
+        if key in changeable:
             try:
                 OmegaConf.update(tree, key, now)
             except OmegaConfBaseException as error:
@@ -171,7 +167,7 @@ def _resume(folder: str, overrides: Sequence[Override]) -> Config:
         elif before != now:
             raise ConfigError(
                 f"{key} = {now!r}, but the run in {path} has {before!r}: a run that goes on can change only "
-                f"{', '.join(_LONGER)}; start a new run instead"
+                f"{', '.join(sorted(changeable - {'experiment', 'presets'}))}; start a new run instead"
             )
     tree.resume = str(path)
     return _checked(tree)
@@ -229,13 +225,13 @@ def _presets(tree: DictConfig) -> list[Override]:
     presets = OmegaConf.to_container(tree.presets) or {}
     assert isinstance(presets, dict)
     lines = []
-    for group, by_name in presets.items():
-        if group not in KINDS:
-            raise unknown("group in presets", str(group), KINDS)
+    for group, by_name in ((str(group), by_name) for group, by_name in presets.items()):
+        if group not in TABLES:
+            raise unknown("group in presets", group, TABLES)
         for name in by_name or {}:
-            if name not in KINDS[group]:
-                raise unknown(f"{group} in presets", str(name), KINDS[group])
-        path, node = str(group), tree[group]
+            if name not in TABLES[group]:
+                raise unknown(f"{group} in presets", str(name), TABLES[group])
+        path, node = group, tree[group]
         while node is not None:
             for key, value in ((by_name or {}).get(node.name) or {}).items():
                 lines.append(f"{path}.{key}={_literal(value)}")
@@ -290,8 +286,13 @@ class _Hydra:
 
 
 def _register() -> None:
+    """Offer every part to Hydra: its typed schema, and the choice of that name made from it."""
     store = ConfigStore.instance()
     store.store("config", Config, group="schema")
-    for group, types in KINDS.items():
-        for name, kind in types.items():
-            store.store(name, kind, group=f"schema/{group}")
+    for group, table in TABLES.items():
+        for name in table:
+            store.store(name, table.config(name), group=f"schema/{group}")
+            defaults: list[Any] = [f"/schema/{group}/{name}@_here_"]
+            if table.wraps(name):
+                defaults.append({f"/{group}@inner": "fedavg"})
+            store.store(name, {"defaults": defaults, "name": name}, group=group)

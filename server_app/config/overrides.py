@@ -15,27 +15,24 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
 from fedstride.errors import ConfigError, unknown
+from fedstride.settings import fields_of
+from strategies.parts import STRATEGIES
 
-GROUPS = ("experiment", "strategy", "client", "objective", "task", "model", "partition", "privacy")
-"""The choices: one folder of `conf/` each."""
-
-RUN_KEYS = (*GROUPS, "rounds", "clients", "seed", "out", "resume")
-"""The keys of Flower's run config that become overrides of the same name; empty means not given."""
-
-WRAPPERS = frozenset({"fedlws", "two_d_lrd"})
-"""Strategies that hold another one as `inner`."""
+from .schema import GROUPS, Config
 
 
 def overrides_of(run_config: Mapping[str, Any]) -> list[str]:
     """The Hydra overrides in Flower's flat run config: the named keys first, then `overrides`.
 
-    Raises ConfigError for a key that we do not declare or an `overrides` that is no string.
+    The app's pyproject declares the keys, and Flower refuses others; an empty value is one not given.
+    Raises ConfigError for a key that is none of a run's or an `overrides` that is no string.
     """
-    allowed = (*RUN_KEYS, "overrides")
+    allowed = (*GROUPS, *fields_of(Config), "overrides")
     for key in run_config:
         if key not in allowed:
             raise unknown("run-config key", key, allowed)
-    given = [f"{key}={quote(run_config[key])}" for key in RUN_KEYS if run_config.get(key, "") not in ("", None)]
+    named = sorted((key for key in run_config if key != "overrides"), key=allowed.index)
+    given = [f"{key}={quote(run_config[key])}" for key in named if run_config[key] not in ("", None)]
     extra = run_config.get("overrides", "")
     if not isinstance(extra, str):
         raise ConfigError(
@@ -54,6 +51,10 @@ _WORDS = {"null", "true", "false", "nan", "inf"}
 
 def quote(value: object) -> str:
     """A value as Hydra's grammar takes it: text that is no plain name is quoted, so that it stays text."""
+    if value is None:
+        return "null"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(quote, value)) + "]"
     text = str(value)
     if isinstance(value, bool):
         return text.lower()
@@ -71,18 +72,33 @@ def expand_wrappers(overrides: Sequence[str]) -> list[str]:
         if key != "strategy" or "+" not in value:
             expanded.append(text)
             continue
-        base, *wrappers = value.split("+")
-        for wrapper in wrappers:
-            if wrapper not in WRAPPERS:
-                raise ConfigError(
-                    f"strategy = {value!r} is not allowed: {wrapper!r} cannot be put around another strategy; "
-                    f"after a '+' stands one of {', '.join(sorted(WRAPPERS))}"
-                )
+        base, *around = value.split("+")
+        for name in around:
+            if name in STRATEGIES and STRATEGIES.wraps(name):
+                continue
+            wrappers = sorted(name for name in STRATEGIES if STRATEGIES.wraps(name))
+            raise ConfigError(
+                f"strategy = {value!r} is not allowed: {name!r} cannot be put around another strategy; "
+                f"after a '+' stands one of {', '.join(wrappers)}"
+            )
         group = "strategy"
-        for depth, name in enumerate(reversed([base, *wrappers])):
+        for depth, name in enumerate(reversed([base, *around])):
             expanded.append(f"{group}={name}")
             group = "strategy@strategy" + ".inner" * (depth + 1)
     return expanded
+
+
+def parts_in(overrides: Sequence[str]) -> str | None:
+    """The file that `parts=FILE` names among overrides; None where none does."""
+    named = [text for text in overrides if text.partition("=")[0] == "parts"]
+    value = parse(named)[-1].value() if named else None
+    return str(value) if value else None
+
+
+def with_parts(overrides: Sequence[str], path: str | None) -> list[str]:
+    """The same overrides with `parts=PATH` in place of what they say of it; without it for None."""
+    others = [text for text in overrides if text.partition("=")[0] != "parts"]
+    return others if path is None else [*others, f"parts={quote(path)}"]
 
 
 def read(text: str, expected: str) -> Override:

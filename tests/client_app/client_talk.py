@@ -9,42 +9,63 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
 from client_app.app import app
+from client_app.parts import OBJECTIVES, RULES, Training
 from fedstride import flower, wire
 from fedstride.arrays import Arrays, to_record, views
-from fedstride.flat import flatten
-from fedstride.schema import ClientConfig, ModelConfig, ObjectiveConfig, PartitionConfig, TaskConfig
+from fedstride.parts import Choice
 from fedstride.tasks import models
+from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.tensors import to_arrays
 
 CLIENTS = 40  # of 100 examples each
+
+TASK, IID = TASKS.config("mnist5k")(), PARTITIONS.config("iid")()
+
+
+def sgd(**settings: Any) -> Training:
+    return RULES.config("sgd")(**{"device": "cpu", **settings})
+
+
+def fednlr(**settings: Any) -> Training:
+    return RULES.config("fednlr")(**{"device": "cpu", **settings})
+
+
+def fedprox(mu: float) -> Choice:
+    return OBJECTIVES.config("fedprox")(mu=mu)
+
+
+def two_d_lrd(factors: Any) -> dict[str, Any]:
+    """What the server's half of 2D-LRD sends."""
+    return {wire.HALVES: ["two_d_lrd"], wire.of_half("two_d_lrd", "rate_factors"): factors}
 
 
 def told(
     server_round: int = 1,
     *,
-    client: ClientConfig | None = None,
-    objective: ObjectiveConfig | None = None,
+    client: Training | None = None,
+    objective: Choice | None = None,
+    partition: Choice = IID,
     model: str = "mlp",
     seed: int = 1,
     clients: int = CLIENTS,
     **more: Any,
 ) -> ConfigRecord:
-    """A round's config; keys of `more` are written with _ for -."""
+    """A round's config, and `more` of it."""
     values = {
         wire.SEED: seed,
         wire.NUM_CLIENTS: clients,
         wire.SERVER_ROUND: server_round,
-        **flatten("client", client or ClientConfig(device="cpu")),
-        **flatten("objective", objective or ObjectiveConfig()),
-        **flatten("task", TaskConfig("mnist5k")),
-        **flatten("model", ModelConfig(model)),
-        **flatten("partition", PartitionConfig("iid")),
+        **RULES.flatten(client or sgd()),
+        **OBJECTIVES.flatten(objective or OBJECTIVES.config("plain")()),
+        **TASKS.flatten(TASK),
+        **MODELS.flatten(MODELS.config(model)()),
+        **PARTITIONS.flatten(partition),
     }
-    return ConfigRecord(values | {key.replace("_", "-"): value for key, value in more.items()})
+    return ConfigRecord(values | more)
 
 
 def initial(model: str = "mlp", seed: int = 1) -> Arrays:
-    return to_arrays(models.build(ModelConfig(model), (1, 28, 28), 10, seed))
+    return to_arrays(models.build(MODELS.config(model)(), (1, 28, 28), 10, seed))
 
 
 def node(partition_id: Any = 0, state: RecordDict | None = None) -> Context:
@@ -52,10 +73,13 @@ def node(partition_id: Any = 0, state: RecordDict | None = None) -> Context:
     return Context(run_id=1, node_id=2, node_config=where, state=state or RecordDict(), run_config={})
 
 
-def message(kind: str, config: Mapping[str, Any], arrays: Arrays | None) -> Message:
+def message(kind: str, config: Mapping[str, Any], arrays: Arrays | None, **beside: Arrays) -> Message:
+    """`beside`: records of arrays beside the model, by name with __ for the dot."""
     content = RecordDict({wire.CONFIG: ConfigRecord(dict(config))})
     if arrays is not None:
         content[wire.ARRAYS] = to_record(arrays)
+    for name, extra in beside.items():
+        content[name.replace("__", ".")] = to_record(extra)
     result = Message(content=content, message_type=kind, dst_node_id=2)
     flower.stamp(result)
     return result

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from client_app import work
-from fedstride import flower, schema
-from fedstride.schema import ModelConfig
-from fedstride.tasks import models
+from fedstride import flower
+from fedstride.parts import Part
+from fedstride.tasks.parts import MODELS
 
 
 @pytest.fixture(scope="session")
@@ -20,8 +20,9 @@ def client_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _surroundings(client_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _surroundings(client_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("FEDSTRIDE_CACHE", str(client_cache))
+    monkeypatch.setenv("FEDSTRIDE_STATE", str(tmp_path / "state"))
     flower.set_identity()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -46,8 +47,7 @@ class Tiny(torch.nn.Module):
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The name of a registered model with buffers and dropout."""
-    monkeypatch.setitem(models.MODELS, "tiny", Tiny)
-    monkeypatch.setitem(schema.MODELS, "tiny", ModelConfig)
+    monkeypatch.setitem(MODELS._parts, "tiny", Part("tiny", Tiny, "Small."))
     work._network.cache_clear()
     yield "tiny"
     work._network.cache_clear()

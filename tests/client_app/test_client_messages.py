@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,17 +13,31 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from client_talk import CLIENTS, initial, message, node, same, told, train
+from client_talk import (
+    CLIENTS,
+    IID,
+    TASK,
+    fednlr,
+    fedprox,
+    initial,
+    message,
+    node,
+    same,
+    sgd,
+    told,
+    train,
+    two_d_lrd,
+)
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
 import fedstride
-from client_app import work
+from client_app import halves, work
 from client_app.app import app
-from client_app.work import OBJECTIVES, RULES
-from fedstride import schema, wire
+from client_app.parts import OBJECTIVES, RULES
+from fedstride import wire
 from fedstride.arrays import to_record, views
 from fedstride.errors import ConfigError
-from fedstride.schema import ClientConfig, FedNLRConfig, FedProxConfig, PartitionConfig, TaskConfig
+from fedstride.parts import Table
 from lab.engine.local import LocalGrid
 from server_app.build import client_config
 from server_app.config.compose import compose
@@ -58,16 +73,16 @@ def test_a_reply_holds_one_model_and_one_metric_record() -> None:
     "config",
     [
         told(),
-        told(client=FedNLRConfig(device="cpu")),
-        told(client=ClientConfig(device="cpu", momentum=0.9, weight_decay=1e-3, local_epochs=3)),
-        told(objective=FedProxConfig(mu=0.1)),
-        told(rate_factors=[1.0, 0.5, 0.25]),
+        told(client=fednlr()),
+        told(client=sgd(momentum=0.9, weight_decay=1e-3, local_epochs=3)),
+        told(objective=fedprox(mu=0.1)),
+        told(**two_d_lrd([1.0, 0.5, 0.25])),
     ],
     ids=["sgd", "fednlr", "momentum", "fedprox", "2d-lrd"],
 )
 def test_the_same_message_gives_the_same_bits(config: ConfigRecord) -> None:
     first, said = train(config)
-    train(told(5, client=ClientConfig(device="cpu", lr=1.0)), context=node(3))  # another client between
+    train(told(5, client=sgd(lr=1.0)), context=node(3))  # another client between
     second, again = train(config)
     assert same(first, second)
     del said[wire.TRAIN_SECONDS], again[wire.TRAIN_SECONDS]
@@ -90,13 +105,13 @@ def test_dropout_draws_differ_between_seeds_rounds_and_clients(tiny: str, monkey
 
 def test_training_leaves_the_global_random_states(tiny: str) -> None:
     before = torch.get_rng_state(), np.random.get_state()[1].tobytes(), random.getstate()
-    train(told(model=tiny, client=FedNLRConfig(device="cpu")))
+    train(told(model=tiny, client=fednlr()))
     after = torch.get_rng_state(), np.random.get_state()[1].tobytes(), random.getstate()
     assert torch.equal(before[0], after[0])
     assert before[1:] == after[1:]
 
 
-@pytest.mark.parametrize("other", [told(2), told(seed=2), told(client=ClientConfig(device="cpu", lr=0.06))])
+@pytest.mark.parametrize("other", [told(2), told(seed=2), told(client=sgd(lr=0.06))])
 def test_rounds_seeds_and_rates_differ(other: ConfigRecord) -> None:
     assert not same(train(told())[0], train(other)[0])
 
@@ -110,11 +125,11 @@ def test_the_rate_decays_from_round_to_round() -> None:
     sent = initial()
     steps = []
     for server_round in (1, 3):
-        config = ClientConfig(device="cpu", batch_size=100, lr=0.4, lr_decay=0.5)
+        config = sgd(batch_size=100, lr=0.4, lr_decay=0.5)
         model, _ = train(told(server_round, client=config), sent)
         steps.append(model["fc2.weight"] - sent["fc2.weight"])
     np.testing.assert_allclose(steps[1], steps[0] / 4, rtol=1e-3, atol=1e-6)
-    undecayed, _ = train(told(client=ClientConfig(device="cpu", batch_size=100, lr=0.4)), sent)
+    undecayed, _ = train(told(client=sgd(batch_size=100, lr=0.4)), sent)
     assert np.array_equal(undecayed["fc2.weight"] - sent["fc2.weight"], steps[0])
 
 
@@ -139,7 +154,7 @@ def test_a_client_keeps_nothing_of_another_clients_buffers(tiny: str) -> None:
 
 
 def test_fednlr_reports_its_rates() -> None:
-    _, metrics = train(told(client=FedNLRConfig(device="cpu", lr=0.2, classifier=False)))
+    _, metrics = train(told(client=fednlr(lr=0.2, classifier=False)))
     assert metrics["fednlr/rate_mean/fc1"] == pytest.approx(0.2, rel=1e-9)
     assert metrics["fednlr/rate_max/fc1"] / metrics["fednlr/rate_min/fc1"] == pytest.approx(
         1 + 1 / 2 + math.log10(200), rel=1e-9
@@ -148,27 +163,27 @@ def test_fednlr_reports_its_rates() -> None:
 
 
 def test_fednlr_without_discrepancy_has_plain_bits(tiny: str) -> None:
-    plain, _ = train(told(model=tiny, client=ClientConfig(device="cpu", momentum=0.9, weight_decay=1e-3)))
-    flat = FedNLRConfig(device="cpu", momentum=0.9, weight_decay=1e-3, mu0=1.0, a1=0.0, a2=0.0)
+    plain, _ = train(told(model=tiny, client=sgd(momentum=0.9, weight_decay=1e-3)))
+    flat = fednlr(momentum=0.9, weight_decay=1e-3, mu0=1.0, a1=0.0, a2=0.0)
     assert same(train(told(model=tiny, client=flat))[0], plain)
 
 
 @pytest.mark.parametrize("mu", [0.0, 0.1])
 def test_fedprox_against_plain(mu: float) -> None:
     plain, _ = train(told())
-    prox, _ = train(told(objective=FedProxConfig(mu=mu)))
+    prox, _ = train(told(objective=fedprox(mu=mu)))
     assert same(plain, prox) == (mu == 0.0)
 
 
 def test_fedproxs_first_step_is_plain() -> None:
-    one = ClientConfig(device="cpu", batch_size=100)
-    assert same(train(told(client=one))[0], train(told(client=one, objective=FedProxConfig(mu=3.0)))[0])
+    one = sgd(batch_size=100)
+    assert same(train(told(client=one))[0], train(told(client=one, objective=fedprox(mu=3.0)))[0])
 
 
 def test_fedprox_with_momentum_by_hand(tiny: str) -> None:
     """mu (w - w_sent) enters before momentum; two steps of one full batch, without dropout's draws in fc."""
-    config = ClientConfig(device="cpu", batch_size=100, local_epochs=2, momentum=0.9, lr=0.1)
-    got, _ = train(told(client=config, objective=FedProxConfig(mu=0.5)))
+    config = sgd(batch_size=100, local_epochs=2, momentum=0.9, lr=0.1)
+    got, _ = train(told(client=config, objective=fedprox(mu=0.5)))
     job = work.read(told(), node(0))
     sent = [torch.from_numpy(array) for array in initial().values()]
     w = [torch.nn.Parameter(array.clone()) for array in sent]
@@ -194,8 +209,8 @@ def test_every_example_is_trained_on_in_every_epoch(monkeypatch: pytest.MonkeyPa
         return whole(self, positions)
 
     monkeypatch.setattr(work.Examples, "batch", watched)
-    train(told(client=ClientConfig(device="cpu", local_epochs=2, batch_size=30)), context=node(5))
-    mine = work.members(TaskConfig("mnist5k"), PartitionConfig("iid"), CLIENTS, 1)[5].tolist()
+    train(told(client=sgd(local_epochs=2, batch_size=30)), context=node(5))
+    mine = work.members(TASK, IID, CLIENTS, 1)[5].tolist()
     assert sorted(seen[:100]) == sorted(seen[100:]) == sorted(mine)
     assert seen[:100] != seen[100:]
 
@@ -263,7 +278,7 @@ def test_clients_understand_what_the_server_composes() -> None:
 
 def test_a_client_that_fails_gives_an_error_reply_with_the_reason() -> None:
     grid = LocalGrid(app, CLIENTS)
-    bad = message(MessageType.TRAIN, told(client=ClientConfig(device="cuda:99")), initial())
+    bad = message(MessageType.TRAIN, told(client=sgd(device="cuda:99")), initial())
     (reply,) = grid.send_and_receive([bad])
     assert reply.has_error()
     assert "client.device = 'cuda:99'" in reply.error.reason
@@ -296,6 +311,12 @@ def test_a_missing_array_is_named(lost: str) -> None:
         train(told(), arrays)
 
 
+def test_a_message_without_a_model_says_so() -> None:
+    with pytest.raises(Exception, match="arrays") as caught:
+        app(message("train", told(), None), node())
+    assert type(caught.value) is not KeyError
+
+
 def test_an_array_too_many_or_of_another_shape_is_named() -> None:
     with pytest.raises(RuntimeError, match=r'Unexpected key.*"extra"'):
         train(told(), initial() | {"extra": np.zeros(1)})
@@ -303,9 +324,19 @@ def test_an_array_too_many_or_of_another_shape_is_named() -> None:
         train(told(), initial() | {"fc2.bias": np.zeros(3, dtype=np.float32)})
 
 
-def test_every_configured_rule_is_known_to_the_client() -> None:
-    assert set(RULES) == set(schema.CLIENTS)
-    assert set(OBJECTIVES) == set(schema.OBJECTIVES)
+@pytest.mark.parametrize("table", [RULES, OBJECTIVES], ids=lambda table: table.group)
+def test_every_part_can_be_made(table: Table) -> None:
+    for name in table:
+        made = table.make(table.config(name)())
+        assert callable(made.begin) and callable(made.end)
+
+
+@pytest.mark.parametrize("module", ["app", "method", "composition", "training", "state", "work"])
+def test_the_seam_names_no_method(module: str) -> None:
+    names = [*RULES, *OBJECTIVES, *halves.known()]
+    source = (ROOT / f"client_app/{module}.py").read_text().lower()
+    plain_words = set() if module == "app" else {"plain"}
+    assert not [name for name in names if name not in plain_words and re.search(rf"\b{name}\b", source)]
 
 
 # ---------------------------------------------------------------- what a client process pays

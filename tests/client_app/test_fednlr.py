@@ -13,14 +13,33 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
-from client_app.objectives.plain import Plain
+from client_app.method import Job, Plan, Received, Result, steps
+from client_app.parts import RULES, Training
 from client_app.rules import fednlr
 from client_app.rules.fednlr import NeuronSGD, find_layers, mean_activations, network_rates, neuron_rates
 from client_app.training import train
-from fedstride.schema import ClientConfig, FedNLRConfig, ObjectiveConfig
 from fedstride.tasks.tensors import Examples
 
 CPU = torch.device("cpu")
+
+
+def config_of(name: str, **settings: object) -> Training:
+    return RULES.config(name)(**settings)
+
+
+def begun(config: Training, model: nn.Module, data: Examples) -> tuple[Plan, dict[str, float]]:
+    """FedNLR's plan, and the metrics that it hands back."""
+    job, rule = Job(0, 1, 0, config, data, model, CPU), RULES.make(config)
+    plan = rule.begin(job, Received(config.name), {})
+    returned, state = rule.end(job, plan, Result(0.0, 0.0, 1, config.lr))
+    assert not returned.arrays and not state
+    return plan, dict(returned.metrics)
+
+
+def learn(config: Training, plan: Plan, model: nn.Module, data: Examples, batches: list[np.ndarray]) -> None:
+    job = Job(0, 1, 0, config, data, model, CPU)
+    plan = Plan(factors=plan.factors, batches=batches)
+    train(model, data, steps(job, plan), plan, momentum=config.momentum, weight_decay=config.weight_decay)
 
 
 def printed(value: object, digits: int = 7) -> object:
@@ -117,24 +136,15 @@ def example_data() -> Examples:
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        (ClientConfig(lr=0.5), [0.7334485, 1.0443293]),
-        (FedNLRConfig(lr=0.5), [0.7525465, 1.0634274]),
-        (FedNLRConfig(lr=0.5, mu0=1.0, a1=0.0, a2=0.0), [0.7334485, 1.0443293]),
+        (config_of("sgd", lr=0.5), [0.7334485, 1.0443293]),
+        (config_of("fednlr", lr=0.5), [0.7525465, 1.0634274]),
+        (config_of("fednlr", lr=0.5, mu0=1.0, a1=0.0, a2=0.0), [0.7334485, 1.0443293]),
     ],
 )
-def test_example_through_the_training_loop(config: ClientConfig, expected: list[float]) -> None:
+def test_example_through_the_training_loop(config: Training, expected: list[float]) -> None:
     model, data = ExampleNet(torch.float32), example_data()
-    rule = fednlr.make(config) if isinstance(config, FedNLRConfig) else lambda *_: ({}, {})
-    factors, metrics = rule(model, data, config.lr)
-    train(
-        model,
-        data,
-        [np.array([0])],
-        client=config,
-        lr=config.lr,
-        objective=Plain(ObjectiveConfig(), []),
-        factors=factors,
-    )
+    plan, metrics = begun(config, model, data)
+    learn(config, plan, model, data, [np.array([0])])
     assert model.on_class_2()[0] == pytest.approx(expected, abs=5e-7)
     if expected[0] > 0.75:
         assert metrics["fednlr/rate_max/first"] == pytest.approx(0.6429885, abs=5e-7)
@@ -321,6 +331,81 @@ def test_every_batch_norm_follows_its_layer(layer: nn.Module, norm: nn.Module, s
     np.testing.assert_allclose(rates.layers["layer"].factors.numpy(), expected, rtol=1e-5)
 
 
+class Between(nn.Module):
+    def __init__(self, between: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.between, self.norm, self.head = (
+            nn.Linear(3, 4),
+            between,
+            nn.BatchNorm1d(4),
+            nn.Linear(4, 2),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.norm(self.between(self.layer(x))))
+
+
+@pytest.mark.parametrize("between", [nn.ReLU(inplace=True), nn.LeakyReLU(0.1, inplace=True)])
+def test_a_batch_norm_after_an_in_place_activation_belongs_to_no_layer(between: nn.Module) -> None:
+    model, x = Between(between), torch.randn(6, 3)
+    assert set(network_rates(model, [x], x[:1]).factors) == {
+        "layer.weight",
+        "layer.bias",
+        "head.weight",
+        "head.bias",
+    }
+
+
+class Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 4), nn.Linear(3, 4)
+        self.na, self.nb, self.head = nn.BatchNorm1d(4), nn.BatchNorm1d(4), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        a, b = self.a(x), self.b(x)
+        return self.head((self.na(a) + self.nb(b)).relu())
+
+
+def test_parallel_branches_keep_their_batch_norms() -> None:
+    x = torch.randn(6, 3)
+    assert {"na.weight", "nb.weight"} <= set(network_rates(Branches(), [x], x[:1]).factors)
+
+
+def test_a_batch_norm_over_tokens_belongs_to_no_layer() -> None:
+    class Tokens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.norm, self.head = nn.Linear(4, 5), nn.BatchNorm1d(3), nn.Linear(15, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.norm(self.layer(x)).flatten(1))
+
+    model, x = Tokens(), torch.randn(6, 3, 4)
+    rates = network_rates(model, [x], x[:1])
+    assert "norm.weight" not in rates.factors
+
+
+def test_group_norm_counts_for_the_activation_but_gets_no_rate() -> None:
+    """A5-5 says "a normalisation layer"; A5-9 gives rates to BatchNorm only."""
+
+    class Grouped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm, self.head = nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.norm(self.conv(x)).relu().mean((2, 3)))
+
+    torch.manual_seed(0)
+    model, x = Grouped(), torch.randn(6, 1, 6, 6)
+    layers = find_layers(model, x[:1])
+    h = mean_activations(model, layers, [x])[0]
+    expected = model.norm(model.conv(x)).relu().mean((0, 2, 3)).double()
+    torch.testing.assert_close(h, expected, rtol=1e-5, atol=1e-6)
+    assert "norm.weight" not in network_rates(model, [x], x[:1]).factors
+
+
 class Words(nn.Module):
     """Embedding, torch's attention, LayerNorm, a linear layer over positions."""
 
@@ -469,13 +554,13 @@ def small_net() -> nn.Module:
 
 @pytest.mark.parametrize(("momentum", "weight_decay"), [(0.0, 0.0), (0.9, 0.01)])
 def test_without_discrepancy_it_is_plain_sgd_bit_for_bit(momentum: float, weight_decay: float) -> None:
-    config = FedNLRConfig(mu0=1.0, a1=0.0, a2=0.0, lr=0.1, momentum=momentum, weight_decay=weight_decay)
+    flat = {"mu0": 1.0, "a1": 0.0, "a2": 0.0}
+    config = config_of("fednlr", lr=0.1, momentum=momentum, weight_decay=weight_decay, **flat)
     data, ours, theirs = mnist_like(), small_net(), small_net()
     batches = [np.arange(i, i + 10) for i in (0, 10, 20)]
-    factors_, _ = fednlr.make(config)(ours, data, config.lr)
-    assert factors_ == {}
-    objective = Plain(ObjectiveConfig(), [])
-    train(ours, data, batches, client=config, lr=config.lr, objective=objective, factors=factors_)
+    plan, _ = begun(config, ours, data)
+    assert plan.factors == {}
+    learn(config, plan, ours, data, batches)
     optimizer = torch.optim.SGD(theirs.parameters(), lr=0.1, momentum=momentum, weight_decay=weight_decay)
     for batch in batches:
         x, y = data.batch(batch)
@@ -486,8 +571,10 @@ def test_without_discrepancy_it_is_plain_sgd_bit_for_bit(momentum: float, weight
 
 
 def test_the_rule_gives_each_parameter_its_own_factor() -> None:
-    config, data, model = FedNLRConfig(a1=0.45, a2=0.3, width="channels"), mnist_like(), small_net()
-    found, metrics = fednlr.make(config)(model, data, 0.1)
+    config = config_of("fednlr", lr=0.1, a1=0.45, a2=0.3, width="channels")
+    data, model = mnist_like(), small_net()
+    plan, metrics = begun(config, model, data)
+    found = plan.factors
     whole = data.batch(np.arange(30))[0]
     rates = network_rates(model, [whole], whole[:1], a1=0.45, a2=0.3, width="channels")
     names = [name for name, _ in model.named_parameters()]
@@ -495,6 +582,15 @@ def test_the_rule_gives_each_parameter_its_own_factor() -> None:
     for i, factor in found.items():
         torch.testing.assert_close(factor, rates.factors[names[i]], rtol=1e-6, atol=0)
     assert metrics == pytest.approx(fednlr.diagnostics(rates, 0.1), rel=1e-5)
+
+
+def test_the_rule_counts_trainable_parameters_only() -> None:
+    model = small_net()
+    model[0].requires_grad_(False)
+    plan, _ = begun(config_of("fednlr"), model, mnist_like())
+    trained = [p for p in model.parameters() if p.requires_grad]
+    assert plan.factors
+    assert all(factor.shape[0] == trained[i].shape[0] for i, factor in plan.factors.items())
 
 
 # ---------------------------------------------------------------- what the pass leaves alone (A5-10)
@@ -627,6 +723,16 @@ def test_neuron_sgd_leaves_parameters_without_a_gradient() -> None:
     optimizer.step()
     assert torch.equal(model[0].weight, before)
     torch.testing.assert_close(model[2].weight.detach(), last - 3.0 * (1.0 + 0.1 * last))
+
+
+def test_neuron_sgd_passes_over_rates_of_frozen_parameters() -> None:
+    model, x = net(), torch.rand(6, 3)
+    model[0].requires_grad_(False)
+    optimizer = NeuronSGD(model, network_rates(model, [x], x[:1]), lr=0.1)
+    before = model[2].weight.detach().clone()
+    model(x).sum().backward()
+    optimizer.step()
+    assert not torch.equal(model[2].weight, before)
 
 
 def test_neuron_sgd_takes_a_closure() -> None:

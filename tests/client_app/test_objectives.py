@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
+from toy import Gradient, gradient_a, gradient_b, play
 
+from client_app.method import Job, Received
 from client_app.objectives.fedprox import FedProx
-from client_app.objectives.plain import Objective, Plain
-from client_app.rules.sgd import sgd_step_
-from client_app.work import OBJECTIVES
-from fedstride.schema import OBJECTIVES as CONFIGS
-from fedstride.schema import FedProxConfig, ObjectiveConfig
-
-Gradient = Callable[[torch.Tensor], torch.Tensor]
-
-
-def gradient_a(w: torch.Tensor) -> torch.Tensor:
-    """Of (w - 3)^2."""
-    return 2.0 * (w - 3.0)
-
-
-def gradient_b(w: torch.Tensor) -> torch.Tensor:
-    """Of (w + 1)^2 / 2."""
-    return w + 1.0
+from client_app.objectives.plain import Plain
+from client_app.parts import FedProxSettings, Training
 
 
 def descend(gradient: Gradient, mu: float | None, *, momentum: float = 0.0, steps: int = 2) -> float:
     """T2: one parameter from w = 1, rate 0.1, two steps."""
-    w = [torch.tensor([1.0], dtype=torch.float64)]
-    objective: Objective = Plain(ObjectiveConfig(), w) if mu is None else FedProx(FedProxConfig(mu=mu), w)
-    velocity: list[torch.Tensor | None] = [None]
-    for _ in range(steps):
-        gradients = [gradient(w[0])]
-        gradients = objective.correct(gradients, w)
-        sgd_step_(w, gradients, velocity, lr=0.1, momentum=momentum)
-    return float(w[0])
+    objective = Plain() if mu is None else FedProx(FedProxSettings(mu=mu))
+    return float(play(gradient, 1.0, objective, momentum=momentum, tau=steps).w[0])
 
 
 def test_t2_without_a_proximal_term() -> None:
@@ -71,25 +50,34 @@ def test_a_stronger_pull_ends_nearer_to_what_was_sent(gradient: Gradient) -> Non
     assert len(set(away)) == 5
 
 
+class Two(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = torch.nn.Parameter(torch.ones(2, 3)), torch.nn.Parameter(torch.ones(2, 3))
+
+
+def begun(mu: float) -> tuple[FedProx, Two]:
+    model, rule = Two(), FedProx(FedProxSettings(mu=mu))
+    rule.begin(Job(0, 1, 0, Training(), None, model, torch.device("cpu")), Received("fedprox"), {})
+    return rule, model
+
+
+@torch.no_grad()
 def test_the_anchor_stays_where_the_round_began() -> None:
-    w = [torch.tensor([1.0, 2.0])]
-    objective = FedProx(FedProxConfig(mu=2.0), w)
-    w[0].add_(3.0)
-    gradients = [torch.tensor([10.0, 20.0])]
-    gradients = objective.correct(gradients, w)
-    assert gradients[0].tolist() == [16.0, 26.0]
-    assert w[0].tolist() == [4.0, 5.0]
+    rule, model = begun(2.0)
+    model.a.add_(3.0)
+    corrected = rule.correct([torch.full((2, 3), 10.0), torch.zeros(2, 3)], list(model.parameters()))
+    assert [float(g[0, 0]) for g in corrected] == [16.0, 0.0]
+    assert float(model.a[0, 0]) == 4.0
 
 
 def test_pulls_every_parameter_by_its_own_distance() -> None:
-    w = [torch.zeros(2), torch.zeros(1)]
-    objective = FedProx(FedProxConfig(mu=1.0), w)
-    w[0].copy_(torch.tensor([1.0, -2.0]))
-    w[1].fill_(5.0)
-    gradients = [torch.zeros(2), torch.zeros(1)]
-    gradients = objective.correct(gradients, w)
-    assert [g.tolist() for g in gradients] == [[1.0, -2.0], [5.0]]
-
-
-def test_every_configured_objective_is_known_to_the_client() -> None:
-    assert set(OBJECTIVES) == set(CONFIGS)
+    """Also where autograd hands out one tensor as the gradient of both."""
+    rule, model = begun(1.0)
+    with torch.no_grad():
+        model.a.add_(1.0)
+        model.b.add_(10.0)
+    gradients = torch.autograd.grad(((model.a + model.b) * 2.0).sum(), list(model.parameters()))
+    with torch.no_grad():
+        corrected = rule.correct(gradients, list(model.parameters()))
+    assert [float(g[0, 0]) for g in corrected] == [3.0, 12.0]

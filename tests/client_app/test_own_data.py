@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from client_talk import CLIENTS, same, told, train
+from client_talk import CLIENTS, IID, TASK, same, told, train
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
@@ -16,13 +16,13 @@ from client_app import work
 from client_app.app import app as real_client
 from fedstride import wire
 from fedstride.errors import ConfigError, DataError, RunError
-from fedstride.flat import flatten
-from fedstride.schema import PartitionConfig, TaskConfig
 from fedstride.tasks import data, partitions
+from fedstride.tasks.parts import PARTITIONS
 from lab.engine.local import LocalGrid
 from server_app import session
 from server_app.config.compose import compose
 
+OWN = PARTITIONS.config("own")()
 NODE_ID = 2**63 + 5  # a SuperLink draws 64 bits
 
 
@@ -32,13 +32,13 @@ def node(**config: Any) -> Context:
 
 
 def own(**more: Any) -> Mapping[str, Any]:
-    return {**told(**more), **flatten("partition", PartitionConfig("own"))}
+    return told(partition=OWN, **more)
 
 
 def part_of_the_task(path: Path, k: int, clients: int = CLIENTS) -> Path:
     """An .npz with what client k of an even partition holds."""
-    source = data.load("mnist5k")
-    mine = partitions.partition(PartitionConfig("iid"), source.train_y, clients, 1)[k]
+    source = data.load(TASK)
+    mine = partitions.partition(IID, source.train_y, clients, 1)[k]
     np.savez(path, images=source.train_x[mine], labels=source.train_y[mine])
     return path
 
@@ -61,8 +61,8 @@ def test_own_data_come_before_a_drawn_partition(tmp_path: Path) -> None:
     path = part_of_the_task(tmp_path / "mine.npz", 7)
     job = work.read(told(), node(data=str(path), partition_id=3))
     assert job.client_id == 3
-    seven = work.members(TaskConfig("mnist5k"), PartitionConfig("iid"), CLIENTS, 1)[7]
-    np.testing.assert_array_equal(job.examples.y, data.load("mnist5k").train_y[seven])
+    seven = work.members(TASK, IID, CLIENTS, 1)[7]
+    np.testing.assert_array_equal(job.examples.y, data.load(TASK).train_y[seven])
 
 
 def test_without_a_partition_id_the_node_goes_by_its_own(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_run_of_nodes_with_their_own_data_has_the_bits_of_the_same_partition(t
 
 
 def _clients(outcome: session.Outcome) -> list[dict[str, Any]]:
-    from lab.runs import load
+    from lab.results.runs import load
 
     return load(outcome.folder).clients
 
@@ -157,7 +157,7 @@ def test_no_partition_is_drawn_for_nodes_with_their_own_data(
 
 def test_there_is_nothing_to_divide() -> None:
     with pytest.raises(DataError, match=r"partition = 'own' divides nothing: .*--node-config"):
-        partitions.partition(PartitionConfig("own"), np.zeros(10, int), 2, 1)
+        partitions.partition(OWN, np.zeros(10, int), 2, 1)
 
 
 def test_every_rule_works_on_own_data(tmp_path: Path) -> None:

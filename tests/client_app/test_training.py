@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from client_app.objectives.plain import Plain
-from client_app.rules.sgd import Factors
-from client_app.training import Trained, seeded, train
-from fedstride.errors import DataError
-from fedstride.schema import ClientConfig, ObjectiveConfig
+from client_app.method import Job, Plan, Result, Tensors, steps
+from client_app.parts import Training
+from client_app.training import seeded, train
+from fedstride.errors import ConfigError, DataError
 from fedstride.tasks.tensors import Examples
 
 CPU = torch.device("cpu")
@@ -31,14 +30,9 @@ def network(seed: int = 0) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
 
 
-class Bowl:
+def bowl(gradients: Tensors, parameters: Tensors) -> Tensors:
     """Puts the gradient of |w|^2 / 2 in the place of the loss's."""
-
-    @torch.no_grad()
-    def correct(
-        self, gradients: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]
-    ) -> Sequence[torch.Tensor]:
-        return [w.clone() for w in parameters]
+    return [w.clone() for w in parameters]
 
 
 def run(
@@ -47,21 +41,13 @@ def run(
     batches: list[list[int]],
     *,
     lr: float = 0.1,
-    objective: object = None,
-    factors: Factors | None = None,
-    step_factors: list[float] | None = None,
-    **client: float,
-) -> Trained:
-    return train(
-        model,
-        data,
-        [np.array(batch) for batch in batches],
-        client=ClientConfig(**client),
-        lr=lr,
-        objective=objective or Plain(ObjectiveConfig(), []),
-        factors=factors or {},
-        step_factors=step_factors,
-    )
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    **plan: Any,
+) -> Result:
+    whole = Plan(batches=[np.array(batch) for batch in batches], **plan)
+    job = Job(0, 1, 0, Training(lr=lr), data, model, CPU)
+    return train(model, data, steps(job, whole), whole, momentum=momentum, weight_decay=weight_decay)
 
 
 def bits(model: nn.Module) -> list[bytes]:
@@ -105,7 +91,7 @@ def test_step_factors_multiply_the_rate_of_each_step() -> None:
     """On |w|^2 / 2 each step multiplies the weights by 1 - 0.5 f: 0.5, 0.75, 0.9."""
     model = network()
     before = model[1].weight.detach().clone()
-    run(model, examples(), [[0], [1], [2]], lr=0.5, objective=Bowl(), step_factors=[1.0, 0.5, 0.2])
+    run(model, examples(), [[0], [1], [2]], lr=0.5, corrections=(bowl,), step_factors=[1.0, 0.5, 0.2])
     torch.testing.assert_close(model[1].weight.detach(), before * (0.5 * 0.75 * 0.9))
 
 
@@ -119,12 +105,60 @@ def test_step_factors_and_neuron_factors_multiply_each_other() -> None:
         examples(),
         [[0], [1]],
         lr=0.5,
-        objective=Bowl(),
+        corrections=(bowl,),
         step_factors=[1.0, 0.4],
         factors={0: neuron},
     )
     torch.testing.assert_close(model[1].weight.detach(), first * (1 - 0.5 * neuron) * (1 - 0.2 * neuron))
     torch.testing.assert_close(model[3].weight.detach(), last * 0.5 * 0.8)
+
+
+def test_a_rate_sum_is_that_of_the_steps_really_taken() -> None:
+    done = run(network(), examples(), [[0], [1]], lr=0.5, step_factors=[1.0, 0.4, 0.2])
+    assert (done.steps, done.rate_sum) == (2, 0.5 + 0.5 * 0.4)
+
+
+def test_more_mini_batches_than_factors_are_refused() -> None:
+    with pytest.raises(ConfigError, match="factors for 1 steps, but more mini-batches"):
+        run(network(), examples(), [[0], [1]], step_factors=[1.0])
+
+
+def test_a_displacement_follows_each_step_at_its_rate_past_momentum() -> None:
+    """w <- w - rate f d; with a gradient of zero nothing else moves, whatever the momentum (B-15)."""
+    model = network()
+    before = [p.detach().clone() for p in model.parameters()]
+    still = (lambda gradients, _: [torch.zeros_like(g) for g in gradients],)
+    neuron = torch.tensor([1.8, 0.2, 1.0, 1.0, 1.0, 1.0]).reshape(-1, 1)
+    options = {
+        "lr": 0.5,
+        "momentum": 0.9,
+        "corrections": still,
+        "factors": {0: neuron},
+        "step_factors": [1.0, 0.4],
+    }
+    run(model, examples(), [[0], [1]], displacement=[torch.ones_like(p) for p in before], **options)
+    for i, (now, was) in enumerate(zip(model.parameters(), before, strict=True)):
+        torch.testing.assert_close(was - now.detach(), (0.7 * (neuron if i == 0 else 1.0)) * torch.ones_like(was))
+
+
+def test_terms_of_the_loss_add_up_and_are_not_reported() -> None:
+    """Each adds |w|^2 / 2 of the first layer, so its gradient gains 2 w; the loss that is told is the data's."""
+    model, twin, data = network(), network(), examples()
+    half = lambda model, x, y, logits: model[1].weight.square().sum() / 2  # noqa: E731
+    start = model[1].weight.detach().clone()
+    done, plain = run(model, data, [[0, 1]], loss_terms=(half, half)), run(twin, data, [[0, 1]])
+    torch.testing.assert_close(model[1].weight.detach(), twin[1].weight.detach() - 0.1 * 2 * start)
+    assert done.loss == plain.loss
+
+
+def test_corrections_act_one_after_the_other() -> None:
+    model = network()
+    before = model[1].weight.detach().clone()
+    double = lambda gradients, parameters: [2.0 * g for g in gradients]  # noqa: E731
+    run(model, examples(), [[0]], lr=0.25, corrections=(bowl, double))
+    torch.testing.assert_close(model[1].weight.detach(), before * 0.5)
+    run(model, examples(), [[0]], lr=0.25, corrections=(double, bowl))
+    torch.testing.assert_close(model[1].weight.detach(), before * 0.5 * 0.75)
 
 
 def test_velocity_starts_anew_in_each_call() -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from lab.engine.flower_command import Connection, ask, end_marked, environment, free_port, write_connection
+from lab.flower.command import Connection, ask, end_marked, environment, free_port, write_connection
 
 MARK = "FEDSTRIDE_TEST_DEPLOYMENT"  # environment variable by which all processes of a deployment are found
 START_SECONDS = 120.0  # the machine may have other work

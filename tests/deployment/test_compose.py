@@ -15,11 +15,15 @@ import pytest
 from desk import play, table, weights
 
 from fedstride.tasks import data, partitions
-from lab.handout import hand_out
-from lab.runs import load
+from lab.deployment.handout import hand_out
+from lab.results.runs import load
 from server_app.config.compose import compose as fedstride_config
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(3600),  # the first builds the image
+    pytest.mark.xdist_group("deployment"),
+]
 
 ROOT = Path(__file__).parents[2]
 ENGINE = ROOT.parent / "shared/tools/docker-engine"  # starts one on a machine without registries

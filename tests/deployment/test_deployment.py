@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from desk import play, table, weights
+from fedstride.schema import PartitionConfig
 from PIL import Image
 from processes import IN, Running, Site, answers, folder_in, stop, until
 
-from fedstride.schema import PartitionConfig
 from fedstride.tasks import data, partitions
-from lab.certificates import make
-from lab.runs import load
+from lab.deployment.certificates import make
+from lab.results.runs import load
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]  # one worker: the tests share their site
 
@@ -98,6 +98,7 @@ def test_a_run_that_fails_there_fails_here(site: Site, strangers: Any) -> None:
     assert re.search(r"^error: run \d+ failed: .*clients = 3, but the federation has 2 nodes", done.stderr, re.M)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_leaves_the_run_going(site: Site, pair: Any) -> None:
     command = ["python", "-m", "lab.cli.main", "submit", "tls", "clients=3", "node_wait=600", "model=mlp"]
     submitting = site.deployment.start("submitting", *command, env={"FLWR_HOME": site.desk.env["FLWR_HOME"]})

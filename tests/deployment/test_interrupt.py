@@ -15,7 +15,7 @@ from desk import SMALL, play, table, weights
 
 from server_app.lines import read_lines
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ctrl_c")]
 
 COMMAND = [sys.executable, "-m", "lab.cli.main"]
 

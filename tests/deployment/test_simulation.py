@@ -7,11 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from desk import SMALL, play, table, weights
 
-from lab.engine.simulation import MARK
+from lab.flower.simulation import MARK
 
 pytestmark = pytest.mark.slow
 
@@ -35,24 +36,52 @@ def left_over(cwd: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    "rule", [["strategy=fednnnn"], ["strategy=fedalr+two_d_lrd", "client=fednlr", "cohort=3"]]
-)
-def test_simulation_has_the_bits_of_the_desk(tmp_path: Path, rule: list[str]) -> None:
-    given = [*SMALL, "rounds=3", *rule]
-    done = fedstride("simulate", *given, cwd=tmp_path)
+class Simulated(NamedTuple):
+    """A run in the simulation, and where it was started."""
+
+    given: list[str]
+    done: subprocess.CompletedProcess[str]
+    cwd: Path
+    folder: Path
+
+
+RULES = {
+    "fednnnn": ["strategy=fednnnn"],
+    "kept": ["strategy=fedalr+two_d_lrd", "client=fednlr", "cohort=3", "name=kept"],
+}
+
+
+@pytest.fixture(scope="module", params=RULES)
+def simulated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Simulated:
+    """One simulation a rule; the tests look at it from several sides."""
+    cwd = tmp_path_factory.mktemp(request.param)
+    given = [*SMALL, "rounds=3", *RULES[request.param]]
+    done = fedstride("simulate", *given, cwd=cwd)
     assert done.returncode == 0, done.stdout + done.stderr
-    (folder,) = (tmp_path / "runs").iterdir()
-    desk = play(tmp_path / "desk", *given).folder
-    assert weights(folder) == weights(desk)
-    assert table(folder) == table(desk)
-    assert str(folder) in done.stdout
-    assert "round" in done.stdout
-    assert not left_over(tmp_path)
+    (folder,) = (cwd / "runs").iterdir()
+    assert (folder.name == "kept") == ("name=kept" in given)
+    return Simulated(given, done, cwd, folder)
+
+
+def test_simulation_has_the_bits_of_the_desk(simulated: Simulated, tmp_path: Path) -> None:
+    desk = play(tmp_path, *simulated.given).folder
+    assert weights(simulated.folder) == weights(desk)
+    assert table(simulated.folder) == table(desk)
+
+
+def test_it_says_where_the_run_is_and_leaves_no_process(simulated: Simulated) -> None:
+    assert str(simulated.folder) in simulated.done.stdout
+    assert "round" in simulated.done.stdout
+    assert not left_over(simulated.cwd)
+
+
+def test_status_and_log_are_kept(simulated: Simulated) -> None:
+    assert json.loads((simulated.folder / "status.json").read_text())["state"] == "completed"
+    assert "Starting Flower Simulation" in (simulated.folder / "flower.log").read_text()
 
 
 def test_a_failed_run_has_exit_code_1_and_a_reason(tmp_path: Path) -> None:
-    """The clients refuse to work on a device that only they lack."""
+    """A file stands where the folder of runs should be."""
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where the run's folder should be")
     done = fedstride("simulate", *SMALL, "rounds=1", f"out={blocked}/runs", cwd=tmp_path)
@@ -60,11 +89,3 @@ def test_a_failed_run_has_exit_code_1_and_a_reason(tmp_path: Path) -> None:
     assert "the run failed" in done.stderr
     assert "cannot be made" in done.stderr
     assert not left_over(tmp_path)
-
-
-def test_status_and_log_are_kept(tmp_path: Path) -> None:
-    done = fedstride("simulate", *SMALL, "rounds=1", "name=kept", cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    folder = tmp_path / "runs/kept"
-    assert json.loads((folder / "status.json").read_text())["state"] == "completed"
-    assert "Starting Flower Simulation" in (folder / "flower.log").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 
@@ -121,6 +122,17 @@ def test_bytes_that_disagree_are_refused(packed: Array, said: str) -> None:
         view(packed)
 
 
+@settings(max_examples=500, deadline=None)
+@given(st.lists(st.tuples(st.integers(8, 127), st.integers(0, 255)), min_size=1, max_size=4))
+def test_a_torn_header_is_read_or_refused_with_a_value_error(changes: list[tuple[int, int]]) -> None:
+    whole = Array(np.arange(12, dtype=np.float32).reshape(3, 4))
+    data = bytearray(whole.data)
+    for place, value in changes:
+        data[place] = value
+    with contextlib.suppress(ValueError):
+        view(Array(whole.dtype, whole.shape, whole.stype, bytes(data)))
+
+
 def test_objects_are_never_unpickled() -> None:
     class Trap:
         def __reduce__(self) -> tuple:
@@ -144,6 +156,13 @@ def test_to_record_takes_numpy_and_torch() -> None:
     assert list(back) == ["b", "a", "steps", "mask"]
     assert [array.dtype for array in back.values()] == [np.float32, np.float16, np.int64, np.bool_]
     assert back["steps"].shape == () and back["steps"] == 7
+
+
+@pytest.mark.parametrize("value", [np.int64(7), np.float32(0.5), np.bool_(True)])
+def test_to_record_takes_numpy_scalars(value: np.generic) -> None:
+    """What arithmetic on 0-d arrays (num_batches_tracked) gives."""
+    back = views(to_record({"a": value}))["a"]
+    assert (back.shape, back.dtype, back[()]) == ((), value.dtype, value)
 
 
 # ---------------------------------------------------------------- parameters, buffers, layers

@@ -89,6 +89,14 @@ def test_what_a_killed_process_left_does_not_count(own_cache: Path) -> None:
     cached("kind", {}, never)
 
 
+def test_an_entry_that_was_emptied_is_made_again(own_cache: Path) -> None:
+    """tmp cleaners delete files and leave folders."""
+    cached("kind", {}, lambda: {"a": np.arange(3)})
+    for path in next(own_cache.iterdir()).glob("*.npy"):
+        path.unlink()
+    assert cached("kind", {}, lambda: {"a": np.arange(3)})["a"].tolist() == [0, 1, 2]
+
+
 def test_the_second_of_two_writers_takes_what_the_first_has_written(own_cache: Path) -> None:
     def slow() -> dict[str, np.ndarray]:
         cached("kind", {}, lambda: {"a": np.array([1])})  # another process gets there first

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedstride import privacy, seeds
+from fedstride import mechanism, seeds
 from fedstride.arrays import Layout, norm
 
 PROPERTY = settings(max_examples=60, deadline=None, database=None, derandomize=True)
@@ -24,7 +24,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 def clipped(clipping_norm: float, stddev: float = 0.0) -> tuple[dict, bool]:
-    return privacy.protect(SENT, MOVED, clipping_norm=clipping_norm, stddev=stddev, rng=rng())
+    return mechanism.protect(SENT, MOVED, clipping_norm=clipping_norm, stddev=stddev, rng=rng())
 
 
 # ---------------------------------------------------------------- one update
@@ -51,7 +51,7 @@ def test_buffers_are_those_that_were_sent() -> None:
 
 
 def test_an_update_of_zero_has_no_direction_to_shorten() -> None:
-    model, too_long = privacy.protect(SENT, SENT, clipping_norm=1e-300, stddev=0.0, rng=None)
+    model, too_long = mechanism.protect(SENT, SENT, clipping_norm=1e-300, stddev=0.0, rng=None)
     assert not too_long
     assert all(np.array_equal(model[name], SENT[name]) for name in SENT)
 
@@ -61,9 +61,9 @@ def test_an_update_of_zero_has_no_direction_to_shorten() -> None:
 def test_no_update_leaves_longer_than_c(values: list[float], clipping_norm: float, dtype: str) -> None:
     sent = {"w": np.array([0.25, -0.5, 1.0], dtype)}
     model = {"w": sent["w"] + np.array(values, dtype)}
-    moved, _ = privacy.protect(sent, model, clipping_norm=clipping_norm, stddev=0.0, rng=None)
+    moved, _ = mechanism.protect(sent, model, clipping_norm=clipping_norm, stddev=0.0, rng=None)
     assert moved["w"].dtype == np.float64  # so that noise is not rounded away before a mean is taken
-    protected = privacy.rounded(moved, sent)
+    protected = mechanism.rounded(moved, sent)
     length = norm({"w": protected["w"].astype("f8") - sent["w"]})
     rounding = float(np.finfo(dtype).eps) * (np.abs(protected["w"]).max() + 1.0)
     assert length <= clipping_norm + 2.0 * rounding
@@ -72,7 +72,7 @@ def test_no_update_leaves_longer_than_c(values: list[float], clipping_norm: floa
 
 def test_noise_has_the_asked_spread_and_is_drawn_anew_for_every_array() -> None:
     sent = {"a": np.zeros(200_000), "b": np.zeros(200_000)}
-    model, _ = privacy.protect(sent, sent, clipping_norm=1.0, stddev=0.3, rng=rng())
+    model, _ = mechanism.protect(sent, sent, clipping_norm=1.0, stddev=0.3, rng=rng())
     for array in model.values():
         assert array.std() == pytest.approx(0.3, rel=0.01)
         assert abs(array.mean()) < 0.3 * 4 / math.sqrt(array.size)
@@ -85,8 +85,8 @@ def test_torch_tensors_pass_through() -> None:
 
     sent = {name: torch.tensor(array) for name, array in SENT.items()}
     moved = {name: torch.tensor(array) for name, array in MOVED.items()}
-    got, _ = privacy.protect(sent, moved, clipping_norm=2.0, stddev=0.1, rng=rng(3))
-    want, _ = privacy.protect(SENT, MOVED, clipping_norm=2.0, stddev=0.1, rng=rng(3))
+    got, _ = mechanism.protect(sent, moved, clipping_norm=2.0, stddev=0.1, rng=rng(3))
+    want, _ = mechanism.protect(SENT, MOVED, clipping_norm=2.0, stddev=0.1, rng=rng(3))
     for name in Layout.of(SENT).parameters:
         assert isinstance(got[name], torch.Tensor)
         np.testing.assert_allclose(got[name].numpy(), want[name], rtol=1e-12)
@@ -94,8 +94,8 @@ def test_torch_tensors_pass_through() -> None:
 
 def test_running_statistics_are_found() -> None:
     model = {"bn.weight": np.ones(2), "bn.running_mean": np.ones(2), "bn.num_batches_tracked": np.array(1)}
-    assert privacy.running_statistics(model) == ["bn.running_mean"]
-    assert privacy.running_statistics(SENT) == []
+    assert mechanism.running_statistics(model) == ["bn.running_mean"]
+    assert mechanism.running_statistics(SENT) == []
 
 
 def test_a_secret_draw_needs_its_secret() -> None:
@@ -123,7 +123,7 @@ def integrated_delta(eps: float, sigma: float, releases: int) -> float:
     [(1.0, 1, 1e-5), (3.730632, 1, 1e-5), (5.0, 20, 1e-6), (0.7, 3, 1e-3), (50, 9, 0.1)],
 )
 def test_epsilon_against_an_integral(sigma: float, releases: int, delta: float) -> None:
-    eps = privacy.epsilon(sigma, releases, delta)
+    eps = mechanism.epsilon(sigma, releases, delta)
     if eps > 0:
         assert integrated_delta(eps, sigma, releases) == pytest.approx(delta, rel=1e-4)
     else:
@@ -132,32 +132,32 @@ def test_epsilon_against_an_integral(sigma: float, releases: int, delta: float) 
 
 def test_epsilon_as_published() -> None:
     """The analytic Gaussian mechanism needs sigma = 3.730632 for (1, 1e-5), the classic one 4.84."""
-    assert privacy.epsilon(3.730632, 1, 1e-5) == pytest.approx(1.0, abs=1e-5)
+    assert mechanism.epsilon(3.730632, 1, 1e-5) == pytest.approx(1.0, abs=1e-5)
 
 
 @PROPERTY
 @given(st.floats(0.01, 100.0), st.integers(1, 10_000), st.floats(1e-12, 0.5))
 def test_many_releases_are_one_with_less_noise(z: float, releases: int, delta: float) -> None:
-    eps = privacy.epsilon(z, releases, delta)
+    eps = mechanism.epsilon(z, releases, delta)
     assert math.isfinite(eps) and eps >= 0.0
-    assert eps == pytest.approx(privacy.epsilon(z / math.sqrt(releases), 1, delta), rel=1e-6, abs=1e-9)
-    assert privacy.epsilon(z, releases + 1, delta) >= eps
-    assert privacy.epsilon(2 * z, releases, delta) <= eps
-    assert privacy.epsilon(z, releases, delta / 2) >= eps
+    assert eps == pytest.approx(mechanism.epsilon(z / math.sqrt(releases), 1, delta), rel=1e-6, abs=1e-9)
+    assert mechanism.epsilon(z, releases + 1, delta) >= eps
+    assert mechanism.epsilon(2 * z, releases, delta) <= eps
+    assert mechanism.epsilon(z, releases, delta / 2) >= eps
 
 
 def test_epsilon_at_the_ends() -> None:
-    assert privacy.epsilon(1.0, 0, 1e-5) == 0.0
-    assert privacy.epsilon(0.0, 1, 1e-5) == math.inf
-    assert privacy.epsilon(1e6, 1, 1e-5) < 1e-5
-    assert math.isfinite(privacy.epsilon(1e-3, 1000, 1e-12))
+    assert mechanism.epsilon(1.0, 0, 1e-5) == 0.0
+    assert mechanism.epsilon(0.0, 1, 1e-5) == math.inf
+    assert mechanism.epsilon(1e6, 1, 1e-5) < 1e-5
+    assert math.isfinite(mechanism.epsilon(1e-3, 1000, 1e-12))
 
 
 def test_the_series_joins_the_function() -> None:
-    below, above = privacy._mills(24.999999), privacy._mills(25.0)
+    below, above = mechanism._mills(24.999999), mechanism._mills(25.0)
     assert below == pytest.approx(above, rel=1e-6)
-    assert privacy._mills(3.0) == pytest.approx(stats.norm.sf(3.0) / stats.norm.pdf(3.0), rel=1e-12)
-    assert privacy._mills(30.0) == pytest.approx(
+    assert mechanism._mills(3.0) == pytest.approx(stats.norm.sf(3.0) / stats.norm.pdf(3.0), rel=1e-12)
+    assert mechanism._mills(30.0) == pytest.approx(
         math.exp(stats.norm.logsf(30.0) - stats.norm.logpdf(30.0)), rel=1e-9
     )
 
@@ -167,25 +167,25 @@ def test_the_series_joins_the_function() -> None:
 
 def test_the_count_takes_its_part_of_the_noise() -> None:
     z, sigma_b = 0.7, 2.0
-    z_delta = privacy.noise_beside_count(z, sigma_b)
+    z_delta = mechanism.noise_beside_count(z, sigma_b)
     assert z_delta > z
     assert z_delta**-2 + sigma_b**-2 == pytest.approx(z**-2)
-    assert privacy.noise_beside_count(0.0, sigma_b) == 0.0
+    assert mechanism.noise_beside_count(0.0, sigma_b) == 0.0
 
 
 def test_updates_and_count_together_cost_z() -> None:
     """A client whose update is zero moves the mean by up to C / m and the count by up to 1: one joint Gaussian."""
     z, sigma_b, c, m = 0.7, 2.0, 0.5, 10
-    z_delta = privacy.noise_beside_count(z, sigma_b)
+    z_delta = mechanism.noise_beside_count(z, sigma_b)
     apart = [(c / m) / (z_delta * c / m), 1.0 / sigma_b]  # in standard deviations, direction by direction
     assert math.hypot(*apart) == pytest.approx(1.0 / z)
 
 
 def test_c_grows_where_too_many_are_clipped_and_settles_at_the_quantile() -> None:
-    assert privacy.next_clipping_norm(1.0, 1.0, 0.5, 0.2) == pytest.approx(math.exp(0.1))
-    assert privacy.next_clipping_norm(1.0, 0.0, 0.5, 0.2) == pytest.approx(math.exp(-0.1))
+    assert mechanism.next_clipping_norm(1.0, 1.0, 0.5, 0.2) == pytest.approx(math.exp(0.1))
+    assert mechanism.next_clipping_norm(1.0, 0.0, 0.5, 0.2) == pytest.approx(math.exp(-0.1))
     lengths = rng(1).gamma(2.0, 3.0, 1000)
     c = 0.01
     for _ in range(300):
-        c = privacy.next_clipping_norm(c, float((lengths > c).mean()), 0.3, 0.2)
+        c = mechanism.next_clipping_norm(c, float((lengths > c).mean()), 0.3, 0.2)
     assert c == pytest.approx(np.quantile(lengths, 0.7), rel=0.02)

@@ -6,13 +6,6 @@ import dataclasses
 import inspect
 
 import pytest
-from flwr.app import ConfigRecord
-from flwr.serverapp import strategy as flower_strategies
-
-import strategies
-from fedstride import schema
-from fedstride.errors import ConfigError
-from fedstride.flat import flatten, unflatten
 from fedstride.schema import (
     ClientConfig,
     Config,
@@ -23,7 +16,13 @@ from fedstride.schema import (
     PartitionConfig,
     PathologicalConfig,
 )
+from flwr.app import ConfigRecord
+from flwr.serverapp import strategy as flower_strategies
 from server_app.config.ranges import check
+
+import strategies
+from fedstride import schema
+from fedstride.errors import ConfigError
 
 OURS = {
     "fedavg": strategies.FedAvg,
@@ -159,7 +158,7 @@ def test_the_defaults_are_in_range() -> None:
         ("quorum", [0, 11]),
         ("screen_factor", [1.0, 0.0, NAN]),
         ("max_empty_rounds", [0]),
-        ("best", ["accuracy", ""]),
+        ("best", ["accuracy", "", "norms/N", "mine/loss"]),
         ("patience", [0]),
         ("checkpoint_every", [-1]),
         ("timeout", [0.0, NAN]),
@@ -217,3 +216,13 @@ def test_the_quorum_counts_the_cohort_and_not_the_clients() -> None:
     check(Config(clients=10, cohort=3, quorum=3))
     with pytest.raises(ConfigError, match=r"quorum = 4 is not allowed: .* the clients a round, 3"):
         check(Config(clients=10, cohort=3, quorum=4))
+
+
+def test_a_whole_configuration_by_dotted_key() -> None:
+    config = schema.Config(
+        strategy=schema.FedLWSConfig("fedlws"), presets={"strategy": {"fedlws": {"beta": 0.03}}}
+    )
+    values = dotted(config)
+    assert (values["rounds"], values["client.lr"]) == (config.rounds, config.client.lr)
+    assert values["strategy.inner.name"] == config.strategy.inner.name
+    assert values["presets.strategy.fedlws.beta"] == 0.03

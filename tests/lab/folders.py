@@ -9,10 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from fedstride.schema import Config
-from lab.cli import main as cli
+
 from server_app.config.compose import compose, to_yaml
 
 Call = Callable[..., tuple[int, str, str]]
@@ -116,20 +114,3 @@ def make_all(root: Path, seeds: Sequence[int] = (1, 2)) -> Path:
             settings = config(*overrides, f"seed={seed}", "rounds=3")
             make(root / f"{method}-{seed}", settings, accuracy, extra=diagnostics(method))
     return root
-
-
-def caller(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Run `fedstride ARGUMENTS`: (exit code, standard output, standard error)."""
-
-    def fedstride(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["fedstride", *map(str, arguments)])
-        capsys.readouterr()
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return fedstride

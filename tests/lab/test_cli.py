@@ -16,24 +16,11 @@ ROOT = Path(__file__).resolve().parents[2]
 QUICK = ["model=mlp", "clients=4", "client.local_steps=2", "rounds=1"]
 
 
-@pytest.fixture
-def call(capsys, monkeypatch, tmp_path):
-    """Run `fedstride ARGUMENTS` in a folder of its own; (exit code, standard output, standard error)."""
+@pytest.fixture(autouse=True)
+def _folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Commands run in a folder of their own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FEDSTRIDE_RUNS", raising=False)
-
-    def fedstride(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["fedstride", *arguments])
-        capsys.readouterr()
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as end:
-            code = int(end.code or 0)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return fedstride
 
 
 def commands() -> list[str]:

@@ -7,26 +7,20 @@ from typing import Any
 
 import pytest
 import yaml
-from folders import Call, caller, config, make
+from folders import Call, config, make
 
 import lab.papers
 from fedstride import schema
 from fedstride.errors import ConfigError
-from fedstride.schema import Config, PathologicalConfig, TaskConfig
-from lab.formats import Form, write
 from lab.papers import experiment, experiment_names, experiment_of, paper_table, table_names
 from lab.papers.matching import canonical, deviations, is_line, misfits
 from lab.papers.side_by_side import beside, printed
-from lab.runs import Run
-from lab.tables import Statistic
+from lab.results.formats import Form, write
+from lab.results.runs import Run
+from lab.results.tables import Statistic
 
 FOLDER = Path(lab.papers.__file__).parent
 STARTED = "2026-01-01T10:00:00+0000"
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
-    return caller(capsys, monkeypatch)
 
 
 def mnist(*overrides: str) -> Config:

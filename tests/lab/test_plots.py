@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from folders import LAYERS, METHODS, Call, caller, config, diagnostics, make, make_all
+from folders import LAYERS, METHODS, Call, config, diagnostics, make, make_all
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -17,8 +17,10 @@ from fedstride.errors import ConfigError
 from lab.plots import KINDS, draw, kind
 from lab.plots.canvas import heat_map, over_rounds, save, some
 from lab.plots.labels import counts_of, draw_labels
-from lab.runs import Run, find_runs, load
-from server_app.curve import STYLES, style
+from lab.results.runs import Run, find_runs, load
+from server_app.figures.style import STYLES, style
+
+pytestmark = pytest.mark.usefixtures("cache")
 
 Picture = Callable[[str], Figure]
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -29,27 +31,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_all(tmp_path_factory.mktemp("runs"))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FEDSTRIDE_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-@pytest.fixture(scope="module")
-def runs(root: Path) -> list[Run]:
-    return find_runs([root])[0]
-
-
 @pytest.fixture(scope="module")
 def picture(runs: list[Run]) -> Picture:
     """The picture of this kind of all runs, drawn once."""
     return cache(lambda name: draw(name, runs))
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
-    return caller(capsys, monkeypatch)
 
 
 def shown(figure: Figure) -> list[Axes]:
@@ -285,6 +270,12 @@ def test_our_picture_is_replaced_and_no_other_file(tmp_path: Path, suffix: str) 
     with pytest.raises(ConfigError, match="no picture of ours: it is not overwritten"):
         save(numbers(2), path)
     assert path.read_bytes() == b"somebody's"
+
+
+def test_a_folder_is_no_place_for_a_picture(tmp_path: Path) -> None:
+    (tmp_path / "a.png").mkdir()
+    with pytest.raises(ConfigError, match=r"a\.png is a folder: name a file in it"):
+        save(numbers(2), tmp_path / "a.png")
 
 
 def test_the_command_writes_a_file_and_says_what_it_drew(

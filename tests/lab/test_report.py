@@ -9,31 +9,25 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from folders import Call, caller, config, make, make_all
+from folders import Call, config, make, make_all
 
 from fedstride.errors import ConfigError
 from lab.report import report
 from lab.report.page import GENERATOR, save
 from lab.report.repeat import command, overrides_for
-from lab.runs import Run, find_runs, load
+from lab.results.runs import Run, load
 from server_app.config.compose import compose, digest
+
+pytestmark = pytest.mark.usefixtures("cache")
 
 LOST = [
     {"round": 1, "client": 0, "status": "used"},
     {"round": 1, "client": 1, "status": "set aside", "reason": "'fc1.weight' holds <NaN>"},
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FEDSTRIDE_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -47,18 +41,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def runs(root: Path) -> list[Run]:
-    return find_runs([root])[0]
-
-
-@pytest.fixture(scope="module")
 def html(runs: list[Run]) -> str:
     return report(runs, ["passed over: something"], target=0.9)
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
-    return caller(capsys, monkeypatch)
 
 
 class Reader(HTMLParser):

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from desk import play
 
+from fedstride import metrics
+
 BASES = ("fedavg", "fednnnn", "fedalr", "fedadam")
 COMBINATIONS = list(itertools.product(BASES, ("", "+fedlws"), ("", "+two_d_lrd"), ("sgd", "fednlr")))
 pytestmark = pytest.mark.slow
@@ -20,6 +22,7 @@ def test_three_rounds(tmp_path: Path, base: str, shrink: str, decay: str, client
     outcome = play(tmp_path, f"strategy={base}{shrink}{decay}", f"client={client}", "rounds=3", *steps)
     rows = outcome.rows[1:]
     assert [row["round"] for row in rows] == [1, 2, 3]
+    assert all(metrics.declared(key) for row in rows for key in row if "/" in key)
     assert all(row["clients"] == 4 and row["screen/set_aside"] == 0 for row in rows)
     assert all(math.isfinite(row["test/loss"]) and row["norms/step"] > 0 for row in rows)
     assert ("fedlws/gamma/fc1" in rows[0]) == bool(shrink)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hydra import compose as hydra_compose
-from hydra import initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
-
-from fedstride.errors import ConfigError
 from fedstride.schema import (
     Config,
     DirichletConfig,
@@ -21,6 +17,11 @@ from fedstride.schema import (
     FedProxConfig,
     TwoDLRDConfig,
 )
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+
+from fedstride.errors import ConfigError
 from server_app.config import compose as module
 from server_app.config.compose import (
     KINDS,
@@ -254,6 +255,40 @@ def test_other_experiments_have_none_of_it(mine: str) -> None:
     assert compose(["experiment=quickstart"]).strategy.gamma == 0.8
 
 
+@pytest.fixture
+def with_presets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Writes an experiment with these presets, in a conf/ of its own."""
+    conf = tmp_path / "conf"
+    shutil.copytree(conf_dir(), conf)
+    monkeypatch.setattr(module, "conf_dir", lambda: conf)
+
+    def write(presets: str) -> None:
+        (conf / "experiment" / "mine.yaml").write_text(
+            f"# @package _global_\n# Mine.\nexperiment: mine\npresets: {presets}\n"
+        )
+
+    return write
+
+
+def test_presets_may_hold_lists(with_presets: Callable[[str], None]) -> None:
+    with_presets("{strategy: {fedlws: {fixed: [1.0, 0.9]}}}")
+    assert compose(["experiment=mine", "strategy=fedlws"]).strategy.fixed == [1.0, 0.9]
+
+
+@pytest.mark.parametrize("presets", ["{strateg: {fedlws: {beta: 0.2}}}", "{strategy: {fedlw: {beta: 0.2}}}"])
+def test_presets_for_what_does_not_exist_are_config_errors(
+    with_presets: Callable[[str], None], presets: str
+) -> None:
+    with_presets(presets)
+    with pytest.raises(ConfigError, match=r"strateg|fedlw"):
+        compose(["experiment=mine", "strategy=fedlws"])
+
+
+def test_empty_presets_of_a_group_are_none(with_presets: Callable[[str], None]) -> None:
+    with_presets("{strategy: }")
+    assert compose(["experiment=mine", "strategy=fedlws"]).strategy.name == "fedlws"
+
+
 # ---------------------------------------------------------------- mistakes
 
 
@@ -320,6 +355,27 @@ def test_mistakes(override: str, said: list[str]) -> None:
         assert words in text
 
 
+@pytest.mark.parametrize("override", ["client.name=fednlr", "strategy.name=fedlws", "partition.name=iid"])
+def test_a_choices_name_is_not_for_setting(override: str) -> None:
+    with pytest.raises(ConfigError, match="unknown key"):
+        compose([override])
+
+
+@pytest.mark.parametrize("override", ["out=${nope}", "rounds=???", "name=???", "rounds=${"])
+def test_broken_interpolations_are_config_errors(override: str) -> None:
+    with pytest.raises(ConfigError):
+        compose([override])
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [("stratgy=fedavg", "strategy"), ("clint=sgd", "client"), ("expriment=quickstart", "experiment")],
+)
+def test_a_mistyped_group_is_answered_with_the_group(key: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{meant}'"):
+        compose([key])
+
+
 # ---------------------------------------------------------------- Hydra's global state
 
 
@@ -374,6 +430,12 @@ def quickstart() -> str:
 def test_a_configuration_of_another_version(quickstart: str, old: str, new: str, said: str) -> None:
     with pytest.raises(ConfigError, match=f"no configuration of this version of fedstride: .*{said}"):
         from_yaml(quickstart.replace(old, new))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "strategy: 3", ": :", "a: [", "just text"])
+def test_a_torn_configuration_is_a_config_error(text: str) -> None:
+    with pytest.raises(ConfigError, match="no configuration of this version"):
+        from_yaml(text)
 
 
 def test_a_key_that_is_newer_than_the_file_has_its_default(quickstart: str) -> None:

@@ -120,10 +120,24 @@ def test_any_path_below_a_folder_comes_back(text: str) -> None:
     assert there_and_back(f"/x/{text}") == f"/x/{text}"
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["1.10", "1e3", "1_000", "007", "true", "null", "NULL", "nan", "Müller", "日本", "C:\\Users\\x", "a\\", "\\'"],
+)
+def test_any_name_of_a_folder_comes_back(text: str) -> None:
+    (override,) = parse([f"out={quote(text)}"])
+    assert override.value() == text
+
+
 @pytest.mark.parametrize("value", [5, -3, 0.25, 1e-7, True, False])
 def test_numbers_and_truth_keep_their_type(value: object) -> None:
     back = there_and_back(value)
     assert back == value and type(back) is type(value)
+
+
+@pytest.mark.parametrize("value", [None, [1.0, 0.9], [None, "a b", "it's"], []])
+def test_lists_and_nothing_come_back(value: object) -> None:
+    assert there_and_back(value) == value
 
 
 # ---------------------------------------------------------------- wrappers

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
+from fedstride.errors import ConfigError
 from server_app.stopping import best_round, reason_to_stop
 
 ROWS = [
@@ -19,7 +22,19 @@ ROWS = [
 def test_accuracy_is_maximised_and_loss_minimised_the_first_of_equals() -> None:
     assert best_round(ROWS, "test/accuracy") == (3, 0.7)
     assert best_round(ROWS, "test/loss") == (3, 1.0)
-    assert best_round(ROWS, "test/nothing") is None
+    assert best_round([], "test/accuracy") is None
+
+
+def test_the_fastest_round_is_the_best_of_times() -> None:
+    rows = [{"round": number, "seconds/aggregate": value} for number, value in ((1, 0.3), (2, 0.1), (3, 0.2))]
+    assert best_round(rows, "seconds/aggregate") == (2, 0.1)
+    assert reason_to_stop(rows, "seconds/aggregate", target=0.1, patience=None)
+    assert reason_to_stop(rows, "seconds/aggregate", target=0.09, patience=None) is None
+
+
+def test_a_metric_without_a_direction_has_no_best_round() -> None:
+    with pytest.raises(ConfigError, match=r"norms/N has no best value"):
+        best_round([{"round": 1, "norms/N": 1.0}], "norms/N")
 
 
 def test_target() -> None:

@@ -15,7 +15,7 @@ import flwr.serverapp.strategy as flwr
 import numpy as np
 import pytest
 from federation import NODES, OPEN
-from flwr.app import ConfigRecord, Message
+from flwr.app import ConfigRecord, Message, MetricRecord
 from flwr.serverapp.strategy import Strategy
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,17 +25,18 @@ import strategies
 from fedstride.arrays import to_record, views
 from fedstride.errors import ConfigError, RunError
 from strategies import Fedalr, FedAvg, FedLWS, FedNNNN, Momentum, NormAnalysis, NormNorm, TwoDLRD
+from strategies.screening import Screening
 
 Make = Callable[..., Any]
 
 
 def rule(cls: type[Any], **own: Any) -> Make:
-    return lambda quorum=1: cls(quorum=quorum, **own, **OPEN)
+    return lambda quorum=1: cls(screening=Screening(quorum=quorum), **own, **OPEN)
 
 
 def around(wrapper: type[Any], cls: type[Any], **own: Any) -> Make:
     """A wrapper around one of Flower's own."""
-    return lambda quorum=1: wrapper(cls(**own, **OPEN), quorum=quorum)
+    return lambda quorum=1: wrapper(cls(**own, **OPEN), screening=Screening(quorum=quorum))
 
 
 OURS: dict[str, Make] = {
@@ -46,13 +47,17 @@ OURS: dict[str, Make] = {
     "Momentum": rule(Momentum),
     "Fedalr": rule(Fedalr),
     "Fedalr raw": rule(Fedalr, scale="raw"),
-    "FedLWS": lambda quorum=1: FedLWS(FedAvg(quorum=quorum, **OPEN)),
-    "FedLWS(FedNNNN)": lambda quorum=1: FedLWS(FedNNNN(quorum=quorum, **OPEN), beta=0.5),
-    "FedLWS(Fedalr)": lambda quorum=1: FedLWS(Fedalr(quorum=quorum, **OPEN), granularity="model"),
-    "TwoDLRD": lambda quorum=1: TwoDLRD(FedAvg(quorum=quorum, **OPEN), window=1),
-    "TwoDLRD(FedLWS(FedNNNN))": lambda quorum=1: TwoDLRD(FedLWS(FedNNNN(quorum=quorum, **OPEN)), window=1),
+    "FedLWS": lambda quorum=1: FedLWS(FedAvg(screening=Screening(quorum=quorum), **OPEN)),
+    "FedLWS(FedNNNN)": lambda quorum=1: FedLWS(FedNNNN(screening=Screening(quorum=quorum), **OPEN), beta=0.5),
+    "FedLWS(Fedalr)": lambda quorum=1: FedLWS(
+        Fedalr(screening=Screening(quorum=quorum), **OPEN), granularity="model"
+    ),
+    "TwoDLRD": lambda quorum=1: TwoDLRD(FedAvg(screening=Screening(quorum=quorum), **OPEN), window=1),
+    "TwoDLRD(FedLWS(FedNNNN))": lambda quorum=1: TwoDLRD(
+        FedLWS(FedNNNN(screening=Screening(quorum=quorum), **OPEN)), window=1
+    ),
     "NormAnalysis(TwoDLRD(FedLWS(Fedalr)))": lambda quorum=1: NormAnalysis(
-        TwoDLRD(FedLWS(Fedalr(quorum=quorum, **OPEN)), window=0)
+        TwoDLRD(FedLWS(Fedalr(screening=Screening(quorum=quorum), **OPEN)), window=0)
     ),
 }
 LEFT_OUT = ("bn1.weight", "bn1.bias", "bn1.running_mean")
@@ -209,6 +214,25 @@ def test_a_model_of_zeros_and_a_layer_of_zeros(name: str) -> None:
             assert np.abs(done.returned["fc.weight"]).max() > 0.0
 
 
+@pytest.mark.parametrize(
+    "make",
+    [FedAvg, FedNNNN, Fedalr, lambda **o: FedLWS(flwr.FedAdam(**o)), lambda **o: TwoDLRD(FedLWS(FedNNNN(**o)))],
+)
+def test_arrays_without_dimensions_keep_their_form_and_are_restored(make: Any) -> None:
+    start = fed.make_model() | {"bn1.num_batches_tracked": np.array(7), "temperature": np.array(2.0, np.float32)}
+    strategy = make(**OPEN)
+    for done in fed.rounds(strategy, start, fed.noisy()):
+        assert done.returned is not None
+        assert [(n, a.dtype, a.shape) for n, a in done.returned.items()] == [
+            (n, a.dtype, a.shape) for n, a in start.items()
+        ]
+    assert all(type(value) in (np.ndarray, int, float, str) for value in strategy.state_dict().values())
+    fresh = make(**OPEN)
+    fresh.load_state_dict(strategy.state_dict())
+    got, want = (fed.play(one, 5, done.returned, fed.noisy()) for one in (fresh, strategy))
+    assert fed.bits(got.returned) == fed.bits(want.returned)
+
+
 @every
 def test_opposing_updates_are_finite(name: str) -> None:
     """N is exactly 0, or next to nothing."""
@@ -257,6 +281,26 @@ def test_aggregating_never_raises(name: str, odd: tuple[Message, ...], with_good
     if record is not None:
         got = views(record)
         assert [(n, a.dtype, a.shape) for n, a in got.items()] == [(n, a.dtype, a.shape) for n, a in start.items()]
+
+
+@pytest.mark.parametrize(
+    "make", [FedAvg, FedNNNN, lambda **o: FedLWS(flwr.FedAvg(**o)), lambda **o: TwoDLRD(FedLWS(FedAvg(**o)))]
+)
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"num-examples": 10, "loss": 1.0, "extra": 2.0},
+        {"num-examples": 0, "loss": 1.0},
+        {"num-examples": math.nan, "loss": 1.0},
+        {"num-examples": [1], "loss": 1.0},
+        {"loss": 1.0},
+    ],
+)
+def test_odd_evaluations_never_end_the_run(make: Any, odd: Any) -> None:
+    good = {"num-examples": 10, "loss": 1.0}
+    told = [fed.answer(n, {"metrics": MetricRecord(m)}) for n, m in enumerate((good, odd), 1)]
+    assert dict(make(**OPEN).aggregate_evaluate(1, told) or {})["loss"] == pytest.approx(1.0)
+    assert not make(**OPEN).aggregate_evaluate(1, [fed.answer(1, {}), fed.failure(2)])
 
 
 # ---------------------------------------------------------------- state
@@ -489,8 +533,6 @@ def test_nodes_that_come_late_are_waited_for(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_rule_may_be_told_how_to_put_client_metrics_together() -> None:
-    from flwr.app import MetricRecord
-
     strategy = FedAvg(train_metrics_aggr_fn=lambda contents, key: MetricRecord({key: len(contents)}), **OPEN)
     done = fed.play(strategy, 1, make_model(), fed.noisy())
     assert done.metrics == {"num-examples": 3, "screen/set_aside": 0}

@@ -14,7 +14,7 @@ from flwr.app import ConfigRecord
 from flwr.serverapp import strategy as flwr
 from flwr.serverapp.strategy import Strategy
 
-from fedstride import privacy, wire
+from fedstride import mechanism, wire
 from fedstride.arrays import difference, norm, to_record
 from fedstride.errors import ConfigError
 from strategies import (
@@ -28,6 +28,7 @@ from strategies import (
     NormNorm,
     TwoDLRD,
 )
+from strategies.screening import Screening
 
 START = fed.only_parameters(fed.make_model(np.float64))
 NOISY = fed.noisy(size=0.3)
@@ -272,13 +273,13 @@ def test_fednnnns_clients_get_no_model_without_noise() -> None:
 def test_epsilon_counts_the_rounds() -> None:
     done = fed.rounds(private(noise_multiplier=1.5, delta=1e-6), START, NOISY)
     assert [one.metrics["privacy/epsilon"] for one in done] == [
-        privacy.epsilon(1.5, t, 1e-6) for t in (1, 2, 3, 4)
+        mechanism.epsilon(1.5, t, 1e-6) for t in (1, 2, 3, 4)
     ]
     assert "privacy/epsilon" not in fed.play(private(noise_multiplier=0.0), 1, START, NOISY).metrics
 
 
 def test_a_round_below_the_quorum_releases_nothing() -> None:
-    strategy = private(quorum=2)
+    strategy = private(screening=Screening(quorum=2))
     fed.configure(strategy, 1, START)
     assert strategy.aggregate_train(1, [fed.reply(1, START), fed.failure(2)])[0] is None
     assert strategy.releases == 0
@@ -317,7 +318,7 @@ def test_local_updates_stay_as_they_came() -> None:
     assert got.returned is not None
     fed.assert_close(got.returned, want, START)
     assert got.metrics["privacy/stddev"] == pytest.approx(0.1)
-    assert got.metrics["privacy/epsilon"] == privacy.epsilon(1.0, 1, 1e-5)
+    assert got.metrics["privacy/epsilon"] == mechanism.epsilon(1.0, 1, 1e-5)
     assert "privacy/clipped" not in got.metrics
 
 
@@ -367,9 +368,9 @@ def test_a_lie_about_clipping_counts_for_nothing(lie: Any) -> None:
 def test_the_count_is_noised_and_the_updates_a_little_more() -> None:
     strategy = private(adaptive=True, noise_multiplier=0.5, clipped_count_stddev=0.8)
     _, metrics = release(strategy)
-    assert metrics["privacy/stddev"] == pytest.approx(privacy.noise_beside_count(0.5, 0.8) / 2)
+    assert metrics["privacy/stddev"] == pytest.approx(mechanism.noise_beside_count(0.5, 0.8) / 2)
     assert strategy.clipping_norm != pytest.approx(math.exp(0.2 * (0.0 - 0.5)))
-    assert metrics["privacy/epsilon"] == privacy.epsilon(0.5, 1, 1e-5)
+    assert metrics["privacy/epsilon"] == mechanism.epsilon(0.5, 1, 1e-5)
 
 
 # ---------------------------------------------------------------- state
@@ -403,7 +404,7 @@ def test_a_round_that_comes_out_otherwise_has_noise_of_its_own() -> None:
 
 
 def test_local_releases_count_when_they_leave() -> None:
-    strategy = private(where="local", quorum=3)
+    strategy = private(where="local", screening=Screening(quorum=3))
     for number in (1, 2):
         fed.configure(strategy, number, START)
         assert strategy.aggregate_train(number, [fed.reply(1, START)])[0] is None

@@ -16,6 +16,7 @@ from reference import Model
 
 from strategies import Fedalr, fedalr
 from strategies.fedalr import SCALES
+from strategies.screening import Screening
 
 
 class Oracle:
@@ -108,7 +109,10 @@ def test_clients_are_told_by_their_ids() -> None:
 
 def test_only_aggregated_rounds_count() -> None:
     """A2-3: a skipped round changes neither t nor G."""
-    with_gap, without = Fedalr(quorum=2, **OPEN), Fedalr(quorum=2, **OPEN)
+    with_gap, without = (
+        Fedalr(screening=Screening(quorum=2), **OPEN),
+        Fedalr(screening=Screening(quorum=2), **OPEN),
+    )
     first = fed.play(with_gap, 1, fed.make_model(), fed.noisy())
     fed.play(without, 1, fed.make_model(), fed.noisy())
     assert first.returned is not None

@@ -324,9 +324,10 @@ def test_a_wrapper_in_between_passes_both_models_through() -> None:
         assert fed.bits(one.sent) == fed.bits(other.sent)
 
 
-def test_two_d_lrd_inside_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"TwoDLRD\(FedLWS\(\.\.\.\)\)"):
-        FedLWS(TwoDLRD())
+def test_two_d_lrd_anywhere_inside_is_refused() -> None:
+    for inner in (TwoDLRD(), NormAnalysis(TwoDLRD()), NormAnalysis(NormAnalysis(TwoDLRD()))):
+        with pytest.raises(ConfigError, match=r"TwoDLRD\(FedLWS\(\.\.\.\)\)"):
+            FedLWS(inner)
 
 
 # ---------------------------------------------------------------- around Flower's own strategies

@@ -13,6 +13,7 @@ import reference as ref
 from federation import OPEN, SHARES, UNIFORM
 from flwr.serverapp.strategy import Strategy
 
+from fedstride.errors import ConfigError
 from strategies import Fedalr, FedAvg, FedLWS, FedNNNN, Momentum, NormAnalysis
 
 INNER: dict[str, tuple[Callable[[], Strategy], Sequence[float]]] = {
@@ -92,6 +93,11 @@ def test_layers_may_be_left_out() -> None:
     done = fed.play(NormAnalysis(FedAvg(**OPEN), per_layer=False), 1, fed.make_model(), fed.noisy())
     told = [key for key in done.metrics if key.startswith("norms/")]
     assert sorted(told) == ["norms/E", "norms/N", "norms/path", "norms/step"]
+
+
+def test_norm_analysis_refuses_an_unknown_weighting() -> None:
+    with pytest.raises(ConfigError, match="weighting = 'size' is not allowed"):
+        NormAnalysis(weighting="size")
 
 
 def test_a_skipped_round_adds_nothing_to_the_path() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -253,6 +254,13 @@ def test_large_but_honest_float32_values_are_used() -> None:
     assert len(screen([fed.reply(1, {"a": np.full(2, 3e38, np.float32)})], sent)) == 1
 
 
+def test_absurd_values_raise_nowhere_even_where_numpy_is_told_to() -> None:
+    sent = {"a": np.zeros(2)}
+    replies = [fed.reply(1, {"a": np.array([1e200, 1.0])}), fed.reply(2, {"a": np.array([np.inf, 1.0])})]
+    with np.errstate(all="raise"):
+        assert len(screen(replies, sent)) == 0
+
+
 # ---------------------------------------------------------------- order, names, counts
 
 
@@ -328,6 +336,15 @@ def test_only_metrics_that_all_report_in_one_form_are_used() -> None:
     cohort = screen([fed.reply(n, CLIENT, 10, metrics) for n, metrics in enumerate(told, 1)], SENT)
     assert cohort.common_metrics() == ["num-examples", "both", "kind"]
     assert list(cohort.metrics()) == ["both", "kind"]
+
+
+def test_metrics_that_are_not_finite_never_raise() -> None:
+    values = (math.inf, -math.inf, math.nan)
+    cohort = screen([fed.reply(n, CLIENT, 10, {"loss": x}) for n, x in enumerate(values, 1)], SENT)
+    assert math.isnan(cohort.metrics()["loss"])
+    cohort = screen([fed.reply(n, CLIENT, 10, {"loss": x}) for n, x in enumerate((10**400, 1), 1)], SENT)
+    cohort.metrics()
+    assert len(screen([fed.reply(1, CLIENT, 10**5000)], SENT)) == 0
 
 
 # ---------------------------------------------------------------- for the strategy inside a wrapper

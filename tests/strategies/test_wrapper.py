@@ -17,6 +17,7 @@ from reference import Model
 from fedstride.arrays import to_record, views
 from fedstride.errors import RunError
 from strategies import Fedalr, FedAvg, FedLWS, FedNNNN, NormAnalysis, TwoDLRD
+from strategies.screening import Screening
 from strategies.wrapper import Wrapper
 
 BUILT_IN: dict[str, Callable[[], Strategy]] = {
@@ -102,6 +103,16 @@ def test_every_wrapper_protects(wrapper: str) -> None:
     assert metrics["screen/set_aside"] == len(POISON)
 
 
+@pytest.mark.parametrize(
+    "make", [FedAvg, lambda **o: FedLWS(FedAvg(**o)), lambda **o: NormAnalysis(TwoDLRD(FedLWS(FedNNNN(**o))))]
+)
+def test_a_reply_set_aside_is_logged_once(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+    aggregate(
+        make(**OPEN), [fed.failure(9), *(fed.reply(n, w_k) for n, w_k in enumerate(fed.noisy()(START, 1), 1))]
+    )
+    assert caplog.text.count("node 9 is set aside") == 1
+
+
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_extra_metrics_of_one_client_are_left_out(name: str) -> None:
     """Flower's own raise InconsistentMessageReplies where the keys differ."""
@@ -127,6 +138,18 @@ def test_arrays_in_another_order_reach_flowers_own_in_the_models(name: str) -> N
     clean, _ = aggregate(FedLWS(BUILT_IN[name]()), good_replies())
     assert model is not None and clean is not None
     assert fed.bits(model) == fed.bits(clean)
+
+
+@pytest.mark.parametrize("names", [("weights", "metrics"), ("arrays", "facts")])
+@pytest.mark.parametrize("inner", [flwr.FedAvg, flwr.FedMedian, flwr.Krum])
+def test_records_of_other_names_reach_flowers_own_under_one_name(inner: Any, names: Any) -> None:
+    replies = [fed.reply(n, w_k) for n, w_k in enumerate(models()[:3], 1)]
+    odd = [
+        *replies[:2],
+        fed.answer(3, {names[0]: replies[2].content["arrays"], names[1]: replies[2].content["metrics"]}),
+    ]
+    got, want = (aggregate(FedLWS(inner(**OPEN)), some)[0] for some in (odd, replies))
+    assert fed.bits(got) == fed.bits(want)
 
 
 def test_server_side_privacy_does_not_skip_the_round_for_one_failure() -> None:
@@ -198,6 +221,21 @@ def test_the_result_has_the_sent_order_and_dtypes() -> None:
     fed.assert_close(model, result, START)
 
 
+@pytest.mark.parametrize("inner", [flwr.FedAvg, flwr.FedAvgM])
+@pytest.mark.parametrize("sent", [True, False])
+def test_booleans_follow_the_majority_around_flowers_own(inner: Any, sent: bool) -> None:
+    start = {"a": np.zeros(2), "mask": np.array([sent] * 3)}
+    votes = ([True, True, False], [False, True, False])
+    strategy = FedLWS(inner(**OPEN))
+    fed.configure(strategy, 1, start)
+    models = [start | {"mask": np.array(vote)} for vote in votes]
+    for examples, want in (((10, 90), [False, True, False]), ((50, 50), [sent, True, False])):
+        record, _ = strategy.aggregate_train(
+            1, [fed.reply(n, m, e) for n, (m, e) in enumerate(zip(models, examples, strict=True), 1)]
+        )
+        assert views(record)["mask"].tolist() == want
+
+
 def test_ids_and_counts_are_no_metrics() -> None:
     replies = [
         fed.reply(node, model, 10, {"client-id": node, "loss": 1.0}) for node, model in enumerate(models()[:3], 1)
@@ -215,6 +253,19 @@ def test_metrics_of_all_levels_are_reported() -> None:
     )
 
 
+@pytest.mark.parametrize("inner", [FedAvg, flwr.FedAvg, flwr.Krum])
+def test_least_and_largest_client_metrics_stay_so_around_any_strategy(inner: Any) -> None:
+    told = [{"fednlr/rate_min/fc": 0.1 * n, "fednlr/rate_max/fc": 1.0 * n} for n in (1, 2, 3)]
+    replies = [fed.reply(n, w_k, 10, told[n - 1]) for n, w_k in enumerate(fed.noisy()(START, 1), 1)]
+    _, metrics = aggregate(FedLWS(inner(**OPEN)), replies)
+    assert (metrics["fednlr/rate_min/fc"], metrics["fednlr/rate_max/fc"]) == (0.1, 3.0)
+
+
+def test_a_client_cannot_name_the_servers_own_figures() -> None:
+    replies = [fed.reply(n, w_k, 10, {"screen/set_aside": 99.0}) for n, w_k in enumerate(fed.noisy()(START, 1), 1)]
+    assert aggregate(FedLWS(flwr.FedAvg(**OPEN)), replies)[1]["screen/set_aside"] == 0
+
+
 def test_the_inner_strategy_gets_plain_messages_in_the_order_of_ids() -> None:
     stub = Stub(START)
     replies = [
@@ -230,7 +281,7 @@ def test_the_inner_strategy_gets_plain_messages_in_the_order_of_ids() -> None:
 
 
 def test_the_inner_strategys_settings_hold_where_the_wrapper_says_nothing() -> None:
-    inner = Fedalr(quorum=3, screen_factor=7.0, weighted_by_key="pixels", **OPEN)
+    inner = Fedalr(screening=Screening(quorum=3, factor=7.0), weighted_by_key="pixels", **OPEN)
     for wrapper in (FedLWS(inner), NormAnalysis(FedLWS(inner)), TwoDLRD(inner)):
         assert (wrapper.quorum, wrapper.screen_factor) == (3, 7.0)
         assert (wrapper.weighting, wrapper.weighted_by_key) == ("uniform", "pixels")
@@ -240,7 +291,7 @@ def test_the_inner_strategys_settings_hold_where_the_wrapper_says_nothing() -> N
 
 
 def test_the_wrappers_own_settings_come_first() -> None:
-    wrapper = FedLWS(FedAvg(quorum=1, **OPEN), quorum=4, screen_factor=2.0)
+    wrapper = FedLWS(FedAvg(screening=Screening(quorum=1), **OPEN), screening=Screening(quorum=4, factor=2.0))
     assert (wrapper.quorum, wrapper.screen_factor) == (4, 2.0)
     model, metrics = aggregate(wrapper, good_replies())
     assert (model, metrics) == (None, {"screen/set_aside": 0})
@@ -249,7 +300,7 @@ def test_the_wrappers_own_settings_come_first() -> None:
 def test_the_screen_factor_is_used() -> None:
     far = fed.reply(9, {n: a + np.float32(5.0) for n, a in START.items()}, 10, {"loss": 0.5})
     _, wide = aggregate(FedLWS(flwr.FedAvg(**OPEN)), [*good_replies(), far])
-    _, narrow = aggregate(FedLWS(flwr.FedAvg(**OPEN), screen_factor=2.0), [*good_replies(), far])
+    _, narrow = aggregate(FedLWS(flwr.FedAvg(**OPEN), screening=Screening(factor=2.0)), [*good_replies(), far])
     assert (wide["screen/set_aside"], narrow["screen/set_aside"]) == (0, 1)
 
 

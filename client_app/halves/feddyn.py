@@ -1,0 +1,50 @@
+"""The client's half of FedDyn (Acar et al., ICLR 2021), in the form of the authors' code (B-9).
+
+    min  F_k(w) + (alpha/2) ||w - w^t||^2 + alpha <u_k, w>                             (DY1)
+    step gradient  g(w) + alpha (w - w^t) + alpha u_k                                  (DY2)
+    u_k <- u_k + (w_k - w^t)                              after the last step          (DY3)
+
+The paper's memory is -alpha u_k; this form never divides by alpha. With alpha = 0 the term is left out, so
+that the result has FedAvg's bits.
+
+Received: `feddyn.alpha`, loss per squared parameter unit. Nothing goes back. u_k, of the trainable parameters,
+is zero at the start, and after a loss of the state.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from fedstride.errors import ConfigError
+
+from ..method import Job, Method, Plan, Received, Result, Returned, State, Tensors
+
+
+class Half(Method):
+    """FedDyn on the client."""
+
+    def begin(self, job: Job, received: Received, state: State) -> Plan:
+        """The correction alpha (w - w^t) + alpha u_k."""
+        self.alpha = _checked(received.value("alpha"))
+        self.start = job.copies()
+        self.memory = job.tensors(state, "the state of feddyn") if state else job.zeros()
+        return Plan(corrections=(self.correct,) if self.alpha else ())
+
+    def correct(self, gradients: Tensors, parameters: Tensors) -> Tensors:
+        """g + alpha (w - w^t) + alpha u_k."""
+        parts = zip(gradients, parameters, self.start, self.memory, strict=True)
+        return [g.add(w - start, alpha=self.alpha).add_(u, alpha=self.alpha) for g, w, start, u in parts]
+
+    @torch.no_grad()
+    def end(self, job: Job, plan: Plan, result: Result) -> tuple[Returned, State]:
+        """u_k + (w_k - w^t) stays."""
+        parts = zip(self.memory, job.parameters.values(), self.start, strict=True)
+        return Returned(), job.arrays([u.double() + (w.double() - start.double()) for u, w, start in parts])
+
+
+def _checked(alpha: object) -> float:
+    if isinstance(alpha, (int, float)) and not isinstance(alpha, bool) and 0.0 <= alpha < math.inf:
+        return float(alpha)
+    raise ConfigError(f"feddyn.alpha = {alpha!r} is not allowed: alpha must be a finite number of at least 0")

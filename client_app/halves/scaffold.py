@@ -1,0 +1,48 @@
+"""The client's half of SCAFFOLD (Karimireddy et al., ICML 2020), option II.
+
+    w <- OPT(w, g(w)),  then  w <- w - eta (c - c_k)      in each step                 (SC1)
+    c_k+ = c_k - c + (w^t - w_k) / H_k                    after the last one           (SC2)
+    delta_k = c_k+ - c_k                                  goes back, c_k+ stays
+
+H_k is the sum of the rates over the steps really taken, for each element its own (B-37); where it is 0,
+c_k+ = c_k. The correction is a displacement of its own after the optimiser's step, so momentum does not
+amplify it (B-15), and c_k+ is the mean direction of the optimiser.
+
+Received: the arrays `scaffold.control`, c. Returned: `scaffold.delta`. Both hold the trainable parameters in
+the model's dtype. c_k is zero at the start, and after a loss of the state.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ..method import Job, Method, Plan, Received, Result, Returned, State
+
+
+class Half(Method):
+    """SCAFFOLD on the client."""
+
+    def begin(self, job: Job, received: Received, state: State) -> Plan:
+        """The displacement c - c_k."""
+        self.start = job.copies()
+        sent = received.array("control")
+        # The server cannot tell which parameters are frozen: these have no control and get zeros back.
+        self.frozen = {name: np.zeros_like(array) for name, array in sent.items() if name not in job.parameters}
+        trained = {name: array for name, array in sent.items() if name in job.parameters}
+        self.control = job.tensors(trained, "scaffold.control")
+        self.own = job.tensors(state, "the state of scaffold") if state else job.zeros()
+        return Plan(displacement=[c - c_k for c, c_k in zip(self.control, self.own, strict=True)])
+
+    @torch.no_grad()
+    def end(self, job: Job, plan: Plan, result: Result) -> tuple[Returned, State]:
+        """delta_k goes back, c_k+ stays."""
+        after = []
+        parts = zip(job.parameters.values(), self.start, self.control, self.own, strict=True)
+        for i, (w, start, c, c_k) in enumerate(parts):
+            H = result.rate_sum * plan.neuron_factors.get(i, torch.ones((), device=w.device)).double()
+            new = c_k.double() - c.double() + (start.double() - w.double()) / H
+            # Rounded before the difference is taken: the server's c is the mean of what clients really keep.
+            after.append(torch.where(H == 0.0, c_k, new.to(w.dtype)))
+        delta = [new.double() - old.double() for new, old in zip(after, self.own, strict=True)]
+        return Returned(arrays={"delta": {**job.arrays(delta), **self.frozen}}), job.arrays(after)

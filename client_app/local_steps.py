@@ -1,0 +1,50 @@
+"""A round of so many mini-batches, from a cursor over the client's shuffled data (A4-5).
+
+Knows the cursor and how it is kept; does not know rates, nor who counts mini-batches instead of epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from . import batches
+from .method import Job, Method, Plan, Received, Result, Returned, State
+
+CURSOR = "cursor"  # in the state: the number of the client's next mini-batch, from 0
+
+
+def cursor_of(state: State, server_round: int, count: int) -> int:
+    """The number of the round's first mini-batch.
+
+    A client without a state starts where it would stand had it taken part in every round so far with this
+    many mini-batches (A4-5).
+    """
+    kept = state.get(CURSOR)
+    return kept if isinstance(kept, int) and kept >= 0 else (server_round - 1) * count
+
+
+def following(job: Job, state: State, count: int) -> tuple[Iterator[np.ndarray], State]:
+    """The next `count` mini-batches of this client, and its state after them."""
+    start = cursor_of(state, job.server_round, count)
+    found = batches.from_cursor(
+        len(job.examples), job.client.batch_size, count, start, seed=job.seed, client=job.client_id
+    )
+    return found, {CURSOR: start + count}
+
+
+class LocalSteps(Method):
+    """`client.local_steps`: tau mini-batches a round."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def begin(self, job: Job, received: Received, state: State) -> Plan:
+        """The mini-batches that come next."""
+        found, self.after = following(job, state, self.count)
+        return Plan(batches=found)
+
+    def end(self, job: Job, plan: Plan, result: Result) -> tuple[Returned, State]:
+        """The cursor stays."""
+        return Returned(), self.after

@@ -1,0 +1,28 @@
+"""A server rule of one's own: the averaged update, no longer than `longest`.
+
+fedstride run parts=examples/own_strategy.py strategy=shortened strategy.longest=0.5
+"""
+
+from typing import Annotated, Any
+
+from fedstride import Done, RuleStrategy, Setting, averaged_buffers, moved, movement, part
+
+
+@part(strategy="shortened")
+class Shortened(RuleStrategy):
+    """The averaged update, no longer than a given length."""
+
+    def __init__(
+        self, *, longest: Annotated[float, Setting("longest step", above=0)] = 1.0, **options: Any
+    ) -> None:
+        super().__init__(**options)
+        self.longest = longest
+
+    def rule(self, sent, cohort, state):  # type: ignore[no-untyped-def]
+        """w' = w + min(1, longest / N) delta."""
+        shares = cohort.shares(self.weighting)
+        move = movement(sent, cohort.models, shares)
+        factor = min(1.0, self.longest / move.N) if move.N else 1.0
+        step = {name: factor * delta for name, delta in move.update.items()}
+        model = moved(sent, step, averaged_buffers(sent, cohort.models, shares))
+        return Done(model, state, {"shortened/factor": factor})

@@ -1,0 +1,206 @@
+"""What can be set: type, default, range, unit and meaning of a value, written once, where it is used.
+
+    def __init__(self, *, beta: Annotated[float, Setting("factor of the step", above=0)] = 0.7): ...
+
+Knows annotations; does not know which parts there are (`parts.py`), nor how a user writes a value. Schema,
+checks, listings, labels and what a resumed run compares are all derived from these annotations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+from .errors import ConfigError
+
+Plain = bool | int | float | str
+REQUIRED: Any = inspect.Parameter.empty
+"""The default of a field that has none."""
+
+
+class Kind(StrEnum):
+    """What a key is to a result: decides tables, and what a run that goes on may change."""
+
+    METHOD = "method"  # what is compared: tells rows of a table apart
+    SETTING = "setting"  # under which it is compared: tells columns apart
+    CHANCE = "chance"  # changes the bits, is not compared: seed, device, threads
+    NONE = "none"  # has no influence on a result: may change when a run goes on
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a value means, and which values are allowed; stands in the annotation of a field or parameter.
+
+    Numbers are finite. `least` and `most` are allowed themselves, `above` and `below` are not. `extends`:
+    may change when a run goes on although a result depends on it (more rounds, an earlier end).
+    `kind`: None means that of the group in which the key stands.
+    """
+
+    meaning: str
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+    options: tuple[str, ...] = ()
+    unit: str = ""
+    kind: Kind | None = None
+    extends: bool = False
+
+
+@dataclass(frozen=True)
+class Field:
+    """One key: its type without the annotation, its default, its setting."""
+
+    name: str
+    type: Any
+    default: Any
+    setting: Setting
+
+    @property
+    def base(self) -> Any:
+        """The type of a value that is given: without `None`."""
+        kinds = [kind for kind in typing.get_args(self.type) if kind is not types.NoneType]
+        return kinds[0] if _is_union(self.type) else self.type
+
+    @property
+    def may_be_none(self) -> bool:
+        """Whether `None` (null in a configuration) is a value."""
+        return _is_union(self.type) and types.NoneType in typing.get_args(self.type)
+
+    @property
+    def allowed(self) -> str:
+        """What is allowed, in words: ends the sentence «KEY must be ...»."""
+        words = _range_words(self)
+        return f"{words}, or null" if self.may_be_none else words
+
+    def check(self, key: str, value: object) -> None:
+        """Raises ConfigError, naming `key`, for a value of another type or out of range."""
+        if value is None and self.may_be_none:
+            return
+        if value is None or not _is_of(value, self.base) or not _in_range(value, self.setting):
+            raise ConfigError(f"{key} = {value!r} is not allowed: {key.rsplit('.', 1)[-1]} must be {self.allowed}")
+
+
+def fields_of(target: Callable[..., Any]) -> Mapping[str, Field]:
+    """The settings of a dataclass, or of a function's or constructor's signature, by name, in order.
+
+    A parameter whose annotation holds no `Setting` is none.
+    """
+    return _fields(target)
+
+
+@cache
+def _fields(target: Callable[..., Any]) -> Mapping[str, Field]:
+    if dataclasses.is_dataclass(target):
+        hints = typing.get_type_hints(target, include_extras=True)
+        defaults = {field.name: _default(field) for field in dataclasses.fields(target)}
+    else:
+        function = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
+        hints = typing.get_type_hints(function, include_extras=True)
+        defaults = {name: p.default for name, p in inspect.signature(target).parameters.items()}
+    found = {}
+    for name, default in defaults.items():
+        setting = next((m for m in getattr(hints.get(name), "__metadata__", ()) if isinstance(m, Setting)), None)
+        if setting is not None:
+            found[name] = Field(name, hints[name].__origin__, default, setting)
+    return types.MappingProxyType(found)
+
+
+def check(target: Callable[..., Any], values: Mapping[str, Any]) -> None:
+    """Check those of `values` that are settings of `target`; a constructor calls it with `locals()`.
+
+    Raises ConfigError (a ValueError) for the first one that is not allowed.
+    """
+    check_fields(fields_of(target).values(), values)
+
+
+def check_fields(fields: Iterable[Field], values: Mapping[str, Any], path: str = "") -> None:
+    """The same for fields at hand; `path` stands before the key that is named, as in `strategy.inner`."""
+    for field in fields:
+        if field.name in values:
+            field.check(f"{path}.{field.name}" if path else field.name, values[field.name])
+
+
+# ---------------------------------------------------------------- types and ranges
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return REQUIRED if field.default is dataclasses.MISSING else field.default
+
+
+def _is_union(kind: Any) -> bool:
+    return typing.get_origin(kind) in (types.UnionType, typing.Union)
+
+
+def _is_of(value: object, kind: Any) -> bool:
+    """Whether a value is of a type; an int is a float too, True and False are no numbers."""
+    if typing.get_origin(kind) is list:
+        (item,) = typing.get_args(kind)
+        return isinstance(value, (list, tuple)) and all(_is_of(each, item) for each in value)
+    if kind is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    kind = typing.get_origin(kind) or kind
+    return kind is Any or isinstance(value, kind)
+
+
+def _in_range(value: Any, setting: Setting) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(_in_range(each, setting) for each in value)
+    if setting.options and value not in setting.options:
+        return False
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return True
+    return (
+        math.isfinite(value)
+        and (setting.least is None or value >= setting.least)
+        and (setting.most is None or value <= setting.most)
+        and (setting.above is None or value > setting.above)
+        and (setting.below is None or value < setting.below)
+    )
+
+
+def _range_words(field: Field) -> str:
+    setting = field.setting
+    if setting.options:
+        *first, last = (repr(option) for option in setting.options)
+        return f"{', '.join(first)} or {last}" if first else last
+    if typing.get_origin(field.base) is list:
+        (item,) = typing.get_args(field.base)
+        each = _number_words(item, setting) if item in (int, float) else "text"
+        return f"a list, each item {each}"
+    base = typing.get_origin(field.base) or field.base
+    words = _number_words(base, setting) if base in (int, float) else _PLAIN_WORDS[base]
+    return f"{words} ({setting.unit})" if setting.unit else words
+
+
+_PLAIN_WORDS = {bool: "true or false", str: "text", dict: "a mapping", Any: "any value"}
+
+
+def _number_words(kind: type, setting: Setting) -> str:
+    number = "a whole number" if kind is int else "a finite number"
+    low = setting.least if setting.above is None else setting.above
+    high = setting.most if setting.below is None else setting.below
+    if low is not None and high is not None:
+        left, right = ("[" if setting.above is None else "("), ("]" if setting.below is None else ")")
+        return f"{number} in {left}{_short(low)}, {_short(high)}{right}"
+    if low is not None:
+        return f"{number} {'of at least' if setting.above is None else 'greater than'} {_short(low)}"
+    if high is not None:
+        return f"{number} {'of at most' if setting.below is None else 'less than'} {_short(high)}"
+    return number
+
+
+def _short(value: float) -> str:
+    return "2**63 - 1" if value == 2**63 - 1 else f"{value:g}"

@@ -1,0 +1,167 @@
+"""Many runs from one line: every combination of the values that are listed.
+
+Knows Hydra's sweep grammar and worker processes; does not know what a run does or how it is shown.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from fedstride.errors import ConfigError
+from server_app.config.compose import compose, from_yaml, to_yaml
+from server_app.config.overrides import read
+from server_app.config.schema import GROUPS, Config
+from server_app.folder import default_name, runs_dir
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a sweep; as text, since each process makes the types of a configuration itself."""
+
+    overrides: tuple[str, ...]
+    text: str  # the configuration as YAML
+
+    @property
+    def config(self) -> Config:
+        """What runs."""
+        return _read(self.text)
+
+    @property
+    def folder(self) -> Path:
+        """Where the run will leave its files."""
+        return runs_dir(self.config) / str(self.config.name)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run of a sweep ended: completed, failed or interrupted."""
+
+    job: Job
+    state: str
+    accuracy: float = float("nan")
+    seconds: float = 0.0
+    reason: str = ""
+
+
+def expand(overrides: Sequence[str]) -> list[list[str]]:
+    """All combinations of overrides like `seed=1,2,3`; the last key varies fastest.
+
+    Raises ConfigError for text that is no override or sweeps without listing values.
+    """
+    columns: list[list[str]] = []
+    for text in overrides:
+        override = read(text, "key=value or key=value,value as in seed=1,2,3")
+        if not override.is_sweep_override():
+            columns.append([text])
+        elif override.is_discrete_sweep():
+            key = override.get_key_element()
+            columns.append([f"{key}={value}" for value in override.sweep_string_iterator()])
+        else:
+            raise ConfigError(f"{text!r} is not allowed: list the values, as in strategy.beta=0.05,0.1")
+    return [list(row) for row in itertools.product(*columns)]
+
+
+def plan(overrides: Sequence[str]) -> list[Job]:
+    """The runs of a sweep, each composed and named; nothing has been started.
+
+    They share a folder `sweep-<time>` below the folder of runs, or `out` where that is given.
+    Raises ConfigError for the first that cannot be, and where a run's folder is there already.
+    """
+    rows = expand(overrides)
+    swept = [i for i in range(len(overrides)) if len({row[i] for row in rows}) > 1]
+    shared = f"sweep-{time.strftime('%Y%m%d-%H%M%S')}"
+    jobs = []
+    for row in rows:
+        config = compose(row)
+        if config.name is not None:
+            raise ConfigError(
+                f"name = {config.name!r} is not allowed in a sweep: its runs name themselves; use out="
+            )
+        if config.out is None:
+            config = replace(config, out=str(runs_dir(config) / shared))
+        config = replace(config, name=_name(config, [row[i] for i in swept]))
+        job = Job(tuple(row), to_yaml(config))
+        if job.folder.exists():
+            raise ConfigError(f"{job.folder} exists and is not overwritten: choose another out=FOLDER")
+        jobs.append(job)
+    return jobs
+
+
+def _name(config: Config, swept: Sequence[str]) -> str:
+    """The default name, and whatever else is swept, as in `...-seed1-beta=0.05`."""
+    said = (*GROUPS, "seed")
+    extra = [text.rpartition(".")[2] for text in swept if text.partition("=")[0] not in said]
+    return "-".join([default_name(config), *(text.replace("/", "_") for text in extra)])
+
+
+def play(jobs: Sequence[Job], *, workers: int, on_start: Callable[[Job], None]) -> Iterator[Ended]:
+    """Run the jobs in so many processes; yields each as it ends, whatever its end.
+
+    After Ctrl-C, those at work end after their current client and the others do not begin.
+    """
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_quiet) as pool:
+        waiting = iter(jobs)
+        running: dict[Future[Ended], Job] = {}
+
+        def submit() -> None:
+            for job in itertools.islice(waiting, workers - len(running)):
+                on_start(job)
+                running[pool.submit(run_job, job)] = job
+
+        submit()
+        interrupted = False
+        while running:
+            try:
+                future = next(as_completed(running))
+            except KeyboardInterrupt:
+                interrupted = True  # the workers heard it too
+                continue
+            job = running.pop(future)
+            try:
+                ended = future.result()
+            except BrokenProcessPool:
+                ended = Ended(job, "failed", reason="its process died")
+            interrupted = interrupted or ended.state == "interrupted"
+            yield ended
+            if not interrupted:
+                submit()
+
+
+def run_job(job: Job) -> Ended:
+    """Run one job in this process; never raises for what the run does."""
+    from client_app.app import app
+    from server_app import session
+
+    from .interrupt import GentleInterrupt
+    from .local import LocalGrid
+
+    started = time.monotonic()
+    try:
+        with GentleInterrupt() as interrupt:
+            grid = LocalGrid(app, job.config.clients)
+            outcome = session.run(grid, session.prepare(job.config), observers=[interrupt], on_folder=grid.keep_in)
+    except KeyboardInterrupt:
+        return Ended(job, "interrupted", reason=f"go on with: fedstride resume {job.folder}")
+    except Exception as error:  # one run's failure is not the sweep's
+        return Ended(job, "failed", reason=f"{type(error).__name__}: {error}")
+    seconds = time.monotonic() - started
+    return Ended(job, "completed", accuracy=outcome.rows[-1]["test/accuracy"], seconds=seconds)
+
+
+@lru_cache(maxsize=1024)
+def _read(text: str) -> Config:
+    return from_yaml(text)
+
+
+def _quiet() -> None:
+    logging.getLogger("flwr").setLevel(logging.ERROR)

@@ -1,0 +1,46 @@
+"""The folder that Flower bundles: the clone, or one put together from the installed package.
+
+Knows where the app's code and its pyproject lie; does not know how a bundle is run. In the wheel all of the app
+is inside the package, and so it is in a bundle made from it (`hatch_build.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedstride.own import find
+from server_app.config.compose import conf_dir
+
+ROOMS = ("fedstride", "strategies", "client_app", "server_app", "conf")
+INCLUDE = "fab-include = ["
+
+
+@contextlib.contextmanager
+def app_folder(parts: str | None = None) -> Iterator[Path]:
+    """A folder with pyproject.toml and the app's code and configuration, as `flwr run` takes it.
+
+    `parts`: a file with the user's own parts, which then travels inside the bundle.
+    """
+    home = conf_dir().parent
+    is_clone = (home / "pyproject.toml").is_file()
+    if is_clone and parts is None:
+        yield home
+        return
+    with tempfile.TemporaryDirectory(prefix="fedstride-app-") as temporary:
+        folder = Path(temporary)
+        left_out = shutil.ignore_patterns("__pycache__", "lab", "app.toml")
+        for room in ROOMS if is_clone else ():
+            shutil.copytree(home / room, folder / room, ignore=left_out)
+        if not is_clone:
+            shutil.copytree(home, folder / "fedstride", ignore=left_out)
+        text = (home / ("pyproject.toml" if is_clone else "app.toml")).read_text(encoding="utf-8")
+        if parts is not None:
+            (folder / "parts").mkdir()
+            shutil.copy(find(parts), folder / "parts")
+            text = text.replace(INCLUDE, f'{INCLUDE}\n    "parts/**",')
+        (folder / "pyproject.toml").write_text(text, encoding="utf-8")
+        yield folder

@@ -1,0 +1,150 @@
+"""Which runs are alike: what of a configuration is the method, what the setting, what neither.
+
+Knows the schema's groups; does not know metrics. Labels show only what differs between the runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedstride.settings import Kind
+from server_app.config.schema import TABLES, Config, keys
+
+from .runs import Run
+
+Values = dict[str, Any]
+"""Plain values by key: of a method `fednnnn.beta`, of a setting `partition.alpha`."""
+
+Order = tuple[tuple[int, float, str], ...]
+"""What rows and columns are sorted by: numbers by size, before words."""
+
+
+def method_values(config: Config) -> Values:
+    """The settings of what is compared: server rules (base first), objective, client rule; as `fednnnn.beta`."""
+    found = [key for key in keys(config) if key.kind is Kind.METHOD]
+    # A strategy's keys come from the outermost in; tables name the base first.
+    inside_out = sorted(found, key=lambda key: (list(TABLES).index(key.group), -key.path.count(".")))
+    return {f"{key.part}.{key.field.name}": key.value for key in inside_out}
+
+
+def setting_values(config: Config) -> Values:
+    """All that a result depends on beside method and seed; the cohort as a number, however it was given."""
+    chosen = {group: getattr(config, group).name for group, table in TABLES.items() if table.kind is Kind.SETTING}
+    found = {key.path: key.value for key in keys(config) if key.kind is Kind.SETTING}
+    return {**chosen, **{k: v for k, v in found.items() if k not in ("fraction", "cohort")}} | {
+        "cohort": config.cohort_size
+    }
+
+
+# ---------------------------------------------------------------- labels
+
+
+def differing(values: Sequence[Values]) -> list[str]:
+    """The keys whose values differ among those that have them, in order of first appearance."""
+    seen: dict[str, set[str]] = {}
+    for each in values:
+        for key, value in each.items():
+            seen.setdefault(key, set()).add(json.dumps(value))
+    return [key for key, found in seen.items() if len(found) > 1]
+
+
+def describe(values: Values, keys: Sequence[str]) -> str:
+    """As in `alpha=0.1, lr=0.05`: keys by their last part where that is enough to tell them apart."""
+    short = Counter(key.rsplit(".", 1)[-1] for key in keys)
+    names = {key: tail if short[tail := key.rsplit(".", 1)[-1]] == 1 else key for key in keys}
+    return ", ".join(f"{names[key]}={plain(values[key])}" for key in keys if key in values)
+
+
+def plain(value: Any) -> str:
+    """A value as an override has it."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(plain(item) for item in value) + "]"
+    if isinstance(value, float) and float(f"{value:g}") == value:  # as written; else all digits, to tell apart
+        return f"{value:g}"
+    return str(value)
+
+
+def summary(config: Config) -> str:
+    """The setting in a few words, where nothing differs."""
+    partition = [config.partition.name]
+    for key in ("alpha", "classes_per_client"):
+        if hasattr(config.partition, key):
+            partition.append(f"{key}={plain(getattr(config.partition, key))}")
+    protected = [] if config.privacy.name == "none" else [f"privacy {config.privacy.name}"]
+    return ", ".join([config.task.name, " ".join(partition), f"{config.clients} clients", *protected])
+
+
+# ---------------------------------------------------------------- groups
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ only in their seed."""
+
+    method: str  # with what tells it from other variants of the method
+    setting: str  # what tells it from the other settings; a summary if there is only one
+    runs: tuple[Run, ...]  # by seed
+    order: tuple[Order, Order] = field(repr=False)  # where its row and its column stand in a table
+
+    @property
+    def config(self) -> Config:
+        """That of the first run; the others differ from it in what a result does not depend on."""
+        return self.runs[0].config
+
+
+def newest(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
+    """Of runs that repeat each other (method, setting, seed) the newest, completed before others; remarks.
+
+    A resumed or repeated run would otherwise count twice in a mean.
+    """
+    kept: dict[str, Run] = {}
+    remarks = []
+    for run in sorted(runs, key=lambda run: (run.completed, run.started, run.folder)):
+        key = _key(run)
+        if key in kept:
+            remarks.append(f"left out: {kept[key].folder} has the method, setting and seed of {run.folder}")
+        kept[key] = run
+    return [run for run in runs if kept[_key(run)] is run], remarks
+
+
+def _key(run: Run) -> str:
+    return json.dumps([run.method, method_values(run.config), setting_values(run.config), run.config.seed])
+
+
+def group(runs: Sequence[Run]) -> list[Group]:
+    """Runs by method and setting, FedAvg first; runs that are not completed stand apart, marked."""
+    settings = [setting_values(run.config) for run in runs]
+    setting_keys = differing(settings)
+    variants = {
+        method: differing([method_values(run.config) for run in runs if run.method == method])
+        for method in {run.method for run in runs}
+    }
+    found: dict[tuple[Order, Order], list[Run]] = {}
+    labels: dict[tuple[Order, Order], tuple[str, str]] = {}
+    for run, setting in zip(runs, settings, strict=True):
+        values, keys = method_values(run.config), variants[run.method]
+        row = " ".join([run.method, *([describe(values, keys)] if keys else [])])
+        row += "" if run.completed else f" ({run.state})"
+        column = describe(setting, setting_keys) if setting_keys else summary(run.config)
+        first = (0 if run.method == "fedavg" else 1, 0.0, run.method)
+        order = (
+            (first, *(_order(values.get(key)) for key in keys), _order(row)),
+            tuple(_order(setting.get(key)) for key in setting_keys),
+        )
+        found.setdefault(order, []).append(run)
+        labels[order] = (row, column)
+    return [
+        Group(*labels[order], tuple(sorted(found[order], key=lambda run: run.config.seed)), order)
+        for order in sorted(found)
+    ]
+
+
+def _order(value: Any) -> tuple[int, float, str]:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return (0, float(value), "") if number else (1, 0.0, str(value))

@@ -1,0 +1,220 @@
+"""Methods x settings: mean and standard deviation over seeds, from any set of runs.
+
+Knows what a run measured and which runs are alike; does not know how a table is written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from fedstride.errors import ConfigError, nearest
+from fedstride.metrics import fact, is_better, require_direction, shown
+from server_app.rows import Row
+from server_app.stopping import best_round
+
+from .alike import Group, group, method_values, newest
+from .formats import Grid, Sheet
+from .runs import Run
+
+NONE = "–"
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """What of a run's rounds becomes its number: the mean of the last ones, the best, or when a target is met."""
+
+    last: int = 1
+    best: bool = False
+    target: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.last < 1:
+            raise ConfigError(f"last = {self.last} is not allowed: it must be at least 1 round")
+        if (self.last > 1) + self.best + (self.target is not None) > 1:
+            raise ConfigError("last, best and target exclude each other: make a table of each")
+
+    def check(self, metric: str) -> None:
+        """Raises ConfigError where this cannot be said of the metric."""
+        if self.best or self.target is not None:
+            require_direction(metric)
+        if self.target is not None and fact(metric).unit == "%" and self.target > 1:
+            share = f"{metric} is a share, so {self.target:g} % is {self.target / 100:g}"
+            raise ConfigError(f"target = {self.target:g} is not allowed: {share}")
+
+    def of(self, rows: Sequence[Row], metric: str) -> float | None:
+        """The run's number; None where it has none (for a target: where it was not reached)."""
+        if self.best:
+            best = best_round(rows, metric)
+            return None if best is None else best[1]
+        measured = [row for row in rows if row.get(metric) is not None and row["round"] > 0]
+        if self.target is not None:
+            reached = (row for row in measured if not is_better(metric, self.target, row[metric]))
+            first = next(reached, None)
+            return None if first is None else float(first["round"])
+        values = [float(row[metric]) for row in measured[-self.last :]]
+        return math.fsum(values) / len(values) if values else None
+
+    def words(self, metric: str) -> str:
+        """For a title: `test accuracy (%), last round`."""
+        name, unit = shown(metric), fact(metric).unit
+        if self.target is not None:
+            return f"rounds until {name} is {fact(metric).factor * self.target:g}{' ' + unit if unit else ''}"
+        last = "last round" if self.last == 1 else f"mean of the last {self.last} rounds"
+        return f"{name}{f' ({unit})' if unit else ''}, {'best round' if self.best else last}"
+
+    @property
+    def short(self) -> str:
+        """As in `last 1`, `best`, `rounds to 0.9`."""
+        if self.target is not None:
+            return f"rounds to {self.target:g}"
+        return "best" if self.best else f"last {self.last}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A method in a setting: mean and sample standard deviation (n - 1) over n runs of `of`."""
+
+    mean: float
+    std: float | None  # None where n < 2
+    n: int
+    of: int  # more than n where a target was not reached by all
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A table of results; `cells` by (method, setting)."""
+
+    metric: str
+    statistic: Statistic
+    groups: list[Group]
+    cells: dict[tuple[str, str], Cell]
+    remarks: list[str]
+
+    @property
+    def methods(self) -> list[str]:
+        """The rows."""
+        return list(dict.fromkeys(each.method for each in sorted(self.groups, key=lambda each: each.order[0])))
+
+    @property
+    def settings(self) -> list[str]:
+        """The columns."""
+        return list(dict.fromkeys(each.setting for each in sorted(self.groups, key=lambda each: each.order[1])))
+
+    def grid(self) -> Grid:
+        """For reading; the number of runs stands once in the title where it is the same in all cells."""
+        counts = {(cell.n, cell.of) for cell in self.cells.values()}
+        shared = len(counts) == 1 and self.statistic.target is None
+        title = f"{self.statistic.words(self.metric)}, mean ± standard deviation over seeds"
+        title += f" (n = {next(iter(counts))[0]})" if shared else ""
+        rows = [
+            [method, *(self.written((method, setting), with_n=not shared) for setting in self.settings)]
+            for method in self.methods
+        ]
+        return Grid(title, ["method", *self.settings], rows)
+
+    def written(self, place: tuple[str, str], *, with_n: bool = True) -> str:
+        """A cell as text: `97.31 ± 0.25 (n=3)`, for a target `12.5 ± 2.1 (2 of 3)`."""
+        cell = self.cells.get(place)
+        if cell is None:
+            return NONE
+        if self.statistic.target is not None:
+            mean = NONE if not cell.n else f"{cell.mean:.1f}" + ("" if cell.std is None else f" ± {cell.std:.1f}")
+            return f"{mean} ({cell.n} of {cell.of})"
+        return spread(cell, self.metric) + (f" (n={cell.n})" if with_n else "")
+
+    def sheet(self) -> Sheet:
+        """For machines, a line a cell; accuracies as shares, as in the records."""
+        rows = [
+            [*place, self.metric, self.statistic.short, cell.mean if cell.n else None, cell.std, cell.n, cell.of]
+            for place, cell in self.cells.items()
+        ]
+        return Sheet(["method", "setting", "metric", "statistic", "mean", "std", "n", "runs"], rows)
+
+
+def compare(runs: Sequence[Run], metric: str = "test/accuracy", statistic: Statistic | None = None) -> Comparison:
+    """The table of these runs.
+
+    Runs that are not completed, lack the metric, or repeat another are left out; a remark says so.
+    Raises ConfigError where no run is left, with the metrics that there are.
+    """
+    statistic = statistic or Statistic()
+    usable, remarks = _usable(runs, metric)
+    statistic.check(metric)
+    groups = group(usable)
+    frame = pd.DataFrame(
+        [
+            {"method": each.method, "setting": each.setting, "value": statistic.of(run.rows, metric)}
+            for each in groups
+            for run in each.runs
+        ]
+    )
+    frame["value"] = frame["value"].astype(float)
+    numbers = frame.groupby(["method", "setting"], sort=False)["value"].agg(["mean", "std", "count", "size"])
+    cells = {
+        place: Cell(float(row["mean"]), None if math.isnan(row["std"]) else float(row["std"]), *_counts(row))
+        for place, row in numbers.iterrows()
+    }
+    return Comparison(metric, statistic, groups, cells, [*remarks, *_budgets(groups)])
+
+
+def _counts(row: pd.Series) -> tuple[int, int]:
+    return int(row["count"]), int(row["size"])
+
+
+def _usable(runs: Sequence[Run], metric: str) -> tuple[list[Run], list[str]]:
+    remarks = [f"left out: {run.folder} {run.remark}" for run in runs if not run.completed]
+    completed = [run for run in runs if run.completed]
+    if not completed:
+        raise ConfigError(f"none of {len(runs)} runs is completed: {'; '.join(remarks) or 'there is none'}")
+    with_metric = [run for run in completed if any(_is_number(row.get(metric)) for row in run.rows)]
+    if not with_metric:
+        raise _unknown_metric(metric, completed)
+    remarks += [f"left out: {run.folder} has no {metric}" for run in completed if run not in with_metric]
+    kept, repeated = newest(with_metric)
+    return kept, remarks + repeated
+
+
+def _unknown_metric(metric: str, runs: Sequence[Run]) -> ConfigError:
+    known = sorted({key for run in runs for row in run.rows for key, value in row.items() if _is_number(value)})
+    close = nearest(metric, known)
+    hint = f" Did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
+    whole = [key for key in known if key.count("/") == 1]  # without those of single layers
+    return ConfigError(f"no completed run has the metric {metric!r}.{hint} Known: {', '.join(whole)}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _budgets(groups: Sequence[Group]) -> list[str]:
+    """Where 2D-LRD counts mini-batches and its neighbours epochs, they do not train the same amount."""
+    remarks = []
+    for setting in dict.fromkeys(each.setting for each in groups):
+        steps = {
+            each.method: method_values(each.config).get("two_d_lrd.local_steps") or each.config.client.local_steps
+            for each in groups
+            if each.setting == setting
+        }
+        counted = [f"{method} {n} mini-batches" for method, n in steps.items() if n]
+        if len(set(steps.values())) > 1:
+            others = "" if all(steps.values()) else ", the others whole epochs"
+            remarks.append(f"{setting}: methods train differently much a round: {', '.join(counted)}{others}")
+    return remarks
+
+
+# ---------------------------------------------------------------- numbers as text
+
+
+def number(value: float, metric: str) -> str:
+    """A value as a table shows it."""
+    known = fact(metric)
+    return f"{known.factor * value:.2f}" if known.unit == "%" else f"{known.factor * value:.4g}"
+
+
+def spread(cell: Cell, metric: str) -> str:
+    """`97.31 ± 0.25`, without the deviation where there is none."""
+    return number(cell.mean, metric) + ("" if cell.std is None else f" ± {number(cell.std, metric)}")

@@ -1,0 +1,1 @@
+"""The picture that a run leaves, and how all pictures look."""

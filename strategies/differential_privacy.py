@@ -1,0 +1,278 @@
+"""Differential privacy of single clients, around any strategy.
+
+The guarantee has to hold for whatever a rule makes of the updates. So noise goes onto the updates before the
+rule sees them, never onto its result, and all that follows is post-processing. With m usable replies,
+clipping norm C and noise multiplier z, each update gets N(0, sigma^2) per weight:
+
+    sigma = z C / sqrt(m)   where the rule sees updates through their mean alone: the mean's noise is z C / m
+    sigma = z C             where it sees single updates (FedNNNN, Fedalr, FedLWS, medians, Krum)
+
+Either way one round is one Gaussian release of multiplier z. Two federations are neighbours where one
+client's update is zero in one of them; who replies, and so m, is no secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import replace
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from fedstride import mechanism, seeds, wire
+from fedstride.arrays import Arrays, views
+from fedstride.errors import ConfigError, require
+from fedstride.settings import Kind, Setting, check
+
+from .base import Metrics, expected_of
+from .limits import Screening
+from .screening import Cohort, with_model
+from .wrapper import Wrapper, sees_only_the_mean
+
+WHERE = ("server", "client", "local")
+
+
+def stddev(noise_multiplier: float, clipping_norm: float, count: int, *, only_the_mean: bool) -> float:
+    """sigma of the noise on each of `count` updates."""
+    spread = noise_multiplier * clipping_norm
+    return spread / math.sqrt(count) if only_the_mean else spread
+
+
+class PrivacyState(NamedTuple):
+    """What the mechanism keeps from round to round."""
+
+    clipping_norm: float = 1.0  # C
+    releases: int = 0  # rounds in which something was released
+    secret: str = ""  # what the noise is drawn from
+
+
+class DifferentialPrivacy(Wrapper):
+    """Clips and noises each client's update before `strategy` sees it; to stand around all other strategies.
+
+    - `where`: "server" clips and noises here; "client" lets clients clip (this server clips again, so that
+      nobody can pass by) and noises here; "local" lets clients clip and noise before anything leaves them.
+      Clients must run `client_app.privacy`, as ours do.
+    - `clipping_norm` C in [1e-30, 1e30], of the whole update; `noise_multiplier` z >= 0 (0: clipping alone, no
+      privacy).
+    - `adaptive` (not with "local"): C follows the updates' lengths so that the share
+      `target_clipped_quantile` in (0, 1) is clipped, with rate `clip_norm_lr` > 0 and noise of standard
+      deviation `clipped_count_stddev` on the count, which must exceed z (Andrew et al., NeurIPS 2021); None is
+      a 20th of `clients_a_round`.
+    - `delta` in (0, 1), at which `privacy/epsilon` is reported.
+    - `noise_seed`: None draws a secret from the operating system, which goes into the state. The noise of a
+      round is drawn from it and from all that the round is made of: a round that is repeated after a resume has
+      the same noise and costs nothing twice, and one that came out otherwise has noise of its own. A number
+      makes runs repeatable, for experiments: whoever knows it can take the noise away.
+
+    All clients weigh the same, and the inner strategy hears nothing else of them: n_k / n would tell how much
+    data each has, losses even more. No update is too long for "server" and "client" (`screen_factor` is not
+    used): one client must not decide whether another takes part, and all are clipped anyway. Refuses models
+    with BatchNorm's running statistics. `options` are `Wrapper`'s.
+
+    Differs from Flower's wrappers (1.39), which noise the returned model: FedNNNN's clients would get one
+    without noise, and what a rule keeps of single updates (momentum, shares, norms) would be released again
+    and again. For FedAvg with equal weights both are the same mechanism. Where Flower's adaptive clipping
+    shortens C when too many are clipped, the paper lengthens it, and so do we.
+
+    Metrics: `privacy/clipping_norm` and `privacy/stddev` of the round, `privacy/clipped` (share of updates;
+    not with "local") and, where z > 0, `privacy/epsilon`, spent so far by a client that took part in every round.
+    """
+
+    State = PrivacyState
+    is_private = True
+
+    def __init__(
+        self,
+        strategy: Strategy | None = None,
+        *,
+        where: Annotated[str, Setting("who clips and noises", options=WHERE)] = "server",
+        clipping_norm: Annotated[
+            float,
+            Setting("C, longest update", least=mechanism.CLIPPING_NORMS[0], most=mechanism.CLIPPING_NORMS[1]),
+        ] = 1.0,
+        noise_multiplier: Annotated[
+            float, Setting("z, noise in units of C; 0 clips only", least=0, most=mechanism.CLIPPING_NORMS[1])
+        ] = 1.0,
+        adaptive: Annotated[bool, Setting("C follows the updates' lengths; not with local")] = False,
+        target_clipped_quantile: Annotated[
+            float, Setting("share of updates to be clipped, with adaptive", above=0, below=1)
+        ] = 0.5,
+        clip_norm_lr: Annotated[float, Setting("rate at which C follows, with adaptive", above=0)] = 0.2,
+        clipped_count_stddev: Annotated[
+            float | None,
+            Setting("noise on the count of clipped ones; null: a 20th of the clients a round", above=0),
+        ] = None,
+        delta: Annotated[float, Setting("at which epsilon is reported", above=0, below=1)] = 1e-5,
+        noise_seed: Annotated[
+            int | None, Setting("draws the noise again, for experiments: protects nothing", kind=Kind.CHANCE)
+        ] = None,
+        clients_a_round: int = 40,
+        **options: Any,
+    ) -> None:
+        super().__init__(strategy, **options)
+        check(DifferentialPrivacy, locals())
+        if clipped_count_stddev is None:
+            clipped_count_stddev = clients_a_round / 20.0
+        if adaptive:
+            require(where != "local", "adaptive", True, "false with local privacy")
+            require(
+                noise_multiplier == 0.0 or noise_multiplier < clipped_count_stddev,
+                "clipped_count_stddev",
+                clipped_count_stddev,
+                f"greater than noise_multiplier = {noise_multiplier:g}, since the count of clipped updates is "
+                "released too; a 20th of the clients a round is usual",
+            )
+        for held in self.nested():
+            _refuse_arrays(held)
+        self.where = where
+        self.initial_clipping_norm = clipping_norm
+        self.noise_multiplier = noise_multiplier
+        self.adaptive = adaptive
+        self.target_clipped_quantile = target_clipped_quantile
+        self.clip_norm_lr = clip_norm_lr
+        self.clipped_count_stddev = clipped_count_stddev
+        self.delta = delta
+        self.noise_seed = noise_seed
+        if where != "local":
+            self.screening = Screening(self.screening.quorum, factor=None)
+        self.server_round = 0
+        self.state: PrivacyState = self.initial_state()
+
+    def initial_state(self) -> PrivacyState:
+        """C as at the start, nothing released, another secret."""
+        return PrivacyState(self.initial_clipping_norm, 0, seeds.new_secret(self.noise_seed))
+
+    # -------------------------------------------------------- before the round
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """As the inner strategy does it. Raises ConfigError for a model that cannot be protected."""
+        found = mechanism.running_statistics(views(arrays))
+        if found:
+            raise ConfigError(
+                f"privacy needs a model without running statistics, but this one has {found[0]!r}: noise would "
+                "destroy them; use GroupNorm in place of BatchNorm"
+            )
+        messages = list(super().configure_train(server_round, arrays, config, grid))
+        self.server_round = server_round
+        if self.where == "local" and messages:  # what leaves a client is released, whatever comes of the round
+            self.state = self.state._replace(releases=self.state.releases + 1)
+        return messages
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """As the inner strategy does it; nobody is asked with "local", since figures would not be noised."""
+        if self.where == "local":
+            return []
+        return list(super().configure_evaluate(server_round, arrays, config, grid))
+
+    def extend(self, config: ConfigRecord) -> ConfigRecord:
+        """Tell clients to clip, and with "local" to noise."""
+        told: dict[str, Any] = {}
+        if self.where != "server":
+            told[wire.CLIPPING_NORM] = self.state.clipping_norm
+        if self.where == "local":
+            told[wire.NOISE_MULTIPLIER] = self.noise_multiplier
+            if self.noise_seed is not None:
+                told[wire.NOISE_SEED] = self.noise_seed
+        return ConfigRecord({**config, **told})
+
+    # -------------------------------------------------------- after the replies
+
+    def admit(self, cohort: Cohort) -> tuple[Cohort, Metrics]:
+        """The clipped and noised updates, with equal weights."""
+        state = self.state
+        metrics: Metrics = {"privacy/clipping_norm": state.clipping_norm}
+        if self.where == "local":
+            sigma = stddev(self.noise_multiplier, state.clipping_norm, len(cohort), only_the_mean=False)
+            models = cohort.models
+        else:
+            state = state._replace(releases=state.releases + 1)
+            sigma = self._stddev(len(cohort))
+            models, metrics["privacy/clipped"], state = self._protect(cohort, sigma, state)
+        self.state = state
+        metrics["privacy/stddev"] = sigma
+        if self.noise_multiplier > 0.0:
+            metrics["privacy/epsilon"] = mechanism.epsilon(self.noise_multiplier, state.releases, self.delta)
+        replies = (
+            with_model(reply, self.sent, model, self.weighted_by_key)
+            for reply, model in zip(cohort.replies, models, strict=True)
+        )
+        return replace(cohort, replies=tuple(replies)), metrics
+
+    def _stddev(self, count: int) -> float:
+        z = self.noise_multiplier
+        if self.adaptive:
+            z = mechanism.noise_beside_count(z, self.clipped_count_stddev)
+        return stddev(z, self.state.clipping_norm, count, only_the_mean=sees_only_the_mean(self.strategy))
+
+    def _protect(
+        self, cohort: Cohort, sigma: float, state: PrivacyState
+    ) -> tuple[list[Arrays], float, PrivacyState]:
+        """The updates clipped and noised, the share that was clipped, and the next state (C moves)."""
+        secret = f"{state.secret}|{_fingerprint(self.sent, cohort, state.clipping_norm, sigma)}"
+        models: list[Arrays] = []
+        count = 0
+        for place, reply in enumerate(cohort.replies):  # not by client id, which two might claim
+            model, too_long = mechanism.protect(
+                self.sent,
+                reply.model,
+                clipping_norm=state.clipping_norm,
+                stddev=sigma,
+                rng=seeds.secret_generator(secret, "privacy", self.server_round, place),
+            )
+            models.append(model)
+            # A client that has clipped says so itself: its update no longer shows it.
+            count += too_long or reply.metrics.get(wire.CLIPPED) == 1.0
+        if self.adaptive:
+            noise = 0.0
+            if self.noise_multiplier > 0.0:
+                rng = seeds.secret_generator(secret, "clipped", self.server_round)
+                noise = float(rng.normal(0.0, self.clipped_count_stddev))
+            state = state._replace(clipping_norm=self._next_clipping_norm((count + noise) / len(cohort)))
+        return models, count / len(cohort), state
+
+    def _next_clipping_norm(self, clipped: float) -> float:
+        following = mechanism.next_clipping_norm(
+            self.state.clipping_norm, clipped, self.target_clipped_quantile, self.clip_norm_lr
+        )
+        least, most = mechanism.CLIPPING_NORMS
+        return min(max(following, least), most)
+
+
+# ---------------------------------------------------------------- parts
+
+
+def unprotected(strategy: Strategy, **options: Any) -> Strategy:
+    """No privacy: the strategy as it is."""
+    return strategy
+
+
+def _refuse_arrays(strategy: Strategy) -> None:
+    """Raises ConfigError for a strategy that wants more of clients than models: nothing would protect it."""
+    asked = getattr(strategy, "ask", None)
+    wanted = {} if asked is None else expected_of(strategy.half, asked({})).returns  # type: ignore[attr-defined]
+    require(
+        not wanted,
+        "strategy",
+        type(strategy).__name__,
+        f"one that is given models alone: clients would send {', '.join(wanted)} too, which is not protected",
+    )
+
+
+def _fingerprint(sent: Arrays, cohort: Cohort, clipping_norm: float, sigma: float) -> str:
+    """Names all that a round's release is made of, so that the same noise never hides two different rounds.
+
+    With the noise of a round known to be the same, the difference of two releases would show the updates bare.
+    """
+    digest = hashlib.sha256(repr((clipping_norm, sigma, [reply.client_id for reply in cohort.replies])).encode())
+    for model in (sent, *cohort.models):
+        for name in sent:
+            digest.update(np.ascontiguousarray(model[name]).tobytes())
+    return digest.hexdigest()

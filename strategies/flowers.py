@@ -1,0 +1,54 @@
+"""Flower's own strategies as parts: which of their settings can be chosen, with which ranges.
+
+Knows their constructors; does not know how a round goes. `options` are what all Flower strategies take.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from flwr.serverapp import strategy as flwr
+
+from fedstride.settings import Setting
+
+Rate = Annotated[float, Setting("server learning rate", above=0)]
+Decay = Annotated[float, Setting("decay of a running average", least=0, below=1)]
+
+
+def fedadam(
+    *,
+    eta: Rate = 0.01,
+    eta_l: Annotated[
+        float, Setting("client learning rate, in Flower's signature; it does not use it", above=0)
+    ] = 0.05,
+    beta_1: Decay = 0.9,
+    beta_2: Decay = 0.99,
+    tau: Annotated[float, Setting("adaptivity, added to the root of v", above=0)] = 0.001,
+    **options: Any,
+) -> flwr.FedAdam:
+    """Flower's FedAdam (Reddi et al., ICLR 2021)."""
+    return flwr.FedAdam(eta=eta, eta_l=eta_l, beta_1=beta_1, beta_2=beta_2, tau=tau, **options)
+
+
+def fedavgm(
+    *,
+    server_learning_rate: Rate = 1.0,
+    server_momentum: Annotated[float, Setting("momentum of the averaged update", least=0, below=1)] = 0.9,
+    **options: Any,
+) -> flwr.FedAvgM:
+    """Flower's FedAvgM (Hsu et al., 2019)."""
+    return flwr.FedAvgM(server_learning_rate=server_learning_rate, server_momentum=server_momentum, **options)
+
+
+def fedmedian(**options: Any) -> flwr.FedMedian:
+    """Flower's coordinate-wise median (Yin et al., ICML 2018)."""
+    return flwr.FedMedian(**options)
+
+
+def krum(
+    *,
+    num_malicious_nodes: Annotated[int, Setting("clients that may be hostile", least=0)] = 0,
+    **options: Any,
+) -> flwr.Krum:
+    """Flower's Krum (Blanchard et al., NeurIPS 2017)."""
+    return flwr.Krum(num_malicious_nodes=num_malicious_nodes, **options)

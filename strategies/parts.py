@@ -1,0 +1,115 @@
+"""Server rules and privacy, one line a part; read without importing any of them.
+
+Knows names and places. The settings of a part are the annotated parameters of its constructor; a part whose
+first parameter is `strategy` wraps another one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedstride.parts import Part, Table
+from fedstride.settings import Kind
+
+if TYPE_CHECKING:  # for editors and type checkers; at run time `strategies.NAME` imports what it needs
+    from .differential_privacy import DifferentialPrivacy as DifferentialPrivacy
+    from .fedalr import Fedalr as Fedalr
+    from .fedavg import FedAvg as FedAvg
+    from .feddyn import FedDyn as FedDyn
+    from .fedlws import FedLWS as FedLWS
+    from .fednnnn import FedNNNN as FedNNNN
+    from .fednnnn import Momentum as Momentum
+    from .fednnnn import NormNorm as NormNorm
+    from .scaffold import Scaffold as Scaffold
+    from .two_d_lrd import TwoDLRD as TwoDLRD
+
+STRATEGIES = Table(
+    "strategy",
+    __package__,
+    Part("fedavg", "fedavg:FedAvg", "FedAvg (McMahan et al., AISTATS 2017): the mean of the clients' models."),
+    Part(
+        "fednnnn",
+        "fednnnn:FedNNNN",
+        "FedNNNN (Nagura, Bian, Sato): norm-normalised aggregation with momentum, two models a round.",
+    ),
+    Part(
+        "norm_norm",
+        "fednnnn:NormNorm",
+        "Norm-Norm (Nagura, Bian, Sato): the averaged update, stretched to the clients' mean length.",
+    ),
+    Part(
+        "momentum",
+        "fednnnn:Momentum",
+        "Momentum (eq. 10-11 of the FedNNNN paper): the averaged updates, accumulated.",
+    ),
+    Part(
+        "fedalr",
+        "fedalr:Fedalr",
+        "Fedalr (Zhu, 2025): a rate per client from a running estimate of the global gradient.",
+    ),
+    Part(
+        "fedlws",
+        "fedlws:FedLWS",
+        "FedLWS (Shi et al., ICLR 2025): a shrinking factor per layer, around any strategy (inner).",
+    ),
+    Part(
+        "two_d_lrd",
+        "two_d_lrd:TwoDLRD",
+        "2D-LRD (Mo et al.): rates that decay in a round, switched by a detector, around any strategy (inner).",
+    ),
+    Part(
+        "scaffold",
+        "scaffold:Scaffold",
+        "SCAFFOLD (Karimireddy et al., ICML 2020): control variates correct every local step.",
+    ),
+    Part(
+        "feddyn",
+        "feddyn:FedDyn",
+        "FedDyn (Acar et al., ICLR 2021): each client's loss with a linear and a proximal term of its own.",
+    ),
+    Part(
+        "fedadam",
+        "flowers:fedadam",
+        "FedAdam (Reddi et al., ICLR 2021), Flower's own: Adam on the averaged update.",
+    ),
+    Part(
+        "fedavgm", "flowers:fedavgm", "FedAvgM (Hsu et al., 2019), Flower's own: momentum on the averaged update."
+    ),
+    Part(
+        "fedmedian",
+        "flowers:fedmedian",
+        "FedMedian (Yin et al., ICML 2018), Flower's own: the coordinate-wise median.",
+    ),
+    Part(
+        "krum",
+        "flowers:krum",
+        "Krum (Blanchard et al., NeurIPS 2017), Flower's own: the model nearest to its neighbours.",
+    ),
+    kind=Kind.METHOD,
+    signatures=True,
+)
+
+PRIVACY = Table(
+    "privacy",
+    __package__,
+    Part("none", "differential_privacy:unprotected", "No clipping and no noise."),
+    Part(
+        "server_side",
+        "differential_privacy:DifferentialPrivacy",
+        "Differential privacy of single clients: the server clips and noises every update.",
+        given={"where": "server"},
+    ),
+    Part(
+        "client_side",
+        "differential_privacy:DifferentialPrivacy",
+        "Differential privacy of single clients: clients clip, the server noises every update.",
+        given={"where": "client"},
+    ),
+    Part(
+        "local",
+        "differential_privacy:DifferentialPrivacy",
+        "Differential privacy of single clients: each clips and noises its own update before it leaves.",
+        given={"where": "local"},
+    ),
+    signatures=True,
+)

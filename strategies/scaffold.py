@@ -1,0 +1,101 @@
+"""SCAFFOLD: control variates against the drift of clients (Karimireddy et al., ICML 2020), the server's half.
+
+    w^ = w + (eta_s / m) sum_k Delta_k                        (SC3; algorithm 1, line 16)
+    c' = c + (1 / N) sum_k delta_k                            (SC4; line 17)
+
+with Delta_k = w_k - w and delta_k = c_k' - c_k of the m clients of the round, N clients in all, c = 0 at the
+start. Clients correct each step by eta (c - c_k): `client_app/halves/scaffold.py`. Means are uniform, buffers
+too; c covers the parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
+
+from array_api_compat import array_namespace
+from typing_extensions import Unpack
+
+from fedstride import wire
+from fedstride.arrays import Arrays, Layout, float64, like, norm
+from fedstride.errors import require
+from fedstride.settings import Setting, check
+
+from .base import Asked, Done, RuleOptions, RuleStrategy
+from .means import averaged_buffers, moved, movement
+from .screening import Cohort
+
+
+class ScaffoldState(NamedTuple):
+    """What SCAFFOLD keeps at the server."""
+
+    control: Arrays | None = None  # c, float64, parameters only; None for 0
+
+
+def step(
+    sent: Arrays,
+    models: Sequence[Arrays],
+    deltas: Sequence[Arrays],
+    state: ScaffoldState,
+    *,
+    num_clients: int,
+    server_lr: float = 1.0,
+) -> tuple[Arrays, ScaffoldState]:
+    """w^ in the sent dtypes, and c'; `deltas` are the clients' delta_k, in their order."""
+    shares = [1.0 / len(models)] * len(models)
+    update = movement(sent, models, shares).update
+    taken = {name: server_lr * array for name, array in update.items()}
+    control: Arrays = {}
+    for name in update:
+        c = _zeros(sent[name]) if state.control is None else state.control[name]
+        total = float64(deltas[0][name])
+        for delta in deltas[1:]:
+            total = total + float64(delta[name])
+        control[name] = c + total / num_clients
+    return moved(sent, taken, averaged_buffers(sent, models, shares)), ScaffoldState(control)
+
+
+def _zeros(array: object) -> Arrays:
+    zeros: Arrays = array_namespace(array).zeros_like(float64(array))
+    return zeros
+
+
+class Scaffold(RuleStrategy):
+    """SCAFFOLD as a Flower strategy; its clients must do the half `scaffold`, and keep c_k from round to round.
+
+    `num_clients` N >= 1: clients of the whole federation; `server_lr` eta_s > 0. Always weighs clients 1/m.
+    Sends c beside the model and expects delta_k back: as many bytes again, both ways.
+
+    Metric: `scaffold/control`, the norm of c.
+    """
+
+    State = ScaffoldState
+    half = "scaffold"
+
+    def __init__(
+        self,
+        *,
+        num_clients: int,
+        server_lr: Annotated[float, Setting("eta_s, factor of the averaged update", above=0)] = 1.0,
+        **options: Unpack[RuleOptions],
+    ) -> None:
+        super().__init__(weighting="uniform", **options)
+        check(Scaffold, locals())
+        require(num_clients >= 1, "num_clients", num_clients, "at least 1")
+        self.num_clients = num_clients
+        self.server_lr = server_lr
+
+    def ask(self, sent: Arrays) -> Asked:
+        """c down, delta_k up: both like the parameters."""
+        parameters = {name: sent[name] for name in Layout.of(sent).parameters}
+        c = self.state.control or {name: _zeros(array) for name, array in parameters.items()}
+        control = {name: like(c[name], array) for name, array in parameters.items()}
+        return Asked(arrays={"control": control}, returns={"delta": parameters})
+
+    def rule(self, sent: Arrays, cohort: Cohort, state: ScaffoldState) -> Done:
+        """See `step`."""
+        deltas = cohort.beside(wire.of_half(self.half, "delta"))
+        model, following = step(
+            sent, cohort.models, deltas, state, num_clients=self.num_clients, server_lr=self.server_lr
+        )
+        return Done(model, following, {"scaffold/control": norm(following.control or {})})

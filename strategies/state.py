@@ -1,0 +1,46 @@
+"""A rule's state: one value in, one value out; and as the flat dict that a checkpoint holds.
+
+Knows how a NamedTuple of arrays and numbers is packed; does not know what any of it means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+S = TypeVar("S")
+
+
+class Stateless(NamedTuple):
+    """The state of a rule that keeps nothing."""
+
+
+def pack(state: Any) -> dict[str, Any]:
+    """A state as `field: number` and `field/name: array`; a field that is None has no entry."""
+    flat: dict[str, Any] = {}
+    for field, value in state._asdict().items():
+        if isinstance(value, Mapping):
+            flat |= {f"{field}/{name}": np.asarray(array) for name, array in value.items()}
+        elif value is not None:
+            flat[field] = value
+    return flat
+
+
+def unpack(kind: type[S], flat: Mapping[str, Any]) -> S:
+    """The state that `pack` took apart. Raises KeyError for a number that is missing."""
+    defaults: Mapping[str, Any] = kind._field_defaults  # type: ignore[attr-defined]
+    values: dict[str, Any] = {}
+    for field, default in defaults.items():
+        if default is None:
+            values[field] = below(flat, field) or None
+        else:
+            values[field] = type(default)(flat[field])
+    return kind(**values)
+
+
+def below(flat: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """The entries of a flat state below `prefix/`, without it."""
+    start = f"{prefix}/"
+    return {key.removeprefix(start): value for key, value in flat.items() if key.startswith(start)}

@@ -1,0 +1,207 @@
+"""The methods of a round in one plan: what they share, what they cannot, what each is sent and hands back."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from client_talk import fednlr, fedprox, initial, message, node, same, sgd, told, train, two_d_lrd
+from flwr.app import ConfigRecord, MessageType, RecordDict
+
+from client_app import composition, halves, work
+from client_app.app import app
+from client_app.composition import ALONE, Composition, Member, combine
+from client_app.method import Job, Method, Plan, Received, Result, Returned, State
+from client_app.parts import RULES
+from fedstride import wire
+from fedstride.arrays import to_record, views
+from fedstride.errors import ConfigError
+from fedstride.parts import HALF, OWN, Part
+
+SAID: dict[str, Any] = {
+    "factors": {0: torch.ones(1)},
+    "step_factors": [1.0],
+    "batches": [np.arange(3)],
+    "displacement": [torch.zeros(1)],
+}
+
+
+def identity(gradients: Any, parameters: Any) -> Any:
+    return gradients
+
+
+# ---------------------------------------------------------------- one plan
+
+
+def test_plans_that_say_different_things_become_one() -> None:
+    plan = combine({key: Plan(**{key: value}) for key, value in SAID.items()})
+    assert {key: getattr(plan, key) for key in ALONE} == SAID
+    assert combine({}) == Plan()
+
+
+@pytest.mark.parametrize("key", ALONE)
+def test_what_two_methods_cannot_share_is_refused_with_both_names(key: str) -> None:
+    said = Plan(**{key: SAID[key]})
+    with pytest.raises(ConfigError) as caught:
+        combine({"client.a": said, "objective.b": Plan(), "halves.c": said})
+    assert f"client.a and halves.c cannot be used together: both set {ALONE[key]}" in str(caught.value)
+
+
+def test_corrections_and_terms_of_the_loss_are_kept_in_order() -> None:
+    a, b, c = (lambda *_: None for _ in range(3))
+    plan = combine({"x": Plan(corrections=(a,), loss_terms=(b,)), "y": Plan(corrections=(b, c), loss_terms=(a,))})
+    assert plan.corrections == (a, b, c)
+    assert plan.loss_terms == (b, a)
+
+
+def test_an_empty_mapping_of_factors_is_said_too() -> None:
+    """FedNLR without discrepancy asks for none, and is still the one who decides."""
+    with pytest.raises(ConfigError, match="a rate for each neuron"):
+        combine({"a": Plan(factors={}), "b": Plan(factors={})})
+
+
+@pytest.mark.parametrize("order", itertools.permutations(["two_d_lrd", "scaffold", "feddyn"]))
+def test_all_methods_go_together_in_any_order(order: tuple[str, ...]) -> None:
+    """Nothing of them is shared but the corrections, of which there is one each."""
+    zeros = {name: np.zeros_like(array) for name, array in initial().items()}
+    sent = two_d_lrd([1.0, 0.5]) | {wire.HALVES: list(order), "feddyn.alpha": 0.1}
+    config = told(client=fednlr(), objective=fedprox(0.1), **sent)
+    reply = app(message(MessageType.TRAIN, config, initial(), scaffold__control=zeros), node()).content
+    metrics = reply.metric_records[wire.METRICS]
+    assert {metrics[wire.done(half)] for half in order} == {1}
+    assert metrics[wire.TRAIN_STEPS] == 2
+    if order == ("feddyn", "scaffold", "two_d_lrd"):
+        assert not same(views(reply.array_records[wire.ARRAYS]), train(told(client=fednlr()))[0])
+
+
+def own_half(monkeypatch: pytest.MonkeyPatch, name: str, kind: type) -> None:
+    """As a user's own parts file has it."""
+    monkeypatch.setitem(OWN, HALF, {name: Part(name, kind, "")})
+
+
+def test_two_halves_that_count_mini_batches_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counts(Method):
+        def begin(self, job: Job, received: Received, state: State) -> Plan:
+            return Plan(batches=[np.arange(3)])
+
+    own_half(monkeypatch, "counts", Counts)
+    with pytest.raises(ConfigError, match=r"halves\.two_d_lrd and halves\.counts cannot be used together"):
+        train(told(**two_d_lrd([1.0]) | {wire.HALVES: ["two_d_lrd", "counts"]}))
+
+
+def test_local_steps_count_only_where_no_half_does() -> None:
+    config = sgd(local_steps=7, batch_size=10)
+    assert train(told(client=config))[1][wire.TRAIN_STEPS] == 7
+    assert train(told(client=config, **two_d_lrd([1.0] * 3)))[1][wire.TRAIN_STEPS] == 3
+
+
+# ---------------------------------------------------------------- halves by name
+
+
+def test_each_module_of_the_folder_is_a_half() -> None:
+    assert halves.known() == ["feddyn", "scaffold", "two_d_lrd"]
+    for name in halves.known():
+        made = halves.make(name)
+        assert callable(made.begin) and callable(made.end)
+
+
+@pytest.mark.parametrize("name", ["scafold", "", "os", "..work", "../x", "feddyn.Half", "__init__", "feddyn\n"])
+def test_nothing_but_a_half_can_be_named(name: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        train(told(**{wire.HALVES: [name]}))
+    assert f"the half {name!r} of a server rule is not known to this client" in str(caught.value)
+    assert "same version" in str(caught.value)
+
+
+@pytest.mark.parametrize("sent", ["scaffold", [1], 3, ["scaffold", "scaffold"]])
+def test_halves_are_a_list_of_names(sent: object) -> None:
+    with pytest.raises(ConfigError, match=r"halves = .* is not allowed"):
+        train(told(**{wire.HALVES: sent}))
+
+
+# ---------------------------------------------------------------- what is sent, what is handed back
+
+
+class Told(Method):
+    """Keeps what it was given, hands it back."""
+
+    def begin(self, job: Job, received: Received, state: State) -> Plan:
+        self.received, self.count = received, int(state.get("count", 0))
+        return Plan()
+
+    def end(self, job: Job, plan: Plan, result: Result) -> tuple[Returned, State]:
+        arrays = {f"{name}_back": dict(found) for name, found in self.received.arrays.items()}
+        return Returned(arrays, {"told/count": float(self.count)}), {"count": self.count + 1}
+
+
+def test_a_half_of_ones_own_is_sent_its_records_and_keeps_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    own_half(monkeypatch, "mine", Told)
+    context, x = node(), {"a": np.arange(3.0)}
+    config = told(**{wire.HALVES: ["mine"], "mine.rate": 0.5, "mines.rate": 0.7})
+    for count in range(2):
+        reply = app(message(MessageType.TRAIN, config, initial(), mine__x=x), context).content
+        assert reply.metric_records[wire.METRICS]["told/count"] == count
+        assert reply.metric_records[wire.METRICS][wire.done("mine")] == 1
+        assert views(reply.array_records["mine.x_back"])["a"].tolist() == [0.0, 1.0, 2.0]
+
+
+def test_each_method_is_sent_what_bears_its_name() -> None:
+    content = RecordDict({"a.x": to_record({"w": np.ones(2)}), "b.x": to_record({"w": np.zeros(2)})})
+    content[wire.CONFIG] = ConfigRecord({"a.rate": 0.5, "ab.rate": 0.7, "b.rate": 0.9})
+    found = composition.received("a", content)
+    assert found.value("rate") == 0.5
+    assert found.array("x")["w"].tolist() == [1.0, 1.0]
+    assert not found.array("x")["w"].flags.writeable
+    with pytest.raises(ConfigError, match=r"the message has no a\.other, which a needs"):
+        found.value("other")
+
+
+@pytest.mark.parametrize("key", [wire.NUM_EXAMPLES, wire.TRAIN_LOSS, "told/count"])
+def test_nobody_reports_under_anothers_name(key: str) -> None:
+    class Claims(Method):
+        def end(self, job: Job, plan: Plan, result: Result) -> tuple[Returned, State]:
+            return Returned(metrics={key: 1.0}), {}
+
+    members = [Member("halves", "told", Told()), Member("objective", "claims", Claims())]
+    together, job = Composition(members), work.read(told(), node())
+    plan = together.begin(job, RecordDict(), {})
+    with pytest.raises(ConfigError, match=rf"objective\.claims hands back {key}"):
+        together.end(job, plan, Result(0.0, 0.0, 1, 0.1))
+
+
+def test_a_client_rule_of_ones_own_with_settings_in_its_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+    from typing import Annotated
+
+    from fedstride.settings import Setting
+
+    class Halved(Method):
+        def __init__(self, *, share: Annotated[float, Setting("of the rate", above=0)] = 0.5) -> None:
+            self.share = share
+
+        def begin(self, job: Job, received: Received, state: State) -> Plan:
+            return Plan(step_factors=[self.share] * 2)
+
+    Halved.__init__.__annotations__["share"] = Annotated[float, Setting("of the rate", above=0)]
+    monkeypatch.setitem(RULES._parts, "halved", Part("halved", Halved, "Half the rate."))
+    config = RULES.config("halved")(device="cpu", share=0.25)
+    model, _ = train(told(client=config))
+    assert same(model, train(told(client=sgd(), **two_d_lrd([0.25] * 2)))[0]) is False  # another order of examples
+    assert same(model, train(told(client=sgd(lr=0.05 * 0.25)))[0])
+    with pytest.raises(ConfigError, match=r"client\.halved and halves\.two_d_lrd .* a rate for each step"):
+        train(told(client=config, **two_d_lrd([1.0])))
+
+
+# ---------------------------------------------------------------- the job
+
+
+def test_names_and_positions_of_trainable_parameters(tiny: str) -> None:
+    job = work.read(told(model=tiny), node())
+    assert list(job.parameters) == ["conv.weight", "conv.bias", "bn.weight", "bn.bias", "fc.weight", "fc.bias"]
+    arrays = job.arrays(job.copies())
+    back = job.tensors(arrays, "x")
+    assert all(torch.equal(a, b) for a, b in zip(back, job.parameters.values(), strict=True))
+    arrays["conv.weight"][:] = 7.0  # a copy
+    assert not (job.parameters["conv.weight"] == 7.0).any()

@@ -1,0 +1,116 @@
+"""What leaves a client: clipped, noised, and without the figures that nothing protects."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from client_app.protection import Protection, protect, read
+from fedstride import wire
+from fedstride.arrays import difference, norm
+from fedstride.errors import ConfigError
+
+SENT = {"w": np.zeros(50_000, np.float32)}
+MOVED = {"w": np.full(50_000, 0.1, np.float32)}
+TOLD = {wire.NUM_EXAMPLES: 321, wire.CLIENT_ID: 4, wire.TRAIN_LOSS: 0.7, "fednlr/rate_min": 0.1}
+
+
+def leave(protection: Protection, server_round: int = 1) -> tuple[Any, dict[str, Any]]:
+    return protect(protection, SENT, MOVED, TOLD, server_round=server_round, client_id=4)
+
+
+def test_nothing_is_asked() -> None:
+    model, metrics = leave(read({}, {}))
+    assert model is MOVED and metrics == TOLD
+
+
+def test_clipping_says_whether_it_did() -> None:
+    for clipping_norm, bit in ((1.0, 1.0), (1e3, 0.0)):
+        model, metrics = leave(read({wire.CLIPPING_NORM: clipping_norm}, {}))
+        assert norm(difference(model, SENT, ["w"])) <= clipping_norm * (1 + 1e-6)
+        assert metrics == TOLD | {wire.CLIPPED: bit}
+
+
+def test_with_its_own_noise_a_client_tells_no_figures() -> None:
+    model, metrics = leave(read({wire.CLIPPING_NORM: 1.0, wire.NOISE_MULTIPLIER: 0.5}, {}))
+    assert metrics == {wire.NUM_EXAMPLES: 1, wire.CLIENT_ID: 4}
+    assert model["w"].std() == pytest.approx(0.5, rel=0.02)
+
+
+def test_what_a_client_did_is_still_told() -> None:
+    did = {wire.done("feddyn"): 1, wire.STATE_LOST: 1}
+    noised = Protection(1.0, 0.5)
+    _, metrics = protect(noised, SENT, MOVED, TOLD | did, server_round=1, client_id=4)
+    assert metrics == {wire.NUM_EXAMPLES: 1, wire.CLIENT_ID: 4} | did
+
+
+def test_nothing_leaves_beside_a_protected_update() -> None:
+    more = {"server_round": 1, "client_id": 4, "beside": ["x.b", "x.a"]}
+    assert protect(Protection(), SENT, MOVED, TOLD, **more)[0] is MOVED
+    for asked in (Protection(1.0), Protection(1.0, 0.5)):
+        with pytest.raises(ConfigError, match=r"x\.a would leave this client as it is"):
+            protect(asked, SENT, MOVED, TOLD, **more)
+
+
+def test_one_odd_coordinate_uncovers_nothing() -> None:
+    """A diverged weight, or one that the server sent as infinity."""
+    odd = {"w": MOVED["w"].copy()}
+    odd["w"][7] = math.nan
+    model, _ = protect(Protection(1.0, 0.1), SENT, odd, TOLD, server_round=1, client_id=4)
+    assert np.isfinite(model["w"]).all()
+    assert abs(model["w"].mean()) < 0.01  # nothing of the step of 0.1
+
+
+def test_its_noise_is_nobodys_but_its_own() -> None:
+    secret = Protection(1.0, 0.5)
+    assert not np.array_equal(leave(secret)[0]["w"], leave(secret)[0]["w"])
+    known = Protection(1.0, 0.5, noise_seed=3)
+    assert np.array_equal(leave(known)[0]["w"], leave(known)[0]["w"])
+    assert not np.array_equal(leave(known)[0]["w"], leave(known, 2)[0]["w"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "own", "want"),
+    [
+        ((2.0, 0.5), (1.0, 0.1), (1.0, 0.5)),
+        ((1.0, 0.1), (2.0, 0.5), (1.0, 0.5)),
+        ((None, None), (1.5, None), (1.5, 0.0)),
+        ((1.5, None), (None, 0.3), (1.5, 0.3)),
+    ],
+)
+def test_a_nodes_owner_makes_it_stricter_never_weaker(asked: Any, own: Any, want: Any) -> None:
+    keys = (wire.CLIPPING_NORM, wire.NOISE_MULTIPLIER)
+    given = [{k: v for k, v in zip(keys, one, strict=True) if v is not None} for one in (asked, own)]
+    found = read(*given)
+    assert (found.clipping_norm, found.noise_multiplier) == want
+
+
+def test_an_owners_noise_cannot_be_drawn_again_by_the_server() -> None:
+    asked = {wire.CLIPPING_NORM: 1.0, wire.NOISE_MULTIPLIER: 0.5, wire.NOISE_SEED: 3}
+    assert read(asked, {}).noise_seed == 3
+    assert read(asked, {wire.NOISE_MULTIPLIER: 0.1}).noise_seed is None
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({wire.CLIPPING_NORM: 0.0}, "clipping-norm = 0.0"),
+        ({wire.CLIPPING_NORM: math.nan}, "clipping-norm = nan"),
+        ({wire.CLIPPING_NORM: "a lot"}, "clipping-norm = 'a lot'"),
+        ({wire.CLIPPING_NORM: True}, "clipping-norm = True"),
+        ({wire.CLIPPING_NORM: 5e-324}, "clipping-norm = 5e-324"),
+        ({"clipping_norm": 1.0}, "unknown key 'clipping_norm'"),
+        ({"Clip-norm": 1.0}, "unknown key 'Clip-norm'"),
+        ({"noise": 1.0}, "unknown key 'noise'"),
+        ({wire.NOISE_MULTIPLIER: -1.0}, "noise-multiplier = -1.0"),
+        ({wire.NOISE_MULTIPLIER: math.inf}, "noise-multiplier = inf"),
+        ({wire.NOISE_MULTIPLIER: 1.0}, "noise-multiplier = 1 needs a clipping-norm"),
+    ],
+)
+def test_what_is_refused(config: dict[str, Any], said: str) -> None:
+    for asked, own in ((config, {}), ({}, config)):
+        with pytest.raises(ConfigError, match=said):
+            read(asked, own)

@@ -1,0 +1,98 @@
+"""The step of local SGD: torch.optim.SGD to the bit, and a factor per neuron by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from client_app.step import displace_, sgd_step_
+
+SHAPES = [(5, 3), (5,), (2, 3, 3, 3), ()]
+
+
+def drawn(seed: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=generator) for shape in SHAPES]
+
+
+def bits(tensors: list[torch.Tensor]) -> list[bytes]:
+    return [tensor.detach().numpy().tobytes() for tensor in tensors]
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+def test_equals_torch_sgd_bit_for_bit(momentum: float, weight_decay: float) -> None:
+    ours = drawn(0)
+    theirs = [torch.nn.Parameter(w.clone()) for w in ours]
+    optimizer = torch.optim.SGD(theirs, lr=0.1, momentum=momentum, weight_decay=weight_decay)
+    velocity: list[torch.Tensor | None] = [None] * len(ours)
+    for step in range(1, 6):
+        gradients = drawn(step)
+        for parameter, g in zip(theirs, gradients, strict=True):
+            parameter.grad = g.clone()
+        optimizer.step()
+        sgd_step_(ours, gradients, velocity, lr=0.1, momentum=momentum, weight_decay=weight_decay)
+        assert bits(ours) == bits(list(theirs))
+
+
+def test_factor_of_one_gives_plain_bits_up_to_rounding() -> None:
+    plain, factored = drawn(0), drawn(0)
+    ones = {i: torch.ones(()) for i in range(len(SHAPES))}
+    sgd_step_(plain, drawn(1), [None] * 4, lr=0.1)
+    sgd_step_(factored, drawn(1), [None] * 4, lr=0.1, factors=ones)
+    for a, b in zip(plain, factored, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=0)
+
+
+def test_factor_multiplies_decay_and_velocity_but_momentum_keeps_the_raw_gradient() -> None:
+    """A5-11 by hand: weight decay 0.1, momentum 0.5, rate 0.1, factors 2 and 0.5; gradients 1, then 2."""
+    w = torch.tensor([[1.0], [1.0]], dtype=torch.float64)
+    velocity: list[torch.Tensor | None] = [None]
+    factors = {0: torch.tensor([[2.0], [0.5]], dtype=torch.float64)}
+    options = {"lr": 0.1, "momentum": 0.5, "weight_decay": 0.1, "factors": factors}
+    sgd_step_([w], [torch.full_like(w, 1.0)], velocity, **options)
+    # g = 1 + 0.1 = 1.1 = v; w = 1 - 0.1 * (2, 0.5) * 1.1
+    assert w.flatten().tolist() == pytest.approx([0.78, 0.945], abs=1e-15)
+    assert velocity[0].flatten().tolist() == pytest.approx([1.1, 1.1], abs=1e-15)
+    sgd_step_([w], [torch.full_like(w, 2.0)], velocity, **options)
+    # g = 2 + 0.1 w = (2.078, 2.0945); v = 0.55 + g = (2.628, 2.6445); w - 0.1 * (2, 0.5) * v
+    assert velocity[0].flatten().tolist() == pytest.approx([2.628, 2.6445], abs=1e-15)
+    assert w.flatten().tolist() == pytest.approx([0.78 - 0.5256, 0.945 - 0.132225], abs=1e-15)
+
+
+def test_only_parameters_with_a_factor_are_scaled() -> None:
+    a, b = torch.zeros(2), torch.zeros(2)
+    sgd_step_([a, b], [torch.ones(2), torch.ones(2)], [None, None], lr=1.0, factors={1: torch.tensor([3.0, 5.0])})
+    assert a.tolist() == [-1.0, -1.0]
+    assert b.tolist() == [-3.0, -5.0]
+
+
+def test_velocity_is_a_copy_of_the_first_gradient() -> None:
+    g, velocity = torch.ones(3), [None]
+    sgd_step_([torch.zeros(3)], [g], velocity, lr=0.1, momentum=0.9)
+    g.fill_(7.0)
+    assert velocity[0].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_no_velocity_without_momentum() -> None:
+    velocity = [None]
+    sgd_step_([torch.zeros(3)], [torch.ones(3)], velocity, lr=0.1, weight_decay=0.1)
+    assert velocity == [None]
+
+
+def test_refuses_another_number_of_gradients() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        sgd_step_([torch.zeros(1), torch.zeros(1)], [torch.zeros(1)], [None, None], lr=0.1)
+
+
+def test_a_displacement_goes_at_the_elements_own_rate() -> None:
+    a, b = torch.zeros(2), torch.zeros(2)
+    displace_([a, b], [torch.ones(2), torch.ones(2)], lr=0.5, factors={1: torch.tensor([3.0, 5.0])})
+    assert a.tolist() == [-0.5, -0.5]
+    assert b.tolist() == [-1.5, -2.5]
+
+
+def test_a_displacement_of_zero_leaves_the_bits() -> None:
+    before, after = drawn(0), drawn(0)
+    displace_(after, [torch.zeros(shape) for shape in SHAPES], lr=0.1, factors={0: torch.rand(5, 1)})
+    assert bits(before) == bits(after)

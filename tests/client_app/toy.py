@@ -1,0 +1,105 @@
+"""T2 of the specification: one parameter, rate 0.1, two steps, through the real composition and loop.
+
+F_A = (w - 3)^2 and F_B = (w + 1)^2 / 2, so the gradients are 2 (w - 3) and w + 1; all in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from flwr.app import ConfigRecord, RecordDict
+from torch import nn
+
+from client_app import halves
+from client_app.composition import Composition, Handed, Member
+from client_app.method import Job, Method, Plan, Received, State, steps
+from client_app.parts import Training
+from client_app.training import train
+from fedstride import wire
+from fedstride.arrays import to_record
+from fedstride.tasks.tensors import Examples
+
+Gradient = Callable[[torch.Tensor], torch.Tensor]
+CPU = torch.device("cpu")
+
+
+def gradient_a(w: torch.Tensor) -> torch.Tensor:
+    """Of (w - 3)^2."""
+    return 2.0 * (w - 3.0)
+
+
+def gradient_b(w: torch.Tensor) -> torch.Tensor:
+    """Of (w + 1)^2 / 2."""
+    return w + 1.0
+
+
+class Given(Method):
+    """Puts a gradient of one's own in the place of the loss's."""
+
+    def __init__(self, gradient: Gradient) -> None:
+        self.gradient = gradient
+
+    def begin(self, job: Job, received: Received, state: State) -> Plan:
+        return Plan(corrections=(lambda gradients, parameters: [self.gradient(w.clone()) for w in parameters],))
+
+
+class Rates(Method):
+    """A factor for each neuron, given."""
+
+    def __init__(self, factors: Any) -> None:
+        self.factors = torch.tensor(factors, dtype=torch.float64)
+
+    def begin(self, job: Job, received: Received, state: State) -> Plan:
+        return Plan(factors={0: self.factors})
+
+
+class OneParameter(nn.Module):
+    def __init__(self, w: Any) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor(np.atleast_1d(w), dtype=torch.float64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.flatten(1) * self.w.sum()
+
+
+class Done(NamedTuple):
+    w: np.ndarray
+    handed: Handed
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """Of the last method."""
+        return list(self.handed.states.values())[-1]
+
+
+def play(
+    gradient: Gradient,
+    w: Any,
+    *methods: Method,
+    half: str | None = None,
+    state: State | None = None,
+    values: Mapping[str, Any] | None = None,
+    arrays: Mapping[str, Any] | None = None,
+    momentum: float = 0.0,
+    tau: int = 2,
+) -> Done:
+    """One client's round from w: the methods given, then the half with what was sent for it and its state."""
+    data = Examples(np.zeros((1, 1, 1, 2), np.uint8), np.zeros(1, int), mean=(0.0,), std=(1.0,), device=CPU)
+    client = Training(lr=0.1, momentum=momentum, local_epochs=tau)
+    model = OneParameter(w)
+    job = Job(0, 1, 0, client, data, model, CPU)
+    members = [Member("test", str(i), method) for i, method in enumerate((Given(gradient), *methods))]
+    content = RecordDict()
+    if half is not None:
+        members.append(Member(halves.ROLE, half, halves.make(half)))
+        sent = {wire.of_half(half, name): value for name, value in (values or {}).items()}
+        content[wire.CONFIG] = ConfigRecord(sent)
+        for name, value in (arrays or {}).items():
+            content[wire.of_half(half, name)] = to_record({"w": np.atleast_1d(np.float64(value))})
+    composition = Composition(members)
+    plan = composition.begin(job, content, {members[-1].label: state or {}})
+    result = train(model, data, steps(job, plan), plan, momentum=momentum)
+    return Done(model.w.detach().numpy(), composition.end(job, plan, result))

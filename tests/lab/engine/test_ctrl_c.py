@@ -1,0 +1,44 @@
+"""Ctrl-C while a run goes on: at the next client, at once the second time, never where it is ignored."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from lab.engine.interrupt import GentleInterrupt
+
+
+def press() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_the_run_ends_after_the_client_at_work() -> None:
+    with GentleInterrupt() as interrupt:
+        interrupt.replied(1, 1, 3)
+        press()
+        with pytest.raises(KeyboardInterrupt):
+            interrupt.replied(1, 2, 3)
+        with pytest.raises(KeyboardInterrupt):
+            interrupt.round_done(None)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_the_second_time_ends_at_once() -> None:
+    with GentleInterrupt():
+        press()
+        with pytest.raises(KeyboardInterrupt):
+            press()
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_where_it_is_ignored_it_stays_so() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with GentleInterrupt() as interrupt:
+        press()
+        press()
+        interrupt.replied(1, 1, 3)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -1,0 +1,75 @@
+"""Which SuperLink is meant: connections of Flower's, and addresses."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fedstride.errors import ConfigError
+from lab.flower.command import Connection, toml_string
+from lab.flower.target import at_address, named
+
+
+def test_a_connection_by_name(home: Path) -> None:
+    target = named("clinic")
+    assert (target.address, target.connection) == ("fl.example.org:8000", None)
+    assert target.commands("7") == ["follow it:  flwr log 7 clinic", "stop it:    flwr stop 7 clinic"]
+
+
+def test_an_unknown_connection_names_the_known_ones(home: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        named("clinics")
+    assert str(caught.value) == (
+        "unknown connection 'clinics'. Did you mean 'clinic'? Known: clinic, local "
+        f"(in {home / 'config.toml'}); or give --address HOST:PORT"
+    )
+
+
+def test_a_simulation_is_no_superlink(home: Path) -> None:
+    with pytest.raises(ConfigError, match="use fedstride simulate"):
+        named("local")
+
+
+def test_without_a_config_file(home: Path) -> None:
+    (home / "config.toml").unlink()
+    with pytest.raises(ConfigError, match=r"unknown connection 'clinic'\. Known: none"):
+        named("clinic")
+    assert not (home / "config.toml").exists()
+    (home / "config.toml").write_text("[superlink")
+    with pytest.raises(ConfigError, match=r"config\.toml cannot be read"):
+        named("clinic")
+
+
+@pytest.mark.parametrize(
+    "address", ["superlink:8000", "fl.example.org:443", "192.0.2.7:8000", "[2001:db8::7]:8000"]
+)
+def test_an_address(address: str, tmp_path: Path) -> None:
+    ca = tmp_path / "ca 'x'.crt"
+    ca.write_text("")
+    with at_address(address, ca) as target:
+        written = tomllib.loads((Path(target.env["FLWR_HOME"]) / "config.toml").read_text())
+        assert written["superlink"][target.name] == {"address": address, "root-certificates": str(ca)}
+        assert "first put this into" in target.commands("7")[0]
+    assert not Path(target.env["FLWR_HOME"]).exists()
+
+
+def test_an_address_without_tls() -> None:
+    with at_address("superlink:8000", None) as target:
+        assert "insecure = true" in (Path(target.env["FLWR_HOME"]) / "config.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    "address", ["superlink", "superlink:", ":8000", "superlink:0", "superlink:65536", "superlink:http", "[x]:1",
+                "https://superlink:8000", "2001:db8::7:8000", "superlink:８０"]
+)  # fmt: skip
+def test_what_is_no_address(address: str) -> None:
+    with pytest.raises(ConfigError, match="HOST:PORT is"), at_address(address, None):
+        pass
+
+
+def test_toml_strings() -> None:
+    for text in ('a"b\\c', "ä 😀", "\x7f\t\n", "'"):
+        assert tomllib.loads(f"x = {toml_string(text)}")["x"] == text
+    assert tomllib.loads(Connection("a", "b:1").toml())["superlink"]["a"] == {"address": "b:1", "insecure": True}

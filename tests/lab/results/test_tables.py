@@ -1,0 +1,308 @@
+"""Tables of results: numbers checked by hand, what is left out and said, every form, every mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from folders import Call, config, make
+
+from fedstride.errors import ConfigError
+from lab.results.alike import describe, differing, newest, plain, setting_values
+from lab.results.formats import Form, Grid, text, write
+from lab.results.runs import Run, load
+from lab.results.tables import Comparison, Statistic, compare
+
+
+def seeds(tmp_path: Path, *accuracy: list[float | None], strategy: str = "fedavg") -> list[Run]:
+    """One run a seed, with these accuracies of rounds 1, 2, ..."""
+    return [
+        load(make(tmp_path / f"{strategy}-{seed}", config(f"strategy={strategy}", f"seed={seed}"), values))
+        for seed, values in enumerate(accuracy, start=1)
+    ]
+
+
+def only(made: Comparison) -> tuple[float, float | None, int, int]:
+    """The numbers of a table of one cell."""
+    (cell,) = made.cells.values()
+    return cell.mean, cell.std, cell.n, cell.of
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def test_mean_and_sample_deviation_of_the_last_round(tmp_path: Path) -> None:
+    # 0.90, 0.92, 0.97: mean 0.93; squares of the differences 0.0009, 0.0001, 0.0016, sum / 2 = 0.0013
+    made = compare(seeds(tmp_path, [0.1, 0.90], [0.2, 0.92], [0.3, 0.97]))
+    assert only(made) == (pytest.approx(0.93), pytest.approx(0.0013**0.5), 3, 3)
+    grid = made.grid()
+    assert grid.rows == [["fedavg", "93.00 ± 3.61"]]
+    assert grid.title == "test accuracy (%), last round, mean ± standard deviation over seeds (n = 3)"
+    assert grid.head == ["method", "mnist5k, dirichlet alpha=0.1, 10 clients"]
+
+
+def test_the_best_round_of_times_is_the_fastest(tmp_path: Path) -> None:
+    run = load(make(tmp_path / "a", config(), [0.5] * 3, extra=lambda number: {"seconds/aggregate": 0.5 / number}))
+    made = compare([run], "seconds/aggregate", Statistic(best=True))
+    assert only(made)[0] == 0.5 / 3
+    assert made.grid().title.startswith("aggregate time (s), best round")
+
+
+def test_mean_of_the_last_rounds_best_and_rounds_to_a_target(tmp_path: Path) -> None:
+    # rounds that were not evaluated (None) are no rounds of the mean
+    runs = seeds(tmp_path, [0.6, 0.9, None, 0.7], [0.5, 0.6, 0.7, 0.8])
+    assert only(compare(runs, statistic=Statistic(last=2)))[0] == pytest.approx((0.8 + 0.75) / 2)
+    assert only(compare(runs, statistic=Statistic(last=100)))[0] == pytest.approx((2.2 / 3 + 0.65) / 2)
+    assert only(compare(runs, statistic=Statistic(best=True)))[0] == pytest.approx(0.85)
+    # 0.7 is reached in rounds 2 and 3: 2.5, deviation sqrt(0.5)
+    assert only(compare(runs, statistic=Statistic(target=0.7))) == (2.5, pytest.approx(0.5**0.5), 2, 2)
+    # 0.9 only by the first
+    made = compare(runs, statistic=Statistic(target=0.9))
+    assert only(made) == (2.0, None, 1, 2)
+    assert made.grid().rows[0][1] == "2.0 (1 of 2)"
+    made = compare(runs, statistic=Statistic(target=0.95))
+    assert made.grid().rows[0][1] == "– (0 of 2)"
+    assert made.sheet().rows[0][3:] == ["rounds to 0.95", None, None, 0, 2]
+
+
+def test_round_0_is_nobodys_result(tmp_path: Path) -> None:
+    assert only(compare(seeds(tmp_path, [0.05]), statistic=Statistic(best=True)))[0] == 0.05
+    assert only(compare(seeds(tmp_path / "b", [0.05, 0.2]), statistic=Statistic(target=0.1)))[0] == 2.0
+
+
+def test_losses_are_better_when_smaller(tmp_path: Path) -> None:
+    runs = seeds(tmp_path, [0.6, 0.9, 0.7])  # losses 0.4, 0.1, 0.3
+    assert only(compare(runs, "test/loss", Statistic(best=True)))[0] == pytest.approx(0.1)
+    assert only(compare(runs, "test/loss", Statistic(target=0.35)))[0] == 2.0
+    assert compare(runs, "test/loss").grid().rows[0][1] == "0.3"
+
+
+def test_one_seed_has_no_deviation(tmp_path: Path) -> None:
+    made = compare(seeds(tmp_path, [0.9]))
+    assert only(made) == (0.9, None, 1, 1)
+    assert made.grid().rows == [["fedavg", "90.00"]]
+
+
+# ---------------------------------------------------------------- rows and columns
+
+
+def test_columns_are_told_apart_by_what_differs_and_stand_in_order(tmp_path: Path) -> None:
+    runs = [
+        load(
+            make(tmp_path / f"{alpha}-{clients}", config(f"partition.alpha={alpha}", f"clients={clients}"), [0.5])
+        )
+        for alpha in ("100", "0.5")
+        for clients in (20, 5)
+    ]
+    assert compare(runs).settings == [
+        "alpha=0.5, clients=5, cohort=5",
+        "alpha=0.5, clients=20, cohort=20",
+        "alpha=100, clients=5, cohort=5",
+        "alpha=100, clients=20, cohort=20",
+    ]
+
+
+def test_a_cohort_is_the_same_however_it_was_given(tmp_path: Path) -> None:
+    runs = [
+        load(make(tmp_path / "a", config("cohort=4", "strategy=fedavg"), [0.5])),
+        load(make(tmp_path / "b", config("fraction=0.4", "strategy=fedalr"), [0.6])),
+    ]
+    assert len(compare(runs).settings) == 1
+
+
+def test_what_no_result_depends_on_makes_no_column(tmp_path: Path) -> None:
+    other = config("seed=2", "timeout=5", "checkpoint_every=7", "client.threads=2", "out=x", "name=y")
+    runs = [load(make(tmp_path / "a", config(), [0.5])), load(make(tmp_path / "b", other, [0.7]))]
+    assert only(compare(runs))[2] == 2
+
+
+def test_variants_of_a_method_are_told_apart(tmp_path: Path) -> None:
+    runs = [
+        load(make(tmp_path / f"{beta}", config("strategy=fednnnn+fedlws", f"strategy.beta={beta}"), [0.5]))
+        for beta in ("0.1", "0.05")
+    ]
+    runs.append(load(make(tmp_path / "fedavg", config("strategy=fedavg"), [0.4])))
+    assert compare(runs).methods == ["fedavg", "fednnnn+fedlws beta=0.05", "fednnnn+fedlws beta=0.1"]
+
+
+def test_keys_are_short_where_they_can_be() -> None:
+    values = [
+        {"fednnnn.beta": 0.7, "fedlws.beta": b, "a.window": 5, "a.terms": t} for b, t in [(0.1, None), (0.2, True)]
+    ]
+    assert differing(values) == ["fedlws.beta", "a.terms"]
+    assert describe(values[0], differing(values)) == "beta=0.1, terms=null"
+    assert (
+        describe(values[1], ["fednnnn.beta", "fedlws.beta", "a.terms"])
+        == "fednnnn.beta=0.7, fedlws.beta=0.2, terms=true"
+    )
+    assert [plain(v) for v in (0.1, 100.0, 1e-5, 0.1234567891, [1.0, 2])] == [
+        "0.1",
+        "100",
+        "1e-05",
+        "0.1234567891",
+        "[1,2]",
+    ]
+    assert "seed" not in setting_values(config())
+    assert "client.name" not in setting_values(config())
+
+
+# ---------------------------------------------------------------- left out, and said
+
+
+def test_runs_that_cannot_be_compared_are_left_out_and_said(tmp_path: Path) -> None:
+    good = load(make(tmp_path / "good", config("strategy=fedavg"), [0.9]))
+    failed = load(make(tmp_path / "failed", config("seed=2"), [0.9], state="failed", reason="no client"))
+    blind = load(make(tmp_path / "blind", config("seed=3"), [None]))
+    blind.rows[0].pop("test/accuracy")
+    made = compare([good, failed, blind])
+    assert made.methods == ["fedavg"]
+    assert made.remarks == [
+        f"left out: {failed.folder} failed (no client), 1 of 20 rounds are over",
+        f"left out: {blind.folder} has no test/accuracy",
+    ]
+
+
+def test_of_repeated_runs_the_newest_completed_one_counts(tmp_path: Path) -> None:
+    old = load(make(tmp_path / "z", config(), [0.5], started="2026-01-01T10:00:00+0000"))
+    new = load(make(tmp_path / "a", config(), [0.7], started="2026-01-01T11:30:00+0200"))  # 9:30 at old's clock
+    cut = load(make(tmp_path / "c", config(), [0.9], started="2026-02-01T10:00:00+0000", state="failed"))
+    made = compare([new, old])
+    assert only(made)[:1] == (0.5,)
+    assert made.remarks == [f"left out: {new.folder} has the method, setting and seed of {old.folder}"]
+    assert newest([cut, old])[0] == [old]
+
+
+def test_unlike_budgets_are_said(tmp_path: Path) -> None:
+    runs = [load(make(tmp_path / name, config(f"strategy={name}"), [0.5])) for name in ("fedavg", "two_d_lrd")]
+    (remark,) = compare(runs).remarks
+    assert remark.endswith(
+        "methods train differently much a round: fedavg+two_d_lrd 10 mini-batches, the others whole epochs"
+    )
+
+
+@pytest.mark.parametrize(
+    ("make_it", "said"),
+    [
+        (lambda runs: compare(runs, "test/acuracy"), "Did you mean 'test/accuracy'?"),
+        (lambda runs: compare(runs, statistic=Statistic(target=90)), "90 % is 0.9"),
+        (lambda runs: compare(runs, "clients", Statistic(best=True)), "clients has no best value and no target"),
+        (lambda runs: compare(runs, "clients", Statistic(target=1.0)), "clients has no best value and no target"),
+        (lambda runs: Statistic(last=0), "last = 0 is not allowed"),
+        (lambda runs: Statistic(best=True, target=0.9), "exclude each other"),
+        (lambda runs: compare([]), "none of 0 runs is completed"),
+    ],
+)
+def test_mistakes_are_refused_with_what_is_allowed(tmp_path: Path, make_it, said: str) -> None:
+    with pytest.raises(ConfigError, match=said.replace("?", r"\?")):
+        make_it(seeds(tmp_path, [0.9]))
+
+
+# ---------------------------------------------------------------- forms
+
+
+def two(tmp_path: Path) -> Comparison:
+    """fedavg 90, 92 and two_d_lrd 80 % at alpha 0.1; fedavg 95 % at alpha 1."""
+    runs = [
+        load(make(tmp_path / "1", config("strategy=fedavg"), [0.90])),
+        load(make(tmp_path / "2", config("strategy=fedavg", "seed=2"), [0.92])),
+        load(make(tmp_path / "3", config("strategy=two_d_lrd"), [0.80])),
+        load(make(tmp_path / "4", config("strategy=fedavg", "partition.alpha=1"), [0.95])),
+    ]
+    return compare(runs)
+
+
+FORMS = {
+    Form.MARKDOWN: [
+        "**test accuracy (%), last round, mean ± standard deviation over seeds**",
+        "",
+        "| method | alpha=0.1 | alpha=1 |",
+        "| :-- | --: | --: |",
+        "| fedavg | 91.00 ± 1.41 (n=2) | 95.00 (n=1) |",
+        "| fedavg+two_d_lrd | 80.00 (n=1) | – |",
+    ],
+    Form.LATEX: [
+        "% test accuracy (%), last round, mean ± standard deviation over seeds",
+        r"\begin{tabular}{lrr}",
+        r"\hline",
+        r"method & alpha=0.1 & alpha=1 \\",
+        r"\hline",
+        r"fedavg & 91.00 $\pm$ 1.41 (n=2) & 95.00 (n=1) \\",
+        r"fedavg+two\_d\_lrd & 80.00 (n=1) & -- \\",
+        r"\hline",
+        r"\end{tabular}",
+    ],
+    Form.TEXT: [
+        "test accuracy (%), last round, mean ± standard deviation over seeds",
+        "",
+        " method                      alpha=0.1       alpha=1",
+        " ───────────────────────────────────────────────────",
+        " fedavg             91.00 ± 1.41 (n=2)   95.00 (n=1)",
+        " fedavg+two_d_lrd          80.00 (n=1)             –",
+    ],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_for_reading(tmp_path: Path, form: Form) -> None:
+    made = two(tmp_path)
+    assert write(made.grid(), made.sheet(), form).splitlines() == FORMS[form]
+
+
+def test_csv_has_a_line_a_cell_and_nothing_rounded(tmp_path: Path) -> None:
+    made = two(tmp_path)
+    rows = [line.split(",") for line in write(made.grid(), made.sheet(), Form.CSV).splitlines()]
+    assert rows[0] == ["method", "setting", "metric", "statistic", "mean", "std", "n", "runs"]
+    assert [row[:4] + row[6:] for row in rows[1:]] == [
+        ["fedavg", "alpha=0.1", "test/accuracy", "last 1", "2", "2"],
+        ["fedavg", "alpha=1", "test/accuracy", "last 1", "1", "1"],
+        ["fedavg+two_d_lrd", "alpha=0.1", "test/accuracy", "last 1", "1", "1"],
+    ]
+    assert float(rows[1][4]) == pytest.approx(0.91)
+    assert float(rows[1][5]) == pytest.approx(0.02 / 2**0.5)
+    assert rows[2][5] == ""
+
+
+def test_a_narrow_screen_gets_a_table_in_parts() -> None:
+    grid = Grid("title", ["method", "first", "second", "third"], [["fedavg", "11.11", "22.22", "33.33"]])
+    assert text(grid, 32).count("fedavg") == 2
+    assert text(grid, 1).count("fedavg") == 3
+    assert text(grid, 200).count("fedavg") == text(grid).count("fedavg") == 1
+    assert max(map(len, text(grid, 32).splitlines())) <= 32
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_the_command_prints_the_table_and_says_the_rest_on_stderr(tmp_path: Path, call: Call) -> None:
+    make(tmp_path / "runs/a", config("strategy=fedavg"), [0.9])
+    make(tmp_path / "runs/b", config("strategy=fedalr"), [0.9], state="interrupted", reason="stopped by the user")
+    code, out, err = call("table", tmp_path / "runs", "--best", "--format", "markdown")
+    assert code == 0
+    assert out.splitlines()[-1] == "| fedavg | 90.00 |"
+    assert (
+        err
+        == f"note: left out: {tmp_path / 'runs/b'} interrupted (stopped by the user), 1 of 20 rounds are over\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere"], "nowhere does not exist"),
+        ([], "name one or more runs' folders"),
+        (["RUNS", "--metric", "tset/loss"], "Did you mean 'test/loss'"),
+        (["RUNS", "--last", "3", "--best"], "exclude each other"),
+        (["RUNS", "--format", "html"], "'text', 'markdown', 'csv', 'latex'"),
+        (["RUNS", "--paper", "fednnnn/table"], "Did you mean 'fednnnn/table5'"),
+        (["RUNS", "--paper", "fednnnn/table2", "--target", "0.9"], "leave out --metric and --target"),
+    ],
+)
+def test_wrong_requests_end_with_exit_code_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path / "RUNS/a", config(), [0.9])
+    code, out, err = call("table", *arguments)
+    assert code == 2
+    assert out == ""
+    assert said in err
