@@ -27,8 +27,7 @@ print(len(list(distributions())))
 EVERY_NAME = """
 import pkgutil, fedstride, fedstride.strategies as home
 for module in pkgutil.iter_modules(home.__path__): __import__(f"fedstride.strategies.{module.name}")
-for name in dir(fedstride):
-    if name not in ("NeuronSGD", "network_rates"): getattr(fedstride, name)
+for name in home.places(): getattr(fedstride, name)
 """
 
 
