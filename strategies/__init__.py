@@ -24,4 +24,16 @@ def __getattr__(name: str) -> Any:
         for part in table.values():
             if str(part.place).endswith(f":{name}"):
                 return table.load(part.name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_classes())}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_classes()})
+
+
+def _classes() -> list[str]:
+    """The names of the strategies, as the tables' places have them."""
+    from .parts import PRIVACY, STRATEGIES
+
+    places = [str(part.place).rpartition(":")[2] for table in (STRATEGIES, PRIVACY) for part in table.values()]
+    return sorted({"NormAnalysis", *(name for name in places if name[:1].isupper())})
