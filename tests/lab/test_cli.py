@@ -70,7 +70,7 @@ def test_fedavg_gets_the_mini_batches_of_two_d_lrd() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["strategy=fednnn"], "unknown strategy 'fednnn'. Did you mean 'fednnnn'?"),
+        (["strategy=fednnn"], "unknown strategy 'fednnn'. Did you mean 'fednnnn'"),
         (["strategy.betta=1"], "unknown key 'strategy.betta'. Did you mean 'strategy.beta'"),
         (["strategy.beta=-1"], "strategy.beta = -1.0 is not allowed: beta must be a finite number greater than 0"),
         (["strategy=fednnnn+fedlws", "strategy.inner.gamma=1"], "strategy.inner.gamma = 1.0 is not allowed"),
