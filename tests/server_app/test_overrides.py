@@ -54,7 +54,9 @@ def test_quotes_in_the_overrides_hold_values_together() -> None:
 
 @pytest.mark.parametrize("key", ["strateg", "round", "batch", "client.lr", "Seed"])
 def test_an_undeclared_key(key: str) -> None:
-    with pytest.raises(ConfigError, match=f"unknown run-config key '{key}'.*Known: .*overrides, .*strategy, target, task"):
+    with pytest.raises(
+        ConfigError, match=f"unknown run-config key '{key}'.*Known: .*overrides, .*strategy, target, task"
+    ):
         overrides_of({key: 1})
 
 
