@@ -34,7 +34,8 @@ def method_values(config: Config) -> Values:
 def setting_values(config: Config) -> Values:
     """All that a result depends on beside method and seed; the cohort as a number, however it was given."""
     chosen = {group: getattr(config, group).name for group, table in TABLES.items() if table.kind is Kind.SETTING}
-    found = {key.path: key.value for key in keys(config) if key.kind is Kind.SETTING}
+    parts_first = sorted(keys(config), key=lambda key: not key.group)
+    found = {key.path: key.value for key in parts_first if key.kind is Kind.SETTING}
     return {**chosen, **{k: v for k, v in found.items() if k not in ("fraction", "cohort")}} | {
         "cohort": config.cohort_size
     }

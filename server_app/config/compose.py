@@ -57,7 +57,8 @@ def describe(group: str, name: str) -> str:
 def compose(overrides: Sequence[str] = ()) -> Config:
     """The configuration that these Hydra overrides give, checked.
 
-    `resume=FOLDER` takes the configuration of the run in that folder; only `MAY_CHANGE` may differ.
+    `resume=FOLDER` takes the configuration of the run in that folder; only what no result depends on and what
+    extends a run may differ.
 
     `strategy=fednnnn+fedlws+two_d_lrd` names a base and what is put around it, in the papers' order;
     the settings of the outermost are `strategy.*`, of what it holds `strategy.inner.*`.
@@ -149,7 +150,7 @@ def _resume(folder: str, overrides: Sequence[Override], parts: str | None) -> Co
         raise ConfigError(f"resume = {folder!r} is no run: {path / 'config.yaml'} does not exist")
     config = from_yaml((path / "config.yaml").read_text(encoding="utf-8"), parts and str(find(parts)))
     tree = OmegaConf.structured(config)
-    changeable = {key.path for key in keys(config) if key.may_change}
+    changeable = {key.path for key in keys(config) if key.may_change} - {"experiment", "presets"}
     for override in overrides:
         key = str(override.key_or_group)
         if _group_of(override) is not None:
@@ -167,7 +168,7 @@ def _resume(folder: str, overrides: Sequence[Override], parts: str | None) -> Co
         elif before != now:
             raise ConfigError(
                 f"{key} = {now!r}, but the run in {path} has {before!r}: a run that goes on can change only "
-                f"{', '.join(sorted(changeable - {'experiment', 'presets'}))}; start a new run instead"
+                f"{', '.join(sorted(changeable))}; start a new run instead"
             )
     tree.resume = str(path)
     return _checked(tree)

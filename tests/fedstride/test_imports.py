@@ -17,10 +17,11 @@ ROOT = Path(__file__).parents[2]
     [
         ("import fedstride", ["numpy", "torch", "flwr", "hydra", "omegaconf"]),
         (
-            "from fedstride import errors, schema, seeds, wire",
+            "from fedstride import errors, metrics, own, parts, seeds, settings, wire",
             ["torch", "flwr", "hydra", "omegaconf", "pandas"],
         ),
         ("from fedstride import arrays, flower", ["torch", "hydra", "omegaconf", "ray", "pandas"]),
+        ("import fedstride.tasks.parts, client_app.parts", ["torch", "flwr", "hydra", "omegaconf", "pandas"]),
         ("from server_app.config import compose, overrides", ["torch", "flwr", "pandas"]),
         ("from fedstride.tasks import cache, data, partitions", ["torch", "hydra", "mlxtend", "flwr_datasets"]),
     ],

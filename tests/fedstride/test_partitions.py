@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedstride.errors import ConfigError, DataError
-from fedstride.schema import PARTITIONS as CONFIGS
-from fedstride.schema import DirichletConfig, PartitionConfig, PathologicalConfig
+from fedstride.parts import Choice
 from fedstride.tasks import partitions
-from fedstride.tasks.partitions import PARTITIONS, partition
+from fedstride.tasks.partitions import partition
+from fedstride.tasks.parts import PARTITIONS
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 60))  # 600 examples
-IID = PartitionConfig("iid")
-DIRICHLET = DirichletConfig("dirichlet", alpha=0.3, min_size=5)
-PATHOLOGICAL = PathologicalConfig("pathological", classes_per_client=2)
-ALL = [IID, DIRICHLET, DirichletConfig("dirichlet", alpha=5.0, balanced=True), PATHOLOGICAL]
+IID, Dirichlet, Pathological = (PARTITIONS.config(name) for name in ("iid", "dirichlet", "pathological"))
+DIRICHLET = Dirichlet(alpha=0.3, min_size=5)
+PATHOLOGICAL = Pathological(classes_per_client=2)
+ALL = [IID(), DIRICHLET, Dirichlet(alpha=5.0, balanced=True), PATHOLOGICAL]
 
 
-def held(config: PartitionConfig, clients: int = 10, seed: int = 1) -> list[list[int]]:
+def replace_by(monkeypatch: pytest.MonkeyPatch, name: str, draw: Callable[..., object]) -> None:
+    """Let `draw` stand in for the partition of this name, with its settings."""
+    monkeypatch.setattr(partitions, name, functools.wraps(getattr(partitions, name))(draw))
+
+
+def held(config: Choice, clients: int = 10, seed: int = 1) -> list[list[int]]:
     return [part.tolist() for part in partition(config, LABELS, clients, seed)]
 
 
 @pytest.mark.parametrize("config", ALL, ids=lambda c: c.name)
-def test_every_example_is_held_once(config: PartitionConfig) -> None:
+def test_every_example_is_held_once(config: Choice) -> None:
     parts = partition(config, LABELS, 10, 1)
     assert len(parts) == 10
     assert all(part.dtype == np.int64 and len(part) > 0 for part in parts)
@@ -33,30 +40,28 @@ def test_every_example_is_held_once(config: PartitionConfig) -> None:
 
 
 @pytest.mark.parametrize("config", ALL, ids=lambda c: c.name)
-def test_redrawn_from_the_same_seed(
-    config: PartitionConfig, own_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_redrawn_from_the_same_seed(config: Choice, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = held(config)
     monkeypatch.setenv("FEDSTRIDE_CACHE", str(own_cache) + "-2")
     assert held(config) == first
 
 
 @pytest.mark.parametrize("config", ALL, ids=lambda c: c.name)
-def test_another_seed_draws_another(config: PartitionConfig) -> None:
+def test_another_seed_draws_another(config: Choice) -> None:
     assert held(config, seed=1) != held(config, seed=2)
 
 
 def test_a_draw_is_kept_on_disk(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = held(DIRICHLET)
-    monkeypatch.setitem(partitions.PARTITIONS, "dirichlet", lambda *_: pytest.fail("drawn again"))
+    replace_by(monkeypatch, "dirichlet", lambda *_, **__: pytest.fail("drawn again"))
     assert held(DIRICHLET) == first
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"config": DirichletConfig("dirichlet", alpha=0.31, min_size=5)},
-        {"config": DirichletConfig("dirichlet", alpha=0.3, min_size=6)},
+        {"config": Dirichlet(alpha=0.31, min_size=5)},
+        {"config": Dirichlet(alpha=0.3, min_size=6)},
         {"clients": 9},
         {"seed": 2},
         {"labels": LABELS[::-1]},
@@ -67,8 +72,8 @@ def test_all_that_goes_into_a_draw_is_in_its_key(
     change: dict[str, object], own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn = []
-    whole = partitions.PARTITIONS["dirichlet"]
-    monkeypatch.setitem(partitions.PARTITIONS, "dirichlet", lambda *a: drawn.append(1) or whole(*a))
+    whole = partitions.dirichlet
+    replace_by(monkeypatch, "dirichlet", lambda *a, **k: drawn.append(1) or whole(*a, **k))
     usual = {"config": DIRICHLET, "labels": LABELS, "clients": 10, "seed": 1}
     partition(**usual)
     partition(**usual)
@@ -78,69 +83,65 @@ def test_all_that_goes_into_a_draw_is_in_its_key(
 
 
 def test_iid_parts_are_even_and_mixed() -> None:
-    parts = held(IID, clients=7)
+    parts = held(IID(), clients=7)
     assert {len(part) for part in parts} == {85, 86}
     assert all(len({int(LABELS[i]) for i in part}) == 10 for part in parts)
 
 
 def test_a_smaller_alpha_is_more_skewed() -> None:
     def largest_class(alpha: float) -> float:
-        parts = partition(DirichletConfig("dirichlet", alpha=alpha, min_size=1), LABELS, 5, 3)
+        parts = partition(Dirichlet(alpha=alpha, min_size=1), LABELS, 5, 3)
         return float(np.mean([np.bincount(LABELS[part]).max() / len(part) for part in parts]))
 
     assert largest_class(0.05) > largest_class(1.0) > largest_class(100.0)
 
 
 def test_nobody_gets_less_than_the_smallest_size() -> None:
-    assert min(len(part) for part in held(DirichletConfig("dirichlet", alpha=0.3, min_size=20))) >= 20
+    assert min(len(part) for part in held(Dirichlet(alpha=0.3, min_size=20))) >= 20
 
 
 @pytest.mark.parametrize("classes", [1, 2, 5])
 def test_pathological_clients_hold_so_many_classes(classes: int) -> None:
-    config = PathologicalConfig("pathological", classes_per_client=classes)
+    config = Pathological(classes_per_client=classes)
     assert all(len({int(LABELS[i]) for i in part}) == classes for part in held(config))
 
 
 def test_one_client_holds_all() -> None:
-    assert sorted(held(IID, clients=1)[0]) == list(range(600))
+    assert sorted(held(IID(), clients=1)[0]) == list(range(600))
 
 
 @pytest.mark.parametrize(
     ("config", "clients", "said"),
     [
-        (IID, 601, "clients = 601, but there are only 600 examples"),
+        (IID(), 601, "clients = 601, but there are only 600 examples"),
         (
-            DirichletConfig("dirichlet", alpha=1e-6, min_size=10),
+            Dirichlet(alpha=1e-6, min_size=10),
             10,
             r"partition.alpha = 1e-06 .* raise partition.alpha or lower partition.min_size",
         ),
         (
-            DirichletConfig("dirichlet", alpha=1.0, min_size=61),
+            Dirichlet(alpha=1.0, min_size=61),
             10,
             r"each of 10 clients has 61 of 600 examples; raise",
         ),
-        (PathologicalConfig("pathological", classes_per_client=11), 10, "= 11, but the task has 10 classes"),
-        (PathologicalConfig("pathological", classes_per_client=10), 70, "70 clients with 10 classes each cannot"),
+        (Pathological(classes_per_client=11), 10, "= 11, but the task has 10 classes"),
+        (Pathological(classes_per_client=10), 70, "70 clients with 10 classes each cannot"),
     ],
 )
-def test_what_cannot_be_divided_so(config: PartitionConfig, clients: int, said: str) -> None:
+def test_what_cannot_be_divided_so(config: Choice, clients: int, said: str) -> None:
     with pytest.raises(DataError, match=said):
         partition(config, LABELS, clients, 1)
 
 
 def test_a_client_without_an_example_is_refused(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(partitions.PARTITIONS, "iid", lambda *_: [np.arange(600), np.arange(0)])
+    replace_by(monkeypatch, "iid", lambda *_: [np.arange(600), np.arange(0)])
     with pytest.raises(DataError, match=r"iid leaves clients \[1\] without an example; use fewer clients"):
-        partition(IID, LABELS, 2, 1)
+        partition(IID(), LABELS, 2, 1)
 
 
 def test_an_unknown_partition() -> None:
     with pytest.raises(ConfigError, match=r"unknown partition 'iidd'. Did you mean 'iid'\?"):
-        partition(PartitionConfig("iidd"), LABELS, 2, 1)
-
-
-def test_every_configured_partition_can_be_drawn() -> None:
-    assert set(PARTITIONS) == set(CONFIGS)
+        partition(Choice("iidd"), LABELS, 2, 1)
 
 
 def test_drawing_leaves_the_global_random_state() -> None:

@@ -9,9 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fedstride.schema import Config
-
 from server_app.config.compose import compose, to_yaml
+from server_app.config.schema import Config
 
 Call = Callable[..., tuple[int, str, str]]
 LAYERS = ("conv1", "fc1")

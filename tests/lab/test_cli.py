@@ -70,13 +70,13 @@ def test_fedavg_gets_the_mini_batches_of_two_d_lrd() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["strategy=fednnn"], "unknown strategy 'fednnn'. Did you mean 'fednnnn'?"),
+        (["strategy=fednnn"], "unknown strategy 'fednnn'. Did you mean 'fednnnn'"),
         (["strategy.betta=1"], "unknown key 'strategy.betta'. Did you mean 'strategy.beta'"),
         (["strategy.beta=-1"], "strategy.beta = -1.0 is not allowed: beta must be a finite number greater than 0"),
         (["strategy=fednnnn+fedlws", "strategy.inner.gamma=1"], "strategy.inner.gamma = 1.0 is not allowed"),
-        (["rounds=0"], "rounds = 0 is not allowed: rounds must be at least 1"),
+        (["rounds=0"], "rounds = 0 is not allowed: rounds must be a whole number of at least 1"),
         (["rounds=many"], "'rounds=many' is not allowed"),
-        (["fraction=1.5"], "fraction = 1.5 is not allowed: fraction must be in (0, 1]"),
+        (["fraction=1.5"], "fraction = 1.5 is not allowed: fraction must be a finite number in (0, 1]"),
         (["cohort=11"], "cohort = 11 is not allowed: cohort must be between 1 and clients = 10"),
         (["partition.alpha=0"], "partition.alpha = 0.0 is not allowed"),
         (["client.device=gpu"], "client.device = 'gpu' is no device"),

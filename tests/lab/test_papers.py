@@ -10,24 +10,33 @@ import yaml
 from folders import Call, config, make
 
 import lab.papers
-from fedstride import schema
 from fedstride.errors import ConfigError
+from fedstride.parts import OWN, Part
+from fedstride.tasks.parts import PARTITIONS
 from lab.papers import experiment, experiment_names, experiment_of, paper_table, table_names
 from lab.papers.matching import canonical, deviations, is_line, misfits
 from lab.papers.side_by_side import beside, printed
 from lab.results.formats import Form, write
 from lab.results.runs import Run
 from lab.results.tables import Statistic
+from server_app.config.schema import Config
 
 FOLDER = Path(lab.papers.__file__).parent
 STARTED = "2026-01-01T10:00:00+0000"
+
+
+@pytest.fixture(autouse=True)
+def _the_papers_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The papers' data sets and networks, which we do not have, as parts of a user's own."""
+    for group, names in {"task": ("mnist", "cifar10"), "model": ("resnet20", "vgg9")}.items():
+        monkeypatch.setitem(OWN, group, {name: Part(name, lambda: None, "Of a paper.") for name in names})
 
 
 def mnist(*overrides: str) -> Config:
     """A setting of FedNNNN's table 2: MNIST, 100 clients with two classes each."""
     settings = config("clients=100", *overrides)
     settings.task.name = "mnist"
-    settings.partition = PathologicalConfig(name="pathological", classes_per_client=2)
+    settings.partition = PARTITIONS.config("pathological")(classes_per_client=2)
     return settings
 
 
@@ -125,7 +134,6 @@ def test_a_run_fits_a_column_that_names_its_setting() -> None:
 )
 def test_a_run_that_differs_does_not_fit_and_says_in_what(change: dict[str, Any], said: str) -> None:
     settings = mnist()
-    assert isinstance(settings.partition, PathologicalConfig)
     settings.clients = change.get("clients", settings.clients)
     settings.task.name = change.get("task", settings.task.name)
     settings.model.name = change.get("model", settings.model.name)
@@ -270,8 +278,7 @@ def test_the_command_shows_the_paper_alone_where_nothing_matches(tmp_path: Path,
         assert "no run matches; the paper's numbers alone are shown" in err
 
 
-def test_the_command_sets_them_side_by_side(tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(schema.TASKS, "mnist", TaskConfig)
+def test_the_command_sets_them_side_by_side(tmp_path: Path, call: Call) -> None:
     make(tmp_path / "a", mnist("strategy=fedavg"), [0.97])
     code, out, _ = call("table", tmp_path, "--paper", "fednnnn/table2", "--format", "markdown")
     assert code == 0

@@ -188,7 +188,7 @@ REQUESTS = [
     ["strategy=fedlws", "strategy@strategy.inner=fedadam", "strategy.inner.eta=0.1"],
     ["model=mlp", "rounds=7", "cohort=3", "target=0.9", "patience=2", "client.local_steps=4", "client.lr=1e-05"],
     ["partition=iid", "strategy=fedalr"],
-    ["partition.alpha=100", "best=test/loss", "evaluate_every=0", "client.device=cpu", "screen_factor=50"],
+    ["partition.alpha=100", "best=test/loss", "evaluate_every=0", "client.device=cpu", "screening.factor=50"],
 ]
 
 

@@ -7,25 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fedstride.schema import (
-    Config,
-    DirichletConfig,
-    FedAvgConfig,
-    FedLWSConfig,
-    FedNLRConfig,
-    FedNNNNConfig,
-    FedProxConfig,
-    TwoDLRDConfig,
-)
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
+from client_app.parts import OBJECTIVES, RULES
 from fedstride.errors import ConfigError
+from fedstride.tasks.parts import PARTITIONS
 from server_app.config import compose as module
 from server_app.config.compose import (
-    KINDS,
-    MAY_CHANGE,
     choices,
     compose,
     conf_dir,
@@ -34,8 +24,12 @@ from server_app.config.compose import (
     from_yaml,
     to_yaml,
 )
-from server_app.config.overrides import GROUPS, overrides_of
+from server_app.config.overrides import overrides_of, quote
+from server_app.config.schema import GROUPS, TABLES, Config, keys
+from strategies.limits import Screening
+from strategies.parts import STRATEGIES
 
+FedAvg, FedNNNN, FedLWS, TwoDLRD = map(STRATEGIES.config, ("fedavg", "fednnnn", "fedlws", "two_d_lrd"))
 NESTED = ("strategy=fednnnn+fedlws+two_d_lrd", "strategy.inner.fixed=[1, 0.9]", "client=fednlr", "cohort=3")
 
 
@@ -45,29 +39,28 @@ NESTED = ("strategy=fednnnn+fedlws+two_d_lrd", "strategy.inner.fixed=[1, 0.9]", 
 def test_the_default_is_the_quickstart() -> None:
     config = compose()
     assert config.experiment == "quickstart"
-    assert config.strategy == FedNNNNConfig("fednnnn", beta=0.7, gamma=0.8)
-    assert config.partition == DirichletConfig("dirichlet", alpha=0.1)
+    assert config.strategy == FedNNNN(beta=0.7, gamma=0.8)
+    assert config.partition == PARTITIONS.config("dirichlet")(alpha=0.1)
     assert (config.rounds, config.clients, config.seed) == (20, 10, 1)
     assert (config.client.name, config.client.lr, config.client.batch_size) == ("sgd", 0.05, 50)
     assert (config.task.name, config.model.name, config.objective.name) == ("mnist5k", "cnn_mnist", "plain")
 
 
-@pytest.mark.parametrize("strategy", choices("strategy"))
-def test_every_strategy_composes_with_its_type(strategy: str) -> None:
-    chosen = compose([f"strategy={strategy}"]).strategy
-    assert (chosen.name, type(chosen)) == (strategy, KINDS["strategy"][strategy])
-    if hasattr(chosen, "inner"):
-        assert chosen.inner == FedAvgConfig("fedavg")
+CHOICES = [(group, name) for group, table in TABLES.items() for name in table]
 
 
-@pytest.mark.parametrize("number", range(max(len(choices(group)) for group in KINDS if group != "strategy")))
-def test_every_other_choice_composes_with_its_type(number: int) -> None:
-    names = {group: choices(group) for group in KINDS if group != "strategy"}
-    wanted = {group: found[number % len(found)] for group, found in names.items()}
-    config = compose([f"{group}={name}" for group, name in wanted.items()])
-    for group, name in wanted.items():
-        chosen = getattr(config, group)
-        assert (chosen.name, type(chosen)) == (name, KINDS[group][name])
+@pytest.mark.parametrize(("group", "name"), CHOICES, ids=lambda value: value)
+def test_every_choice_composes_with_its_type_and_defaults_and_comes_back_from_yaml(group: str, name: str) -> None:
+    config = compose([f"{group}={name}"])
+    chosen, kind = getattr(config, group), TABLES[group].config(name)
+    assert (chosen.name, type(chosen)) == (name, kind)
+    assert from_yaml(to_yaml(config)) == config
+    if name not in PRESET:
+        assert chosen == (kind(inner=FedAvg()) if TABLES[group].wraps(name) else kind())
+
+
+PRESET = {getattr(compose(), group).name for group in ("strategy", "client", "partition")}
+"""Of these the quickstart may say more than a name."""
 
 
 @pytest.mark.parametrize("name", choices("experiment"))
@@ -75,9 +68,13 @@ def test_every_experiment_composes(name: str) -> None:
     assert compose([f"experiment={name}"]).experiment == name
 
 
-@pytest.mark.parametrize("group", KINDS)
-def test_a_file_for_every_type_and_a_type_for_every_file(group: str) -> None:
-    assert choices(group) == sorted(KINDS[group])
+@pytest.mark.parametrize("group", TABLES)
+def test_what_can_be_chosen_stands_in_the_table(group: str) -> None:
+    assert choices(group) == sorted(TABLES[group])
+
+
+def test_only_experiments_are_files() -> None:
+    assert [path.name for path in conf_dir().iterdir() if path.is_dir()] == ["experiment"]
 
 
 @pytest.mark.parametrize(("group", "name"), [(g, n) for g in GROUPS for n in choices(g)])
@@ -144,9 +141,7 @@ def test_whole_numbers_are_taken_for_real_ones() -> None:
 
 def test_wrappers_around_a_base() -> None:
     config = compose(["strategy=fednnnn+fedlws+two_d_lrd"])
-    assert config.strategy == TwoDLRDConfig(
-        "two_d_lrd", inner=FedLWSConfig("fedlws", inner=FedNNNNConfig("fednnnn"))
-    )
+    assert config.strategy == TwoDLRD(inner=FedLWS(inner=FedNNNN()))
 
 
 def test_settings_of_nested_strategies() -> None:
@@ -181,8 +176,8 @@ def test_flowers_run_config_reaches_everything() -> None:
         "overrides": "strategy.beta=0.05 objective.mu=0.1",
     }
     config = compose(overrides_of(run_config))
-    assert config.strategy == FedLWSConfig("fedlws", beta=0.05, inner=FedAvgConfig("fedavg"))
-    assert config.objective == FedProxConfig(mu=0.1)
+    assert config.strategy == FedLWS(beta=0.05, inner=FedAvg())
+    assert config.objective == OBJECTIVES.config("fedprox")(mu=0.1)
     assert (config.client.name, config.rounds, config.seed, config.out) == ("fednlr", 4, 1, "/tmp/it's my runs")
 
 
@@ -221,23 +216,21 @@ def test_presets_apply_to_the_chosen_method_only(mine: str) -> None:
     assert describe("experiment", "mine") == "Settings for some of the methods."
     config = compose([mine])
     assert config.rounds == 7
-    assert config.strategy == FedNNNNConfig("fednnnn", gamma=0.5, per_layer=True)
-    assert compose([mine, "strategy=fedavg"]).strategy == FedAvgConfig("fedavg")
+    assert config.strategy == FedNNNN(gamma=0.5, per_layer=True)
+    assert compose([mine, "strategy=fedavg"]).strategy == FedAvg()
     assert compose([mine, "strategy=momentum"]).strategy.gamma == 0.9
-    assert compose([mine, "client=fednlr"]).client == FedNLRConfig(a1=0.45, a2=0.3)
+    assert compose([mine, "client=fednlr"]).client == RULES.config("fednlr")(a1=0.45, a2=0.3)
     assert compose([mine, "client=sgd"]).client.name == "sgd"
 
 
 def test_presets_reach_nested_strategies(mine: str) -> None:
     strategy = compose([mine, "strategy=fednnnn+fedlws+two_d_lrd"]).strategy
-    assert strategy == TwoDLRDConfig(
-        "two_d_lrd",
-        inner=FedLWSConfig(
-            "fedlws",
+    assert strategy == TwoDLRD(
+        inner=FedLWS(
             beta=0.03,
             tau_min=0.01,
             terms="optimization",
-            inner=FedNNNNConfig("fednnnn", gamma=0.5, per_layer=True),
+            inner=FedNNNN(gamma=0.5, per_layer=True),
         ),
     )
 
@@ -439,7 +432,7 @@ def test_a_torn_configuration_is_a_config_error(text: str) -> None:
 
 
 def test_a_key_that_is_newer_than_the_file_has_its_default(quickstart: str) -> None:
-    assert from_yaml(quickstart.replace("quorum: 1\n", "")).quorum == Config().quorum
+    assert from_yaml(quickstart.replace("  quorum: 1\n", "")).screening == Screening()
 
 
 def test_the_digest_names_what_the_weights_depend_on(quickstart: str) -> None:
@@ -451,7 +444,8 @@ def test_the_digest_names_what_the_weights_depend_on(quickstart: str) -> None:
         ("strategy.beta", 0.71),
         ("partition.alpha", 0.2),
         ("seed", 2),
-        ("quorum", 2),
+        ("screening.quorum", 2),
+        ("screening.factor", None),
         ("fraction", 0.5),
         ("cohort", 4),
     ):
@@ -459,7 +453,7 @@ def test_the_digest_names_what_the_weights_depend_on(quickstart: str) -> None:
         *groups, key = path.split(".")
         setattr(getattr(config, groups[0]) if groups else config, key, value)
         found.add(digest(config))
-    assert len(found) == 9
+    assert len(found) == 10
 
 
 # ---------------------------------------------------------------- runs that go on
@@ -489,6 +483,25 @@ def test_a_run_that_goes_on_may_be_longer(run: Path) -> None:
     assert digest(resume(run, "rounds=50")) == digest(resume(run))
 
 
+UNLIKE = {
+    "best": "test/loss", "checkpoint_every": 7, "evaluate_clients": True, "evaluate_every": 3,
+    "max_empty_rounds": 9, "min_clients": 2, "name": "mine", "node_wait": 1.5, "out": "/tmp/x", "patience": 4,
+    "rounds": 50, "target": 0.5, "timeout": 2.5, "track": ["tensorboard"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", UNLIKE)
+def test_what_no_result_depends_on_and_what_extends_may_change(run: Path, key: str) -> None:
+    usual, config = resume(run), resume(run, f"{key}={quote(UNLIKE[key])}")
+    assert getattr(config, key) == UNLIKE[key] != getattr(usual, key)
+    assert digest(config) == digest(usual)
+
+
+def test_all_that_may_change_is_tried() -> None:
+    changeable = {key.path for key in keys(compose(NESTED)) if key.may_change}
+    assert changeable == {*UNLIKE, "experiment", "presets", "resume", "parts"}
+
+
 def test_saying_again_what_holds_is_allowed(run: Path) -> None:
     assert resume(run, *NESTED, "client.lr=0.07", "experiment=quickstart", "fraction=1").rounds == 20
 
@@ -502,12 +515,15 @@ def test_saying_again_what_holds_is_allowed(run: Path) -> None:
         ("strategy=fednnnn+fedlws", ["strategy.name = 'fedlws'", "has 'two_d_lrd'"]),
         ("strategy=fedavg+fedlws+two_d_lrd", ["strategy.inner.inner.name = 'fedavg'", "has 'fednnnn'"]),
         ("strategy.inner.fixed=[1, 0.8]", ["strategy.inner.fixed = [1, 0.8]"]),
+        ("screening.quorum=2", ["screening.quorum = 2", "has 1"]),
+        ("experiment=other", ["experiment = 'other'", "has 'quickstart'"]),
+        ("client.device=cpu", ["client.device = 'cpu'", "has 'auto'"]),
     ],
 )
 def test_a_run_that_goes_on_cannot_become_another(run: Path, override: str, said: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
         resume(run, override)
-    for words in [*said, str(run), "can change only rounds", "start a new run"]:
+    for words in [*said, str(run), "can change only ", "patience, resume, rounds, target", "start a new run"]:
         assert words in str(caught.value)
 
 
@@ -523,7 +539,3 @@ def test_mistakes_in_a_run_that_goes_on(run: Path, override: str, said: str) -> 
 def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"is no run: .*config.yaml does not exist"):
         resume(tmp_path)
-
-
-def test_what_may_change_exists() -> None:
-    assert set(MAY_CHANGE) <= set(vars(Config()))

@@ -10,23 +10,26 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedstride.errors import ConfigError
-from server_app.config.overrides import GROUPS, RUN_KEYS, expand_wrappers, overrides_of, parse, quote
+from fedstride.settings import fields_of
+from server_app.config.overrides import expand_wrappers, overrides_of, parse, parts_in, quote, with_parts
+from server_app.config.schema import GROUPS, Config
 
 ROOT = Path(__file__).parents[2]
+KEYS = {*GROUPS, *fields_of(Config), "overrides"} - {"presets"}
 
 
 # ---------------------------------------------------------------- Flower's run config
 
 
 def test_empty_values_are_not_given() -> None:
-    assert overrides_of(dict.fromkeys((*RUN_KEYS, "overrides"), "")) == []
+    assert overrides_of(dict.fromkeys(KEYS, "")) == []
     assert overrides_of({}) == []
     assert overrides_of({"rounds": None}) == []
 
 
 def test_the_declared_run_config_asks_for_the_quickstart() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    assert set(declared) == {*RUN_KEYS, "overrides"}
+    assert set(declared) <= KEYS
     assert overrides_of(declared) == ["experiment=quickstart"]
 
 
@@ -51,8 +54,16 @@ def test_quotes_in_the_overrides_hold_values_together() -> None:
 
 @pytest.mark.parametrize("key", ["strateg", "round", "batch", "client.lr", "Seed"])
 def test_an_undeclared_key(key: str) -> None:
-    with pytest.raises(ConfigError, match=f"unknown run-config key '{key}'.*Known: .*overrides, .*strategy, task"):
+    with pytest.raises(
+        ConfigError, match=f"unknown run-config key '{key}'.*Known: .*overrides, .*strategy, target, task"
+    ):
         overrides_of({key: 1})
+
+
+def test_every_known_key_is_named_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        overrides_of({"zzz": 1})
+    assert str(caught.value) == f"unknown run-config key 'zzz'. Known: {', '.join(sorted(KEYS))}"
 
 
 @pytest.mark.parametrize(
@@ -192,5 +203,26 @@ def test_keys_are_neither_added_nor_removed(text: str) -> None:
         parse([text])
 
 
-def test_every_group_has_a_folder() -> None:
-    assert sorted(GROUPS) == sorted(path.name for path in (ROOT / "conf").iterdir() if path.is_dir())
+# ---------------------------------------------------------------- parts of a user's own
+
+
+@pytest.mark.parametrize(
+    ("overrides", "file"),
+    [
+        ([], None),
+        (["strategy=mine"], None),
+        (["parts="], None),
+        (["parts=null"], None),
+        (["parts=mine.py", "strategy=mine"], "mine.py"),
+        (["parts=mine.py", "parts='/tmp/my parts/it\\'s.py'"], "/tmp/my parts/it's.py"),
+        (["partition=iid", "partsy=3"], None),
+    ],
+)
+def test_the_file_of_parts_is_the_last_that_is_named(overrides: list[str], file: str | None) -> None:
+    assert parts_in(overrides) == file
+
+
+def test_the_file_of_parts_is_named_anew() -> None:
+    given_ = ["parts=mine.py", "strategy=mine"]
+    assert with_parts(given_, None) == ["strategy=mine"]
+    assert parts_in(with_parts(given_, "/tmp/it's.py")) == "/tmp/it's.py"

@@ -201,7 +201,7 @@ def test_below_the_quorum_nothing_changes_and_the_run_ends_with_a_reason(tmp_pat
         return reply
 
     with pytest.raises(RunError, match=r"2 rounds one after the other had fewer than 3 usable replies.*gone"):
-        play(tmp_path, "rounds=9", "quorum=3", "max_empty_rounds=2", app=broken(train))
+        play(tmp_path, "rounds=9", "screening.quorum=3", "max_empty_rounds=2", app=broken(train))
     folder = tmp_path / "quickstart-fednnnn-sgd-seed1"
     status = json.loads((folder / "status.json").read_text())
     assert status["state"] == "failed"
