@@ -363,3 +363,10 @@ def test_the_reply_can_be_read_in_place() -> None:
     reply = app(message(MessageType.TRAIN, told(), initial()), node())
     record = reply.content.array_records[wire.ARRAYS]
     assert all(not array.flags.writeable for array in views(record).values())
+
+
+@pytest.mark.parametrize("key", [wire.SEED, wire.NUM_CLIENTS, wire.SERVER_ROUND])
+@pytest.mark.parametrize("value", ["", "x", "7", 1.5, math.nan, math.inf, True, -1, [1], [], b"1"])
+def test_whole_numbers_that_are_none(key: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=rf"{key} = .* is not allowed: it must be a whole number of at least 0"):
+        train(ConfigRecord({**told(), key: value}))
