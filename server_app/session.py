@@ -68,7 +68,12 @@ def prepare(config: Config) -> Prepared:
 def _resumed(prepared: Prepared, folder: Path) -> Prepared:
     checkpoint, faults = newest_checkpoint(folder)
     if checkpoint.config != digest(prepared.config):
-        raise CheckpointError(f"the checkpoint of round {checkpoint.server_round} in {folder} is of another run")
+        parts = prepared.config.parts
+        edited = f", or {parts} has been edited since: a run goes on with the parts that it began with"
+        raise CheckpointError(
+            f"the checkpoint of round {checkpoint.server_round} in {folder} is of another run"
+            f"{'' if parts is None else edited}"
+        )
     try:
         prepared.strategy.load_state_dict(checkpoint.strategy)
     except (KeyError, ValueError, TypeError, FedstrideError) as error:
