@@ -251,8 +251,15 @@ class InContext:
 
 
 def _flat(states: States) -> tuple[dict[str, np.ndarray], dict[str, Plain]]:
-    """Arrays and plain values of all states, as `label/name`."""
+    """Arrays and plain values of all states, as `label/name`. Raises ConfigError for what is neither."""
     values = {f"{label}/{name}": value for label, state in states.items() for name, value in state.items()}
+    for key, value in values.items():
+        is_array = isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
+        if not is_array and not isinstance(value, (bool, int, float, str)):
+            kind = value.dtype if isinstance(value, np.ndarray) else type(value).__name__
+            raise ConfigError(
+                f"{key} is of type {kind}: a method can keep arrays of numbers and plain values alone"
+            )
     # Contiguous for safetensors; np.ascontiguousarray would give an array without dimensions one.
     arrays = {key: np.asarray(value, order="C") for key, value in values.items() if isinstance(value, np.ndarray)}
     return arrays, {key: value for key, value in values.items() if not isinstance(value, np.ndarray)}

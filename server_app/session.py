@@ -13,7 +13,7 @@ from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
 
 from fedstride import wire
-from fedstride.errors import CheckpointError, FedstrideError
+from fedstride.errors import CheckpointError, FedstrideError, RunError
 from fedstride.tasks import data, partitions
 from strategies.norms import NormAnalysis
 
@@ -118,6 +118,9 @@ def run(
     except KeyboardInterrupt:
         records.close("interrupted", "stopped by the user")
         raise
+    except SystemExit as error:  # its exit code says nothing of the run
+        records.close("failed", f"SystemExit: {error}")
+        raise RunError(f"the run in {records.folder} was ended by a part that called sys.exit({error})") from error
     except BaseException as error:
         records.close("failed", f"{type(error).__name__}: {error}")
         raise

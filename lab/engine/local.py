@@ -93,5 +93,5 @@ class LocalGrid(Grid):
     def _deliver(self, message: Message) -> Message:
         try:
             return self._app(message, self._contexts[message.metadata.dst_node_id])
-        except Exception as error:  # whatever a client does, the server goes on
+        except (Exception, SystemExit) as error:  # whatever a client does, the server goes on
             return Message(Error(CLIENT_RAISED, f"{type(error).__name__}: {error}"), reply_to=message)

@@ -81,8 +81,7 @@ def compose(overrides: Sequence[str] = ()) -> Config:
         tree = _compose(chosen)
         _check_keys(values, tree)
         tree = _compose(chosen, _presets(tree), values)
-    if parts is not None:
-        tree.parts = str(find(parts))  # the run may be taken up from another folder
+    tree.parts = parts and str(find(parts))  # absolute: the run may be taken up from another folder
     return _checked(tree)
 
 

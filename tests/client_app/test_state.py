@@ -140,6 +140,17 @@ def test_a_user_without_a_home_is_told_to_name_a_folder(monkeypatch: pytest.Monk
         root({})
 
 
+@pytest.mark.parametrize(
+    "value", [np.float32(1), np.array([object()]), np.array(["a"]), object(), [1, 2], None, b"x", {"a": 1}]
+)
+def test_what_cannot_be_kept_is_named(tmp_path: Path, value: object) -> None:
+    with pytest.raises(ConfigError, match=r"halves\.x/odd is of type .*: a method can keep arrays of numbers"):
+        on_disk(tmp_path, 1).save({"halves.x": {"odd": value}})  # type: ignore[dict-item]
+    with pytest.raises(ConfigError, match=r"halves\.x/odd is of type"):
+        InContext(RecordDict()).save({"halves.x": {"odd": value}})  # type: ignore[dict-item]
+    assert not list(tmp_path.iterdir())
+
+
 def test_who_keeps_nothing_for_once_has_not_lost_it(tmp_path: Path) -> None:
     on_disk(tmp_path / "0", 1).save(count(1))
     on_disk(tmp_path / "0", 2, 1).save({"halves.x": {}})

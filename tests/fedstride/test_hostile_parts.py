@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from desk import play
 
 from client_app import halves
 from fedstride import own, parts
-from fedstride.errors import ConfigError
+from fedstride.errors import ConfigError, RunError
 from fedstride.parts import OWN
+from server_app.config.compose import compose
 from server_app.config.schema import TABLES
 
 HEAD = "from typing import Annotated\nfrom fedstride import Method, Setting, part\n"
@@ -97,6 +100,28 @@ def test_a_half_of_ours_cannot_be_replaced(tmp_path: Path) -> None:
 def test_a_message_that_names_no_files(names: object) -> None:
     with pytest.raises(ConfigError, match="parts = "):
         own.load_bundled(names)
+
+
+def test_parts_that_end_the_process_end_the_run_as_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its true exit code: `sys.exit()` alone would leave 0."""
+    rude = HEAD + "import sys\nfrom fedstride import RuleStrategy\n"
+    rude += '@part(client="gone")\nclass Gone(Method):\n    def begin(self, *args): sys.exit()\n'
+    rude += '@part(strategy="over")\nclass Over(RuleStrategy):\n    def rule(self, *args): sys.exit()\n'
+    monkeypatch.setenv("FEDSTRIDE_STATE", str(tmp_path / "state"))
+    load(tmp_path, rude)
+    for chosen, said in (
+        ("client=gone", "the client failed .*SystemExit"),
+        ("strategy=over", r"called sys\.exit"),
+    ):
+        with pytest.raises(RunError, match=said):
+            play(tmp_path / chosen, "rounds=2", "max_empty_rounds=1", f"parts='{tmp_path}/mine.py'", chosen)
+        (status,) = (tmp_path / chosen).glob("*/status.json")
+        assert json.loads(status.read_text())["state"] == "failed"
+
+
+def test_no_parts_is_no_parts() -> None:
+    assert compose(["parts="]).parts is None
+    assert compose(["parts=null"]).parts is None
 
 
 def test_a_part_can_be_written_anew_where_there_is_no_file() -> None:
