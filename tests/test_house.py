@@ -69,7 +69,7 @@ def test_arrows_go_one_way(package: str) -> None:
 
 def test_the_door_opens_no_room_by_itself() -> None:
     """At its top it imports nothing of ours but for type checkers."""
-    statements = ast.parse((ROOT / DOOR).read_text()).body
+    statements = ast.parse((ROOT / "fedstride/__init__.py").read_text()).body
     at_once = [node for node in statements if isinstance(node, (ast.Import, ast.ImportFrom))]
     assert {node.module for node in at_once if isinstance(node, ast.ImportFrom)} == {"__future__", "typing"}
     assert not [node for node in at_once if isinstance(node, ast.Import)]
