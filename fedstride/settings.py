@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import math
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -163,7 +163,7 @@ def _in_range(value: Any, setting: Setting) -> bool:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return True
     return (
-        math.isfinite(value)
+        abs(value) <= sys.float_info.max  # false for NaN and infinity, and for a whole number that no float holds
         and (setting.least is None or value >= setting.least)
         and (setting.most is None or value <= setting.most)
         and (setting.above is None or value > setting.above)
