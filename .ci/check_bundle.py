@@ -14,6 +14,6 @@ for wanted in ("conf/config.yaml", "conf/experiment/quickstart.yaml", "server_ap
 strays = [n for n in names if n.startswith(("tests/", "runs/", "docs/", "data/")) or n.endswith((".npy", ".gz"))]
 assert not strays, f"{fab.name} holds {strays[:5]}"
 inside = zipfile.ZipFile(wheel).namelist()
-for wanted in ("fedstride/conf/config.yaml", "fedstride/py.typed", "strategies/py.typed", "fedstride/app.toml"):
-    assert wanted in inside, f"{wanted} is missing from {wheel.name}"
+for wanted in ("conf/config.yaml", "py.typed", "strategies/norms.py", "server_app/app.py", "app.toml"):
+    assert f"fedstride/{wanted}" in inside, f"fedstride/{wanted} is missing from {wheel.name}"
 print(f"{fab.name}: {len(names)} files, {fab.stat().st_size / 1000:.0f} kB; {wheel.name}: {len(inside)} files")

@@ -1,22 +1,34 @@
-"""What the image installs, from pyproject.toml: the dependencies without Ray, and the tested versions.
+"""What the image installs, from pyproject.toml: the extra `deployment`, which has no Ray, and the tested versions.
 
-Writes `requirements.txt` and `constraints.txt` beside itself. Ray runs simulations at a desk; a SuperLink and its
-SuperNodes never start it, and it is a tenth of the image.
+Writes `requirements.txt` and `constraints.txt` beside itself, so that an image's dependencies are installed before
+the code is there.
 """
 
+import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
-SIMULATION = "flwr[simulation]"
+EXTRA = "deployment"
+
+
+def needed(project: dict[str, Any], extra: str) -> list[str]:
+    """What an extra brings, and the extras of this project that it names."""
+    found: list[str] = []
+    for text in project["optional-dependencies"][extra]:
+        own = re.fullmatch(rf"{project['name']}\[([\w-]+)\]", text)
+        found += needed(project, own[1]) if own else [text]
+    return found
 
 
 def main() -> None:
     """Read pyproject.toml in this folder, write the two files."""
     pyproject = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))
-    needed = [text.replace(SIMULATION, "flwr") for text in pyproject["project"]["dependencies"]]
+    project = pyproject["project"]
+    requirements = [*project["dependencies"], *needed(project, EXTRA)]
     pins = pyproject["tool"]["uv"]["constraint-dependencies"]
-    (HERE / "requirements.txt").write_text("\n".join(needed) + "\n", encoding="utf-8")
+    (HERE / "requirements.txt").write_text("\n".join(requirements) + "\n", encoding="utf-8")
     (HERE / "constraints.txt").write_text("\n".join(pins) + "\n", encoding="utf-8")
 
 

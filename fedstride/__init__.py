@@ -8,6 +8,7 @@ heavy: what stands behind a name is imported when the name is used.
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(f".{_HOMES[name]}", __name__), name)
-    if name.startswith("_"):
+    # `from fedstride import wire` asks here first: a module of that name is then imported, and no other room.
+    if name.startswith("_") or find_spec(f"{__name__}.{name}") is not None:
         raise AttributeError(f"module 'fedstride' has no attribute {name!r}")
     import client_app
     import strategies

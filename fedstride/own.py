@@ -1,12 +1,14 @@
 """Parts of a user's own, from a Python file of hers: `fedstride run parts=my_parts.py strategy=mine`.
 
 Knows how the file is found and loaded; does not know what its parts do. The server is told the file's path;
-a message names the file only, and a client looks for it in its own copy of the app, never anywhere else.
+a message names the file only. A client looks for it in its own copy of the app, or in the folder that
+FEDSTRIDE_PARTS names on its machine (a simulation started from a clone imports the clone, not the bundle).
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from importlib.util import module_from_spec, spec_from_file_location
@@ -46,9 +48,15 @@ def load_bundled(names: Iterable[str]) -> None:
             continue
         if Path(name).name != name or not name.endswith(".py"):
             raise ConfigError(f"parts = {name!r} is not allowed: it must be the name of a Python file")
-        if not (BUNDLED / name).is_file():
-            raise ConfigError(f"parts = {name!r} is not in this client's copy of the app: submit the run again")
-        _load(BUNDLED / name)
+        here = os.environ.get("FEDSTRIDE_PARTS")
+        folders = [BUNDLED] if here is None else [BUNDLED, Path(here)]
+        file = next((folder / name for folder in folders if (folder / name).is_file()), None)
+        if file is None:
+            raise ConfigError(
+                f"parts = {name!r} is not in this client's copy of the app: start the run with fedstride submit "
+                f"or simulate and parts=PATH/{name}"
+            )
+        _load(file)
 
 
 def find(path: str) -> Path:

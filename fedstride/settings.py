@@ -163,7 +163,7 @@ def _in_range(value: Any, setting: Setting) -> bool:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return True
     return (
-        abs(value) <= sys.float_info.max  # false for NaN and infinity, and for a whole number that no float holds
+        -sys.float_info.max <= value <= sys.float_info.max  # no NaN, no infinity, no whole number beyond them
         and (setting.least is None or value >= setting.least)
         and (setting.most is None or value <= setting.most)
         and (setting.above is None or value > setting.above)

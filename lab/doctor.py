@@ -35,7 +35,7 @@ def examine() -> list[Finding]:
 def _python() -> list[Finding]:
     good = (3, 11) <= sys.version_info[:2] < (3, 13)
     text = f"{platform.python_version()} at {sys.executable}"
-    return [Finding("python", "ok" if good else "fail", text, "" if good else "use Python 3.11 or 3.12")]
+    return [Finding("python", "ok" if good else "warn", text, "" if good else "tested with Python 3.11 and 3.12")]
 
 
 SIMULATION = "ray"

@@ -47,4 +47,8 @@ def places() -> dict[str, str]:
 def __getattr__(name: str) -> Any:
     if not name.startswith("_") and name in (known := places()):
         return getattr(import_module(f".{known[name]}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(sorted(places()))}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *places()})

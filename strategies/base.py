@@ -294,7 +294,7 @@ def report(server_round: int, cohort: Cohort) -> None:
             log(
                 WARNING,
                 "round %d: clients %s did not do what %s asks of them (no metric %s), so it acts without them: "
-                "let them do it as docs/own-clients.md says",
+                "let them do it as docs/own-parts.md says",
                 server_round,
                 ", ".join(map(str, clients[:10])) + (" ..." if len(clients) > 10 else ""),
                 half,

@@ -38,6 +38,8 @@ TOLERANCE = {"float16": 4e-3, "float32": 1e-5, "float64": 1e-10}
 Training = Callable[[Model, int], list[Model]]
 """The models of the clients, in the order of their ids, from the model sent and the round."""
 
+SCAFFOLD = "scaffold"
+
 COUNTER: tuple[int, ...] = (1,)
 """The shape of BatchNorm's `num_batches_tracked`."""
 
@@ -162,9 +164,36 @@ def answer(node: int, records: Mapping[str, Any]) -> Message:
     return Message(RecordDict(dict(records)), reply_to=_asked(node))
 
 
-def reply(node: int, model: Model, examples: Any = 10, metrics: Mapping[str, Any] | None = None) -> Message:
+def reply(
+    node: int,
+    model: Model,
+    examples: Any = 10,
+    metrics: Mapping[str, Any] | None = None,
+    to: Message | None = None,
+) -> Message:
+    """A reply; with `to`, that of a client which does all that this message asks beside training."""
     told = {wire.NUM_EXAMPLES: examples, **(metrics or {})}
-    return answer(node, {wire.ARRAYS: to_record(model), wire.METRICS: MetricRecord(told)})
+    records: dict[str, Any] = {wire.ARRAYS: to_record(model)}
+    if to is not None:
+        told |= {wire.done(half): 1 for half in halves_in(to)}
+        records |= handed_back(to, model)
+    return answer(node, {**records, wire.METRICS: MetricRecord(told)})
+
+
+def halves_in(message: Message) -> list[str]:
+    """What a message asks for beside training."""
+    (config,) = message.content.config_records.values()
+    return list(config.get(wire.HALVES, []))
+
+
+def handed_back(message: Message, model: Model) -> dict[str, ArrayRecord]:
+    """The records that are asked for: for SCAFFOLD, something of the form of delta_k that the update decides."""
+    if SCAFFOLD not in halves_in(message):
+        return {}
+    control = views(message.content[wire.of_half(SCAFFOLD, "control")])
+    sent = model_in(message)
+    delta = {n: (0.5 * (ref.f64(sent[n]) - ref.f64(model[n]))).astype(c.dtype) for n, c in control.items()}
+    return {wire.of_half(SCAFFOLD, "delta"): to_record(delta)}
 
 
 def failure(node: int, reason: str = "boom", code: int = 2) -> Message:
@@ -226,7 +255,9 @@ def play(
     sent = model_in(messages[0])
     told = dict(next(iter(messages[0].content.config_records.values())))
     models = train(sent, server_round)
-    replies = [reply(node, w_k, n) for node, w_k, n in zip(sorted(NODES), models, EXAMPLES, strict=False)]
+    replies = [
+        reply(node, w_k, n, to=messages[0]) for node, w_k, n in zip(sorted(NODES), models, EXAMPLES, strict=False)
+    ]
     arrived = arrange(replies)
     record, metrics = strategy.aggregate_train(server_round, arrived)
     returned = None if record is None else views(record)
@@ -318,19 +349,22 @@ def numbers(finite: bool) -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def anything(draw: st.DrawFn, node: int, model: Model, finite: bool = False) -> Message:
+def anything(draw: st.DrawFn, node: int, model: Model, finite: bool = False, to: Message | None = None) -> Message:
     """A good reply with some things about it changed; `finite`: its metrics but not its count are finite."""
-    good = to_record(model)
-    arrays: dict[str, Any] = dict(good)
-    for name in draw(st.lists(st.sampled_from(sorted(model)), max_size=2)):
-        arrays |= draw(_tampered(name, good[name]))
-        if draw(st.integers(0, 5)) == 0:
-            arrays.pop(name)
+    good = {wire.ARRAYS: to_record(model), **({} if to is None else handed_back(to, model))}
+    content: dict[str, Any] = {}
+    for key, record in good.items():
+        arrays: dict[str, Any] = dict(record)
+        for name in draw(st.lists(st.sampled_from(sorted(record)), max_size=2)):
+            arrays |= draw(_tampered(name, record[name]))
+            if draw(st.integers(0, 5)) == 0:
+                arrays.pop(name)
+        content[key] = ArrayRecord(arrays)
     told = {wire.NUM_EXAMPLES: draw(st.one_of(st.just(10), numbers(False)))}
     told |= draw(
         st.dictionaries(st.sampled_from(["loss", wire.CLIENT_ID, "x/y_min"]), numbers(finite), max_size=2)
     )
-    content: dict[str, Any] = {wire.ARRAYS: ArrayRecord(arrays), wire.METRICS: MetricRecord(told)}
+    content[wire.METRICS] = MetricRecord(told)
     for key in draw(st.lists(st.sampled_from(sorted(content)), max_size=1)):
         if draw(st.booleans()):
             content.pop(key)
@@ -379,10 +413,13 @@ class LearningGrid(MemoryGrid):
         for message in sorted(messages, key=lambda message: -message.metadata.dst_node_id):
             self.log.append(message)
             place = sorted(self.nodes).index(message.metadata.dst_node_id)
-            told = {wire.NUM_EXAMPLES: EXAMPLES[place]}
+            told = {wire.NUM_EXAMPLES: EXAMPLES[place], "loss": float(place)}
             server_round = message.content["config"][wire.SERVER_ROUND]
-            content: dict[str, Any] = {wire.METRICS: MetricRecord({**told, "loss": float(place)})}
+            content: dict[str, Any] = {}
             if message.metadata.message_type == MessageType.TRAIN:
-                content[wire.ARRAYS] = to_record(self.train(model_in(message), server_round)[place])
+                model = self.train(model_in(message), server_round)[place]
+                told |= {wire.done(half): 1 for half in halves_in(message)}
+                content = {wire.ARRAYS: to_record(model), **handed_back(message, model)}
+            content[wire.METRICS] = MetricRecord(told)
             replies.append(Message(RecordDict(content), reply_to=message))
         return replies

@@ -17,6 +17,9 @@ MAY_IMPORT = {
     "server_app": {"fedstride", "strategies"},
     "lab": {"fedstride", "strategies", "client_app", "server_app"},
 }
+PUBLIC_FACE = {"fedstride/__init__.py", "fedstride/__main__.py"}
+"""What users see first: these name what the other rooms offer, and import it when it is used."""
+
 LAB_MAY_IMPORT = {  # rooms of lab/, with cli above them all
     "results": set(),
     "deployment": set(),
@@ -26,11 +29,15 @@ LAB_MAY_IMPORT = {  # rooms of lab/, with cli above them all
     "flower": {"results", "engine"},
     "report": {"results", "engine", "plots", "papers"},
 }
-STRATEGIES_MAY_USE = {"arrays", "wire", "seeds", "errors", "flower", "privacy", "metrics"}
+MAY_IMPORT_ALONE = {
+    # Which client rules there are, and what can be set: a table that loads nothing, and is asked before any client.
+    "server_app": "client_app.parts",
+}
+STRATEGIES_MAY_USE = {"arrays", "wire", "seeds", "errors", "flower", "settings", "parts", "metrics", "mechanism"}
 
 
 def imports(path: Path) -> set[str]:
-    """Dotted names of all modules that a file imports, wherever in it."""
+    """Dotted names of all that a file imports, wherever in it."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -49,13 +56,21 @@ def modules(package: str) -> list[Path]:
 @pytest.mark.parametrize("package", MAY_IMPORT)
 def test_arrows_go_one_way(package: str) -> None:
     forbidden = set(MAY_IMPORT) - MAY_IMPORT[package] - {package}
+    alone = MAY_IMPORT_ALONE.get(package, "nothing else")
     wrong = {
         f"{path.relative_to(ROOT)} imports {name}"
         for path in modules(package)
+        if str(path.relative_to(ROOT)) not in PUBLIC_FACE
         for name in imports(path)
-        if name.split(".")[0] in forbidden
+        if name.split(".")[0] in forbidden and f"{name}.".removeprefix(f"{alone}.") == f"{name}."
     }
     assert not wrong
+
+
+def test_the_one_table_that_the_server_reads_of_the_clients_stands_on_light_words_alone() -> None:
+    used = imports(ROOT / "client_app/parts.py")
+    assert {name.split(".")[0] for name in used} <= {"fedstride", "__future__", *sys.stdlib_module_names}
+    assert {name.split(".")[1] for name in used if name.startswith("fedstride.")} == {"parts", "settings"}
 
 
 def test_arrows_between_the_rooms_of_the_lab() -> None:
@@ -114,3 +129,16 @@ def test_no_module_is_crowded() -> None:
         if (lines := len(path.read_text().splitlines())) > 350
     }
     assert not long
+
+
+def test_what_is_private_of_flowers_comes_through_one_module() -> None:
+    public = ("flwr.app", "flwr.clientapp", "flwr.serverapp")
+    wrong = {
+        f"{path.relative_to(ROOT)} imports {name}"
+        for package in MAY_IMPORT
+        for path in modules(package)
+        if path != ROOT / "fedstride/flower.py"
+        for name in imports(path)
+        if name.startswith("flwr.") and not any(name == p or name.startswith(f"{p}.") for p in public)
+    }
+    assert not wrong

@@ -14,6 +14,7 @@ the model's dtype. c_k is zero at the start, and after a loss of the state.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from ..method import Job, Method, Plan, Received, Result, Returned, State
@@ -25,7 +26,11 @@ class Half(Method):
     def begin(self, job: Job, received: Received, state: State) -> Plan:
         """The displacement c - c_k."""
         self.start = job.copies()
-        self.control = job.tensors(received.array("control"), "scaffold.control")
+        sent = received.array("control")
+        # The server cannot tell which parameters are frozen: these have no control and get zeros back.
+        self.frozen = {name: np.zeros_like(array) for name, array in sent.items() if name not in job.parameters}
+        trained = {name: array for name, array in sent.items() if name in job.parameters}
+        self.control = job.tensors(trained, "scaffold.control")
         self.own = job.tensors(state, "the state of scaffold") if state else job.zeros()
         return Plan(displacement=[c - c_k for c, c_k in zip(self.control, self.own, strict=True)])
 
@@ -40,4 +45,4 @@ class Half(Method):
             # Rounded before the difference is taken: the server's c is the mean of what clients really keep.
             after.append(torch.where(H == 0.0, c_k, new.to(w.dtype)))
         delta = [new.double() - old.double() for new, old in zip(after, self.own, strict=True)]
-        return Returned(arrays={"delta": job.arrays(delta)}), job.arrays(after)
+        return Returned(arrays={"delta": {**job.arrays(delta), **self.frozen}}), job.arrays(after)

@@ -68,7 +68,7 @@ def run_simulation(
     with contextlib.ExitStack() as stack:
         home = Path(tempfile.mkdtemp(prefix="fedstride-"))
         stack.callback(shutil.rmtree, home, ignore_errors=True)
-        env = _environment(home, folder)
+        env = _environment(home, folder, config)
         stack.callback(end_marked, MARK, env[MARK])
         write_connection(home, Connection(CONNECTION, stack.enter_context(_superlink(env, home))))
         app = stack.enter_context(app_folder(config.parts))
@@ -91,9 +91,11 @@ def _free_folder(config: Config) -> Path:
     return next(folder for folder in candidates if not folder.exists())
 
 
-def _environment(home: Path, folder: Path) -> dict[str, str]:
+def _environment(home: Path, folder: Path, config: Config) -> dict[str, str]:
     own = {MARK: uuid.uuid4().hex, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(home)}
     own["FEDSTRIDE_STATE"] = str(folder / STATES)  # what clients keep lies in the run's folder, as at the desk
+    if config.parts is not None:
+        own["FEDSTRIDE_PARTS"] = str(Path(config.parts).parent)
     return environment(home) | own
 
 

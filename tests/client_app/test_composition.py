@@ -19,7 +19,7 @@ from client_app.parts import RULES
 from fedstride import wire
 from fedstride.arrays import to_record, views
 from fedstride.errors import ConfigError
-from fedstride.parts import Part
+from fedstride.parts import HALF, OWN, Part
 
 SAID: dict[str, Any] = {
     "factors": {0: torch.ones(1)},
@@ -77,12 +77,17 @@ def test_all_methods_go_together_in_any_order(order: tuple[str, ...]) -> None:
         assert not same(views(reply.array_records[wire.ARRAYS]), train(told(client=fednlr()))[0])
 
 
+def own_half(monkeypatch: pytest.MonkeyPatch, name: str, kind: type) -> None:
+    """As a user's own parts file has it."""
+    monkeypatch.setitem(OWN, HALF, {name: Part(name, kind, "")})
+
+
 def test_two_halves_that_count_mini_batches_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     class Counts(Method):
         def begin(self, job: Job, received: Received, state: State) -> Plan:
             return Plan(batches=[np.arange(3)])
 
-    monkeypatch.setitem(halves.OWN, "counts", Counts)
+    own_half(monkeypatch, "counts", Counts)
     with pytest.raises(ConfigError, match=r"halves\.two_d_lrd and halves\.counts cannot be used together"):
         train(told(**two_d_lrd([1.0]) | {wire.HALVES: ["two_d_lrd", "counts"]}))
 
@@ -133,7 +138,7 @@ class Told(Method):
 
 
 def test_a_half_of_ones_own_is_sent_its_records_and_keeps_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(halves.OWN, "mine", Told)
+    own_half(monkeypatch, "mine", Told)
     context, x = node(), {"a": np.arange(3.0)}
     config = told(**{wire.HALVES: ["mine"], "mine.rate": 0.5, "mines.rate": 0.7})
     for count in range(2):

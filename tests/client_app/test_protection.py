@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from client_app.protection import Protection, protect, read
-from client_app.state import LOST
 from fedstride import wire
 from fedstride.arrays import difference, norm
 from fedstride.errors import ConfigError
@@ -42,7 +41,7 @@ def test_with_its_own_noise_a_client_tells_no_figures() -> None:
 
 
 def test_what_a_client_did_is_still_told() -> None:
-    did = {wire.done("feddyn"): 1, LOST: 1}
+    did = {wire.done("feddyn"): 1, wire.STATE_LOST: 1}
     noised = Protection(1.0, 0.5)
     _, metrics = protect(noised, SENT, MOVED, TOLD | did, server_round=1, client_id=4)
     assert metrics == {wire.NUM_EXAMPLES: 1, wire.CLIENT_ID: 4} | did

@@ -158,13 +158,20 @@ def test_the_second_round_is_corrected() -> None:
     ("control", "said"),
     [
         ({"fc1.weight": np.zeros((200, 784), np.float32)}, "scaffold.control and the trainable .* 'fc1.bias'"),
-        (zeros() | {"extra": np.zeros(1, np.float32)}, "differ in 'extra'"),
         (zeros() | {"fc2.bias": np.zeros(3, np.float32)}, r"'fc2.bias' has shape \(3,\), the parameter \(10,\)"),
     ],
 )
 def test_a_control_of_another_model_is_refused(control: Arrays, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         answer(told(**HALF), control)
+
+
+def test_parameters_that_are_frozen_here_are_answered_by_zeros() -> None:
+    """The server cannot tell them from the others, and expects what it sent a control for."""
+    _, reply = answer(told(**HALF), zeros() | {"frozen.weight": np.ones((2, 3), np.float32)})
+    deltas = views(reply.array_records["scaffold.delta"])
+    assert set(deltas) == {*zeros(), "frozen.weight"}
+    assert deltas["frozen.weight"].tolist() == [[0.0] * 3] * 2
 
 
 def test_a_missing_control_is_named() -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from client_app import state
 from client_app.app import app
-from client_app.state import LOST, InContext, Kept, OnDisk, root, store
+from client_app.state import InContext, Kept, OnDisk, root, store
 from fedstride import wire
 from fedstride.arrays import Arrays, views
 from fedstride.errors import ConfigError, DataError
@@ -275,7 +275,7 @@ def test_a_rejected_reply_leaves_no_trace() -> None:
     go(3, 2)
     again, metrics = go(4, 1)
     assert same(again, unbroken)
-    assert LOST not in metrics
+    assert wire.STATE_LOST not in metrics
     assert not same(again, go(4, 3)[0])
 
 
@@ -291,15 +291,15 @@ def test_a_lost_state_starts_as_the_method_says_and_the_reply_says_so(tmp_path: 
     go(1, 0)
     (tmp_path / "state" / RUN / "0" / "round-000001.safetensors").unlink()
     again, metrics = go(2, 1)
-    assert metrics[LOST] == 1
+    assert metrics[wire.STATE_LOST] == 1
     new, metrics = go(2, 0)
-    assert LOST not in metrics
+    assert wire.STATE_LOST not in metrics
     assert same(again, new)
 
 
 def test_who_keeps_nothing_has_lost_nothing(tmp_path: Path) -> None:
     _, metrics = train(told(4, **{wire.RUN: RUN, wire.ACCEPTED: 3}))
-    assert LOST not in metrics
+    assert wire.STATE_LOST not in metrics
     assert not (tmp_path / "state").exists()
 
 

@@ -235,7 +235,7 @@ def test_a_reply_cannot_speak_for_another_node(tmp_path: Path, monkeypatch) -> N
 
 def test_a_round_below_the_quorum_changes_nothing(tmp_path: Path, monkeypatch) -> None:
     faults = [Fault(client, 2, error(2)) for client in (0, 1, 2)]
-    _, seen = play(tmp_path, monkeypatch, faults, "quorum=2", "strategy=fedavg", "rounds=3")
+    _, seen = play(tmp_path, monkeypatch, faults, "screening.quorum=2", "strategy=fedavg", "rounds=3")
     assert seen.changed == [True, True, False, True]
 
 

@@ -179,7 +179,7 @@ def play(
     prepared = session.prepare(config)
     watcher = Watcher(prepared.strategy)
     session.run(FaultyGrid(clock, config.clients, faults), prepared, observers=[watcher])
-    check(tmp_path / name, watcher.seen, config.quorum)
+    check(tmp_path / name, watcher.seen, config.screening.quorum)
     return tmp_path / name, watcher.seen
 
 

@@ -24,7 +24,7 @@ from reference import Model
 import strategies
 from fedstride.arrays import to_record, views
 from fedstride.errors import ConfigError, RunError
-from strategies import Fedalr, FedAvg, FedLWS, FedNNNN, Momentum, NormAnalysis, NormNorm, TwoDLRD
+from strategies import Fedalr, FedAvg, FedDyn, FedLWS, FedNNNN, Momentum, NormAnalysis, NormNorm, Scaffold, TwoDLRD
 from strategies.screening import Screening
 
 Make = Callable[..., Any]
@@ -47,6 +47,9 @@ OURS: dict[str, Make] = {
     "Momentum": rule(Momentum),
     "Fedalr": rule(Fedalr),
     "Fedalr raw": rule(Fedalr, scale="raw"),
+    "Scaffold": rule(Scaffold, num_clients=5),
+    "FedDyn": rule(FedDyn, num_clients=5),
+    "FedDyn by examples": rule(FedDyn, num_clients=5, weighting="examples"),
     "FedLWS": lambda quorum=1: FedLWS(FedAvg(screening=Screening(quorum=quorum), **OPEN)),
     "FedLWS(FedNNNN)": lambda quorum=1: FedLWS(FedNNNN(screening=Screening(quorum=quorum), **OPEN), beta=0.5),
     "FedLWS(Fedalr)": lambda quorum=1: FedLWS(
@@ -55,6 +58,10 @@ OURS: dict[str, Make] = {
     "TwoDLRD": lambda quorum=1: TwoDLRD(FedAvg(screening=Screening(quorum=quorum), **OPEN), window=1),
     "TwoDLRD(FedLWS(FedNNNN))": lambda quorum=1: TwoDLRD(
         FedLWS(FedNNNN(screening=Screening(quorum=quorum), **OPEN)), window=1
+    ),
+    "FedLWS(FedDyn)": lambda quorum=1: FedLWS(FedDyn(num_clients=5, screening=Screening(quorum=quorum), **OPEN)),
+    "TwoDLRD(Scaffold)": lambda quorum=1: TwoDLRD(
+        Scaffold(num_clients=5, screening=Screening(quorum=quorum), **OPEN), window=1
     ),
     "NormAnalysis(TwoDLRD(FedLWS(Fedalr)))": lambda quorum=1: NormAnalysis(
         TwoDLRD(FedLWS(Fedalr(screening=Screening(quorum=quorum), **OPEN)), window=0)
@@ -73,7 +80,7 @@ BUILT_IN: dict[str, Make] = {
     "NormAnalysis(FedAvgM)": around(NormAnalysis, flwr.FedAvgM, **AVGM),
     "NormAnalysis(FedAdam)": around(NormAnalysis, flwr.FedAdam),
     "NormAnalysis(TwoDLRD(FedLWS(FedAdam)))": lambda quorum=1: NormAnalysis(
-        TwoDLRD(FedLWS(flwr.FedAdam(**OPEN)), window=0), quorum=quorum
+        TwoDLRD(FedLWS(flwr.FedAdam(**OPEN)), window=0), screening=Screening(quorum=quorum)
     ),
 }
 ALL = OURS | BUILT_IN
@@ -128,13 +135,12 @@ def test_the_order_of_arrays_in_a_reply_never_changes_bits(name: str) -> None:
 @given(st.permutations(range(6)), st.sampled_from(sorted(OURS)), st.integers(0, 99))
 def test_any_order_of_six_clients(order: list[int], name: str, seed: int) -> None:
     model = make_model(seed=seed)
-    replies = [
-        fed.reply(n, w_k, 7 * n, {"loss": 0.1 * n}) for n, w_k in enumerate(fed.noisy(seed, 6)(model, 1), 1)
-    ]
+    clients = fed.noisy(seed, 6)(model, 1)
     got = []
-    for arrived in (replies, [replies[i] for i in order]):
+    for places in (range(6), order):
         strategy = ALL[name]()
-        fed.configure(strategy, 1, model)
+        message = fed.configure(strategy, 1, model)[0]
+        arrived = [fed.reply(n + 1, clients[n], 7 * (n + 1), {"loss": 0.1 * (n + 1)}, to=message) for n in places]
         record, metrics = strategy.aggregate_train(1, iter(arrived))  # an iterator, too
         got.append((fed.bits(views(record)), dict(metrics)))
     assert got[0] == got[1]
@@ -159,7 +165,8 @@ def test_below_the_quorum_nothing_changes(name: str, left: int) -> None:
 
     skipped = fed.play(strategy, 3, model, fed.noisy(), few)
     assert skipped.returned is None
-    assert skipped.metrics == {"screen/set_aside": 2}
+    asked = {"screen/not_done": 0} if strategy.expected.halves else {}
+    assert skipped.metrics == {"screen/set_aside": 2, **asked}
     assert frozen(strategy.state_dict()) == before
     same(fed.rounds(strategy, model, fed.noisy(), [4]), fed.rounds(twin, model, fed.noisy(), [4]))
 
@@ -251,9 +258,9 @@ def test_replies_and_the_model_given_are_never_modified(name: str) -> None:
     strategy, start = ALL[name](), make_model()
     record = to_record(start)
     bytes_before = [(n, array.data) for n, array in record.items()]
-    list(strategy.configure_train(1, record, ConfigRecord(), fed.MemoryGrid()))
+    message = next(iter(strategy.configure_train(1, record, ConfigRecord(), fed.MemoryGrid())))
     replies = [
-        fed.reply(node, model, 10, {"loss": 1.0, f"only{node}": 2.0})
+        fed.reply(node, model, 10, {"loss": 1.0, f"only{node}": 2.0}, to=message)
         for node, model in enumerate(fed.noisy()(start, 1), 1)
     ]
     before = [fed.fingerprint(message) for message in replies]
@@ -267,13 +274,16 @@ def test_replies_and_the_model_given_are_never_modified(name: str) -> None:
 @fed.PROPERTY
 @given(
     st.sampled_from(sorted(ALL)),
-    st.tuples(*(fed.anything(node, make_model(), finite=True) for node in (1, 2))),
+    st.data(),
     st.booleans(),
 )
-def test_aggregating_never_raises(name: str, odd: tuple[Message, ...], with_good: bool) -> None:
+def test_aggregating_never_raises(name: str, data: st.DataObject, with_good: bool) -> None:
     strategy, start = ALL[name](), make_model()
-    fed.configure(strategy, 1, start)
-    good = [fed.reply(3 + k, model, 10, {"loss": 1.0}) for k, model in enumerate(fed.noisy()(start, 1))]
+    message = fed.configure(strategy, 1, start)[0]
+    odd = [data.draw(fed.anything(node, start, finite=True, to=message)) for node in (1, 2)]
+    good = [
+        fed.reply(3 + k, model, 10, {"loss": 1.0}, to=message) for k, model in enumerate(fed.noisy()(start, 1))
+    ]
     with np.errstate(all="ignore"):
         record, metrics = strategy.aggregate_train(1, [*odd, *(good if with_good else [])])
     assert metrics["screen/set_aside"] in (0, 1, 2)
@@ -564,21 +574,16 @@ def test_flowers_own_loop(name: str) -> None:
 
 NAN = math.nan
 FOR_RULES: list[tuple[dict[str, Any], str]] = [
-    ({"quorum": 0}, "at least 1"),
-    ({"quorum": -1}, "at least 1"),
-    ({"screen_factor": 1.0}, "greater than 1"),
-    ({"screen_factor": NAN}, "greater than 1"),
     ({"fraction_train": 1.5}, "in [0, 1]"),
     ({"fraction_train": -0.1}, "in [0, 1]"),
     ({"fraction_train": NAN}, "in [0, 1]"),
     ({"fraction_evaluate": 2}, "in [0, 1]"),
+]
+WEIGHTING: list[tuple[dict[str, Any], str]] = [
     ({"weighting": "size"}, "'uniform'"),
     ({"weighting": None}, "'uniform'"),
 ]
 FOR_WRAPPERS: list[tuple[dict[str, Any], str]] = [
-    ({"quorum": 0}, "at least 1"),
-    ({"screen_factor": 0.5}, "greater than 1"),
-    ({"screen_factor": NAN}, "greater than 1"),
     ({"strategy": "FedAvg"}, "a Flower Strategy"),
     ({"strategy": FedAvg}, "a Flower Strategy"),
 ]
@@ -588,22 +593,23 @@ OWN: list[tuple[type[Any], dict[str, Any], str]] = [
     *((FedNNNN, {"gamma": value}, "in [0, 1)") for value in (-0.1, 1.0, NAN)),
     *((Momentum, {"gamma": value}, "in [0, 1)") for value in (-0.1, 1.0, NAN)),
     (Fedalr, {"scale": "cosine"}, "'unit', 'mean_norm' or 'raw'"),
-    (Fedalr, {"weighting": "examples"}, "'uniform' (or left out)"),
     *((Fedalr, {"server_lr": value}, "a finite number greater than 0") for value in (0.0, -1.0, math.inf, NAN)),
     *((FedLWS, {"beta": value}, "a finite number of at least 0") for value in (-0.1, math.inf, NAN)),
     (FedLWS, {"granularity": "neuron"}, "'layer' or 'model'"),
     (FedLWS, {"grouping": "block"}, "'module' or 'reference'"),
     *((FedLWS, {"tau_min": value}, "a finite number of at least 0") for value in (-0.1, math.inf, NAN)),
-    *((FedLWS, {"tau_max": value}, "at least tau_min = 0") for value in (-0.1, NAN)),
+    *((FedLWS, {"tau_max": value}, "a finite number of at least 0, or null") for value in (-0.1, math.inf, NAN)),
     (FedLWS, {"terms": "none"}, "'both', 'optimization' or 'regularization'"),
-    *((FedLWS, {"fixed": value}, "factors in (0, 1], one a layer") for value in ([], [0.0], [0.5, 1.1], [NAN])),
+    (FedLWS, {"fixed": []}, "a list of factors in (0, 1], one a layer"),
+    *((FedLWS, {"fixed": value}, "each item a finite number in (0, 1]") for value in ([0.0], [0.5, 1.1], [NAN])),
     *((TwoDLRD, {"attenuation": value}, "in [0, 1]") for value in (-0.1, 1.1, NAN)),
-    (TwoDLRD, {"window": -1}, "at least 0 rounds"),
-    (TwoDLRD, {"local_steps": 0}, "at least 1 mini-batch"),
+    (TwoDLRD, {"window": -1}, "a whole number of at least 0"),
+    (TwoDLRD, {"local_steps": 0}, "a whole number of at least 1"),
     (TwoDLRD, {"decay": "3d"}, "'2d', 'all' or 'additive'"),
 ]
 REFUSED = [
-    *((cls, *case) for cls in (FedAvg, FedNNNN, NormNorm, Momentum, Fedalr) for case in FOR_RULES),
+    *((cls, *case) for cls in (FedAvg, FedNNNN, NormNorm, Momentum) for case in FOR_RULES + WEIGHTING),
+    *((Fedalr, *case) for case in FOR_RULES),
     *((cls, *case) for cls in (FedLWS, TwoDLRD, NormAnalysis) for case in FOR_WRAPPERS),
     *OWN,
 ]
@@ -623,6 +629,51 @@ def test_a_bad_value_is_refused_with_key_value_and_what_is_allowed(
     assert allowed in str(caught.value)
 
 
+BAD_SCREENINGS = [
+    (Screening(quorum=0), "quorum = 0", "a whole number of at least 1"),
+    (Screening(quorum=-1), "quorum = -1", "a whole number of at least 1"),
+    (Screening(quorum=1.5), "quorum = 1.5", "a whole number of at least 1"),  # type: ignore[arg-type]
+    (Screening(factor=1.0), "factor = 1.0", "a finite number greater than 1, or null"),
+    (Screening(factor=0.5), "factor = 0.5", "a finite number greater than 1, or null"),
+    (Screening(factor=NAN), "factor = nan", "a finite number greater than 1, or null"),
+    (Screening(factor=math.inf), "factor = inf", "a finite number greater than 1, or null"),
+]
+
+
+@pytest.mark.parametrize("cls", [FedAvg, FedNNNN, NormNorm, Momentum, Fedalr, FedLWS, TwoDLRD, NormAnalysis])
+@pytest.mark.parametrize(("screening", "given", "allowed"), BAD_SCREENINGS, ids=str)
+def test_a_bad_screening_is_refused(cls: type[Any], screening: Screening, given: str, allowed: str) -> None:
+    with pytest.raises(ConfigError, match="is not allowed") as caught:
+        cls(screening=screening)
+    assert given in str(caught.value)
+    assert str(caught.value).endswith(allowed)
+
+
+@pytest.mark.parametrize("cls", [Fedalr, Scaffold])
+def test_a_rule_that_is_uniform_by_itself_takes_no_weighting(cls: type[Any]) -> None:
+    needed = {"num_clients": 3} if cls is Scaffold else {}
+    with pytest.raises(TypeError, match="weighting"):
+        cls(weighting="examples", **needed)
+
+
+@pytest.mark.parametrize(
+    ("cls", "options", "told"),
+    [
+        (Scaffold, {"num_clients": 0}, "num_clients = 0 is not allowed: num_clients must be at least 1"),
+        (Scaffold, {"num_clients": 3, "server_lr": 0.0}, "server_lr must be a finite number greater than 0"),
+        (Scaffold, {"num_clients": 3, "server_lr": math.inf}, "server_lr must be a finite number greater than 0"),
+        (FedDyn, {"num_clients": 0}, "num_clients = 0 is not allowed: num_clients must be at least 1"),
+        (FedDyn, {"num_clients": 3, "alpha": -0.1}, "alpha must be a finite number of at least 0"),
+        (FedDyn, {"num_clients": 3, "alpha": NAN}, "alpha must be a finite number of at least 0"),
+        (FedDyn, {"num_clients": 3, "weighting": "size"}, "weighting must be 'examples' or 'uniform'"),
+    ],
+)
+def test_a_rule_for_so_many_clients_refuses_bad_values(cls: type[Any], options: Any, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        cls(**options)
+    assert str(caught.value).endswith(told)
+
+
 def test_tau_max_below_tau_min_is_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"tau_max = 0\.1 is not allowed: tau_max must be at least tau_min = 0\.2"
@@ -636,13 +687,15 @@ def test_tau_max_below_tau_min_is_refused() -> None:
         (FedNNNN, {"gamma": 0.0}),
         (FedNNNN, {"beta": 1e-9, "gamma": 0.999}),
         (Momentum, {"gamma": 0.0}),
-        (Fedalr, {"weighting": "uniform"}),
         (FedLWS, {"beta": 0.0, "tau_min": 0.0, "tau_max": 0.0}),
         (FedLWS, {"tau_min": 0.1, "tau_max": 0.1, "fixed": (1.0,)}),
-        (FedLWS, {"tau_max": math.inf}),
+        (FedLWS, {"tau_max": None}),
+        (Scaffold, {"num_clients": 1, "server_lr": 1e-9}),
+        (FedDyn, {"num_clients": 1, "alpha": 0.0}),
         (TwoDLRD, {"attenuation": 0.0, "window": 0, "local_steps": 1}),
         (TwoDLRD, {"attenuation": 1.0}),
-        (FedAvg, {"quorum": 1, "screen_factor": math.inf, "fraction_train": 0.0, "fraction_evaluate": 1}),
+        (FedAvg, {"screening": Screening(quorum=1, factor=1.0001), "fraction_train": 0.0, "fraction_evaluate": 1}),
+        (FedAvg, {"screening": Screening(factor=None)}),
     ],
 )
 def test_values_at_the_edge_are_allowed(cls: type[Any], options: dict[str, Any]) -> None:
@@ -658,6 +711,11 @@ def test_an_unknown_option_is_refused() -> None:
 # ---------------------------------------------------------------- the package
 
 
+FOR_SO_MANY = ["FedDyn", "Scaffold"]  # rules that must be told of how many clients
+ALONE = "DifferentialPrivacy FedAvg FedLWS FedNNNN Fedalr Momentum NormAnalysis NormNorm TwoDLRD"
+NAMED = sorted([*ALONE.split(), *FOR_SO_MANY])
+
+
 def fresh_python(code: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     return done.stdout.strip()
@@ -671,19 +729,19 @@ def test_the_package_loads_nothing_until_a_name_is_used() -> None:
 def test_no_strategy_loads_torch_or_hydra() -> None:
     code = (
         "import sys, strategies\n"
-        "for name in strategies.__all__: getattr(strategies, name)()\n"
+        f"for name in {NAMED}:\n"
+        f"    getattr(strategies, name)(**({{'num_clients': 2}} if name in {FOR_SO_MANY} else {{}}))\n"
         "print({'torch', 'torchvision', 'hydra', 'omegaconf', 'pandas', 'matplotlib', 'ray'} & set(sys.modules))"
     )
     assert fresh_python(code).splitlines()[-1] == "set()"
 
 
 def test_every_name_is_a_flower_strategy() -> None:
-    named = "DifferentialPrivacy FedAvg FedLWS FedNNNN Fedalr Momentum NormAnalysis NormNorm TwoDLRD"
-    assert strategies.__all__ == named.split()
-    for name in strategies.__all__:
+    assert sorted(name for name in dir(strategies) if name in NAMED) == NAMED
+    for name in NAMED:
         assert issubclass(getattr(strategies, name), Strategy)
 
 
 def test_an_unknown_name_is_answered_with_those_that_exist() -> None:
-    with pytest.raises(AttributeError, match=r"no attribute 'FedNNN'; it has DifferentialPrivacy, FedAvg, FedLWS"):
+    with pytest.raises(AttributeError, match=r"no attribute 'FedNNN'; it has DifferentialPrivacy, FedAvg,"):
         strategies.FedNNN  # noqa: B018

@@ -28,6 +28,7 @@ from strategies import (
     NormNorm,
     TwoDLRD,
 )
+from strategies.base import Done
 from strategies.screening import Screening
 
 START = fed.only_parameters(fed.make_model(np.float64))
@@ -57,9 +58,9 @@ MEAN: list[Any] = [
 class Spy(FedAvg):
     """FedAvg that keeps what it was given."""
 
-    def rule(self, sent: Any, cohort: Any) -> Any:
+    def rule(self, sent: Any, cohort: Any, state: Any) -> Any:
         self.seen = cohort
-        return super().rule(sent, cohort)
+        return super().rule(sent, cohort, state)
 
 
 class HerFedAvg(flwr.FedAvg):
@@ -197,8 +198,8 @@ def test_a_class_derived_from_one_that_sees_the_mean_says_so_itself() -> None:
     class Selfish(FedAvg):
         """Takes one client's model for all."""
 
-        def rule(self, sent: Any, cohort: Any) -> Any:
-            return cohort.models[0], {}
+        def rule(self, sent: Any, cohort: Any, state: Any) -> Any:
+            return Done(cohort.models[0], state, {})
 
     class Nosy(TwoDLRD):
         """Acts on single updates."""
@@ -282,7 +283,7 @@ def test_a_round_below_the_quorum_releases_nothing() -> None:
     strategy = private(screening=Screening(quorum=2))
     fed.configure(strategy, 1, START)
     assert strategy.aggregate_train(1, [fed.reply(1, START), fed.failure(2)])[0] is None
-    assert strategy.releases == 0
+    assert strategy.state.releases == 0
 
 
 # ---------------------------------------------------------------- who clips, who noises
@@ -369,7 +370,7 @@ def test_the_count_is_noised_and_the_updates_a_little_more() -> None:
     strategy = private(adaptive=True, noise_multiplier=0.5, clipped_count_stddev=0.8)
     _, metrics = release(strategy)
     assert metrics["privacy/stddev"] == pytest.approx(mechanism.noise_beside_count(0.5, 0.8) / 2)
-    assert strategy.clipping_norm != pytest.approx(math.exp(0.2 * (0.0 - 0.5)))
+    assert strategy.state.clipping_norm != pytest.approx(math.exp(0.2 * (0.0 - 0.5)))
     assert metrics["privacy/epsilon"] == mechanism.epsilon(0.5, 1, 1e-5)
 
 
@@ -408,17 +409,17 @@ def test_local_releases_count_when_they_leave() -> None:
     for number in (1, 2):
         fed.configure(strategy, number, START)
         assert strategy.aggregate_train(number, [fed.reply(1, START)])[0] is None
-    assert strategy.releases == 2
+    assert strategy.state.releases == 2
     assert list(strategy.configure_evaluate(2, to_record(START), ConfigRecord(), fed.MemoryGrid())) == []
 
 
 def test_nobody_draws_the_noise_again_without_the_secret() -> None:
     one, other = (private(noise_seed=None) for _ in range(2))
-    assert one.secret != other.secret and len(one.secret) == 32
+    assert one.state.secret != other.state.secret and len(one.state.secret) == 32
     first = release(one)[0]
     assert not np.array_equal(first, release(other)[0])
     assert not np.array_equal(first, release(one, 2)[0])
-    one.reset()
+    one.state = one.initial_state()
     assert not np.array_equal(first, release(one)[0])
 
 

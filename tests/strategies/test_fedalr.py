@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from reference import Model
 
 from strategies import Fedalr, fedalr
-from strategies.fedalr import SCALES
+from strategies.fedalr import SCALES, FedalrState
 from strategies.screening import Screening
 
 
@@ -53,9 +53,9 @@ def test_five_rounds_beside_the_oracle(dtype: str, scale: str) -> None:
 @pytest.mark.parametrize("scale", SCALES)
 def test_five_pure_steps_beside_the_oracle(dtype: str, scale: str) -> None:
     sent = start = fed.make_model(dtype)
-    expected, oracle, gradient = fed.widened(start), Oracle(scale, 0.5), None
+    expected, oracle, state = fed.widened(start), Oracle(scale, 0.5), FedalrState()
     for t in range(1, 6):
-        done = fedalr.step(sent, fed.noisy()(sent, t), gradient, t, scale=scale, server_lr=0.5)
+        done = fedalr.step(sent, fed.noisy()(sent, t), state, scale=scale, server_lr=0.5)
         want = oracle(expected, fed.noisy()(expected, t))
         fed.assert_close(done.model, want.returned, start)
         near = {"abs": fed.TOLERANCE[dtype]}
@@ -64,8 +64,9 @@ def test_five_pure_steps_beside_the_oracle(dtype: str, scale: str) -> None:
         assert done.cosines == pytest.approx(want.metrics["fedalr/cosine"], **near)
         assert done.gradient_norm == pytest.approx(want.metrics["fedalr/G"], **near)
         assert done.length == pytest.approx(want.metrics["fedalr/step"], **near)
-        assert list(done.gradient) == ref.parameters(start)
-        sent, expected, gradient = done.model, want.returned, done.gradient
+        assert list(done.state.gradient or {}) == ref.parameters(start)
+        assert done.state.aggregated == t
+        sent, expected, state = done.model, want.returned, done.state
 
 
 # ---------------------------------------------------------------- the worked round
@@ -121,7 +122,7 @@ def test_only_aggregated_rounds_count() -> None:
     got = [fed.play(strategy, 3, first.returned, fed.noisy()) for strategy in (with_gap, without)]
     assert got[0].returned is not None and got[1].returned is not None
     assert fed.bits(got[0].returned) == fed.bits(got[1].returned)
-    assert with_gap.aggregated == 2
+    assert with_gap.state.aggregated == 2
 
 
 def test_examples_never_matter() -> None:
@@ -143,7 +144,7 @@ def test_a_client_that_did_not_move_counts() -> None:
     """A2-5."""
     sent = {"a": np.array([0.0, 0.0])}
     clients = [{"a": np.array([0.0, 2.0])}, dict(sent)]
-    done = fedalr.step(sent, clients, None, 1)
+    done = fedalr.step(sent, clients, FedalrState())
     assert done.products == [0.5, 0.0]  # G = u_1 / 2
     assert done.cosines == [1.0, 0.0]
     assert done.rates == pytest.approx([math.exp(-0.5), math.exp(-1.0)])
@@ -162,7 +163,7 @@ def test_nobody_moves() -> None:
 
 def test_opposing_clients_cancel() -> None:
     sent = {"a": np.array([1.0, 1.0])}
-    done = fedalr.step(sent, [{"a": np.array([2.0, 1.0])}, {"a": np.array([0.0, 1.0])}], None, 1)
+    done = fedalr.step(sent, [{"a": np.array([2.0, 1.0])}, {"a": np.array([0.0, 1.0])}], FedalrState())
     assert (done.gradient_norm, done.length, done.cosines) == (0.0, 0.0, [0.0, 0.0])
     assert done.model["a"].tolist() == [1.0, 1.0]
 
@@ -176,7 +177,8 @@ def test_rates_and_gradient_keep_their_ranges(cohort: fed.AnyCohort, t: int, see
     rng = np.random.default_rng(seed)
     before = {name: rng.normal(size=array.shape) for name, array in cohort.sent.items()}
     length = ref.norm(before, list(before))
-    done = fedalr.step(cohort.sent, cohort.clients, {n: a / length for n, a in before.items()}, t)
+    state = FedalrState({n: a / length for n, a in before.items()}, t - 1)
+    done = fedalr.step(cohort.sent, cohort.clients, state)
     assert done.gradient_norm <= 1.0 + 1e-12
     assert all(math.exp(-2.0) - 1e-12 <= eta <= 1.0 + 1e-12 for eta in done.rates)
     assert all(-1.0 - 1e-12 <= cosine <= 1.0 + 1e-12 for cosine in done.cosines)
@@ -186,7 +188,7 @@ def test_rates_and_gradient_keep_their_ranges(cohort: fed.AnyCohort, t: int, see
 @fed.PROPERTY
 @given(fed.cohorts(m=1))
 def test_one_client_in_round_one_steps_by_its_unit_vector(cohort: fed.AnyCohort) -> None:
-    done = fedalr.step(cohort.sent, cohort.clients, None, 1)
+    done = fedalr.step(cohort.sent, cohort.clients, FedalrState())
     update = ref.difference(cohort.clients[0], cohort.sent)
     length = ref.norm(update, list(update))
     if length == 0.0:
@@ -202,7 +204,7 @@ def test_one_client_in_round_one_steps_by_its_unit_vector(cohort: fed.AnyCohort)
 def test_one_clients_scale_does_not_matter_under_unit(cohort: fed.AnyCohort, c: float) -> None:
     sent, clients, _ = cohort
     longer = {name: sent[name] + c * (clients[0][name] - sent[name]) for name in sent}
-    got, want = (fedalr.step(sent, [first, *clients[1:]], None, 1) for first in (longer, clients[0]))
+    got, want = (fedalr.step(sent, [first, *clients[1:]], FedalrState()) for first in (longer, clients[0]))
     fed.assert_close(got.model, want.model, sent, 1e-12)
     assert got.rates == pytest.approx(want.rates, rel=1e-12)
 
@@ -211,13 +213,13 @@ def test_one_clients_scale_does_not_matter_under_unit(cohort: fed.AnyCohort, c: 
 @given(fed.cohorts(m=1), st.integers(1, 4))
 def test_identical_clients_that_go_on_the_same_way_have_rate_one(cohort: fed.AnyCohort, m: int) -> None:
     update = ref.difference(cohort.clients[0], cohort.sent)
-    sent, gradient = cohort.sent, None
-    for t in range(1, 4):
+    sent, state = cohort.sent, FedalrState()
+    for _ in range(3):
         client = {name: sent[name] + update[name] for name in sent}
-        done = fedalr.step(sent, [client] * m, gradient, t)
+        done = fedalr.step(sent, [client] * m, state)
         moved = ref.norm(update, list(update)) > 0.0
         assert done.rates == pytest.approx([1.0 if moved else math.exp(-1.0)] * m, rel=1e-9)
-        sent, gradient = done.model, done.gradient
+        sent, state = done.model, done.state
 
 
 def test_identical_clients_in_every_round_have_rate_one_through_the_strategy() -> None:
@@ -235,7 +237,7 @@ def test_identical_clients_in_every_round_have_rate_one_through_the_strategy() -
 def test_mean_norm_has_the_direction_of_unit() -> None:
     sent = fed.make_model(np.float64)
     clients = fed.noisy()(sent, 1)
-    unit, scaled = (fedalr.step(sent, clients, None, 1, scale=scale) for scale in ("unit", "mean_norm"))
+    unit, scaled = (fedalr.step(sent, clients, FedalrState(), scale=scale) for scale in ("unit", "mean_norm"))
     mean = sum(ref.norm(ref.difference(w_k, sent), ref.parameters(sent)) for w_k in clients) / 3
     assert scaled.length == pytest.approx(mean * unit.length, rel=1e-12)
     for name in ref.parameters(sent):
@@ -250,13 +252,14 @@ def test_mean_norm_has_the_direction_of_unit() -> None:
 @pytest.mark.parametrize("scale", SCALES)
 def test_torch_tensors_give_the_same_numbers(scale: str) -> None:
     sent = fed.make_model(np.float64)
-    torch_sent, gradient, torch_gradient = fed.to_torch(sent), None, None
+    torch_sent, state, torch_state = fed.to_torch(sent), FedalrState(), FedalrState()
     for t in (1, 2):
         clients = fed.noisy()(sent, t)
-        want = fedalr.step(sent, clients, gradient, t, scale=scale)
+        want = fedalr.step(sent, clients, state, scale=scale)
         torch_clients = [fed.to_torch(client) for client in clients]
-        got = fedalr.step(torch_sent, torch_clients, torch_gradient, t, scale=scale)
+        got = fedalr.step(torch_sent, torch_clients, torch_state, scale=scale)
         fed.assert_same_numbers(got.model, want.model)
-        fed.assert_same_numbers(got.gradient, want.gradient)
+        fed.assert_same_numbers(got.state.gradient or {}, want.state.gradient or {})
+        assert got.state.aggregated == want.state.aggregated == t
         assert got.rates == pytest.approx(want.rates, rel=1e-12)
-        sent, gradient, torch_sent, torch_gradient = want.model, want.gradient, got.model, got.gradient
+        sent, state, torch_sent, torch_state = want.model, want.state, got.model, got.state

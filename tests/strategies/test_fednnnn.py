@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from reference import Model
 
 from strategies import FedNNNN, Momentum, NormNorm, fedavg, fednnnn
+from strategies.fednnnn import FedNNNNState, Velocity
 
 BY_WEIGHTING = {"examples": SHARES, "uniform": UNIFORM}
 
@@ -44,16 +45,18 @@ def test_five_rounds_beside_the_oracle(dtype: str, weighting: str, per_layer: bo
 @pytest.mark.parametrize("per_layer", [False, True])
 def test_five_pure_steps_beside_the_oracle(dtype: str, per_layer: bool) -> None:
     sent = start = fed.make_model(dtype)
-    expected, oracle, momentum = fed.widened(start), Oracle(0.7, 0.8, per_layer), None
+    expected, oracle, state = fed.widened(start), Oracle(0.7, 0.8, per_layer), FedNNNNState()
     for server_round in range(1, 6):
         clients = fed.noisy()(sent, server_round)
-        done = fednnnn.step(sent, clients, SHARES, momentum, beta=0.7, gamma=0.8, per_layer=per_layer)
+        done = fednnnn.step(sent, clients, SHARES, state, beta=0.7, gamma=0.8, per_layer=per_layer)
         want = oracle(expected, fed.noisy()(expected, server_round))
         fed.assert_close(done.average, want.returned, start)
-        fed.assert_close(done.normalised, want.sent_next, start)
-        assert list(done.momentum) == ref.parameters(start)
-        assert all(array.dtype == np.float64 for array in done.momentum.values())
-        sent, expected, momentum = done.normalised, want.sent_next, done.momentum
+        state = done.state
+        assert state.next is not None and state.momentum is not None
+        fed.assert_close(state.next, want.sent_next, start)
+        assert list(state.momentum) == ref.parameters(start)
+        assert all(array.dtype == np.float64 for array in state.momentum.values())
+        sent, expected = state.next, want.sent_next
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -76,7 +79,7 @@ def test_momentum_beside_the_oracle(dtype: str, weighting: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_pure_momentum_beside_the_oracle(dtype: str) -> None:
     sent = start = fed.make_model(dtype)
-    expected, rule, d = fed.widened(start), ref.Momentum(0.9), None
+    expected, rule, d = fed.widened(start), ref.Momentum(0.9), Velocity()
     for server_round in range(1, 6):
         sent, d = fednnnn.momentum_step(sent, fed.noisy()(sent, server_round), SHARES, d, gamma=0.9)
         expected = rule.round(expected, fed.noisy()(expected, server_round), SHARES)
@@ -158,25 +161,24 @@ def test_a_negligible_move_leaves_model_and_momentum_as_they_were(dtype: str) ->
     assert fed.bits(third.sent) == fed.bits(second.sent)
     assert third.metrics["fednnnn/skipped"] == 0
     # d = 0.5 after round 1 and untouched by round 2, so 0.5 * 0.5 + 0.5 = 0.75 in round 3
-    assert strategy.momentum is not None
-    assert strategy.momentum["b"] == pytest.approx([0.75])
+    assert strategy.state.momentum["b"] == pytest.approx([0.75])
 
 
 def test_buffers_are_averaged_where_the_step_is_skipped() -> None:
     sent = {"a": np.array([1.0]), "n": np.array([10])}
     clients = [{"a": np.array([2.0]), "n": np.array([20])}, {"a": np.array([0.0]), "n": np.array([30])}]
-    done = fednnnn.step(sent, clients, [0.5, 0.5], None, beta=1.0, gamma=0.5)
+    done = fednnnn.step(sent, clients, [0.5, 0.5], FedNNNNState(), beta=1.0, gamma=0.5)
     assert done.skipped
-    assert (done.normalised["a"].tolist(), done.normalised["n"].tolist()) == ([1.0], [25])
+    assert (done.state.next["a"].tolist(), done.state.next["n"].tolist()) == ([1.0], [25])
 
 
 @pytest.mark.parametrize(("excess", "skipped"), [(0.5e-8, True), (4e-8, False)])
 def test_negligible_is_below_1e_8_of_e(excess: float, skipped: bool) -> None:
     sent = {"a": np.zeros(1)}
     clients = [{"a": np.array([1.0 + excess])}, {"a": np.array([-1.0])}]
-    done = fednnnn.step(sent, clients, [0.5, 0.5], None, beta=1.0, gamma=0.0)
+    done = fednnnn.step(sent, clients, [0.5, 0.5], FedNNNNState(), beta=1.0, gamma=0.0)
     assert done.skipped is skipped
-    assert (done.normalised["a"].tolist() == [0.0]) is skipped
+    assert (done.state.next["a"].tolist() == [0.0]) is skipped
     assert done.average["a"] == pytest.approx([excess / 2], rel=1e-6)
 
 
@@ -187,11 +189,11 @@ def test_per_layer_skips_only_the_layer_that_does_not_move() -> None:
         {"still.weight": np.array([-1.0, 0.0]), "moving.weight": np.array([3.0, 4.0])},
     ]
     d = {"still.weight": np.array([7.0, 7.0]), "moving.weight": np.array([2.0, 0.0])}
-    done = fednnnn.step(sent, clients, [0.5, 0.5], d, beta=1.0, gamma=0.5, per_layer=True)
+    done = fednnnn.step(sent, clients, [0.5, 0.5], FedNNNNState(d), beta=1.0, gamma=0.5, per_layer=True)
     assert not done.skipped
-    assert done.normalised["still.weight"].tolist() == [0.0, 0.0]
-    assert done.momentum["still.weight"].tolist() == [7.0, 7.0]
-    assert done.normalised["moving.weight"] == pytest.approx([4.0, 4.0])
+    assert done.state.next["still.weight"].tolist() == [0.0, 0.0]
+    assert done.state.momentum["still.weight"].tolist() == [7.0, 7.0]
+    assert done.state.next["moving.weight"] == pytest.approx([4.0, 4.0])
 
 
 def test_no_update_at_all_is_skipped() -> None:
@@ -211,17 +213,17 @@ def test_no_update_at_all_is_skipped() -> None:
 @given(fed.cohorts(m=1), st.integers(1, 4))
 def test_identical_clients_give_fedavg(cohort: fed.AnyCohort, m: int) -> None:
     clients, shares = cohort.clients * m, [1.0 / m] * m
-    done = fednnnn.step(cohort.sent, clients, shares, None, beta=1.0, gamma=0.0)
+    done = fednnnn.step(cohort.sent, clients, shares, FedNNNNState(), beta=1.0, gamma=0.0)
     want = fedavg.step(cohort.sent, clients, shares)
     fed.assert_close(done.average, want, want, 1e-13)
-    fed.assert_close(done.normalised, want, want, 1e-13)
+    fed.assert_close(done.state.next, want, want, 1e-13)
 
 
 @fed.PROPERTY
 @given(fed.cohorts(), st.floats(0.1, 3.0))
 def test_the_step_is_beta_e_without_momentum(cohort: fed.AnyCohort, beta: float) -> None:
-    done = fednnnn.step(*cohort, None, beta=beta, gamma=0.0)
-    length = ref.norm(ref.difference(done.normalised, cohort.sent), list(cohort.sent))
+    done = fednnnn.step(*cohort, FedNNNNState(), beta=beta, gamma=0.0)
+    length = ref.norm(ref.difference(done.state.next, cohort.sent), list(cohort.sent))
     want = 0.0 if done.skipped else beta * done.movement.E
     assert length == pytest.approx(want, rel=1e-9, abs=1e-9)
 
@@ -231,28 +233,30 @@ def test_the_step_is_beta_e_without_momentum(cohort: fed.AnyCohort, beta: float)
 def test_scaled_updates_scale_the_step(cohort: fed.AnyCohort, c: float) -> None:
     sent, clients, shares = cohort
     scaled = [{name: sent[name] + c * (client[name] - sent[name]) for name in sent} for client in clients]
-    once = fednnnn.step(sent, clients, shares, None, beta=0.7, gamma=0.8)
-    much = fednnnn.step(sent, scaled, shares, None, beta=0.7, gamma=0.8)
-    for name, d in once.momentum.items():
-        np.testing.assert_allclose(much.momentum[name], c * d, rtol=1e-12, atol=1e-300)
+    once = fednnnn.step(sent, clients, shares, FedNNNNState(), beta=0.7, gamma=0.8)
+    much = fednnnn.step(sent, scaled, shares, FedNNNNState(), beta=0.7, gamma=0.8)
+    assert once.state.momentum is not None and much.state.momentum is not None
+    for name, d in once.state.momentum.items():
+        np.testing.assert_allclose(much.state.momentum[name], c * d, rtol=1e-12, atol=1e-300)
 
 
 @fed.PROPERTY
 @given(fed.cohorts(), st.floats(0.0, 0.95))
 def test_the_average_model_is_fedavgs(cohort: fed.AnyCohort, gamma: float) -> None:
     d = {name: array + 1.0 for name, array in cohort.sent.items()}
-    done = fednnnn.step(*cohort, d, beta=0.7, gamma=gamma)
+    done = fednnnn.step(*cohort, FedNNNNState(d), beta=0.7, gamma=gamma)
     assert fed.bits(done.average) == fed.bits(fedavg.step(*cohort))
 
 
 @fed.PROPERTY
 @given(fed.cohorts(m=1), st.floats(0.0, 0.95))
 def test_momentum_of_one_client_starts_with_its_model(cohort: fed.AnyCohort, gamma: float) -> None:
-    model, d = fednnnn.momentum_step(*cohort, None, gamma=gamma)
+    model, d = fednnnn.momentum_step(*cohort, Velocity(), gamma=gamma)
     assert fed.bits(model) == fed.bits(cohort.clients[0])
     again, _ = fednnnn.momentum_step(model, [model], [1.0], d, gamma=gamma)
+    assert d.momentum is not None
     for name in again:
-        np.testing.assert_allclose(again[name] - model[name], gamma * d[name], rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(again[name] - model[name], gamma * d.momentum[name], rtol=1e-9, atol=1e-12)
 
 
 # ---------------------------------------------------------------- torch
@@ -261,7 +265,7 @@ def test_momentum_of_one_client_starts_with_its_model(cohort: fed.AnyCohort, gam
 @pytest.mark.parametrize("per_layer", [False, True])
 def test_torch_tensors_give_the_same_numbers(per_layer: bool) -> None:
     sent = fed.make_model(np.float64)
-    torch_sent, d, torch_d = fed.to_torch(sent), None, None
+    torch_sent, d, torch_d = fed.to_torch(sent), FedNNNNState(), FedNNNNState()
     for server_round in (1, 2):
         clients = fed.noisy()(sent, server_round)
         torch_clients = [fed.to_torch(client) for client in clients]
@@ -269,16 +273,17 @@ def test_torch_tensors_give_the_same_numbers(per_layer: bool) -> None:
         want = fednnnn.step(sent, clients, SHARES, d, **settings)  # type: ignore[arg-type]
         got = fednnnn.step(torch_sent, torch_clients, SHARES, torch_d, **settings)  # type: ignore[arg-type]
         fed.assert_same_numbers(got.average, want.average)
-        fed.assert_same_numbers(got.normalised, want.normalised)
-        fed.assert_same_numbers(got.momentum, want.momentum)
-        sent, d, torch_sent, torch_d = want.normalised, want.momentum, got.normalised, got.momentum
+        fed.assert_same_numbers(got.state.next or {}, want.state.next or {})
+        fed.assert_same_numbers(got.state.momentum or {}, want.state.momentum or {})
+        d, torch_d = want.state, got.state
+        sent, torch_sent = d.next or {}, torch_d.next or {}
 
 
 def test_momentum_of_torch_tensors() -> None:
     sent = fed.make_model(np.float64)
     clients = fed.noisy()(sent, 1)
     torch_clients = [fed.to_torch(client) for client in clients]
-    model, d = fednnnn.momentum_step(fed.to_torch(sent), torch_clients, SHARES, None, gamma=0.5)
-    want, want_d = fednnnn.momentum_step(sent, clients, SHARES, None, gamma=0.5)
+    model, d = fednnnn.momentum_step(fed.to_torch(sent), torch_clients, SHARES, Velocity(), gamma=0.5)
+    want, want_d = fednnnn.momentum_step(sent, clients, SHARES, Velocity(), gamma=0.5)
     fed.assert_same_numbers(model, want)
-    fed.assert_same_numbers(d, want_d)
+    fed.assert_same_numbers(d.momentum or {}, want_d.momentum or {})

@@ -104,7 +104,7 @@ def test_a_skipped_round_adds_nothing_to_the_path() -> None:
     strategy = NormAnalysis(FedAvg(**OPEN))
     first = fed.play(strategy, 1, fed.make_model(), fed.noisy())
     fed.play(strategy, 2, fed.make_model(), fed.noisy(), arrange=lambda replies: [])
-    assert strategy.path == first.metrics["norms/path"] > 0.0
+    assert strategy.state.path == first.metrics["norms/path"] > 0.0
 
 
 def test_a_first_round_starts_the_path_again() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from reference import Model
 
 from fedstride.arrays import to_record
-from strategies.screening import SCREEN_FACTOR, Accepted, Cohort, screen
+from strategies.screening import Accepted, Cohort, Screening, screen
 
 SENT: Model = {
     "a.weight": np.array([[1.0, 2.0], [3.0, 4.0]]),
@@ -201,12 +201,12 @@ def test_no_replies() -> None:
 # ---------------------------------------------------------------- the length of updates
 
 
-def moved(*lengths: float, factor: float = SCREEN_FACTOR) -> Cohort:
+def moved(*lengths: float, factor: float | None = 1000.0) -> Cohort:
     sent = {"a": np.zeros(1)}
     return screen(
         [fed.reply(node, {"a": np.array([length])}) for node, length in enumerate(lengths, 1)],
         sent,
-        screen_factor=factor,
+        screening=Screening(factor=factor),
     )
 
 
@@ -233,7 +233,7 @@ def test_an_update_beyond_1000_medians_is_set_aside(lengths: tuple[float, ...], 
 def test_the_factor_may_be_chosen() -> None:
     assert len(moved(1.0, 1.0, 11.0, factor=10.0)) == 2
     assert len(moved(1.0, 1.0, 9.0, factor=10.0)) == 3
-    assert len(moved(1.0, 1.0, 1e15, factor=float("inf"))) == 3
+    assert len(moved(1.0, 1.0, 1e15, factor=None)) == 3
 
 
 def test_a_reply_set_aside_for_another_reason_does_not_shift_the_median() -> None:

@@ -31,6 +31,7 @@ def line(steps: Sequence[float]) -> fed.Training:
     return lambda sent, server_round: [{n: a + steps[server_round - 1] for n, a in sent.items()}] * 3
 
 
+FACTORS = "two_d_lrd.rate_factors"
 POINT: Model = {"x": np.zeros(1)}
 
 
@@ -190,14 +191,14 @@ def test_eight_rounds_beside_the_oracle(dtype: str, inner_name: str) -> None:
         del start["fc.mask"]
     strategy = TwoDLRD(inside, attenuation=0.4, window=1, local_steps=5)
     fed.follow(strategy, start, oracle, fed.noisy(seed=8), count=8)
-    assert strategy.detector.d >= 2, "this seed must trigger, or the test says nothing"
+    assert strategy.state.d >= 2, "this seed must trigger, or the test says nothing"
 
 
 def test_the_round_after_a_trigger_gets_the_new_factors() -> None:
     """A4-4: decided after round 3, used in round 4."""
     strategy = TwoDLRD(FedAvg(**OPEN), attenuation=0.5, window=2, local_steps=3)
     done = fed.rounds(strategy, POINT, line([1.0, 0.5, -2.0, 1.0, -1.0, 1.0, -1.0]), range(1, 8))
-    told = [one.config["rate-factors"] for one in done]
+    told = [one.config[FACTORS] for one in done]
     assert [one.metrics["two_d_lrd/d"] for one in done] == [0, 0, 1, 1, 1, 2, 2]
     assert told == [[1.0] * 3] * 3 + [[1.0, 0.5, 0.25]] * 3 + [[1.0]]
     assert [one.metrics["two_d_lrd/rates"] for one in done[:-1]] == told[1:]
@@ -208,24 +209,24 @@ def test_the_round_after_a_trigger_gets_the_new_factors() -> None:
 @pytest.mark.parametrize("decay", DECAYS)
 def test_every_message_carries_the_factors_and_the_callers_config_does_not(decay: str) -> None:
     strategy = TwoDLRD(FlowerFedAvg(**OPEN), local_steps=4, decay=decay)
-    strategy.detector = Detector(d=2)
+    strategy.state = Detector(d=2)
     config = ConfigRecord({"lr": 0.1})
     messages = fed.configure(strategy, 5, fed.make_model(), config)
     want = rate_factors(2, attenuation=0.2, local_steps=4, decay=decay)
     assert len(messages) == 3
     for message in messages:
         told = message.content["config"]
-        assert dict(told) == {"lr": 0.1, "rate-factors": want, "server-round": 5}
+        assert dict(told) == {"lr": 0.1, "server-round": 5, "halves": ["two_d_lrd"], FACTORS: want}
     assert dict(config) == {"lr": 0.1}
 
 
 def test_a_round_without_replies_does_not_count() -> None:
     strategy = TwoDLRD(FedAvg(**OPEN), window=0)
     fed.play(strategy, 1, POINT, line([1.0]))
-    before = strategy.detector
+    before = strategy.state
     done = fed.play(strategy, 2, POINT, line([1.0, 1.0]), arrange=lambda replies: [])
     assert done.returned is None
-    assert strategy.detector == before
+    assert strategy.state == before
     assert before.r == 1
 
 
@@ -254,7 +255,7 @@ def test_the_wrapper_changes_no_model() -> None:
 def test_without_attenuation_or_within_the_window_rates_stay(settings: Any) -> None:
     strategy = TwoDLRD(FedAvg(**OPEN), **({"window": 0} | settings))
     done = fed.rounds(strategy, POINT, line([1.0, -1.0] * 4), range(1, 9))
-    assert all(one.config["rate-factors"] == [1.0] * 10 for one in done)
+    assert all(one.config[FACTORS] == [1.0] * 10 for one in done)
     assert (done[-1].metrics["two_d_lrd/d"] > 0) is ("attenuation" in settings)
 
 

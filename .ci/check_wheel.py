@@ -1,0 +1,120 @@
+"""Checks the wheel as others get it: alone in an empty environment, in an app that is not ours.
+
+For the oldest and the newest Flower and Python: one name in site-packages, no torch, an app with a `strategies/`
+of its own, the command's one line, and the strategies' tests. Interpreters are taken from this machine; what is
+not here is said and left out. `check_wheel.py WHEEL [--quick]`: quick leaves out the tests.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+COUNT = """
+from importlib.metadata import distributions, files
+names = {path.parts[0] for path in files("fedstride") if path.parts[0] != ".."}
+assert {name for name in names if not name.endswith(".dist-info")} == {"fedstride"}, names
+print(len(list(distributions())))
+"""
+EVERY_NAME = """
+import pkgutil, fedstride, fedstride.strategies as home
+for module in pkgutil.iter_modules(home.__path__): __import__(f"fedstride.strategies.{module.name}")
+for name in home.places(): getattr(fedstride, name)
+"""
+
+
+def main(wheel: Path, quick: bool) -> None:
+    """All checks; raises at the first that fails."""
+    found = {version: path for version in PYTHONS if (path := interpreter(version))}
+    for version in PYTHONS:
+        if version not in found:
+            print(f"Python {version}: left out, there is no such interpreter on this machine")
+    oldest, newest = min(found.items()), max(found.items())
+    everything = lower_bounds()
+    flower = [text for text in everything if text.startswith("flwr")]
+    check(wheel, oldest[1], everything, tests=not quick)
+    check(wheel, newest[1], [], tests=not quick)
+    if oldest != newest:
+        check(wheel, oldest[1], [], tests=False)
+        check(wheel, newest[1], flower, tests=False)
+
+
+def lower_bounds() -> list[str]:
+    """The oldest versions that pyproject.toml allows, of what the strategies need."""
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    bounds = [re.match(r"([\w-]+)>=([\d.]+)", text) for text in needed]
+    return [f"{bound[1]}=={bound[2]}.*" for bound in bounds if bound]
+
+
+def interpreter(version: str) -> str | None:
+    """A Python of this version on this machine."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    for path in [shutil.which(f"python{version}"), *sorted(map(str, pyenv.glob(f"{version}.*/bin/python")))]:
+        if path and subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return path
+    return None
+
+
+def check(wheel: Path, python: str, versions: list[str], tests: bool) -> None:
+    """One environment, with these versions and otherwise the newest that install."""
+    with tempfile.TemporaryDirectory(prefix="fedstride-wheel-") as folder:
+        env = Path(folder) / "env"
+        inside = str(env / "bin/python")
+        uv("venv", "--python", python, str(env))
+        uv("pip", "install", "--python", inside, "--only-binary", ":all:", str(wheel), *versions)
+        packages = call([inside, "-c", COUNT], folder)
+        size = sum(path.stat().st_size for path in env.rglob("*") if path.is_file() and not path.is_symlink())
+        call([inside, "-c", EVERY_NAME], folder)
+        said = call([inside, "run.py"], str(ROOT / "tests/wheel/own_app")).splitlines()[-1]
+        print(f"{call([inside, '-V'], folder)}: {packages} packages, {size / 1e6:.0f} MB; {said}")
+        only_the_strategies(env)
+        if tests:
+            run_tests(inside, folder)
+
+
+def only_the_strategies(env: Path) -> None:
+    """The command says in one line what it needs."""
+    done = subprocess.run([env / "bin/fedstride", "run"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done
+    assert "pip install 'fedstride[desk]'" in done.stderr, done
+
+
+def run_tests(python: str, folder: str) -> None:
+    """The strategies' tests, of this clone, with the versions of this environment."""
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    tools = [text for text in groups["dev"] if text.startswith(("pytest", "hypothesis"))]
+    uv("pip", "install", "--python", python, *tools)
+    command = [python, "-m", "pytest", "-p", "older_flower", "-p", "no:cacheprovider", "tests/strategies"]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests/wheel'}", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    print(f"    tests of the strategies: {done.stdout.strip().splitlines()[-1].strip('= ')}")
+    if done.returncode:
+        raise SystemExit(done.stdout[-8000:] + done.stderr[-2000:])
+
+
+def uv(*arguments: str) -> None:
+    """uv outside of this project: its tested versions do not hold, and no interpreter is fetched."""
+    command = ["uv", "--quiet", "--no-config", "--no-python-downloads", *arguments]
+    done = subprocess.run(command, cwd=tempfile.gettempdir(), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
+
+
+def call(command: list[str], folder: str) -> str:
+    """What a command prints; its errors are shown."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{command} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+    return done.stdout.strip()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve(), "--quick" in sys.argv[2:])

@@ -1,0 +1,1 @@
+"""Her own strategies, below a name that fedstride's clone uses too."""

@@ -1,0 +1,116 @@
+"""What hatch_build.py puts into the wheel: one package, whose rooms find each other and nobody else's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import hatch_build
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package as the wheel holds it."""
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "fedstride").mkdir()
+    hatch_build.stage(ROOT, folder / "fedstride")
+    return folder
+
+
+def python(code: str, site: Path) -> str:
+    environment = {"PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1", "PATH": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=site, env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("source", "want"),
+    [
+        ("from strategies import FedLWS", "from fedstride.strategies import FedLWS"),
+        ("from strategies.norms import (\n    N,\n)", "from fedstride.strategies.norms import (\n    N,\n)"),
+        ("import strategies", "from fedstride import strategies"),
+        ("import strategies as s", "from fedstride import strategies as s"),
+        ("def f():\n    from lab.x import y; from lab import z", None),
+        (
+            "if TYPE_CHECKING:\n    from  server_app.a import b",
+            "if TYPE_CHECKING:\n    from  fedstride.server_app.a import b",
+        ),
+        ("'ä'; from client_app import app", "'ä'; from fedstride.client_app import app"),
+        ("from .strategies import x", "from .strategies import x"),
+        ("from fedstride.arrays import views", "from fedstride.arrays import views"),
+        (
+            "from laboratory import lab\nimport strategies_of_hers",
+            "from laboratory import lab\nimport strategies_of_hers",
+        ),
+        ('"""Text on strategies.norms."""\nx = "strategies"', '"""Text on strategies.norms."""\nx = "strategies"'),
+    ],
+)
+def test_imports_of_other_rooms_are_rewritten_and_nothing_else(source: str, want: str | None) -> None:
+    want = want or "def f():\n    from fedstride.lab.x import y; from fedstride.lab import z"
+    assert hatch_build.rewritten(source, "m.py") == want
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import strategies.norms",
+        "import os, strategies",
+        "from \\\n    strategies import FedLWS",
+        "import_module('strategies.norms')",
+        "x = 'server_app.app:app'",
+    ],
+)
+def test_what_cannot_be_rewritten_ends_the_build(source: str) -> None:
+    with pytest.raises(ValueError, match=r"m.py, line 1: "):
+        hatch_build.rewritten(source, "m.py")
+
+
+def test_an_app_that_is_written_otherwise_ends_the_build() -> None:
+    with pytest.raises(ValueError, match=r"\[tool.flwr.app\] is not written as"):
+        hatch_build.app_toml('serverapp = "server_app.app:app"')
+
+
+def test_the_app_of_the_wheel_is_inside_the_package(site: Path) -> None:
+    app = tomllib.loads((site / "fedstride/app.toml").read_text())["tool"]["flwr"]["app"]
+    mine = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    assert app["components"] == {
+        "serverapp": "fedstride.server_app.app:app",
+        "clientapp": "fedstride.client_app.app:app",
+    }
+    assert app["fab-include"] == ["fedstride/**"]
+    assert app["config"] == mine["config"]
+
+
+def test_all_that_the_apps_load_comes_from_the_package(site: Path) -> None:
+    code = (
+        "import sys, fedstride.server_app.app, fedstride.client_app.app\n"
+        "import fedstride.__main__, fedstride.lab.cli.main\n"
+        "from fedstride import FedLWS, NeuronSGD\n"
+        "from fedstride.server_app.config.compose import compose\n"
+        "assert compose(['strategy=fednnnn+fedlws']).strategy.name == 'fedlws'\n"
+        f"rooms = {hatch_build.ROOMS!r}\n"
+        "print([name for name in sys.modules if name.split('.')[0] in rooms])\n"
+        "print(sys.modules['fedstride'].__file__)"
+    )
+    assert python(code, site).splitlines() == ["[]", str(site / "fedstride/__init__.py")]
+
+
+def test_a_bundle_from_the_wheel_holds_the_app_without_the_lab(site: Path) -> None:
+    (module,) = (site / "fedstride/lab").rglob("bundle.py")
+    name = ".".join(module.relative_to(site).with_suffix("").parts)
+    code = (
+        f"from {name} import app_folder\n"
+        "with app_folder() as folder:\n"
+        "    print(*sorted(str(path.relative_to(folder)) for path in folder.rglob('*') if path.is_file()))"
+    )
+    files = python(code, site).split()
+    assert {"pyproject.toml", "fedstride/conf/config.yaml", "fedstride/server_app/app.py"} <= set(files)
+    assert not [name for name in files if name.startswith("fedstride/lab") or "__pycache__" in name]
