@@ -69,11 +69,10 @@ def test_every_setting_has_a_meaning_and_its_default_is_allowed(group: str, name
 
 
 @every
-def test_what_may_be_none_is_none_unless_said(group: str, name: str) -> None:
+def test_what_may_be_none_is_none_unless_it_is_given(group: str, name: str) -> None:
     """None is left out of a message, so that the other side must take its absence for it."""
-    assert {
-        f.name: f.default for f in TABLES[group].all_fields(name).values() if f.may_be_none and f.default
-    } == {}
+    fields = TABLES[group].all_fields(name).values()
+    assert [f.name for f in fields if f.may_be_none and f.default is not None] == []
 
 
 @every
@@ -105,9 +104,8 @@ def test_there_and_back(group: str, name: str) -> None:
         config = kind(**drawn)
         table.check(config, group)
         flat = table.flatten(config)
-        assert set(flat) == {
-            f"{group}.{key}" for key, value in {"name": name, **drawn}.items() if value is not None
-        }
+        given_ = {"name": name} | {key: value for key, value in drawn.items() if value is not None}
+        assert flat == {f"{group}.{key}": value for key, value in given_.items()}
         back = table.unflatten(ConfigRecord(flat))
         assert back == config and type(back) is kind
 
@@ -169,9 +167,7 @@ def test_groups_do_not_mix() -> None:
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
     for look_up in (PARTITIONS.find, PARTITIONS.load, PARTITIONS.config, PARTITIONS.fields):
-        with pytest.raises(
-            ConfigError, match=r"unknown partition 'iidd'. Did you mean 'iid'\? Known: dirichlet, "
-        ):
+        with pytest.raises(ConfigError, match=r"unknown partition 'iidd'. Did you mean 'iid'\? Known: dir"):
             look_up("iidd")
 
 

@@ -82,9 +82,7 @@ def test_a_field_has_its_type_without_the_annotation() -> None:
 
 def test_a_constructor_checks_what_it_was_given() -> None:
     Rule(None, beta=1)
-    with pytest.raises(
-        ConfigError, match=r"^beta = 0 is not allowed: beta must be a finite number greater than 0$"
-    ):
+    with pytest.raises(ConfigError, match=r"^beta = 0 is not allowed: beta must be a finite number greater"):
         Rule(None, beta=0)
 
 
