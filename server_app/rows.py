@@ -12,7 +12,7 @@ from flwr.app import Message
 
 from fedstride import flower, wire
 from fedstride.metrics import over_clients
-from strategies.screening import Cohort, Reply
+from strategies.cohort import Cohort, Reply
 
 from .roll_call import Roster
 

@@ -23,8 +23,9 @@ from fedstride.errors import RunError, require
 from fedstride.flower import AVERAGES_METRICS, log
 from fedstride.settings import Setting, check
 
+from .cohort import Accepted, Cohort, Expected
 from .limits import Screening
-from .screening import Accepted, Cohort, Expected, screen, screen_metrics
+from .screening import screen, screen_metrics
 from .state import Stateless, pack, unpack
 
 Metrics = dict[str, Any]

@@ -29,8 +29,8 @@ from fedstride.errors import ConfigError, require
 from fedstride.settings import Kind, Setting, check
 
 from .base import Metrics, expected_of
+from .cohort import Cohort, with_model
 from .limits import Screening
-from .screening import Cohort, with_model
 from .wrapper import Wrapper, sees_only_the_mean
 
 WHERE = ("server", "client", "local")

@@ -24,8 +24,8 @@ from fedstride.arrays import Arrays, Layout, float64, inner, squared_norm
 from fedstride.settings import Setting, check
 
 from .base import Done, RuleOptions, RuleStrategy
+from .cohort import Cohort
 from .means import averaged_buffers, moved
-from .screening import Cohort
 
 SCALES = ("unit", "mean_norm", "raw")
 

@@ -21,7 +21,7 @@ from fedstride.arrays import Arrays, Layout, difference, inner, norm
 from fedstride.settings import Setting, check
 
 from .base import Asked, Done
-from .screening import Cohort
+from .cohort import Cohort
 from .wrapper import Wrapper, sees_only_the_mean
 
 TOLERANCE = 1e-9  # A4-3: 0.2 * 5 must count as 1

@@ -21,10 +21,11 @@ from fedstride.metrics import over_clients
 from fedstride.settings import check
 
 from .base import Asked, Done, Metrics, RuleStrategy, equipped, expected_of, report
+from .cohort import Accepted, Cohort, Expected
 from .fedavg import FedAvg
 from .limits import Screening
 from .means import averaged_buffers, majority
-from .screening import Accepted, Cohort, Expected, screen, screen_metrics
+from .screening import screen, screen_metrics
 from .state import Stateless, below, pack, unpack
 
 

@@ -25,7 +25,7 @@ import strategies
 from fedstride.arrays import to_record, views
 from fedstride.errors import ConfigError, RunError
 from strategies import Fedalr, FedAvg, FedDyn, FedLWS, FedNNNN, Momentum, NormAnalysis, NormNorm, Scaffold, TwoDLRD
-from strategies.screening import Screening
+from strategies.limits import Screening
 
 Make = Callable[..., Any]
 
