@@ -15,7 +15,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from .errors import ConfigError, unknown
-from .parts import HALF, OWN, Table
+from .parts import HALF, OWN, Part, Table
 
 BUNDLED = Path(__file__).resolve().parents[1] / "parts"
 """Where the app's bundle has the file."""
@@ -29,16 +29,34 @@ def load_parts(path: str, tables: Mapping[str, Table]) -> None:
     Raises ConfigError where there is no such file, it cannot be run, or it adds nothing that can be chosen.
     """
     file = find(path)
-    before = {group: set(parts) for group, parts in OWN.items()}
-    _load(file)
-    for group, parts in OWN.items():
+    if _LOADED.get(file.name) == file:
+        return
+    before = {group: dict(parts) for group, parts in OWN.items()}
+    try:
+        _load(file)
+        _check_added(file, before, tables)
+    except ConfigError:  # nothing of a file that is refused stays
+        OWN.clear()
+        OWN.update(before)
+        if _LOADED.get(file.name) == file:
+            del _LOADED[file.name]
+        raise
+
+
+def _check_added(file: Path, before: Mapping[str, Mapping[str, Part]], tables: Mapping[str, Table]) -> None:
+    added = [
+        (group, name)
+        for group, parts in OWN.items()
+        for name, part in parts.items()
+        if before.get(group, {}).get(name) is not part
+    ]
+    if not added:
+        raise ConfigError(f'{file} adds no part: mark a class or function with @part(strategy="mine")')
+    for group, name in added:
         if group != HALF and group not in tables:
             raise unknown(f"group in {file.name}", group, [*tables, HALF])
-        for name in set(parts) - before.get(group, set()):
-            if group in tables and name in {part.name for part in tables[group].built_in()}:
-                raise ConfigError(f"{file}: {group} = {name!r} is taken by a part of ours: choose another name")
-    if not any(OWN.values()):
-        raise ConfigError(f'{file} adds no part: mark a class or function with @part(strategy="mine")')
+        if group in tables and name in {part.name for part in tables[group].built_in()}:
+            raise ConfigError(f"{file}: {group} = {name!r} is taken by a part of ours: choose another name")
 
 
 def load_bundled(names: Iterable[str]) -> None:
