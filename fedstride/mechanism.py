@@ -1,7 +1,7 @@
 """The Gaussian mechanism on one client's update, and what its releases cost; for both sides.
 
 Knows clipping, noise and the exact (epsilon, delta) of Gaussian releases; does not know who clips whom,
-nor what a rule does with an update (`strategies/privacy.py`, `client_app/privacy.py`).
+nor what a rule does with an update (`strategies/differential_privacy.py`, `client_app/protection.py`).
 """
 
 from __future__ import annotations

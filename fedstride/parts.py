@@ -135,6 +135,11 @@ class Table(Mapping[str, Part]):
         """The shared settings and the part's own."""
         return {**fields_of(self.base), **self.fields(name)}
 
+    def kind_of(self, setting: Field) -> Kind:
+        """What a key of this group is to a result: its own word, else that of all parts, else the group's."""
+        shared = setting.name in fields_of(self.base)
+        return setting.setting.kind or (Kind.SETTING if shared else self.kind)
+
     def config(self, name: str) -> type[Choice]:
         """The dataclass of a configuration that chooses this part: `name` and its settings as fields."""
         part = self.find(name)

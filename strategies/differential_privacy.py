@@ -55,7 +55,7 @@ class DifferentialPrivacy(Wrapper):
 
     - `where`: "server" clips and noises here; "client" lets clients clip (this server clips again, so that
       nobody can pass by) and noises here; "local" lets clients clip and noise before anything leaves them.
-      Clients must run `client_app.privacy`, as ours do.
+      Clients must run `client_app.protection`, as ours do.
     - `clipping_norm` C in [1e-30, 1e30], of the whole update; `noise_multiplier` z >= 0 (0: clipping alone, no
       privacy).
     - `adaptive` (not with "local"): C follows the updates' lengths so that the share
@@ -69,7 +69,7 @@ class DifferentialPrivacy(Wrapper):
       makes runs repeatable, for experiments: whoever knows it can take the noise away.
 
     All clients weigh the same, and the inner strategy hears nothing else of them: n_k / n would tell how much
-    data each has, losses even more. No update is too long for "server" and "client" (`screen_factor` is not
+    data each has, losses even more. No update is too long for "server" and "client" (`screening.factor` is not
     used): one client must not decide whether another takes part, and all are clipped anyway. Refuses models
     with BatchNorm's running statistics. `options` are `Wrapper`'s.
 

@@ -28,6 +28,9 @@ def list_choices(
     ] = None,
     parts: Annotated[str | None, PARTS] = None,
     form: Annotated[Format, FORMAT] = Format.TEXT,
+    whole: Annotated[
+        bool, typer.Option("--reference", help="Every setting of every choice, as docs/settings.md has it.")
+    ] = False,
 ) -> None:
     """List what can be chosen, a line each, with the paper."""
     from fedstride.errors import unknown
@@ -35,6 +38,11 @@ def list_choices(
     from server_app.config.schema import GROUPS
 
     load_own(parts)
+    if whole:
+        from ..reference import reference
+
+        typer.echo(reference(), nl=False)
+        return
     plurals = {plural(group): group for group in (*GROUPS[1:], GROUPS[0])}
     if what is not None and what not in plurals and what not in GROUPS:
         raise unknown("group", what, plurals)

@@ -26,7 +26,7 @@ from fedstride.errors import ConfigError, nearest, unknown
 from fedstride.own import digest_of, find, load_parts
 
 from .overrides import expand_wrappers, parse, parts_in, quote
-from .schema import GROUPS, TABLES, Config, check, keys, names
+from .schema import GROUPS, KEPT, TABLES, Config, check, keys, names
 
 
 def conf_dir() -> Path:
@@ -150,7 +150,7 @@ def _resume(folder: str, overrides: Sequence[Override], parts: str | None) -> Co
         raise ConfigError(f"resume = {folder!r} is no run: {path / 'config.yaml'} does not exist")
     config = from_yaml((path / "config.yaml").read_text(encoding="utf-8"), parts and str(find(parts)))
     tree = OmegaConf.structured(config)
-    changeable = {key.path for key in keys(config) if key.may_change} - {"experiment", "presets"}
+    changeable = {key.path for key in keys(config) if key.may_change} - KEPT
     for override in overrides:
         key = str(override.key_or_group)
         if _group_of(override) is not None:

@@ -31,6 +31,9 @@ GROUPS = ("experiment", *TABLES)
 
 NONE, CHANCE = Kind.NONE, Kind.CHANCE
 
+KEPT = frozenset({"experiment", "presets"})
+"""Keys that stay when a run goes on, though no result depends on them: they say where the others came from."""
+
 
 @dataclass
 class Config:
@@ -117,7 +120,12 @@ class Key:
     @property
     def may_change(self) -> bool:
         """Whether a run that goes on may have another value."""
-        return self.kind is Kind.NONE or self.field.setting.extends
+        return may_change(self.field, self.kind)
+
+
+def may_change(setting: Field, kind: Kind) -> bool:
+    """Whether a key of this kind may have another value when a run goes on."""
+    return kind is Kind.NONE or setting.setting.extends
 
 
 def keys(config: Config) -> list[Key]:
@@ -127,10 +135,8 @@ def keys(config: Config) -> list[Key]:
     for group, table in TABLES.items():
         path = group
         for spec in chain(getattr(config, group)):
-            shared = fields_of(table.base)
-            for name, f in table.all_fields(spec.name).items():
-                kind = Kind.SETTING if name in shared else table.kind
-                found.append(_key(f, group, spec.name, kind, spec, path))
+            for f in table.all_fields(spec.name).values():
+                found.append(_key(f, group, spec.name, table.kind_of(f), spec, path))
             path += ".inner"
     return found
 

@@ -1,0 +1,105 @@
+"""Every setting of every part as one page of Markdown: `docs/settings.md`.
+
+Knows tables and fields; does not know any part. Nothing of the page is written by hand.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import types
+import typing
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from fedstride.parts import Table
+from fedstride.settings import REQUIRED, Field, Kind, fields_of
+from server_app.config.schema import KEPT, TABLES, Config, may_change
+from strategies.limits import Screening
+
+COMMAND = "fedstride list --reference"
+
+HEAD = f"""# Settings
+
+Every key of a run, written by `{COMMAND}`. A key is set as `KEY=VALUE`, a part is chosen as
+`GROUP=NAME`. An experiment (`conf/experiment/`) may set other values than the defaults below; `fedstride show NAME`
+prints what holds.
+
+*Kind* says what a key is to a result. *method*: what is compared, tells the rows of a table apart. *setting*:
+under what it is compared, tells the columns apart. *chance*: changes the bits, is not compared. *none*: no result
+depends on it. *Resume* says whether the key may change when a run goes on (`fedstride resume FOLDER KEY=VALUE`);
+of `parts` the place may change, not what is in the file.
+"""
+
+COLUMNS = ("key", "type", "default", "allowed", "meaning", "kind", "resume")
+
+
+def reference() -> str:
+    """The whole page; parts of a user's own too, where they are loaded."""
+    lines = [HEAD, "## The run", "", *_table("", _of_the_run(Config)), ""]
+    lines += ["## `screening`", "", *_table("screening.", _of_the_run(Screening)), ""]
+    for group, table in TABLES.items():
+        lines += [f"## `{group}`", "", *_group(group, table)]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _of_the_run(kind: type) -> Iterator[tuple[Field, Kind]]:
+    return ((field, field.setting.kind or Kind.SETTING) for field in fields_of(kind).values())
+
+
+def _group(group: str, table: Table) -> Iterator[str]:
+    shared = fields_of(table.base)
+    if shared:
+        yield f"Whatever `{group}` is chosen:"
+        yield ""
+        yield from _table(f"{group}.", ((field, table.kind_of(field)) for field in shared.values()))
+        yield ""
+    for name in sorted(table):
+        own = table.fields(name)
+        inner = " Put around another one: `BASE+" + name + "`." if table.wraps(name) else ""
+        yield f"### `{group}={name}`"
+        yield ""
+        yield f"{table[name].about}{inner}"
+        yield ""
+        if own:
+            yield from _table(f"{group}.", ((field, table.kind_of(field)) for field in own.values()))
+            yield ""
+
+
+def _table(path: str, fields: Iterable[tuple[Field, Kind]]) -> Iterator[str]:
+    yield _row(COLUMNS)
+    yield "|" + "---|" * len(COLUMNS)
+    for field, kind in fields:
+        yield _row(
+            (
+                f"`{path}{field.name}`",
+                _type(field.type),
+                f"`{_default(field)}`",
+                _cell(field.allowed),
+                _cell(field.setting.meaning),
+                str(kind),
+                "may change" if may_change(field, kind) and field.name not in KEPT else "",
+            )
+        )
+
+
+def _row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _type(kind: Any) -> str:
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        return " or ".join(map(_type, typing.get_args(kind)))
+    if kind is types.NoneType:
+        return "null"
+    if typing.get_origin(kind) is not None:
+        return f"{typing.get_origin(kind).__name__} of {_type(typing.get_args(kind)[-1])}"
+    return "text" if kind is str else inspect.formatannotation(kind)
+
+
+def _default(field: Field) -> str:
+    return "must be given" if field.default is REQUIRED else json.dumps(field.default)

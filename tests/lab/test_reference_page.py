@@ -1,0 +1,42 @@
+"""docs/settings.md is what the tables say, and nobody writes in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedstride import parts
+from lab.reference import COMMAND, reference
+from server_app.config.compose import compose
+from server_app.config.schema import KEPT, TABLES, keys
+
+PAGE = Path(__file__).parents[2] / "docs/settings.md"
+
+
+@pytest.fixture(autouse=True)
+def _no_parts_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "OWN", {})
+
+
+def test_the_page_is_what_is_generated() -> None:
+    assert PAGE.read_text(encoding="utf-8") == reference(), f"write it anew: uv run {COMMAND} > docs/settings.md"
+
+
+def test_every_part_and_every_key_of_a_run_stands_in_it() -> None:
+    page = reference()
+    for group, table in TABLES.items():
+        assert all(f"### `{group}={name}`" in page for name in table)
+    rows = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
+    for key in keys(compose(["strategy=fedlws", "objective=fedprox", "privacy=server_side", "client=fednlr"])):
+        if ".inner." in key.path:
+            continue
+        assert rows[key.path].endswith("| may change |") == (key.may_change and key.path not in KEPT), key.path
+
+
+def test_a_part_of_ones_own_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mine(labels: object, clients: int, seed: int) -> None:
+        """Of my own."""
+
+    parts.part(partition="mine")(mine)
+    assert "### `partition=mine`\n\nOf my own." in reference()
