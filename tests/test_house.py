@@ -29,13 +29,8 @@ LAB_MAY_IMPORT = {  # rooms of lab/, with cli above them all
     "flower": {"results", "engine"},
     "report": {"results", "engine", "plots", "papers"},
 }
-<<<<<<< HEAD
 MAY_IMPORT_ALONE = {  # one module of a room that is shut otherwise
     # Which client rules there are, and what can be set: a table that loads nothing, asked before any client is.
-=======
-MAY_IMPORT_ALONE = {
-    # Which client rules there are, and what can be set: a table that loads nothing, asked before any client.
->>>>>>> side-d
     "server_app": "client_app.parts",
 }
 STRATEGIES_MAY_USE = {"arrays", "wire", "seeds", "errors", "flower", "settings", "parts", "metrics", "mechanism"}
