@@ -11,17 +11,17 @@ import time
 from importlib.metadata import version
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 import fedstride
 from fedstride import seeds, wire
-from fedstride.arrays import to_record, views
+from fedstride.arrays import Arrays, to_record
 from fedstride.errors import ConfigError
 from fedstride.tasks.tensors import evaluate, load_arrays, to_arrays
 
 from . import composition, protection, state, work
-from .method import steps
+from .method import Job, steps
 from .training import seeded, train
 
 app = ClientApp()
@@ -36,8 +36,7 @@ def train_message(message: Message, context: Context) -> Message:
     methods = composition.of(job, config)
     store = state.store(config, context, job.client_id)
     kept = store.load()
-    sent = views(_model_in(message))
-    load_arrays(job.model, sent)
+    sent = _load_model(job, message)
     with seeded(seeds.derive(job.seed, "dropout", job.server_round, job.client_id), job.device):
         plan = methods.begin(job, message.content, kept.states)
         result = train(
@@ -81,7 +80,7 @@ def evaluate_message(message: Message, context: Context) -> Message:
     job = work.read(message.content.config_records[wire.CONFIG], context)
     if job.protection.is_local:
         raise ConfigError("this client's privacy is its own: it tells no figures of its data")
-    load_arrays(job.model, views(_model_in(message)))
+    _load_model(job, message)
     loss, accuracy = evaluate(job.model, job.examples)
     metrics = MetricRecord(
         {
@@ -112,8 +111,17 @@ def roll_call(message: Message, context: Context) -> Message:
     return Message(content=RecordDict({wire.ROLL_CALL: facts}), reply_to=message)
 
 
-def _model_in(message: Message) -> ArrayRecord:
+def _load_model(job: Job, message: Message) -> Arrays:
+    """Load the model that was sent; its arrays. Raises ConfigError where there is none, or not this one."""
     records = message.content.array_records
     if wire.ARRAYS not in records:
         raise ConfigError(f"the message holds no ArrayRecord {wire.ARRAYS!r}, but {sorted(records) or 'none'}")
-    return records[wire.ARRAYS]
+    sent = composition.arrays_in(wire.ARRAYS, records[wire.ARRAYS])
+    try:
+        load_arrays(job.model, sent)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"the model that was sent is not this client's: {' '.join(str(error).split())}; server and clients "
+            "must build the same model"
+        ) from error
+    return sent

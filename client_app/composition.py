@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from flwr.app import RecordDict
+from flwr.app import ArrayRecord, RecordDict
 
 from fedstride import wire
 from fedstride.arrays import Arrays, views
@@ -143,13 +143,24 @@ def _begun(member: Member, job: Job, content: RecordDict, states: States) -> Pla
 
 
 def received(name: str, content: RecordDict) -> Received:
-    """What a message holds for the method of this name: keys and records called `NAME.KEY`."""
+    """What a message holds for the method of this name: keys and records called `NAME.KEY`.
+
+    Raises ConfigError for arrays that cannot be read.
+    """
     config: Mapping[str, Any] = content.config_records.get(wire.CONFIG) or {}
     return Received(
         name,
         values=dict(_under(name, config)),
-        arrays={key: views(record) for key, record in _under(name, content.array_records)},
+        arrays={key: arrays_in(f"{name}.{key}", each) for key, each in _under(name, content.array_records)},
     )
+
+
+def arrays_in(name: str, record: ArrayRecord) -> Arrays:
+    """Read-only views of a record's arrays. Raises ConfigError, naming the record, for bytes that are none."""
+    try:
+        return views(record)
+    except ValueError as error:
+        raise ConfigError(f"{name} holds arrays that cannot be read: {error}") from error
 
 
 def _under(name: str, records: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -75,7 +75,8 @@ class Job:
     def tensors(self, arrays: Mapping[str, Any], what: str) -> list[torch.Tensor]:
         """Named arrays as tensors of the parameters' dtypes, on their device.
 
-        Raises ConfigError, naming `what`, where names or shapes are not those of the trainable parameters.
+        Raises ConfigError, naming `what`, where names or shapes are not those of the trainable parameters, or
+        there are no plain real numbers in them.
         """
         strange = min(set(arrays) ^ set(self.parameters), default=None)
         if strange is not None:
@@ -88,6 +89,9 @@ class Job:
                 raise ConfigError(
                     f"{what}: {name!r} has shape {np.shape(arrays[name])}, the parameter {tuple(parameter.shape)}"
                 )
+            kind = np.asarray(arrays[name]).dtype
+            if kind.kind != "f" or not kind.isnative:
+                raise ConfigError(f"{what}: {name!r} holds {kind}, allowed are real numbers in native byte order")
         return [torch.tensor(arrays[name]).to(p.device, p.dtype) for name, p in self.parameters.items()]
 
     def arrays(self, tensors: Tensors) -> dict[str, np.ndarray]:

@@ -133,8 +133,11 @@ class OnDisk:
             raise DataError(f"the client's state {path} cannot be read ({error.strerror})") from error
 
     def save(self, states: States) -> None:
-        """Write this round's version, whole or not at all. Raises DataError where it cannot be written."""
-        if not any(states.values()):
+        """Write this round's version, whole or not at all. Raises DataError where it cannot be written.
+
+        Who has kept something before writes an empty version too: else it would be missed in the next round.
+        """
+        if not any(states.values()) and not self.folder.is_dir():
             return
         path = self._path(self.server_round)
         try:
@@ -145,10 +148,13 @@ class OnDisk:
                 f"the client's state {path} cannot be written ({error.strerror}): free disk space, or name "
                 "another folder (state in the node's config, or FEDSTRIDE_STATE)"
             ) from error
-        for old in self.folder.iterdir():
-            version = VERSION.fullmatch(old.name)
-            if version and int(version[1]) < self.oldest:
-                old.unlink(missing_ok=True)
+        with contextlib.suppress(
+            OSError
+        ):  # the version is written: what cannot be tidied is no fault of the round
+            for old in list(self.folder.iterdir()):
+                version = VERSION.fullmatch(old.name)
+                if version and int(version[1]) < self.oldest and not old.is_dir():
+                    old.unlink(missing_ok=True)
 
     def _path(self, server_round: int) -> Path:
         return self.folder / f"round-{server_round:06d}.safetensors"

@@ -47,12 +47,12 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
     device = pick_device(client.device)
     task, partition = TASKS.unflatten(config), PARTITIONS.unflatten(config)
     objective, model = OBJECTIVES.unflatten(config), MODELS.unflatten(config)
-    seed = int(config[wire.SEED])
+    seed = _whole(config, wire.SEED)
     source = data.load(task)
-    held = _held(context, task, partition, int(config[wire.NUM_CLIENTS]), seed)
+    held = _held(context, task, partition, _whole(config, wire.NUM_CLIENTS), seed)
     return Work(
         client_id=held.client_id,
-        server_round=int(config.get(wire.SERVER_ROUND, 0)),
+        server_round=_whole(config, wire.SERVER_ROUND, 0),
         seed=seed,
         client=client,
         objective=objective,
@@ -61,6 +61,13 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
         device=device,
         protection=protection.read(config, context.node_config),
     )
+
+
+def _whole(config: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    value = config.get(key, default)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ConfigError(f"{key} = {value!r} is not allowed: it must be a whole number of at least 0")
+    return value
 
 
 class Held(NamedTuple):

@@ -44,6 +44,9 @@ class Part:
 OWN: dict[str, dict[str, Part]] = {}
 """Parts of a user's own, by group and name: each table of the group has them too."""
 
+MODULE = "fedstride_parts_"
+"""How the module of a file with parts is called, before the file's own name."""
+
 HALF = "half"
 """The group of what clients do for a server rule; nobody chooses it, the rule names it."""
 
@@ -55,13 +58,18 @@ def part(about: str = "", **choice: str) -> Callable[[T], T]:
 
     `choice` is one `group=name`; `about` one line for listings, by default the docstring's first. Its settings
     are the parameters of its signature whose annotations hold a `Setting`.
-    Raises ConfigError where not exactly one group is named.
+    Raises ConfigError where not exactly one group is named, for a name that is no word, and for one that another
+    part of a file has.
     """
     if len(choice) != 1:
         raise ConfigError(f"@part({choice}) is not allowed: name one group, as in @part(strategy='mine')")
     ((group, name),) = choice.items()
+    if not isinstance(name, str) or not name.isidentifier():  # it becomes part of overrides, messages and folders
+        raise ConfigError(f"@part({group}={name!r}) is not allowed: a name is letters, digits and underscores")
 
     def register(target: T) -> T:
+        if name in OWN.get(group, {}) and str(getattr(target, "__module__", "")).startswith(MODULE):
+            raise ConfigError(f"@part({group}={name!r}) is there already: give each part of a group its own name")
         line = next(iter((inspect.getdoc(target) or name).splitlines()))
         OWN.setdefault(group, {})[name] = Part(name, target, about or line)
         return target

@@ -22,8 +22,8 @@ COMMAND = "fedstride list --reference"
 HEAD = f"""# Settings
 
 Every key of a run, written by `{COMMAND}`. A key is set as `KEY=VALUE`, a part is chosen as
-`GROUP=NAME`. An experiment (`conf/experiment/`) may set other values than the defaults below; `fedstride show NAME`
-prints what holds.
+`GROUP=NAME`. An experiment (`conf/experiment/`) may set other values than the defaults below;
+`fedstride show NAME` prints what holds.
 
 *Kind* says what a key is to a result. *method*: what is compared, tells the rows of a table apart. *setting*:
 under what it is compared, tells the columns apart. *chance*: changes the bits, is not compared. *none*: no result

@@ -26,6 +26,14 @@ NAMES_OF_A_CLIENT = ("status", "reason", "norm", "note")
 """What a record says itself, and what it shows as one number: what clients report otherwise is not heard."""
 
 
+MOST_OF_A_CLIENT = 1_000_000
+"""Characters of names and numbers that one client's row holds: who reports more must not fill the disk."""
+
+
+NUMBER = 25
+"""Characters of a number in a line of JSON, at most."""
+
+
 def known_names(metrics: Mapping[str, Any]) -> Row:
     """Without ids and counts, which Flower's own strategies average too, and without the record's own names."""
     return {
@@ -56,8 +64,10 @@ def client_rows(
         row["bytes/up"] = _bytes(replies[node]) if node in replies else 0
         if node in usable:
             own = (*row, *NAMES_OF_A_CLIENT, wire.CLIENT_ID)
-            metrics = {k: v for k, v in usable[node].metrics.items() if k not in own}
-            row |= {"status": "used", "norm": usable[node].length, **metrics, **_note(usable[node], cohort)}
+            metrics, told = _bounded({k: v for k, v in usable[node].metrics.items() if k not in own})
+            notes = [*_notes(usable[node], cohort), *told]
+            row |= {"status": "used", "norm": usable[node].length, **metrics}
+            row |= {"note": "; ".join(notes)} if notes else {}
         elif node in replies:
             row |= {"status": "set aside", "reason": reasons.get(node, "the reply names another node")}
         else:
@@ -66,12 +76,23 @@ def client_rows(
     return sorted(rows, key=lambda row: row["client"])
 
 
-def _note(reply: Reply, cohort: Cohort) -> Row:
+def _notes(reply: Reply, cohort: Cohort) -> list[str]:
     """What this client left out of what it was asked for, and that it began with an empty state."""
     notes = [f"did not do {half}" for half, clients in cohort.not_done.items() if reply.client_id in clients]
     if reply.metrics.get(wire.STATE_LOST) == 1:
         notes.append("its state was lost, it began anew")
-    return {"note": "; ".join(notes)} if notes else {}
+    return notes
+
+
+def _bounded(metrics: Row) -> tuple[Row, list[str]]:
+    """As many of a client's metrics, in its order, as a row may hold; and a note where that is not all of them."""
+    left, kept = MOST_OF_A_CLIENT, {}
+    for name, value in metrics.items():
+        left -= len(name) + NUMBER * (len(value) if isinstance(value, list) else 1)
+        if left < 0:
+            return kept, [f"reported {len(metrics)} metrics, of which {len(kept)} are recorded"]
+        kept[name] = value
+    return kept, []
 
 
 def _bytes(message: Message) -> int:

@@ -18,6 +18,9 @@ from fedstride import wire
 from fedstride.arrays import Arrays, Layout, difference, norm, to_record
 from fedstride.metrics import over_clients
 
+SCREEN = "screen/"
+"""Under this stand the counts of a round."""
+
 
 @dataclass(frozen=True)
 class Expected:
@@ -103,9 +106,9 @@ class Cohort:
 
     def counts(self) -> dict[str, Any]:
         """How many replies are not used, and how many did not do all that was asked, for a round's metrics."""
-        counts: dict[str, Any] = {"screen/set_aside": len(self.set_aside)}
+        counts: dict[str, Any] = {f"{SCREEN}set_aside": len(self.set_aside)}
         if self.halves:
-            counts["screen/not_done"] = len({client for each in self.not_done.values() for client in each})
+            counts[f"{SCREEN}not_done"] = len({client for each in self.not_done.values() for client in each})
         return counts
 
     def beside(self, record: str) -> list[Arrays]:
@@ -113,8 +116,11 @@ class Cohort:
         return [reply.beside[record] for reply in self.replies]
 
     def common_metrics(self) -> list[str]:
-        """The metrics that every client reports with one form (a number, or a list of one length)."""
-        first = self.replies[0].metrics
+        """The metrics that every client reports with one form (a number, or a list of one length).
+
+        What the screen itself says of a round is not for clients to say.
+        """
+        first = (key for key in self.replies[0].metrics if not key.startswith(SCREEN))
         return [key for key in first if len({_form(reply.metrics.get(key)) for reply in self.replies}) == 1]
 
 

@@ -18,7 +18,11 @@ ROLE = "halves"  # of a half among the methods of a round
 
 def known() -> list[str]:
     """The halves that this client has; a user's own parts file may add some."""
-    return sorted({module.name for module in pkgutil.iter_modules(__path__)} | set(OWN.get(HALF, {})))
+    return sorted(_ours() | set(OWN.get(HALF, {})))
+
+
+def _ours() -> set[str]:
+    return {module.name for module in pkgutil.iter_modules(__path__)}
 
 
 def names(sent: object) -> list[str]:
@@ -36,7 +40,7 @@ def names(sent: object) -> list[str]:
 
 
 def make(name: str) -> ClientMethod:
-    """A half for one round. Raises ConfigError for a name that this client does not have.
+    """A half for one round. Raises ConfigError for a name that this client does not have, or has twice.
 
     Only the modules of this folder can be named: a message imports nothing else.
     """
@@ -46,5 +50,7 @@ def make(name: str) -> ClientMethod:
             "run the same version of fedstride on server and clients"
         )
     own = OWN.get(HALF, {}).get(name)
+    if own is not None and name in _ours():
+        raise ConfigError(f"the half {name!r} of a file of parts is taken by one of ours: choose another name")
     made: ClientMethod = import_module(f".{name}", __name__).Half() if own is None else own.place()  # type: ignore[operator]
     return made

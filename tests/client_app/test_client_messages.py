@@ -8,6 +8,7 @@ import random
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from client_talk import (
     train,
     two_d_lrd,
 )
-from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 
 import fedstride
 from client_app import halves, work
@@ -307,7 +308,7 @@ def test_a_name_that_this_client_does_not_know(group: str) -> None:
 @pytest.mark.parametrize("lost", ["fc1.weight", "fc2.bias"])
 def test_a_missing_array_is_named(lost: str) -> None:
     arrays = {name: array for name, array in initial().items() if name != lost}
-    with pytest.raises(RuntimeError, match=f'Missing key.*"{lost}"'):
+    with pytest.raises(ConfigError, match=f'Missing key.*"{lost}"'):
         train(told(), arrays)
 
 
@@ -318,9 +319,9 @@ def test_a_message_without_a_model_says_so() -> None:
 
 
 def test_an_array_too_many_or_of_another_shape_is_named() -> None:
-    with pytest.raises(RuntimeError, match=r'Unexpected key.*"extra"'):
+    with pytest.raises(ConfigError, match=r'Unexpected key.*"extra"'):
         train(told(), initial() | {"extra": np.zeros(1)})
-    with pytest.raises(RuntimeError, match=r"fc2\.bias"):
+    with pytest.raises(ConfigError, match=r"fc2\.bias"):
         train(told(), initial() | {"fc2.bias": np.zeros(3, dtype=np.float32)})
 
 
@@ -363,3 +364,54 @@ def test_the_reply_can_be_read_in_place() -> None:
     reply = app(message(MessageType.TRAIN, told(), initial()), node())
     record = reply.content.array_records[wire.ARRAYS]
     assert all(not array.flags.writeable for array in views(record).values())
+
+
+@pytest.mark.parametrize("key", [wire.SEED, wire.NUM_CLIENTS, wire.SERVER_ROUND])
+@pytest.mark.parametrize("value", ["", "x", "7", 1.5, math.nan, math.inf, True, -1, [1], [], b"1"])
+def test_whole_numbers_that_are_none(key: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=rf"{key} = .* is not allowed: it must be a whole number of at least 0"):
+        train(ConfigRecord({**told(), key: value}))
+
+
+TORN = ArrayRecord({"fc1.weight": Array("float32", (2**40, 2**40), "numpy.ndarray", b"garbage")})
+SCAFFOLD = {wire.HALVES: ["scaffold"]}
+
+
+def records(**changed: ArrayRecord) -> Message:
+    """A message for SCAFFOLD, with other records by name (with __ for the dot)."""
+    model = initial()
+    asked = message(MessageType.TRAIN, told(**SCAFFOLD), model, scaffold__control=model)
+    for name, record in changed.items():
+        asked.content[name.replace("__", ".")] = record
+    return asked
+
+
+def changed(kind: str) -> ArrayRecord:
+    """The model's arrays in another dtype."""
+    return to_record({name: np.ones(array.shape, kind) for name, array in initial().items()})
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (lambda: records(arrays=TORN), "arrays holds arrays that cannot be read"),
+        (lambda: records(arrays=ArrayRecord({})), "the model that was sent is not this client's: .*fc1.weight"),
+        (lambda: records(arrays=changed("U1")), "the model that was sent is not this client's"),
+        (lambda: records(scaffold__control=TORN), "scaffold.control holds arrays that cannot be read"),
+        (lambda: records(scaffold__other=TORN), "scaffold.other holds arrays that cannot be read"),
+        (lambda: records(scaffold__control=changed("U1")), "scaffold.control: 'fc1.weight' holds <U1"),
+        (lambda: records(scaffold__control=changed("c8")), "scaffold.control: 'fc1.weight' holds complex64"),
+        (lambda: records(scaffold__control=changed(">f4")), "scaffold.control: 'fc1.weight' holds >f4"),
+    ],
+)
+def test_arrays_that_cannot_be_are_refused_in_one_line(asked: Callable[[], Message], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        app(asked(), node())
+    assert "\n" not in str(caught.value)
+
+
+def test_records_that_nobody_asked_for_are_not_even_read() -> None:
+    usual = app(records(), node()).content
+    many = app(records(**{f"other{i}": TORN for i in range(2000)}), node()).content
+    assert list(many) == list(usual)
+    assert same(views(many.array_records[wire.ARRAYS]), views(usual.array_records[wire.ARRAYS]))

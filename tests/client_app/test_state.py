@@ -108,6 +108,54 @@ def test_a_round_that_is_done_again_is_written_anew(tmp_path: Path) -> None:
     assert on_disk(tmp_path, 2, accepted=1).load().states == count(2)
 
 
+def test_what_cannot_be_dropped_does_not_end_the_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "round-000001.safetensors").mkdir()
+    on_disk(tmp_path, 2).save(count(2))
+    on_disk(tmp_path, 5, 4, 4).save(count(5))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "round-000001.safetensors",
+        "round-000005.safetensors",
+    ]
+
+    unlink = Path.unlink
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        if path.name.startswith("round-"):
+            raise PermissionError(errno.EPERM, "not permitted")
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    on_disk(tmp_path, 7, 6, 6).save(count(7))
+    assert on_disk(tmp_path, 8, 7).load() == Kept(count(7), lost=False)
+
+
+def test_who_keeps_nothing_for_once_has_not_lost_it(tmp_path: Path) -> None:
+    on_disk(tmp_path / "0", 1).save(count(1))
+    on_disk(tmp_path / "0", 2, 1).save({"halves.x": {}})
+    assert on_disk(tmp_path / "0", 3, 2).load() == Kept({}, lost=False)
+
+
+def test_links_are_replaced_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0/round-000001.safetensors").symlink_to(tmp_path / "precious")
+    on_disk(tmp_path / "0", 1).save(count(1))
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert on_disk(tmp_path / "0", 2, 1).load() == Kept(count(1), lost=False)
+    (tmp_path / "1").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(DataError, match="cannot be written"):
+        on_disk(tmp_path / "1", 1).save(count(1))
+
+
+def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
+    for run, value in (("a" * 16, 1), ("b" * 16, 2)):
+        told_run = {wire.RUN: run, wire.SERVER_ROUND: 1}
+        store(told_run, node(0), 0).save(count(value))
+    for run, value in (("a" * 16, 1), ("b" * 16, 2)):
+        told_run = {wire.RUN: run, wire.SERVER_ROUND: 2, wire.ACCEPTED: 1}
+        assert store(told_run, node(0), 0).load().states == count(value)
+
+
 def test_who_keeps_nothing_writes_nothing(tmp_path: Path) -> None:
     on_disk(tmp_path / "new", 1).save({"client.a": {}, "halves.b": {}})
     assert not (tmp_path / "new").exists()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from reference import Model
 
 from fedstride.arrays import to_record
-from strategies.cohort import Accepted, Cohort
+from strategies.cohort import Accepted, Cohort, Expected
 from strategies.limits import Screening
 from strategies.screening import screen
 
@@ -396,3 +396,58 @@ def test_screening_never_raises_and_lets_only_usable_replies_through(arrived: tu
             assert np.isfinite(array).all()
     assert all(item.reason for item in cohort.set_aside)
     assert [fed.fingerprint(message) for message in arrived] == before
+
+
+# ---------------------------------------------------------------- what was asked for beside the model
+
+
+ASKED = Expected(("scaffold",), {"scaffold.delta": {"w": np.zeros(2)}})
+
+
+def beside(node: int, delta: Any, **metrics: Any) -> Message:
+    told = MetricRecord({"num-examples": 10, "done/scaffold": 1, **metrics})
+    more = {} if delta is None else {"scaffold.delta": to_record({"w": np.asarray(delta)})}
+    return fed.answer(node, {"arrays": to_record(CLIENT), **more, "metrics": told})
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (beside(BAD, None), "no record 'scaffold.delta', which was asked for"),
+        (beside(BAD, [1.0, math.nan]), "scaffold.delta: 'w' holds NaN"),
+        (beside(BAD, [1.0]), "'w' is float64(1,), the model has float64(2,)"),
+        (beside(BAD, [1e9, 0.0]), "a record 'scaffold.delta' of norm 1e+09"),
+    ],
+)
+def test_a_record_that_was_asked_for_is_screened(message: Message, said: str) -> None:
+    good = [beside(node, [1.0, 1.0]) for node in GOOD]
+    cohort = screen([*good, message], SENT, expected=ASKED)
+    assert [reply.node_id for reply in cohort.replies] == list(GOOD)
+    assert [item.node_id for item in cohort.set_aside] == [BAD] and said in cohort.set_aside[0].reason
+
+
+def test_thousands_of_records_are_set_aside_in_one_line() -> None:
+    many = {f"x/{i}/../scaffold.delta": to_record(CLIENT) for i in range(5000)}
+    message = fed.answer(BAD, {"metrics": MetricRecord({"num-examples": 10}), "arrays": to_record(CLIENT), **many})
+    cohort = screen([beside(GOOD[0], [1.0, 1.0]), message], SENT, expected=ASKED)
+    assert len(cohort) == 1 and len(cohort.set_aside[0].reason) < 600
+
+
+@pytest.mark.parametrize("said", [math.nan, math.inf, 0, 2, -1, 1.5, [1], [1.0, 1.0], None])
+def test_done_is_one_and_nothing_else(said: Any) -> None:
+    odd = {"done/scaffold": said} if said is not None else {}
+    replies = [beside(GOOD[0], [1.0, 1.0]), beside(GOOD[1], [1.0, 1.0], **odd)]
+    if said is None:
+        del replies[1].content["metrics"]["done/scaffold"]
+    cohort = screen(replies, SENT, expected=ASKED)
+    assert cohort.not_done == {"scaffold": [GOOD[1]]}
+    assert cohort.counts() == {"screen/set_aside": 0, "screen/not_done": 1}
+    assert "done/scaffold" not in cohort.metrics()
+
+
+def test_the_screens_own_figures_are_not_for_clients_to_say() -> None:
+    """All of them report that nobody left out anything, under a rule that asks for nothing."""
+    lies = {"screen/not_done": 7, "screen/odd": 1.0, "mood": 2.0}
+    cohort = screen([fed.reply(node, CLIENT, metrics=lies) for node in GOOD], SENT)
+    assert cohort.metrics() == {"mood": 2.0}
+    assert all(list(m.content["metrics"]) == ["num-examples", "mood"] for m in Accepted(cohort))
