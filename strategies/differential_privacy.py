@@ -29,7 +29,6 @@ from fedstride.errors import ConfigError, require
 from fedstride.settings import Kind, Setting, check
 
 from .base import Metrics, expected_of
-from .limits import Screening
 from .screening import Cohort, with_model
 from .wrapper import Wrapper, sees_only_the_mean
 
@@ -69,8 +68,8 @@ class DifferentialPrivacy(Wrapper):
       makes runs repeatable, for experiments: whoever knows it can take the noise away.
 
     All clients weigh the same, and the inner strategy hears nothing else of them: n_k / n would tell how much
-    data each has, losses even more. No update is too long for "server" and "client" (`screen_factor` is not
-    used): one client must not decide whether another takes part, and all are clipped anyway. Refuses models
+    data each has, losses even more. No update is too long for "server" and "client" (`screening.factor` is
+    not used): one client must not decide whether another takes part, and all are clipped anyway. Refuses models
     with BatchNorm's running statistics. `options` are `Wrapper`'s.
 
     Differs from Flower's wrappers (1.39), which noise the returned model: FedNNNN's clients would get one
@@ -138,7 +137,7 @@ class DifferentialPrivacy(Wrapper):
         self.delta = delta
         self.noise_seed = noise_seed
         if where != "local":
-            self.screening = Screening(self.screening.quorum, factor=None)
+            self.screening = replace(self.screening, factor=None)
         self.server_round = 0
         self.state: PrivacyState = self.initial_state()
 
