@@ -30,7 +30,7 @@ LAB_MAY_IMPORT = {  # rooms of lab/, with cli above them all
     "report": {"results", "engine", "plots", "papers"},
 }
 MAY_IMPORT_ALONE = {
-    # Which client rules there are, and what can be set: a table that loads nothing, and is asked before any client.
+    # Which client rules there are, and what can be set: a table that loads nothing, asked before any client.
     "server_app": "client_app.parts",
 }
 STRATEGIES_MAY_USE = {"arrays", "wire", "seeds", "errors", "flower", "settings", "parts", "metrics", "mechanism"}
