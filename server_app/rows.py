@@ -86,7 +86,8 @@ def _notes(reply: Reply, cohort: Cohort) -> list[str]:
 
 def _bounded(metrics: Row) -> tuple[Row, list[str]]:
     """As many of a client's metrics, in its order, as a row may hold; and a note where that is not all of them."""
-    left, kept = MOST_OF_A_CLIENT, {}
+    left = MOST_OF_A_CLIENT
+    kept: Row = {}
     for name, value in metrics.items():
         left -= len(name) + NUMBER * (len(value) if isinstance(value, list) else 1)
         if left < 0:

@@ -68,7 +68,11 @@ def prepare(config: Config) -> Prepared:
 def _resumed(prepared: Prepared, folder: Path) -> Prepared:
     checkpoint, faults = newest_checkpoint(folder)
     if checkpoint.config != digest(prepared.config):
-        raise CheckpointError(f"the checkpoint of round {checkpoint.server_round} in {folder} is of another run")
+        raise CheckpointError(
+            f"the checkpoint of round {checkpoint.server_round} in {folder} was made with other settings than its "
+            "config.yaml has, or by a version of fedstride with other settings: go on with that version, or start "
+            "a new run"
+        )
     try:
         prepared.strategy.load_state_dict(checkpoint.strategy)
     except (KeyError, ValueError, TypeError, FedstrideError) as error:

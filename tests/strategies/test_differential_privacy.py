@@ -6,6 +6,7 @@ import importlib
 import inspect
 import math
 import pkgutil
+from dataclasses import dataclass
 from typing import Any
 
 import federation as fed
@@ -353,6 +354,19 @@ def test_a_round_below_the_quorum_releases_nothing() -> None:
     fed.configure(strategy, 1, START)
     assert strategy.aggregate_train(1, [fed.reply(1, START), fed.failure(2)])[0] is None
     assert strategy.state.releases == 0
+
+
+@dataclass
+class Stricter(Screening):
+    """As if the screening had one more threshold."""
+
+    examples: int = 1
+
+
+def test_of_the_screening_the_length_alone_is_dropped() -> None:
+    given = Stricter(quorum=2, examples=5)
+    assert private(screening=given).screening == Stricter(quorum=2, factor=None, examples=5)
+    assert private(where="local", screening=given).screening == given
 
 
 # ---------------------------------------------------------------- who clips, who noises
