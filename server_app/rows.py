@@ -81,6 +81,8 @@ def _notes(reply: Reply, cohort: Cohort) -> list[str]:
     notes = [f"did not do {half}" for half, clients in cohort.not_done.items() if reply.client_id in clients]
     if reply.metrics.get(wire.STATE_LOST) == 1:
         notes.append("its state was lost, it began anew")
+    if reply.metrics.get(wire.STATE_HELD) == 1:
+        notes.append("its disk did not take its state, which is held in memory")
     return notes
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from fedstride import wire
-from fedstride.arrays import Arrays, Layout, difference, norm, to_record
+from fedstride.arrays import Arrays, Layout, difference, norm, to_record, total
 from fedstride.metrics import over_clients
 
 SCREEN = "screen/"
@@ -161,7 +161,7 @@ def _combine(how: str, values: Sequence[float], shares: Sequence[float]) -> floa
     if how == "max":
         return real(max(values))
     # not fsum, which raises at inf - inf
-    return sum(share * real(value) for share, value in zip(shares, values, strict=True))
+    return total(share * real(value) for share, value in zip(shares, values, strict=True))
 
 
 def _clean(reply: Reply, metrics: Sequence[str], first: Reply) -> Message:

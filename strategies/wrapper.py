@@ -85,6 +85,7 @@ class Wrapper(Strategy):
         self.sent: Arrays = {}
         self.asked = Asked()
         self.last_cohort: Cohort | None = None
+        self.warned: set[str] = set()
         self.state = self.State()
 
     # -------------------------------------------------------- what a wrapper says
@@ -174,6 +175,7 @@ class Wrapper(Strategy):
         """The inner strategy's messages; what they carry is what was sent."""
         if server_round == 1:
             self.state = self.initial_state()
+            self.warned = set()
         flower.forget_current_arrays(self.strategy)
         told = self.extend(ConfigRecord(dict(config)))
         messages = list(self.strategy.configure_train(server_round, arrays, told, grid))
@@ -193,7 +195,7 @@ class Wrapper(Strategy):
             expected=self.expected,
         )
         if not isinstance(replies, Accepted):
-            report(server_round, cohort)
+            report(server_round, cohort, self.warned)
         self.last_cohort = cohort
         metrics = cohort.counts()
         if len(cohort) < self.screening.quorum:

@@ -269,12 +269,6 @@ def test_uniform_weights_are_the_inner_strategys() -> None:
 # ---------------------------------------------------------------- clients that do not obey
 
 
-@pytest.fixture
-def _unwarned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a process that has not warned of anybody yet."""
-    monkeypatch.setattr("strategies.base._WARNED", set())
-
-
 def ignoring(replies: list[Message]) -> list[Message]:
     """As from clients of another app, the second and third of them: they know nothing of the factors."""
     for reply in replies[1:]:
@@ -282,7 +276,6 @@ def ignoring(replies: list[Message]) -> list[Message]:
     return replies
 
 
-@pytest.mark.usefixtures("_unwarned")
 def test_clients_that_ignore_the_factors_are_noticed_and_named_once(caplog: pytest.LogCaptureFixture) -> None:
     done = fed.rounds(TwoDLRD(FedAvg(**OPEN)), fed.make_model(), fed.noisy(), arrange=ignoring)
     assert [one.metrics["screen/not_done"] for one in done] == [2] * 4
@@ -291,17 +284,15 @@ def test_clients_that_ignore_the_factors_are_noticed_and_named_once(caplog: pyte
     assert len(warnings) == 1
     _, second, third = sorted(fed.NODES)
     assert f"clients {second}, {third} did not do what two_d_lrd asks of them" in warnings[0]
-    assert "docs/own-clients.md" in warnings[0]
+    assert "docs/own-parts.md" in warnings[0]
 
 
-@pytest.mark.usefixtures("_unwarned")
 def test_clients_that_obey_are_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     done = fed.rounds(TwoDLRD(FedAvg(**OPEN)), fed.make_model(), fed.noisy())
     assert [one.metrics["screen/not_done"] for one in done] == [0] * 4
     assert "two_d_lrd" not in caplog.text
 
 
-@pytest.mark.usefixtures("_unwarned")
 @pytest.mark.parametrize("answer", [0, 2, 0.5, [1], [1, 1]])
 def test_only_a_one_says_that_it_was_done(answer: Any) -> None:
     def arrange(replies: list[Message]) -> list[Message]:
@@ -312,7 +303,6 @@ def test_only_a_one_says_that_it_was_done(answer: Any) -> None:
     assert done.metrics["screen/not_done"] == 1
 
 
-@pytest.mark.usefixtures("_unwarned")
 def test_a_client_without_two_halves_counts_once() -> None:
     strategy = TwoDLRD(FedDyn(num_clients=3, **OPEN))
 
