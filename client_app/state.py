@@ -88,17 +88,25 @@ def store(config: Mapping[str, Any], context: Context, client_id: int) -> Store:
 
 
 def root(node_config: Mapping[str, Any]) -> Path:
-    """The folder below which this node keeps its clients' states. Raises ConfigError for no path."""
+    """The folder below which this node keeps its clients' states.
+
+    Raises ConfigError for no path, and where none is named and the node's user has no home.
+    """
     chosen = node_config.get("state")
     if chosen is not None and (not isinstance(chosen, str) or not chosen):
         raise ConfigError(
             f"node-config state = {chosen!r} is not allowed: it must name a folder; "
             "start the node with --node-config 'state=\"/path\"'"
         )
-    if chosen := chosen or os.environ.get("FEDSTRIDE_STATE"):
-        return Path(chosen).expanduser()
     base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "fedstride" / "state"
+    try:
+        if chosen := chosen or os.environ.get("FEDSTRIDE_STATE"):
+            return Path(chosen).expanduser()
+        return (Path(base) if base else Path.home() / ".local" / "state") / "fedstride" / "state"
+    except RuntimeError as error:  # a numeric user, as in a container
+        raise ConfigError(
+            f"no folder for what clients keep ({error}): name one, state in the node's config or FEDSTRIDE_STATE"
+        ) from error
 
 
 def _round(config: Mapping[str, Any], key: str, *, least: int = 0, most: int) -> int:
@@ -146,7 +154,7 @@ class OnDisk:
         dies meanwhile. Who has kept something before writes an empty version too: else it would be missed in
         the next round.
         """
-        if not any(states.values()) and not self.folder.is_dir():
+        if not any(states.values()) and not os.path.isdir(self.folder):  # never raises
             return True
         self.memory.pop(HELD, None)
         try:

@@ -68,10 +68,12 @@ def prepare(config: Config) -> Prepared:
 def _resumed(prepared: Prepared, folder: Path) -> Prepared:
     checkpoint, faults = newest_checkpoint(folder)
     if checkpoint.config != digest(prepared.config):
+        parts = prepared.config.parts
+        edited = "" if parts is None else f", or with another content of {parts}"
         raise CheckpointError(
             f"the checkpoint of round {checkpoint.server_round} in {folder} was made with other settings than its "
-            "config.yaml has, or by a version of fedstride with other settings: go on with that version, or start "
-            "a new run"
+            f"config.yaml has{edited}, or by a version of fedstride with other settings: go on as it began, or "
+            "start a new run"
         )
     try:
         prepared.strategy.load_state_dict(checkpoint.strategy)

@@ -130,6 +130,17 @@ def test_what_cannot_be_dropped_does_not_end_the_round(tmp_path: Path, monkeypat
     assert on_disk(tmp_path, 8, 7).load() == Kept(count(7), lost=False)
 
 
+def test_a_user_without_a_home_is_told_to_name_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless(*args: object) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("FEDSTRIDE_STATE", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    with pytest.raises(ConfigError, match=r"no folder for what clients keep .*: name one"):
+        root({})
+
+
 def test_who_keeps_nothing_for_once_has_not_lost_it(tmp_path: Path) -> None:
     on_disk(tmp_path / "0", 1).save(count(1))
     on_disk(tmp_path / "0", 2, 1).save({"halves.x": {}})
