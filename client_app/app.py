@@ -67,7 +67,8 @@ def train_message(message: Message, context: Context) -> Message:
         client_id=job.client_id,
         beside=handed.arrays,
     )
-    store.save(handed.states)
+    if not store.save(handed.states):  # last: a round that fails leaves no version
+        metrics[wire.STATE_HELD] = 1
     arrays = {wire.ARRAYS: model, **handed.arrays}
     content = RecordDict({name: to_record(record) for name, record in arrays.items()})
     content[wire.METRICS] = MetricRecord(metrics)

@@ -22,7 +22,8 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from logging import WARNING
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -34,13 +35,15 @@ from safetensors.numpy import save
 from fedstride import wire
 from fedstride.arrays import to_record, views
 from fedstride.errors import ConfigError, DataError
+from fedstride.flower import log
 from fedstride.settings import Plain
 
 from .method import State
 
 FORMAT = "1"  # raise it when the meaning of a file changes
 
-ARRAYS, PLAIN = "state.arrays", "state.plain"  # records of Context.state
+ARRAYS, PLAIN, HELD = "state.arrays", "state.plain", "state.held"  # records of Context.state
+ROUND = "round"  # in HELD: which version the other two are
 MAX_ROUND = 10**9
 RUN_ID = re.compile(r"[0-9a-f]{16}")  # it becomes a folder
 VERSION = re.compile(r"\.?round-([0-9]+)[-.].*")  # with a dot before it, what a killed writer left
@@ -63,8 +66,8 @@ class Store(Protocol):
         """The states to begin the round with."""
         ...
 
-    def save(self, states: States) -> None:
-        """Keep the states that the round ends with; where all are empty, nothing is kept."""
+    def save(self, states: States) -> bool:
+        """Keep the states that the round ends with, if any; False where memory alone could take them."""
         ...
 
 
@@ -81,7 +84,7 @@ def store(config: Mapping[str, Any], context: Context, client_id: int) -> Store:
     server_round = _round(config, wire.SERVER_ROUND, least=1, most=MAX_ROUND)
     accepted = _round(config, wire.ACCEPTED, most=server_round - 1)
     oldest = _round(config, wire.OLDEST, most=accepted)
-    return OnDisk(root(context.node_config) / run / str(client_id), server_round, accepted, oldest)
+    return OnDisk(root(context.node_config) / run / str(client_id), server_round, accepted, oldest, context.state)
 
 
 def root(node_config: Mapping[str, Any]) -> Path:
@@ -127,11 +130,15 @@ class OnDisk:
     server_round: int
     accepted: int
     oldest: int
+    memory: RecordDict = field(default_factory=RecordDict)  # `Context.state`: takes a version that no disk will
 
     def load(self) -> Kept:
         """The version that the server named. Raises DataError where it is there and may not be read."""
         if not self.accepted:
             return Kept({}, lost=False)
+        held = self.memory.config_records.get(HELD)
+        if held is not None and held[ROUND] == self.accepted:
+            return InContext(self.memory).load()
         path = self._path(self.accepted)
         try:
             return Kept(_read(path), lost=False)
@@ -140,22 +147,35 @@ class OnDisk:
         except OSError as error:
             raise DataError(f"the client's state {path} cannot be read ({error.strerror})") from error
 
-    def save(self, states: States) -> None:
-        """Write this round's version, whole or not at all. Raises DataError where it cannot be written.
+    def save(self, states: States) -> bool:
+        """Write this round's version, whole or not at all; False where the disk does not take it.
 
-        Who has kept something before writes an empty version too: else it would be missed in the next round.
+        It is then held in memory, so that a disk that is full for a while costs nothing but to a client that
+        dies meanwhile. Who has kept something before writes an empty version too: else it would be missed in
+        the next round.
         """
         if not any(states.values()) and not os.path.isdir(self.folder):  # never raises
-            return
-        path = self._path(self.server_round)
+            return True
+        self.memory.pop(HELD, None)
         try:
             _make_private(self.folder)
-            _write(path, _packed(states))
+            _write(self._path(self.server_round), _packed(states))
         except OSError as error:
-            raise DataError(
-                f"the client's state {path} cannot be written ({error.strerror}): free disk space, or name "
-                "another folder (state in the node's config, or FEDSTRIDE_STATE)"
-            ) from error
+            log(
+                WARNING,
+                "the client's state %s cannot be written (%s) and is held in memory: free disk space, or name "
+                "another folder (state in the node's config, or FEDSTRIDE_STATE)",
+                self._path(self.server_round),
+                error.strerror,
+            )
+            InContext(self.memory).save(states)
+            self.memory[HELD] = ConfigRecord({ROUND: self.server_round})
+            return False
+        self._tidy()
+        return True
+
+    def _tidy(self) -> None:
+        """Drop what nobody can name any more."""
         with contextlib.suppress(
             OSError
         ):  # the version is written: what cannot be tidied is no fault of the round
@@ -237,7 +257,7 @@ class InContext:
         plain = self.records.config_records.get(PLAIN)
         return Kept(_nested({} if arrays is None else views(arrays), plain or {}), lost=False)
 
-    def save(self, states: States) -> None:
+    def save(self, states: States) -> bool:
         """Put these in their place."""
         arrays, plain = _flat(states)
         for key, record in ((ARRAYS, to_record(arrays)), (PLAIN, ConfigRecord(dict(plain)))):
@@ -245,6 +265,7 @@ class InContext:
                 self.records[key] = record
             else:
                 self.records.pop(key, None)
+        return True
 
 
 # ---------------------------------------------------------------- flat and nested

@@ -18,9 +18,7 @@ class Noisy(Wrapper):
 
     half = "noisy"
 
-    def __init__(
-        self, strategy=None, *, size: Annotated[float, Setting("of noise", least=0)] = 0.01, **options: Any
-    ):
+    def __init__(self, strategy=None, *, size: Size = 0.01, **options: Any):
         super().__init__(strategy, **options)
         self.size = size
 

@@ -7,6 +7,7 @@ does not know what any rule does with them. Works on numpy arrays and torch tens
 from __future__ import annotations
 
 import io
+import math
 import tokenize
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -138,6 +139,17 @@ def like(array: Any, original: Any) -> Any:
     return xp.asarray(xp.astype(array, original.dtype, copy=False))
 
 
+def total(values: Iterable[float]) -> float:
+    """The sum from left to right; 0.0 of none.
+
+    Not the built-in sum, which compensates for rounding from Python 3.12 on: bits would depend on the version.
+    """
+    result = 0.0
+    for value in values:
+        result += value
+    return result
+
+
 def inner(a: Any, b: Any) -> float:
     """The inner product of two arrays in float64.
 
@@ -159,7 +171,7 @@ def difference(new: Mapping[str, Any], old: Mapping[str, Any], names: Iterable[s
 
 def norm(arrays: Mapping[str, Any]) -> float:
     """The Euclidean norm of all arrays concatenated."""
-    return float(sum(squared_norm(array) for array in arrays.values()) ** 0.5)
+    return math.sqrt(total(squared_norm(array) for array in arrays.values()))
 
 
 def mean(arrays: Sequence[Any], shares: Sequence[float]) -> Any:

@@ -37,6 +37,7 @@ FACTS: dict[str, Metric] = {
     wire.NUM_EXAMPLES: Metric(over_clients="none"),
     wire.CLIENT_ID: Metric(over_clients="none"),
     wire.STATE_LOST: Metric(over_clients="none"),
+    wire.STATE_HELD: Metric(over_clients="none"),
     "done/*": Metric(over_clients="none"),
     "test/loss": LOSS,
     "test/accuracy": ACCURACY,

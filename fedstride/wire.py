@@ -49,6 +49,7 @@ TRAIN_ACCURACY: Final = "train/accuracy"  # the same for the share of right answ
 TRAIN_STEPS: Final = "train/steps"  # optimiser steps
 TRAIN_SECONDS: Final = "seconds/train"  # wall seconds of local training
 STATE_LOST: Final = "state/lost"  # 1 where the state that the server named was not there: it began anew
+STATE_HELD: Final = "state/held"  # 1 where the client's disk did not take its state, which it holds in memory
 CLIPPED: Final = "privacy/clipped"  # 1.0 where the update was longer than the clipping norm, else 0.0
 EVAL_LOSS: Final = "local/loss"  # federated evaluation
 EVAL_ACCURACY: Final = "local/accuracy"

@@ -12,7 +12,7 @@ from flwr.app import Message
 
 from fedstride import flower, wire
 from fedstride.metrics import over_clients
-from strategies.screening import Cohort, Reply
+from strategies.cohort import Cohort, Reply
 
 from .roll_call import Roster
 
@@ -81,12 +81,15 @@ def _notes(reply: Reply, cohort: Cohort) -> list[str]:
     notes = [f"did not do {half}" for half, clients in cohort.not_done.items() if reply.client_id in clients]
     if reply.metrics.get(wire.STATE_LOST) == 1:
         notes.append("its state was lost, it began anew")
+    if reply.metrics.get(wire.STATE_HELD) == 1:
+        notes.append("its disk did not take its state, which is held in memory")
     return notes
 
 
 def _bounded(metrics: Row) -> tuple[Row, list[str]]:
     """As many of a client's metrics, in its order, as a row may hold; and a note where that is not all of them."""
-    left, kept = MOST_OF_A_CLIENT, Row()
+    left = MOST_OF_A_CLIENT
+    kept: Row = {}
     for name, value in metrics.items():
         left -= len(name) + NUMBER * (len(value) if isinstance(value, list) else 1)
         if left < 0:

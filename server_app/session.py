@@ -69,10 +69,11 @@ def _resumed(prepared: Prepared, folder: Path) -> Prepared:
     checkpoint, faults = newest_checkpoint(folder)
     if checkpoint.config != digest(prepared.config):
         parts = prepared.config.parts
-        edited = f", or {parts} has been edited since: a run goes on with the parts that it began with"
+        edited = "" if parts is None else f", or with another content of {parts}"
         raise CheckpointError(
-            f"the checkpoint of round {checkpoint.server_round} in {folder} is of another run"
-            f"{'' if parts is None else edited}"
+            f"the checkpoint of round {checkpoint.server_round} in {folder} was made with other settings than its "
+            f"config.yaml has{edited}, or by a version of fedstride with other settings: go on as it began, or "
+            "start a new run"
         )
     try:
         prepared.strategy.load_state_dict(checkpoint.strategy)

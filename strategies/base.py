@@ -23,8 +23,9 @@ from fedstride.errors import RunError, require
 from fedstride.flower import AVERAGES_METRICS, log
 from fedstride.settings import Setting, check
 
+from .cohort import Accepted, Cohort, Expected
 from .limits import Screening
-from .screening import Accepted, Cohort, Expected, screen, screen_metrics
+from .screening import screen, screen_metrics
 from .state import Stateless, pack, unpack
 
 Metrics = dict[str, Any]
@@ -121,6 +122,7 @@ class RuleStrategy(FlowerFedAvg):
         self.sent: Arrays = {}
         self.asked = Asked()
         self.last_cohort: Cohort | None = None
+        self.warned: set[str] = set()
         self.state = self.State()
 
     # -------------------------------------------------------- what a rule says
@@ -173,6 +175,7 @@ class RuleStrategy(FlowerFedAvg):
         """Messages with the model to train, for nodes drawn from (seed, round)."""
         if server_round == 1:
             self.state = self.State()
+            self.warned = set()
         following = self.next_model
         record = arrays if following is None else to_record(following)
         self.sent = views(record)
@@ -196,7 +199,7 @@ class RuleStrategy(FlowerFedAvg):
         )
         self.last_cohort = cohort
         if not isinstance(replies, Accepted):
-            report(server_round, cohort)
+            report(server_round, cohort, self.warned)
         metrics = cohort.counts()
         if len(cohort) < self.screening.quorum:
             return None, MetricRecord(metrics)
@@ -284,13 +287,16 @@ def equipped(messages: Iterable[Message], half: str, asked: Asked, config_key: s
     return listed
 
 
-def report(server_round: int, cohort: Cohort) -> None:
-    """Log each reply that is not used, with its reason, and who left out what a rule asked for."""
+def report(server_round: int, cohort: Cohort, warned: set[str]) -> None:
+    """Log each reply that is not used, with its reason, and who left out what a rule asked for.
+
+    The latter once a half: `warned` takes in those of which it was said.
+    """
     for item in cohort.set_aside:
         log(WARNING, "round %d: the reply of node %d is set aside: %s", server_round, item.node_id, item.reason)
     for half, clients in cohort.not_done.items():
-        if half not in _WARNED:
-            _WARNED.add(half)
+        if half not in warned:
+            warned.add(half)
             log(
                 WARNING,
                 "round %d: clients %s did not do what %s asks of them (no metric %s), so it acts without them: "
@@ -300,7 +306,3 @@ def report(server_round: int, cohort: Cohort) -> None:
                 half,
                 wire.done(half),
             )
-
-
-_WARNED: set[str] = set()
-"""Halves whose warning this process has logged: each round's record says it anyway."""

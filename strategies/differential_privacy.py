@@ -29,8 +29,7 @@ from fedstride.errors import ConfigError, require
 from fedstride.settings import Kind, Setting, check
 
 from .base import Metrics, expected_of
-from .limits import Screening
-from .screening import Cohort, with_model
+from .cohort import Cohort, with_model
 from .wrapper import Wrapper, sees_only_the_mean
 
 WHERE = ("server", "client", "local")
@@ -138,7 +137,7 @@ class DifferentialPrivacy(Wrapper):
         self.delta = delta
         self.noise_seed = noise_seed
         if where != "local":
-            self.screening = Screening(self.screening.quorum, factor=None)
+            self.screening = replace(self.screening, factor=None)
         self.server_round = 0
         self.state: PrivacyState = self.initial_state()
 

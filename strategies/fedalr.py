@@ -20,12 +20,12 @@ from typing import Annotated, Any, NamedTuple
 
 from typing_extensions import Unpack
 
-from fedstride.arrays import Arrays, Layout, float64, inner, squared_norm
+from fedstride.arrays import Arrays, Layout, float64, inner, squared_norm, total
 from fedstride.settings import Setting, check
 
 from .base import Done, RuleOptions, RuleStrategy
+from .cohort import Cohort
 from .means import averaged_buffers, moved
-from .screening import Cohort
 
 SCALES = ("unit", "mean_norm", "raw")
 
@@ -78,7 +78,7 @@ def step(
             products[k] += inner(unit, G[name])
 
     rates = [math.exp(c - 1.0) for c in products]
-    s = server_lr * (sum(norms) / m if scale == "mean_norm" else 1.0)
+    s = server_lr * (total(norms) / m if scale == "mean_norm" else 1.0)
     to_v = [1.0] * m if scale == "raw" else to_unit
     taken: Arrays = {}
     for name in names:
@@ -88,7 +88,7 @@ def step(
         ]
         taken[name] = -s * _average(terms)
 
-    G_norm = sum(squared_norm(array) for array in G.values()) ** 0.5
+    G_norm = total(squared_norm(array) for array in G.values()) ** 0.5
     return Step(
         model=moved(sent, taken, averaged_buffers(sent, models, [1.0 / m] * m)),
         state=FedalrState(G, t),
@@ -96,12 +96,12 @@ def step(
         products=products,
         cosines=[c / G_norm if G_norm > 0.0 and u > 0.0 else 0.0 for c, u in zip(products, to_unit, strict=True)],
         gradient_norm=G_norm,
-        length=sum(squared_norm(array) for array in taken.values()) ** 0.5,
+        length=total(squared_norm(array) for array in taken.values()) ** 0.5,
     )
 
 
 def _distance(sent: Arrays, model: Arrays, names: Sequence[str]) -> float:
-    return math.sqrt(sum(squared_norm(float64(sent[name]) - float64(model[name])) for name in names))
+    return math.sqrt(total(squared_norm(float64(sent[name]) - float64(model[name])) for name in names))
 
 
 def _average(arrays: Sequence[Any]) -> Any:

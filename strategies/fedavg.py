@@ -10,8 +10,8 @@ from typing_extensions import Unpack
 from fedstride.arrays import Arrays
 
 from .base import Done, RuleOptions, RuleStrategy, Weighting
+from .cohort import Cohort
 from .means import averaged_buffers, moved, movement
-from .screening import Cohort
 
 
 def step(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float]) -> Arrays:

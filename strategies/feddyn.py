@@ -21,8 +21,8 @@ from fedstride.errors import require
 from fedstride.settings import Setting, check
 
 from .base import Asked, Done, RuleOptions, RuleStrategy, Weighting
+from .cohort import Cohort
 from .means import averaged_buffers, moved, movement
-from .screening import Cohort
 
 
 class FedDynState(NamedTuple):

@@ -25,7 +25,7 @@ from fedstride.errors import require
 from fedstride.settings import Setting, check
 
 from .base import Done, Metrics
-from .screening import Cohort
+from .cohort import Cohort
 from .two_d_lrd import TwoDLRD
 from .wrapper import Wrapper
 

@@ -21,8 +21,8 @@ from fedstride.arrays import Arrays, layer_of
 from fedstride.settings import Setting, check
 
 from .base import Done, RuleOptions, RuleStrategy, Weighting
+from .cohort import Cohort
 from .means import Movement, averaged_buffers, moved, movement
-from .screening import Cohort
 
 NEGLIGIBLE = 1e-8  # A1-4: N below this share of E counts as "extremely small"
 

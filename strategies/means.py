@@ -11,7 +11,7 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
-from fedstride.arrays import Arrays, Layout, float64, is_boolean, like, mean, squared_norm
+from fedstride.arrays import Arrays, Layout, float64, is_boolean, like, mean, squared_norm, total
 
 
 @dataclass(frozen=True)
@@ -33,21 +33,21 @@ def movement(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float]) ->
     for layer, names in layout.layers.items():
         for name in names:
             start = float64(sent[name])
-            total = None
+            summed = None
             for k, (model, share) in enumerate(zip(models, shares, strict=True)):
                 delta = float64(model[name]) - start
                 squares[k][layer] += squared_norm(delta)
-                total = share * delta if total is None else total + share * delta
-            update[name] = total
+                summed = share * delta if summed is None else summed + share * delta
+            update[name] = summed
     layer_N = {
-        layer: sum(squared_norm(update[name]) for name in names) ** 0.5 for layer, names in layout.layers.items()
+        layer: total(squared_norm(update[name]) for name in names) ** 0.5 for layer, names in layout.layers.items()
     }
     layer_E = {
-        layer: sum(p * square[layer] ** 0.5 for p, square in zip(shares, squares, strict=True))
+        layer: total(p * square[layer] ** 0.5 for p, square in zip(shares, squares, strict=True))
         for layer in layout.layers
     }
-    N = sum(length**2 for length in layer_N.values()) ** 0.5
-    E = sum(p * sum(square.values()) ** 0.5 for p, square in zip(shares, squares, strict=True))
+    N = total(length**2 for length in layer_N.values()) ** 0.5
+    E = total(p * total(square.values()) ** 0.5 for p, square in zip(shares, squares, strict=True))
     # N <= E holds exactly; rounding alone could say otherwise where all clients agree.
     return Movement(update, N, max(N, E), layer_N, {k: max(layer_N[k], v) for k, v in layer_E.items()})
 

@@ -14,8 +14,8 @@ from fedstride.arrays import Arrays, Layout, difference, norm
 from fedstride.errors import require
 
 from .base import WEIGHTINGS, Done, Metrics
+from .cohort import Cohort
 from .means import movement
-from .screening import Cohort
 from .wrapper import Wrapper
 
 

@@ -6,9 +6,7 @@ Knows what a usable reply looks like beside the model that was sent; does not kn
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any
 
@@ -17,132 +15,14 @@ from array_api_compat import array_namespace
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from fedstride import wire
-from fedstride.arrays import Arrays, Layout, difference, float64, is_floating, norm, squared_norm, to_record, views
+from fedstride.arrays import Arrays, Layout, float64, is_floating, norm, squared_norm, views
 from fedstride.errors import ReplyError, last_line
-from fedstride.metrics import over_clients
 
+from .cohort import Accepted, Cohort, Expected, Reply, SetAside, real, shallow
 from .limits import Screening
 
 MAX_EXAMPLES = 10**12
 """A client that claims more examples than this is not believed."""
-
-SCREEN = "screen/"
-"""Under this stand the counts of a round."""
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What a strategy asked clients for beside the model."""
-
-    halves: tuple[str, ...] = ()  # by name; a reply says of each that it was done
-    returns: Mapping[str, Arrays] = field(default_factory=dict)  # by record name: like these arrays
-
-    def __or__(self, other: Expected) -> Expected:
-        return Expected((*self.halves, *other.halves), {**self.returns, **other.returns})
-
-
-@dataclass(frozen=True)
-class Reply:
-    """One usable reply: the client's model and what it reports."""
-
-    node_id: int
-    client_id: int  # the partition id where the client has one, else the node id
-    num_examples: float  # n_k > 0
-    model: Arrays  # read-only views, in the order of the sent model
-    metrics: Mapping[str, Any]
-    length: float  # ||w_k - w|| over all parameters
-    message: Message
-    beside: Mapping[str, Arrays] = field(default_factory=dict)  # what else came, by record name; read-only views
-
-
-@dataclass(frozen=True)
-class SetAside:
-    """A reply that is not used, and why."""
-
-    node_id: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class Cohort:
-    """The usable replies of a round, in the order of client ids, and those set aside."""
-
-    replies: tuple[Reply, ...]
-    set_aside: tuple[SetAside, ...] = ()
-    halves: tuple[str, ...] = ()  # what these clients were asked for beside training
-
-    def __len__(self) -> int:
-        return len(self.replies)
-
-    @cached_property
-    def models(self) -> list[Arrays]:
-        """w_k, in order."""
-        return [reply.model for reply in self.replies]
-
-    def shares(self, weighting: str) -> list[float]:
-        """p_k, in order: n_k / n for "examples", 1 / m for "uniform". They sum to 1."""
-        if weighting == "uniform":
-            return [1.0 / len(self)] * len(self)
-        total = math.fsum(reply.num_examples for reply in self.replies)
-        return [reply.num_examples / total for reply in self.replies]
-
-    def metrics(self, weighting: str = "examples") -> dict[str, float | list[float]]:
-        """What the clients report, put together as `fedstride/metrics.py` says; only what all of them report."""
-        if not self.replies:
-            return {}
-        shares = self.shares(weighting)
-        result: dict[str, float | list[float]] = {}
-        for key in self.common_metrics():
-            how = over_clients(key)
-            values = [reply.metrics[key] for reply in self.replies]
-            if how == "none":
-                continue
-            if isinstance(values[0], list):
-                result[key] = [_combine(how, column, shares) for column in zip(*values, strict=True)]
-            else:
-                result[key] = _combine(how, values, shares)
-        return result
-
-    @cached_property
-    def not_done(self) -> dict[str, list[int]]:
-        """Ids of the clients that did not say that they have done a half, by half; only where there are some."""
-        missing = {
-            half: [reply.client_id for reply in self.replies if reply.metrics.get(wire.done(half)) != 1]
-            for half in self.halves
-        }
-        return {half: clients for half, clients in missing.items() if clients}
-
-    def counts(self) -> dict[str, Any]:
-        """How many replies are not used, and how many did not do all that was asked, for a round's metrics."""
-        counts: dict[str, Any] = {f"{SCREEN}set_aside": len(self.set_aside)}
-        if self.halves:
-            counts[f"{SCREEN}not_done"] = len({client for each in self.not_done.values() for client in each})
-        return counts
-
-    def beside(self, record: str) -> list[Arrays]:
-        """What came beside the models in the record of this name, in order."""
-        return [reply.beside[record] for reply in self.replies]
-
-    def common_metrics(self) -> list[str]:
-        """The metrics that every client reports with one form (a number, or a list of one length).
-
-        What the screen itself says of a round is not for clients to say.
-        """
-        first = (key for key in self.replies[0].metrics if not key.startswith(SCREEN))
-        return [key for key in first if len({_form(reply.metrics.get(key)) for reply in self.replies}) == 1]
-
-
-class Accepted(list[Message]):
-    """The messages of a cohort that has passed the screen, for the strategy inside a wrapper.
-
-    Flower's own strategies see plain messages whose arrays and metrics agree in their keys; ours find
-    the cohort and need not screen again.
-    """
-
-    def __init__(self, cohort: Cohort) -> None:
-        common = cohort.common_metrics() if cohort.replies else []
-        super().__init__(_clean(reply, common, cohort.replies[0]) for reply in cohort.replies)
-        self.cohort = cohort
 
 
 def screen(
@@ -181,17 +61,6 @@ def screen(
     return Cohort(tuple(usable), tuple(sorted(aside, key=lambda item: item.node_id)), expected.halves)
 
 
-def with_model(reply: Reply, sent: Arrays, model: Arrays, weighted_by_key: str) -> Reply:
-    """The reply as if the client had sent this model, had one example, and said nothing else."""
-    metrics: dict[str, Any] = {weighted_by_key: 1, wire.CLIENT_ID: reply.client_id}
-    message = _shallow(reply.message)
-    metric_key = next(iter(reply.message.content.metric_records))
-    message.content = RecordDict({_model_key(reply): to_record(model), metric_key: MetricRecord(metrics)})
-    length = norm(difference(model, sent, Layout.of(sent).parameters))
-    changed: dict[str, Any] = {"num_examples": 1.0, "model": model, "metrics": metrics, "length": length}
-    return replace(reply, **changed, message=message, beside={})
-
-
 def screen_metrics(messages: Iterable[Message], weighted_by_key: str) -> list[Message]:
     """Copies of the replies to an evaluation that can be used, with the metrics that all of them report."""
     usable: list[Reply] = []
@@ -212,7 +81,7 @@ def screen_metrics(messages: Iterable[Message], weighted_by_key: str) -> list[Me
     common = cohort.common_metrics() if usable else []
     copies = []
     for reply in usable:
-        message = _shallow(reply.message)
+        message = shallow(reply.message)
         message.content = RecordDict({wire.METRICS: MetricRecord({key: reply.metrics[key] for key in common})})
         copies.append(message)
     return copies
@@ -261,7 +130,7 @@ def _count(metrics: MetricRecord, key: str) -> float:
         raise ReplyError(f"{key} = {count!r}, expected a number of examples")
     if not 0 < count <= MAX_EXAMPLES:  # NaN fails too
         raise ReplyError(
-            f"{key} = {_real(count):.6g}, expected more than 0 and at most {MAX_EXAMPLES:.0e} examples"
+            f"{key} = {real(count):.6g}, expected more than 0 and at most {MAX_EXAMPLES:.0e} examples"
         )
     return count
 
@@ -324,55 +193,3 @@ def _split_by_length(
         if length > factor * middle
     ]
     return near, far
-
-
-def _form(value: Any) -> Any:
-    """What two values must share to be averaged."""
-    if value is None:
-        return object()
-    return len(value) if isinstance(value, list) else -1
-
-
-def _combine(how: str, values: Sequence[float], shares: Sequence[float]) -> float:
-    if how == "min":
-        return _real(min(values))
-    if how == "max":
-        return _real(max(values))
-    # not fsum, which raises at inf - inf
-    return sum(share * _real(value) for share, value in zip(shares, values, strict=True))
-
-
-def _real(value: float) -> float:
-    try:
-        return float(value)
-    except OverflowError:  # an int of more than 1024 bits
-        return math.inf if value > 0 else -math.inf
-
-
-def _clean(reply: Reply, metrics: Sequence[str], first: Reply) -> Message:
-    """A copy of the message that a strategy may take apart: its own records, one set of keys.
-
-    The arrays' order is that of the sent model, whatever the client's was.
-    """
-    record = reply.message.content.array_records[_model_key(reply)]
-    key = _model_key(first)
-    metric_key = next(iter(first.message.content.metric_records))
-    message = _shallow(reply.message)
-    message.content = RecordDict(
-        {
-            key: ArrayRecord({name: record[name] for name in reply.model}),
-            metric_key: MetricRecord({name: reply.metrics[name] for name in metrics}),
-        }
-    )
-    return message
-
-
-def _model_key(reply: Reply) -> str:
-    """The name of the record that holds the model."""
-    return next(name for name in reply.message.content.array_records if name not in reply.beside)
-
-
-def _shallow(message: Message) -> Message:
-    copy = object.__new__(Message)
-    copy.__dict__.update(message.__dict__)
-    return copy

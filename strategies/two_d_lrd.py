@@ -17,11 +17,11 @@ from typing import Annotated, Any, NamedTuple
 
 from flwr.serverapp.strategy import Strategy
 
-from fedstride.arrays import Arrays, Layout, difference, inner, norm
+from fedstride.arrays import Arrays, Layout, difference, inner, norm, total
 from fedstride.settings import Setting, check
 
 from .base import Asked, Done
-from .screening import Cohort
+from .cohort import Cohort
 from .wrapper import Wrapper, sees_only_the_mean
 
 TOLERANCE = 1e-9  # A4-3: 0.2 * 5 must count as 1
@@ -53,7 +53,7 @@ def detect(detector: Detector, before: Arrays, after: Arrays, *, window: int) ->
     """One round: `before` and `after` are theta_{r-1} and theta_r, models that clients start from (A4-2)."""
     g = difference(after, before, Layout.of(before).parameters)
     previous = detector.previous
-    product = 0.0 if previous is None else sum(inner(g[name], previous[name]) for name in g)
+    product = 0.0 if previous is None else total(inner(g[name], previous[name]) for name in g)
     lengths = norm(g) * (0.0 if previous is None else norm(previous))
     S, r = detector.S + product, detector.r + 1
     if r > window + detector.r_0 and S < 0.0:

@@ -21,10 +21,11 @@ from fedstride.metrics import over_clients
 from fedstride.settings import check
 
 from .base import Asked, Done, Metrics, RuleStrategy, equipped, expected_of, report
+from .cohort import Accepted, Cohort, Expected
 from .fedavg import FedAvg
 from .limits import Screening
 from .means import averaged_buffers, majority
-from .screening import Accepted, Cohort, Expected, screen, screen_metrics
+from .screening import screen, screen_metrics
 from .state import Stateless, below, pack, unpack
 
 
@@ -84,6 +85,7 @@ class Wrapper(Strategy):
         self.sent: Arrays = {}
         self.asked = Asked()
         self.last_cohort: Cohort | None = None
+        self.warned: set[str] = set()
         self.state = self.State()
 
     # -------------------------------------------------------- what a wrapper says
@@ -173,6 +175,7 @@ class Wrapper(Strategy):
         """The inner strategy's messages; what they carry is what was sent."""
         if server_round == 1:
             self.state = self.initial_state()
+            self.warned = set()
         flower.forget_current_arrays(self.strategy)
         told = self.extend(ConfigRecord(dict(config)))
         messages = list(self.strategy.configure_train(server_round, arrays, told, grid))
@@ -192,7 +195,7 @@ class Wrapper(Strategy):
             expected=self.expected,
         )
         if not isinstance(replies, Accepted):
-            report(server_round, cohort)
+            report(server_round, cohort, self.warned)
         self.last_cohort = cohort
         metrics = cohort.counts()
         if len(cohort) < self.screening.quorum:

@@ -30,7 +30,8 @@ def play(
 
         app = real
     config = compose([*(SMALL if small else ()), f"out='{out}'", *overrides])
-    return session.run(LocalGrid(app, config.clients), session.prepare(config), observers=observers)
+    grid = LocalGrid(app, config.clients)
+    return session.run(grid, session.prepare(config), observers=observers, on_folder=grid.keep_in)
 
 
 def resume(folder: Path, *overrides: str, observers: Sequence[Any] = ()) -> session.Outcome:
@@ -38,7 +39,8 @@ def resume(folder: Path, *overrides: str, observers: Sequence[Any] = ()) -> sess
     from client_app.app import app
 
     config = compose([f"resume='{folder}'", *overrides])
-    return session.run(LocalGrid(app, config.clients), session.prepare(config), observers=observers)
+    grid = LocalGrid(app, config.clients)
+    return session.run(grid, session.prepare(config), observers=observers, on_folder=grid.keep_in)
 
 
 def weights(folder: Path) -> bytes:

@@ -1,13 +1,13 @@
 """A slow, plain computation of the server rules of the specification, the oracle of the tests.
 
-Written from shared/spec/algorithms.md alone. A model is a dict of arrays in order, parameters and buffers.
-All arithmetic is float64 and parameters are returned in float64, never cast back. Integer and boolean buffers
-keep the dtype that was sent (their averages are whole numbers already): their dtype is what makes them buffers.
+Written from shared/spec/algorithms.md and baselines.md alone. A model is a dict of arrays in order, parameters
+and buffers. All arithmetic is float64 and parameters are returned in float64, never cast back. Integer and boolean
+buffers keep the dtype that was sent (their averages are whole numbers already): it is what makes them buffers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 Model = dict[str, Array]
+Gradient = Callable[[Model], Model]
 
 BUFFER_NAMES = ("running_mean", "running_var", "num_batches_tracked")
 TIE = 1e-12  # a vote whose share is this close to one half is a tie
@@ -313,6 +314,69 @@ def fednlr_rates(
     temperature = spread / np.log(mu)
     exponentials = np.exp((h - h.max()) / temperature)  # A5-8
     return np.asarray(eta * len(h) * exponentials / exponentials.sum())
+
+
+# ---- SCAFFOLD and FedDyn (baselines.md, 3.2 and 3.3): both sides ----
+class Scaffold:
+    """Keeps c and all c_k. `round` is the server's (SC3, SC4), `client` a round of one of them (SC1, SC2)."""
+
+    def __init__(self, num_clients: int, server_lr: float = 1.0) -> None:
+        self.num_clients, self.server_lr = num_clients, server_lr
+        self.c: Model = {}
+        self.of_client: dict[int, Model] = {}
+
+    def client(self, k: int, sent: Model, gradient: Gradient, rates: Sequence[float], rho: float = 0.0) -> Any:
+        """w_k and delta_k of a client with this gradient; it keeps c_k+."""
+        w, c, c_k = difference(sent, zeros(sent)), self.c or zeros(sent), self.of_client.get(k) or zeros(sent)
+        velocity = zeros(sent)
+        for eta in rates:
+            g = gradient(w)
+            velocity = {n: rho * velocity[n] + g[n] for n in w}
+            w = {n: w[n] - eta * velocity[n] for n in w}  # OPT
+            w = {n: w[n] - eta * (c[n] - c_k[n]) for n in w}  # SC1
+        H = sum(rates)
+        kept = {n: c_k[n] - c[n] + (f64(sent[n]) - w[n]) / H for n in w} if H else c_k
+        self.of_client[k] = kept
+        return {**sent, **w}, {n: kept[n] - c_k[n] for n in w}
+
+    def round(self, sent: Model, clients: Sequence[Model], deltas: Sequence[Model]) -> Model:
+        m = len(clients)
+        mean = weighted_sum([difference(client, sent) for client in clients], [1.0 / m] * m)
+        added = weighted_sum(deltas, [1.0 / self.num_clients] * m)
+        c = self.c or zeros(sent)
+        self.c = {n: c[n] + added[n] for n in c}
+        step = {n: self.server_lr * mean[n] for n in mean}
+        return build(sent, step, average_buffers(sent, clients, [1.0 / m] * m))
+
+
+class FedDyn:
+    """Keeps u and all u_k. `round` is the server's (DY4, DY5), `client` a round of one of them (DY2, DY3)."""
+
+    def __init__(self, num_clients: int, alpha: float) -> None:
+        self.num_clients, self.alpha = num_clients, alpha
+        self.u: Model = {}
+        self.of_client: dict[int, Model] = {}
+
+    def client(self, k: int, sent: Model, gradient: Gradient, rates: Sequence[float]) -> Model:
+        """w_k of a client with this gradient; it keeps u_k."""
+        start = difference(sent, zeros(sent))
+        w, u_k = start, self.of_client.get(k) or zeros(sent)
+        for eta in rates:
+            g = gradient(w)
+            w = {n: w[n] - eta * (g[n] + self.alpha * (w[n] - start[n]) + self.alpha * u_k[n]) for n in w}
+        self.of_client[k] = {n: u_k[n] + (w[n] - start[n]) for n in w}
+        return {**sent, **w}
+
+    def round(self, sent: Model, clients: Sequence[Model], shares: Sequence[float] | None = None) -> Model:
+        """With `shares`, these replace 1/N and 1/m (weights=size)."""
+        m = len(clients)
+        deltas = [difference(client, sent) for client in clients]
+        added = weighted_sum(deltas, shares or [1.0 / self.num_clients] * m)
+        u = self.u or zeros(sent)
+        self.u = {n: u[n] + added[n] for n in u}
+        p = list(shares or [1.0 / m] * m)
+        mean = weighted_sum(deltas, p)
+        return build(sent, {n: mean[n] + self.u[n] for n in mean}, average_buffers(sent, clients, p))
 
 
 # ---- models to try them on ----

@@ -29,8 +29,8 @@ LAB_MAY_IMPORT = {  # rooms of lab/, with cli above them all
     "flower": {"results", "engine"},
     "report": {"results", "engine", "plots", "papers"},
 }
-MAY_IMPORT_ALONE = {
-    # Which client rules there are, and what can be set: a table that loads nothing, asked before any client.
+MAY_IMPORT_ALONE = {  # one module of a room that is shut otherwise
+    # Which client rules there are, and what can be set: a table that loads nothing, asked before any client is.
     "server_app": "client_app.parts",
 }
 STRATEGIES_MAY_USE = {"arrays", "wire", "seeds", "errors", "flower", "settings", "parts", "metrics", "mechanism"}
@@ -65,6 +65,17 @@ def test_arrows_go_one_way(package: str) -> None:
         if name.split(".")[0] in forbidden and f"{name}.".removeprefix(f"{alone}.") == f"{name}."
     }
     assert not wrong
+
+
+def test_the_door_opens_no_room_by_itself() -> None:
+    """At its top it imports nothing of ours but for type checkers."""
+    statements = ast.parse((ROOT / "fedstride/__init__.py").read_text()).body
+    at_once = [node for node in statements if isinstance(node, (ast.Import, ast.ImportFrom))]
+    standard = {"__future__", "importlib", "importlib.util", "typing"}
+    assert {node.module for node in at_once if isinstance(node, ast.ImportFrom)} == standard
+    assert not [node for node in at_once if isinstance(node, ast.Import)]
+    guarded = [ast.unparse(node.test) for node in statements if isinstance(node, ast.If)]
+    assert guarded == ["TYPE_CHECKING"]
 
 
 def test_the_one_table_that_the_server_reads_of_the_clients_stands_on_light_words_alone() -> None:
@@ -111,7 +122,7 @@ def test_the_engine_knows_no_app() -> None:
         ("import strategies", {"torch", "hydra", "flwr", "numpy"}),
         ("from strategies import FedNNNN, FedLWS, Fedalr, TwoDLRD", {"torch", "hydra", "ray"}),
         ("import client_app.app", {"hydra", "torchvision", "pandas", "matplotlib", "strategies", "server_app"}),
-        ("import server_app.app", {"torchvision", "pandas", "matplotlib", "client_app"}),
+        ("import server_app.app", {"torchvision", "pandas", "matplotlib"}),
         ("import lab.cli.main", {"torch", "hydra", "matplotlib"}),
     ],
 )
@@ -119,6 +130,14 @@ def test_imports_stay_light(statement: str, heavy: set[str]) -> None:
     script = f"{statement}\nimport sys\nprint(' '.join(m for m in {sorted(heavy)!r} if m in sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == ""
+
+
+def test_the_server_loads_no_more_of_the_clients_than_their_table() -> None:
+    script = (
+        "import server_app.app, sys\nprint(*sorted(m for m in sys.modules if m.split('.')[0] == 'client_app'))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split() == ["client_app", "client_app.parts"]
 
 
 def test_no_module_is_crowded() -> None:

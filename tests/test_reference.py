@@ -331,3 +331,72 @@ def test_fedlws_shrinks_no_buffer(rounds: list[tuple[Model, list[Model]]]) -> No
         for name in average:
             assert np.array_equal(got["model"][name], average[name]) == ref.is_buffer(name, sent[name])
         assert all(0 < gamma < 1 for gamma in got["gamma"].values())
+
+
+# ---- SCAFFOLD and FedDyn on the toy problem T2 ----
+RATES = [0.1, 0.1]
+START = {"w": np.array([1.0])}
+GRADIENTS = [lambda w: {"w": 2.0 * (w["w"] - 3.0)}, lambda w: {"w": w["w"] + 1.0}]
+A, B = 0, 1
+
+
+def scaffold_round(rule: ref.Scaffold, sent: Model, who: list[int]) -> tuple[Model, list[float]]:
+    """The next model, and the Delta_k."""
+    done = [rule.client(k, sent, GRADIENTS[k], RATES) for k in who]
+    model = rule.round(sent, [w for w, _ in done], [delta for _, delta in done])
+    return model, [float((w["w"] - sent["w"])[0]) for w, _ in done]
+
+
+def test_worked_scaffold_with_all_clients() -> None:
+    rule = ref.Scaffold(2)
+    first, _ = scaffold_round(rule, START, [A, B])
+    assert first["w"] == printed([1.17])
+    assert [rule.of_client[k]["w"][0] for k in (A, B)] == [printed(-3.6), printed(1.9)]
+    assert rule.c["w"] == printed([-0.85])
+    second, moved = scaffold_round(rule, first, [A, B])
+    assert moved == [printed(0.1638), printed(0.1102)]
+    assert [rule.of_client[k]["w"][0] for k in (A, B)] == [printed(-3.569), printed(2.199)]
+    assert (rule.c["w"], second["w"]) == (printed([-0.685]), printed([1.307]))
+
+
+def test_worked_scaffold_with_one_client_a_round() -> None:
+    rule = ref.Scaffold(2)
+    first, _ = scaffold_round(rule, START, [A])
+    assert (first["w"], rule.c["w"]) == (printed([1.72]), printed([-1.8]))
+    second, moved = scaffold_round(rule, first, [B])
+    assert moved == [printed(-0.1748)]
+    assert rule.of_client[B]["w"] == printed([2.674])
+    assert (rule.c["w"], second["w"]) == (printed([-0.463]), printed([1.5452]))
+
+
+def test_worked_scaffold_with_momentum() -> None:
+    rule = ref.Scaffold(2)
+    first, _ = scaffold_round(rule, START, [A, B])
+    model, _ = rule.client(A, first, GRADIENTS[A], RATES, rho=0.9)
+    assert (model["w"], rule.of_client[A]["w"]) == (printed([1.6632]), printed([-5.216]))
+
+
+def feddyn_round(rule: ref.FedDyn, sent: Model, who: list[int]) -> tuple[Model, list[float]]:
+    """The next model, and the w_k."""
+    models = [rule.client(k, sent, GRADIENTS[k], RATES) for k in who]
+    return rule.round(sent, models), [float(w["w"][0]) for w in models]
+
+
+def test_worked_feddyn_with_all_clients() -> None:
+    rule = ref.FedDyn(2, 0.1)
+    first, models = feddyn_round(rule, START, [A, B])
+    assert models == [printed(1.716), printed(0.622)]
+    assert (rule.u["w"], first["w"]) == (printed([0.169]), printed([1.338]))
+    second, models = feddyn_round(rule, first, [A, B])
+    assert models == [printed(1.9201796), printed(0.9032622)]
+    assert [rule.of_client[k]["w"][0] for k in (A, B)] == [printed(1.2981796), printed(-0.8127378)]
+    assert (rule.u["w"], second["w"]) == (printed([0.2427209]), printed([1.6544418]))
+
+
+def test_worked_feddyn_with_one_client_a_round() -> None:
+    rule = ref.FedDyn(2, 0.1)
+    first, _ = feddyn_round(rule, START, [A])
+    assert first["w"] == printed([2.074])
+    second, models = feddyn_round(rule, first, [B])
+    assert models == [printed(1.493014)]
+    assert (rule.u["w"], second["w"]) == (printed([0.067507]), printed([1.560521]))

@@ -94,7 +94,7 @@ _DAMAGE = (OmegaConfBaseException, yaml.YAMLError, AssertionError, AttributeErro
 """What reading a file that is no configuration may raise."""
 
 
-def from_yaml(text: str, parts: str | None = None) -> Config:
+def from_yaml(text: str, parts: str | None = None, *, trusted: bool = True) -> Config:
     """The configuration that `to_yaml` wrote; `parts`: where the user's own parts are now, if not where they were.
 
     Raises ConfigError for text that is no configuration of this version.

@@ -105,6 +105,16 @@ def file_called(name: str) -> Callable[..., bool]:
     return lambda path, *rest: path.name.startswith(name)
 
 
+def below(folder: str) -> Callable[..., bool]:
+    """Of an open file: where it lies."""
+    return lambda descriptor, *rest: f"/{folder}/" in os.readlink(f"/proc/self/fd/{descriptor}")
+
+
+def a_clients(descriptor: int) -> bool:
+    """Whether an open file is a client's state."""
+    return os.readlink(f"/proc/self/fd/{descriptor}").startswith(os.environ["FEDSTRIDE_STATE"])
+
+
 def checkpoint_of(server_round: int) -> Callable[..., bool]:
     return lambda path, *rest, **options: path.name == f"round-{server_round:06}"
 
@@ -114,6 +124,12 @@ POINTS = {
     "after the cohort is drawn": Point("server_app.roll_call:Roster.cohort", after),
     "before sending": Point("lab.engine.local:LocalGrid.push_messages", before),
     "after sending": Point("lab.engine.local:LocalGrid.push_messages", after),
+    "before a client keeps its state": Point("client_app.state:OnDisk.save", before, call=2),
+    "a client's state is cut short": Point("os:fsync", cut, a_clients),
+    "before a client's state is renamed": Point(
+        "pathlib:Path.replace", before, file_called(f".round-{ROUND:06}-")
+    ),
+    "after a client has kept its state": Point("client_app.state:OnDisk.save", after),
     "before the first reply": Point("lab.engine.local:LocalGrid.pull_messages", before),
     "after the second of three replies": Point("lab.engine.local:LocalGrid.pull_messages", after, call=2),
     "after the last reply": Point("lab.engine.local:LocalGrid.pull_messages", after, call=3),
@@ -132,10 +148,10 @@ POINTS = {
     "after the best model": Point("server_app.records:save_model", after, file_called("best.safetensors")),
     "before the checkpoint": Point("server_app.records:write_checkpoint", before),
     "its folder is empty": Point("server_app.checkpoint:_fill", before),
-    "its first file is cut short": Point("os:fsync", cut, call=3),
-    "its first file is written, the others are not": Point("os:fsync", after, call=3),
-    "its second file is written, the last is not": Point("os:fsync", after, call=4),
-    "its last file is cut short": Point("os:fsync", cut, call=5),
+    "its first file is cut short": Point("os:fsync", cut, below("checkpoint")),
+    "its first file is written, the others are not": Point("os:fsync", after, below("checkpoint")),
+    "its second file is written, the last is not": Point("os:fsync", after, below("checkpoint"), call=2),
+    "its last file is cut short": Point("os:fsync", cut, below("checkpoint"), call=3),
     "its files are written": Point("server_app.checkpoint:_fill", after),
     "before the checkpoint is renamed": Point("pathlib:Path.rename", before),
     "after the checkpoint is renamed": Point("pathlib:Path.rename", after),

@@ -166,9 +166,10 @@ ARRAY_FLAWS: tuple[Callable[[st.DrawFn, np.ndarray], Array], ...] = (
 
 
 def flawed_arrays(draw: st.DrawFn, content: Content) -> None:
-    """Some arrays broken, gone, renamed, or one too many."""
-    record = dict(content[wire.ARRAYS])
-    model = views(content[wire.ARRAYS])
+    """Some arrays broken, gone, renamed, or one too many; of the model, or of what comes beside it."""
+    key = draw(st.sampled_from(sorted(k for k, each in content.items() if isinstance(each, ArrayRecord))))
+    record = dict(content[key])
+    model = views(content[key])
     strangers = NAMES.filter(lambda name: name not in model)
     if draw(st.booleans()):  # often nothing but this: whoever looks at parameters alone does not see it
         name = draw(st.sampled_from([name for name in sorted(model) if model[name].dtype.kind == "f"]))
@@ -187,7 +188,7 @@ def flawed_arrays(draw: st.DrawFn, content: Content) -> None:
                 record[name] = flaw(draw, model[name])
             else:
                 record[name] = how(draw, model[name])
-    content[wire.ARRAYS] = ArrayRecord(record)
+    content[key] = ArrayRecord(record)
 
 
 BAD_COUNTS = st.one_of(
@@ -250,7 +251,7 @@ OURS = (  # names that the records of a run use themselves
     *("screen/set_aside", "screen/missing", "test/accuracy", "test/loss", "norms/N", "fednnnn/N"),
     *("seconds/train", "seconds/evaluate", "seconds/aggregate", wire.TRAIN_LOSS),
 )
-KEPT = st.one_of(
+WORDS = st.one_of(
     PLAIN,
     st.booleans(),
     st.binary(max_size=20),
@@ -272,10 +273,10 @@ def odd_metrics(draw: st.DrawFn, content: Content) -> None:
     )
 
 
-def odd_state(draw: st.DrawFn, content: Content) -> None:
-    """Whatever a client wants to be kept for it."""
-    kept = draw(st.dictionaries(st.one_of(st.sampled_from(["cursor"]), NAMES), KEPT, max_size=3))
-    content[wire.STATE] = ConfigRecord(kept)
+def odd_record(draw: st.DrawFn, content: Content) -> None:
+    """Plain values beside the model, which nobody asks for, keeps or sends back."""
+    said = draw(st.dictionaries(st.one_of(st.sampled_from(["cursor"]), NAMES), WORDS, max_size=3))
+    content[draw(st.sampled_from(["state", "config", "two_d_lrd.rate_factors"]))] = ConfigRecord(said)
 
 
 # ---------------------------------------------------------------- whole replies
@@ -286,7 +287,7 @@ def odd(draw: st.DrawFn, good: Message) -> Message:
     """A good reply with things about it that nobody asked for."""
     content = dict(good.content)
     odd_metrics(draw, content)
-    odd_state(draw, content)
+    odd_record(draw, content)
     return carrying(good, content)
 
 

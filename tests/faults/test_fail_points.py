@@ -14,14 +14,20 @@ import dying
 import pytest
 from desk import play, resume, table, weights
 from dying import POINTS, ROUND
+from safetensors import safe_open
 
 from server_app.lines import read_lines
 
 pytestmark = pytest.mark.slow
 
 KILLED = -9
-# State on all sides: momentum and a detector at the server, a cursor at each client, who is not in every round.
-RUN = ("strategy=fednnnn+two_d_lrd", "strategy.window=1", "strategy.local_steps=3", "cohort=3", "rounds=5")
+BESIDE = ("strategy.window=1", "strategy.local_steps=3", "cohort=3", "rounds=5")
+# State on all sides: c and a detector at the server, c_k and a cursor at each client, who is not in every round.
+RUN = ("strategy=scaffold+two_d_lrd", *BESIDE)
+OTHERS = {
+    "two models and a momentum at the server": ("strategy=fednnnn+two_d_lrd", *BESIDE),
+    "a memory on both sides": ("strategy=feddyn", "cohort=3", "rounds=5"),
+}
 
 
 class Server:
@@ -49,14 +55,14 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+def server(states: Path) -> Iterator[Server]:
     running = Server()
     yield running
     running.end()
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(states: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run that was never broken."""
     return play(tmp_path_factory.mktemp("whole"), *RUN).folder
 
@@ -70,12 +76,28 @@ def rows(folder: Path, name: str) -> list[dict[str, Any]]:
 
 
 def newest(folder: Path) -> dict[str, Any]:
-    """The checkpoint of the end: digests of the model and the strategy, and what the clients keep."""
+    """The checkpoint of the end: digests of model and strategy, whose reply was accepted when; not its name."""
     state: dict[str, Any] = json.loads((folder / "checkpoint/round-000005/state.json").read_text())
-    return state
+    return {key: value for key, value in state.items() if key != "run"}
 
 
-def check_same(whole: Path, broken: Path) -> None:
+def kept(states: Path, folder: Path) -> dict[str, Any]:
+    """What each client keeps after the last round that counts, bit for bit, by the checkpoint's word."""
+    state = json.loads((folder / "checkpoint/round-000005/state.json").read_text())
+    files = {
+        client: states / state["run"] / client / f"round-{number:06}.safetensors"
+        for client, number in state["accepted"].items()
+    }
+    return {client: content_of(path) for client, path in files.items()}
+
+
+def content_of(path: Path) -> tuple[dict[str, str], dict[str, bytes]]:
+    """The plain values of a client's state and its arrays; the file's own order of them may differ."""
+    with safe_open(path, framework="numpy") as file:
+        return file.metadata(), {name: file.get_tensor(name).tobytes() for name in file.keys()}  # noqa: SIM118
+
+
+def check_same(whole: Path, broken: Path, states: Path) -> None:
     """Each round once, each client at most once a round, and every bit that of the unbroken run."""
     assert [row["round"] for row in rows(broken, "metrics.jsonl")] == list(range(6))
     keys = [(row["round"], row["client"]) for row in rows(broken, "clients.jsonl")]
@@ -86,22 +108,37 @@ def check_same(whole: Path, broken: Path) -> None:
         assert rows(broken, name) == rows(whole, name)
     assert table(broken) == table(whole)
     assert newest(broken) == newest(whole)
+    assert kept(states, broken) == kept(states, whole)
+    assert len(kept(states, whole)) == 4  # each client has been there, and keeps something
     assert json.loads((broken / "status.json").read_text())["state"] == "completed"
     # Nothing that the dead process was writing stays beside what counts.
     assert sorted(path.name for path in broken.rglob("*")) == sorted(path.name for path in whole.rglob("*"))
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_the_server_dies_and_the_run_goes_on(server: Server, whole: Path, tmp_path: Path, point: str) -> None:
+def test_the_server_dies_and_the_run_goes_on(
+    server: Server, whole: Path, states: Path, tmp_path: Path, point: str
+) -> None:
     assert server.dies(point=point, out=str(tmp_path), overrides=["name=part", *RUN]) == KILLED
     part = tmp_path / "part"
     assert json.loads((part / "status.json").read_text())["state"] == "running"
     assert len(rows(part, "metrics.jsonl")) in (ROUND, ROUND + 1)  # round 0 is one of them
     resume(part)
-    check_same(whole, part)
+    check_same(whole, part, states)
 
 
-def test_it_dies_again_where_it_goes_on(server: Server, whole: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("point", ["after the second of three replies", "its last file is cut short"])
+@pytest.mark.parametrize("kind", OTHERS)
+def test_so_does_a_run_with_other_states(
+    server: Server, states: Path, tmp_path: Path, kind: str, point: str
+) -> None:
+    unbroken = play(tmp_path, "name=whole", *OTHERS[kind]).folder
+    assert server.dies(point=point, out=str(tmp_path), overrides=["name=part", *OTHERS[kind]]) == KILLED
+    resume(tmp_path / "part")
+    check_same(unbroken, tmp_path / "part", states)
+
+
+def test_it_dies_again_where_it_goes_on(server: Server, whole: Path, states: Path, tmp_path: Path) -> None:
     """Three deaths in one round, each in a process that had gone on after the one before."""
     part = tmp_path / "part"
     begun = {"out": str(tmp_path), "overrides": ["name=part", *RUN]}
@@ -109,4 +146,4 @@ def test_it_dies_again_where_it_goes_on(server: Server, whole: Path, tmp_path: P
     for point in ("its last file is cut short", "after the checkpoint is renamed"):
         assert server.dies(point=point, resume=str(part)) == KILLED
     resume(part)
-    check_same(whole, part)
+    check_same(whole, part, states)

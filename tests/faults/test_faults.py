@@ -166,39 +166,88 @@ def test_clients_that_agree_cannot_speak_for_the_server(tmp_path: Path, monkeypa
     assert table(folder) == table(plain)
 
 
-STATES: dict[str, tuple[ConfigRecord, str]] = {
-    "bytes": (ConfigRecord({"cursor": b"\x80\x04"}), "bytes is not JSON serializable"),
-    "a list of bytes": (ConfigRecord({"cursor": [b"a", b"b"]}), "bytes is not JSON serializable"),
-    "megabytes": (ConfigRecord({"diary": "x" * 3_000_000}), "3,000,013 bytes, at most 65,536 are"),
-    "a long list": (ConfigRecord({"cursor": [0.5] * 100_000}), "500,012 bytes, at most 65,536 are"),
+# ---------------------------------------------------------------- what a client keeps
+
+STATEFUL = {
+    "a cursor": ("strategy=fedavg",),
+    "a cursor with the server's detector": ("strategy=two_d_lrd", "strategy.window=0", "strategy.local_steps=3"),
+    "a control variate": ("strategy=scaffold",),
+    "a memory": ("strategy=feddyn",),
 }
 
 
-@pytest.mark.parametrize("kind", STATES)
-def test_a_state_that_no_checkpoint_can_hold_is_not_kept(tmp_path: Path, monkeypatch, kind: str) -> None:
-    """The reply counts; what the client wanted kept is neither written nor sent back, and its row says so."""
-    state, said = STATES[kind]
-    fault = Fault(1, 2, content(lambda c: RecordDict({**c, wire.STATE: state})))
+@pytest.mark.parametrize("kind", STATEFUL)
+@pytest.mark.parametrize("how", ["set aside", "answers too late"])
+def test_a_reply_that_is_not_used_leaves_no_trace(tmp_path: Path, monkeypatch, kind: str, how: str) -> None:
+    """The client has trained and kept what came of it; it goes on as if it had never been asked."""
+    broken = arrays(lambda m: one(m, math.nan))
+    fault = Fault(1, 2, broken) if how == "set aside" else Fault(1, 2, delay=61.0)
+    folder, seen = play(tmp_path, monkeypatch, [fault], *STATEFUL[kind])
+    plain, _ = play(tmp_path, monkeypatch, [Fault(1, 2, rejected=True)], *STATEFUL[kind], name="plain")
+    assert [len(cohort) for cohort in seen.cohorts] == [4, 3, 4, 4]
+    assert weights(folder) == weights(plain)
+    named = [m.content["config"][wire.ACCEPTED] for m in seen.told if client_of(m) == 1]
+    assert named == [0, 1, 1, 3]
+    assert newest_checkpoint(folder)[0].accepted == {0: 4, 1: 4, 2: 4, 3: 4}
+
+
+def test_nor_does_a_round_below_the_quorum(tmp_path: Path, monkeypatch) -> None:
+    """Its one usable reply was good, and yet nothing of the round stands."""
+    faults = [Fault(client, 2, error(2)) for client in (0, 1, 2)]
+    never = [Fault(client, 2, rejected=True) for client in range(4)]
+    given = ("screening.quorum=2", "strategy=scaffold")
+    folder, seen = play(tmp_path, monkeypatch, faults, *given)
+    plain, _ = play(tmp_path, monkeypatch, never, *given, name="plain")
+    assert seen.changed == [True, True, False, True, True]
+    assert weights(folder) == weights(plain)
+    assert [m.content["config"][wire.ACCEPTED] for m in seen.told if client_of(m) == 3] == [0, 1, 1, 3]
+
+
+def client_of(message: Message) -> int:
+    """The in-process Grid numbers its nodes from 2."""
+    return message.metadata.dst_node_id - 2
+
+
+@pytest.mark.parametrize("kind", STATEFUL)
+def test_no_state_travels(tmp_path: Path, monkeypatch, kind: str) -> None:
+    """Down and up go the model, plain values and what the rule itself needs; a message names a round, no more."""
+    up: list[set[str]] = []
+
+    def look(reply: Message) -> Message:
+        up.append(set(reply.content))
+        return reply
+
+    faults = [Fault(client, t, look) for client in range(4) for t in (1, 2, 3)]
+    folder, seen = play(tmp_path, monkeypatch, faults, *STATEFUL[kind], "rounds=3")
+    beside = {"scaffold.control"} if kind == "a control variate" else set()
+    assert {frozenset(message.content) for message in seen.told} == {frozenset({"arrays", "config"} | beside)}
+    returned = {"scaffold.delta"} if kind == "a control variate" else set()
+    assert {frozenset(names) for names in up} == {frozenset({"arrays", "metrics"} | returned)}
+    assert [m.content["config"][wire.ACCEPTED] for m in seen.told if client_of(m) == 0] == [0, 1, 2]
+    text = (folder / "checkpoint/round-000003/state.json").read_text()
+    assert "cursor" not in text and len(text) < 10_000
+
+
+SAID: dict[str, ConfigRecord] = {
+    "bytes": ConfigRecord({"cursor": b"\x80\x04"}),
+    "a list of bytes": ConfigRecord({"cursor": [b"a", b"b"]}),
+    "megabytes": ConfigRecord({"diary": "x" * 3_000_000}),
+    "a long list": ConfigRecord({"cursor": [0.5] * 100_000}),
+    "absurd": ConfigRecord({"cursor": [math.nan], "": -(2**63), "\ud800\n": [True, False], "word": "\x00"}),
+}
+
+
+@pytest.mark.parametrize("kind", SAID)
+def test_what_a_client_wants_kept_is_neither_written_nor_sent_back(tmp_path: Path, monkeypatch, kind: str) -> None:
+    fault = Fault(1, 2, content(lambda c: RecordDict({**c, "state": SAID[kind]})))
     folder, seen = play(tmp_path, monkeypatch, [fault], "rounds=3")
+    plain, usual = play(tmp_path, monkeypatch, [], "rounds=3", name="plain")
     assert [len(cohort) for cohort in seen.cohorts] == [4, 4, 4]
-    (row,) = (row for row in read_lines(folder / "clients.jsonl") if "note" in row)
-    assert (row["round"], row["client"], row["status"]) == (2, 1, "used")
-    assert said in row["note"]
+    assert weights(folder) == weights(plain)
+    assert [set(m.content) for m in seen.told] == [set(m.content) for m in usual.told]
+    assert [set(m.content["config"]) for m in seen.told] == [set(m.content["config"]) for m in usual.told]
     assert (folder / "checkpoint/round-000002/state.json").stat().st_size < 10_000
     assert [row["round"] for row in resume(folder, "rounds=4").rows] == [0, 1, 2, 3, 4]
-
-
-ABSURD = {"cursor": [math.nan], "": -(2**63), "\ud800\n": [True, False], "word": "\x00"}
-
-
-def test_an_absurd_state_comes_back_to_its_client_alone(tmp_path: Path, monkeypatch) -> None:
-    fault = Fault(1, 2, content(lambda c: RecordDict({**c, wire.STATE: ConfigRecord(ABSURD)})))
-    folder, _ = play(tmp_path, monkeypatch, [fault], "rounds=2")
-    plain, _ = play(tmp_path, monkeypatch, [], "rounds=2", name="plain")
-    kept, expected = (newest_checkpoint(run)[0].clients for run in (folder, plain))
-    assert str(kept[1]) == str(ABSURD)  # NaN is not equal to itself
-    assert {client: kept[client] for client in (0, 2, 3)} == {client: expected[client] for client in (0, 2, 3)}
-    assert [row["screen/set_aside"] for row in resume(folder, "rounds=4").rows[1:]] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("reason", ["", " \n\t ", "x\n" * 10_000, "\x1b[2J\ud800"])
@@ -253,15 +302,29 @@ def test_a_node_that_goes_and_comes_back(tmp_path: Path, monkeypatch) -> None:
     assert [len(cohort) for cohort in seen.cohorts] == [4, 3, 3, 4, 4]
 
 
-def test_it_comes_back_as_another_node_without_its_state(tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("kind", STATEFUL)
+def test_it_comes_back_as_another_node_and_finds_its_state(tmp_path: Path, monkeypatch, kind: str) -> None:
+    """It is on its disk, below the client's own number: the same bits as a node that never went down."""
     absence = Away(2, first=2, back=4, new_id=77, forgets=True)
-    folder, seen = play(tmp_path, monkeypatch, [absence], "rounds=5")
+    folder, seen = play(tmp_path, monkeypatch, [absence], *STATEFUL[kind], "rounds=5")
     assert [len(cohort) for cohort in seen.cohorts] == [4, 3, 3, 4, 4]
     assert seen.cohorts[-1].replies[2].node_id == 77
     assert seen.cohorts[-1].replies[2].client_id == 2
-    # Its cursor came back from the server: the same bits as a node that kept its state.
-    plain, _ = play(tmp_path, monkeypatch, [Away(2, first=2, back=4)], "rounds=5", name="plain")
+    plain, _ = play(tmp_path, monkeypatch, [Away(2, first=2, back=4)], *STATEFUL[kind], "rounds=5", name="plain")
     assert weights(folder) == weights(plain)
+
+
+@pytest.mark.parametrize("kind", STATEFUL)
+def test_it_comes_back_without_its_disk_and_says_so(tmp_path: Path, monkeypatch, kind: str) -> None:
+    """It begins anew, which its row says; its replies count."""
+    absence = Away(2, first=3, back=4, wiped=True)
+    folder, seen = play(tmp_path, monkeypatch, [absence], *STATEFUL[kind], "rounds=5")
+    assert [len(cohort) for cohort in seen.cohorts] == [4, 4, 3, 4, 4]
+    noted = [row for row in read_lines(folder / "clients.jsonl") if "note" in row]
+    assert [(row["round"], row["client"], row["status"]) for row in noted] == [(4, 2, "used")]
+    assert noted[0]["note"] == "its state was lost, it began anew"
+    plain, _ = play(tmp_path, monkeypatch, [Away(2, first=3, back=4)], *STATEFUL[kind], "rounds=5", name="plain")
+    assert weights(folder) != weights(plain)
 
 
 def test_a_node_that_joins_late(tmp_path: Path, monkeypatch) -> None:

@@ -28,7 +28,7 @@ from reference import Model
 from world import Fault, error, play
 
 from fedstride.arrays import to_record, views
-from strategies import Fedalr, FedAvg, FedLWS, FedNNNN, NormAnalysis, TwoDLRD
+from strategies import Fedalr, FedAvg, FedDyn, FedLWS, FedNNNN, NormAnalysis, Scaffold, TwoDLRD
 from strategies.screening import screen
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # numpy warns of odd headers
@@ -57,12 +57,15 @@ MODEL: Model = {
     "fc.mask": np.array([True, False]),
     "scale": np.array([2.0]),
 }
+PARAMETERS = ("conv.weight", "conv.bias", "scale")
 GOOD = (4, 11, 23, 42)
 STRATEGIES: dict[str, Any] = {
     "fedavg": lambda: FedAvg(**OPEN),
     "fednnnn": lambda: FedNNNN(**OPEN),
     "fedlws": lambda: FedLWS(FedNNNN(**OPEN)),
     "fedalr": lambda: Fedalr(**OPEN),
+    "scaffold": lambda: Scaffold(num_clients=9, **OPEN),
+    "feddyn": lambda: FedLWS(FedDyn(num_clients=9, **OPEN)),
     "two_d_lrd": lambda: NormAnalysis(TwoDLRD(FedAvg(**OPEN), window=0)),
     "Flower's FedAdam": lambda: NormAnalysis(flwr.FedAdam(**OPEN)),
     "Flower's FedMedian": lambda: FedLWS(flwr.FedMedian(**OPEN)),
@@ -77,7 +80,8 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def good(node: int) -> Message:
+def good(node: int, name: str = "") -> Message:
+    """A good reply, to the strategy of this name."""
     rng = np.random.default_rng(node)
     model = {
         name: (array + 0.1 * rng.standard_normal(array.shape)).astype(array.dtype)
@@ -85,7 +89,11 @@ def good(node: int) -> Message:
         else array
         for name, array in MODEL.items()
     }
-    return fed.reply(node, model, 10 + node, {"client-id": node, "train/loss": 1.0 / node})
+    reply = fed.reply(node, model, 10 + node, {"client-id": node, "train/loss": 1.0 / node})
+    if name == "scaffold":
+        delta = {n: rng.standard_normal(MODEL[n].shape).astype(MODEL[n].dtype) for n in PARAMETERS}
+        reply.content["scaffold.delta"] = to_record(delta)
+    return reply
 
 
 def aggregated(name: str, replies: list[Message]) -> tuple[Any, ...]:
@@ -102,15 +110,17 @@ def aggregated(name: str, replies: list[Message]) -> tuple[Any, ...]:
 @cache
 def without(name: str) -> tuple[Any, ...]:
     """The same of the good replies alone."""
-    return aggregated(name, [good(node) for node in GOOD])
+    return aggregated(name, [good(node, name) for node in GOOD])
 
 
 @examples(1000)
 @given(st.data(), st.sampled_from(sorted(STRATEGIES)))
 def test_the_malformed_are_set_aside_and_leave_no_trace(data: st.DataObject, name: str) -> None:
     nodes = data.draw(st.sampled_from([(7,), (7,), (7, 50, 30)]))
-    wrong = [data.draw(malformed(good(node)), label=f"malformed {node}") for node in nodes]
-    *found, metrics, cohort = aggregated(name, data.draw(st.permutations([*map(good, GOOD), *wrong])))
+    wrong = [data.draw(malformed(good(node, name)), label=f"malformed {node}") for node in nodes]
+    *found, metrics, cohort = aggregated(
+        name, data.draw(st.permutations([*(good(node, name) for node in GOOD), *wrong]))
+    )
     *wanted, plain, _ = without(name)
     assert [reply.node_id for reply in cohort.replies] == list(GOOD)
     assert [item.node_id for item in cohort.set_aside] == sorted(nodes)
@@ -122,9 +132,9 @@ def test_the_malformed_are_set_aside_and_leave_no_trace(data: st.DataObject, nam
 @examples(200)
 @given(st.data(), st.sampled_from(sorted(STRATEGIES)))
 def test_the_odd_are_used_and_only_their_models_count(data: st.DataObject, name: str) -> None:
-    strange = [data.draw(odd(good(node)), label=f"odd {node}") for node in (4, 7)]
-    *found, _, cohort = aggregated(name, [*strange, *map(good, GOOD[1:])])
-    *wanted, _, _ = aggregated(name, [good(node) for node in (4, 7, *GOOD[1:])])
+    strange = [data.draw(odd(good(node, name)), label=f"odd {node}") for node in (4, 7)]
+    *found, _, cohort = aggregated(name, [*strange, *(good(node, name) for node in GOOD[1:])])
+    *wanted, _, _ = aggregated(name, [good(node, name) for node in (4, 7, *GOOD[1:])])
     assert [reply.node_id for reply in cohort.replies] == [4, 7, *GOOD[1:]]
     assert found == wanted
 
@@ -146,7 +156,7 @@ def test_what_a_header_claims_takes_no_memory(data: st.DataObject, name: str, fl
 
 
 @examples(25, shrink=False)  # a run takes too long for that
-@given(st.data(), st.sampled_from(["fedavg", "fedavg+two_d_lrd"]))
+@given(st.data(), st.sampled_from(["fedavg", "fedavg+two_d_lrd", "scaffold"]))
 def test_a_run_with_such_clients_ends_well_and_can_be_resumed(data: st.DataObject, strategy: str) -> None:
     """Client 1 sends malformed replies, client 2 odd ones; of three replies, as two have no median to tell by."""
 

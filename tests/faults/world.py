@@ -6,6 +6,7 @@ Knows how to play faults and what must hold after any of them; does not know wha
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 from desk import SMALL
 from flwr.app import Context, Error, Message, RecordDict
 
+from client_app import state
 from client_app.app import app as real_client
 from fedstride import flower
 from fedstride.arrays import Layout, views
@@ -48,7 +50,8 @@ class Away:
     first: int
     back: int
     new_id: int | None = None
-    forgets: bool = False
+    forgets: bool = False  # what it held in memory
+    wiped: bool = False  # and what was on its disk
 
 
 class Clock:
@@ -85,6 +88,8 @@ class FaultyGrid(LocalGrid):
         self.absences = [f for f in rows if isinstance(f, Away)]
         self.server_round = 0
         self.underway: list[_Underway] = []
+        self.told: list[Message] = []  # what was sent to train
+        self.back: set[Away] = set()
         self.node_of = {self._partition(node): node for node in self._contexts}
 
     def _partition(self, node: int) -> int:
@@ -106,6 +111,10 @@ class FaultyGrid(LocalGrid):
         context = self._contexts[node]
         if absence.forgets:
             context.state.clear()
+        if absence.wiped and absence not in self.back:  # once: it keeps what it learns from then on
+            for folder in state.root(context.node_config).glob(f"*/{absence.client}"):
+                shutil.rmtree(folder)
+        self.back.add(absence)
         if absence.new_id is not None and node != absence.new_id:
             del self._contexts[node]
             self._contexts[absence.new_id] = Context(
@@ -118,6 +127,7 @@ class FaultyGrid(LocalGrid):
         for message in messages:
             if message.metadata.message_type == "train":
                 self.server_round = int(message.content["config"]["server-round"])
+                self.told.append(message)
             client = self._partition(message.metadata.dst_node_id)
             fault = self.faults.get((client, self._round_of(message)))
             if fault is not None and fault.rejected:
@@ -149,6 +159,7 @@ class Seen:
     sent: list[dict[str, np.ndarray]] = field(default_factory=list)
     cohorts: list[Any] = field(default_factory=list)
     changed: list[bool] = field(default_factory=list)
+    told: list[Message] = field(default_factory=list)  # what was sent to train
 
 
 class Watcher:
@@ -178,16 +189,30 @@ def play(
     clock.install(monkeypatch)
     prepared = session.prepare(config)
     watcher = Watcher(prepared.strategy)
-    session.run(FaultyGrid(clock, config.clients, faults), prepared, observers=[watcher])
-    check(tmp_path / name, watcher.seen, config.screening.quorum)
+    grid = FaultyGrid(clock, config.clients, faults)
+    watcher.seen.told = grid.told
+    session.run(grid, prepared, observers=[watcher])
+    weighting = None if _innermost(config) in NO_MEAN else prepared.strategy.weighting
+    check(tmp_path / name, watcher.seen, config.screening.quorum, weighting)
     return tmp_path / name, watcher.seen
 
 
-def check(folder: Path, seen: Seen, quorum: int) -> None:
+NO_MEAN = ("feddyn",)
+"""Rules whose model is not a mean of the replies."""
+
+
+def _innermost(config: Any) -> str:
+    spec = config.strategy
+    while hasattr(spec, "inner"):
+        spec = spec.inner
+    return str(spec.name)
+
+
+def check(folder: Path, seen: Seen, quorum: int, weighting: str | None) -> None:
     """What must hold after any faults.
 
     Each round is closed once; each reply counts at most once; shares sum to 1; the model is what the
-    accepted replies give, and without enough of them what it was.
+    accepted replies give (their mean by `weighting`; None: another one), and without enough of them what it was.
     """
     rows = read_lines(folder / "metrics.jsonl")
     clients = read_lines(folder / "clients.jsonl")
@@ -207,14 +232,14 @@ def check(folder: Path, seen: Seen, quorum: int) -> None:
             assert not seen.changed[t]
             assert all(np.array_equal(before[name], after[name]) for name in before)
             continue
-        shares = cohort.shares("examples")
+        shares = cohort.shares(weighting or "examples")
         assert math.isclose(math.fsum(shares), 1.0, rel_tol=1e-12)
-        for name in Layout.of(sent).parameters:
+        assert all(np.isfinite(array).all() for array in after.values())
+        for name in Layout.of(sent).parameters if weighting else ():
             mean = sum(
                 p * reply.model[name].astype(np.float64) for p, reply in zip(shares, cohort.replies, strict=True)
             )
             np.testing.assert_allclose(after[name], mean, rtol=1e-5, atol=1e-7)
-            assert np.isfinite(after[name]).all()
 
 
 def error(code: int, reason: str | None = None) -> Change:

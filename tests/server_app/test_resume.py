@@ -105,6 +105,17 @@ def test_the_same_configuration_said_again_is_accepted(tmp_path: Path) -> None:
     resume(tmp_path / "part", "rounds=2", "strategy=fednnnn+fedlws", "experiment=quickstart", "seed=1")
 
 
+def test_a_checkpoint_of_other_settings_is_named(tmp_path: Path) -> None:
+    """Also where a later version has one setting more, which the checkpoint was made without."""
+    play(tmp_path, "rounds=1", "name=part")
+    path = tmp_path / "part/config.yaml"
+    before = path.read_text()
+    path.write_text(before.replace("gamma: 0.8", "gamma: 0.7"))
+    assert path.read_text() != before
+    with pytest.raises(CheckpointError, match=r"round 1 in .*part was made with other settings than its config"):
+        resume(tmp_path / "part", "rounds=2")
+
+
 def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"is no run: .*config.yaml does not exist"):
         resume(tmp_path)

@@ -72,6 +72,15 @@ def test_the_keys_are_all_fields_and_their_values(overrides: tuple[str, ...]) ->
     assert by_key(config) == whole
 
 
+def test_no_part_of_ours_has_a_setting_that_its_table_does_not_read() -> None:
+    """A table that is read without torch sees settings dataclasses alone, not the signatures of what it names."""
+    for table in TABLES.values():
+        for part in table.built_in():
+            if part.settings is None:
+                meant = set(fields_of(table.load(part.name))) - set(part.given) - set(fields_of(table.base))
+                assert meant == set(table.fields(part.name)), part.name
+
+
 @pytest.mark.parametrize(
     ("kind", "paths"),
     [

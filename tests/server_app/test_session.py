@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from desk import StopAfter, play, table, weights
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from safetensors.numpy import load_file
 
+from client_app import state
 from client_app.app import app as real_client
 from fedstride import wire
 from fedstride.arrays import to_record, views
 from fedstride.errors import ConfigError, DataError, RunError
 from lab.engine.local import LocalGrid
 from server_app import session
+from server_app.checkpoint import newest_checkpoint
 from server_app.config.compose import compose, from_yaml
 from server_app.lines import read_lines
 
@@ -266,17 +269,63 @@ def test_patience_ends_the_run(tmp_path: Path) -> None:
     assert "not better in 2 evaluations" in str(outcome.stopped)
 
 
-def test_client_state_comes_back_from_the_server(tmp_path: Path) -> None:
-    """A client that is a new process every round keeps its cursor, because the server hands it back."""
-    seen: list[tuple[int, ConfigRecord | None]] = []
+# ---------------------------------------------------------------- what clients keep
 
-    def forget(message: Message, context: Context, reply: Message) -> Message:
-        if partition_of(context) == 0:
-            seen.append((message.content[wire.CONFIG][wire.SERVER_ROUND], message.content.get(wire.STATE)))
+
+def test_a_client_that_is_a_new_process_every_round_goes_on(tmp_path: Path) -> None:
+    def anew(message: Message, context: Context, reply: Message) -> Message:
         context.state.clear()
         return reply
 
-    forgetful = play(tmp_path, "rounds=3", "cohort=2", app=broken(forget))
-    plain = play(tmp_path, "rounds=3", "cohort=2")
+    given = ("rounds=3", "cohort=2", "strategy=scaffold")
+    forgetful = play(tmp_path, *given, app=broken(anew))
+    plain = play(tmp_path, *given)
     assert weights(forgetful.folder) == weights(plain.folder)
-    assert any(state is not None for _, state in seen)
+
+
+def test_a_client_whose_state_was_lost_is_noted(tmp_path: Path) -> None:
+    def losing(message: Message, context: Context, reply: Message) -> Message:
+        if partition_of(context) == 2:
+            shutil.rmtree(state.root(context.node_config) / str(message.content[wire.CONFIG][wire.RUN]) / "2")
+        return reply
+
+    outcome = play(tmp_path, "rounds=3", "strategy=scaffold", app=broken(losing))
+    rows = read_lines(outcome.folder / "clients.jsonl")
+    noted = {(row["round"], row["client"]): row["note"] for row in rows if "note" in row}
+    assert noted == {(t, 2): "its state was lost, it began anew" for t in (2, 3)}
+    assert all(row["status"] == "used" for row in rows)
+
+
+def test_a_client_that_does_not_do_a_half_is_used_counted_and_noted(tmp_path: Path) -> None:
+    def train(message: Message, context: Context, reply: Message) -> Message:
+        if partition_of(context) == 1:
+            del reply.content[wire.METRICS][wire.done("scaffold")]
+        return reply
+
+    outcome = play(tmp_path, "rounds=2", "strategy=scaffold", app=broken(train))
+    assert [row["screen/not_done"] for row in outcome.rows[1:]] == [1, 1]
+    assert [row["clients"] for row in outcome.rows[1:]] == [4, 4]
+    rows = read_lines(outcome.folder / "clients.jsonl")
+    assert {(row["round"], row["client"]): row.get("note") for row in rows} == {
+        (t, k): "did not do scaffold" if k == 1 else None for t in (1, 2) for k in range(4)
+    }
+
+
+def test_a_message_names_the_run_and_the_last_reply_that_was_accepted(tmp_path: Path) -> None:
+    seen: dict[int, list[tuple[int, int]]] = {}
+    runs = set()
+
+    def train(message: Message, context: Context, reply: Message) -> Message:
+        told = message.content[wire.CONFIG]
+        runs.add(told[wire.RUN])
+        seen.setdefault(partition_of(context), []).append((told[wire.SERVER_ROUND], told[wire.ACCEPTED]))
+        if partition_of(context) == 3 and told[wire.SERVER_ROUND] == 2:
+            raise RuntimeError("gone")
+        return reply
+
+    outcome = play(tmp_path, "rounds=4", app=broken(train))
+    assert seen[0] == [(1, 0), (2, 1), (3, 2), (4, 3)]
+    assert seen[3] == [(1, 0), (2, 1), (3, 1), (4, 3)]
+    checkpoint = newest_checkpoint(outcome.folder)[0]
+    assert runs == {checkpoint.run}
+    assert checkpoint.accepted == dict.fromkeys(range(4), 4)

@@ -25,7 +25,7 @@ import strategies
 from fedstride.arrays import to_record, views
 from fedstride.errors import ConfigError, RunError
 from strategies import Fedalr, FedAvg, FedDyn, FedLWS, FedNNNN, Momentum, NormAnalysis, NormNorm, Scaffold, TwoDLRD
-from strategies.screening import Screening
+from strategies.limits import Screening
 
 Make = Callable[..., Any]
 
@@ -743,5 +743,7 @@ def test_every_name_is_a_flower_strategy() -> None:
 
 
 def test_an_unknown_name_is_answered_with_those_that_exist() -> None:
-    with pytest.raises(AttributeError, match=r"no attribute 'FedNNN'; it has DifferentialPrivacy, FedAvg,"):
+    with pytest.raises(
+        AttributeError, match=r"no attribute 'FedNNN'; it has Asked, DifferentialPrivacy, Done, FedAvg,"
+    ):
         strategies.FedNNN  # noqa: B018

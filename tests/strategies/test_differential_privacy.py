@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import math
+import pkgutil
+from dataclasses import dataclass
 from typing import Any
 
 import federation as fed
@@ -14,6 +18,7 @@ from flwr.app import ConfigRecord
 from flwr.serverapp import strategy as flwr
 from flwr.serverapp.strategy import Strategy
 
+import strategies
 from fedstride import mechanism, wire
 from fedstride.arrays import difference, norm, to_record
 from fedstride.errors import ConfigError
@@ -21,6 +26,7 @@ from strategies import (
     DifferentialPrivacy,
     Fedalr,
     FedAvg,
+    FedDyn,
     FedLWS,
     FedNNNN,
     Momentum,
@@ -28,8 +34,9 @@ from strategies import (
     NormNorm,
     TwoDLRD,
 )
-from strategies.base import Done
-from strategies.screening import Screening
+from strategies.base import Done, RuleStrategy
+from strategies.limits import Screening
+from strategies.wrapper import Wrapper, claims
 
 START = fed.only_parameters(fed.make_model(np.float64))
 NOISY = fed.noisy(size=0.3)
@@ -44,10 +51,12 @@ SINGLE: list[Any] = [
     lambda: flwr.FedMedian(**OPEN),
     lambda: flwr.Krum(**OPEN),
     lambda: TwoDLRD(FedLWS(FedAvg(**OPEN))),
+    lambda: FedLWS(FedDyn(num_clients=3, **OPEN)),
 ]
 MEAN: list[Any] = [
     lambda: FedAvg(**OPEN),
     lambda: Momentum(**OPEN),
+    lambda: FedDyn(num_clients=3, **OPEN),
     lambda: TwoDLRD(FedAvg(**OPEN)),
     lambda: flwr.FedAvg(**OPEN),
     lambda: flwr.FedAvgM(**OPEN),
@@ -208,6 +217,67 @@ def test_a_class_derived_from_one_that_sees_the_mean_says_so_itself() -> None:
         assert fed.play(private(strategy), 1, START, NOISY).metrics["privacy/stddev"] == 1.0
 
 
+CLAIMS = ("sees_only_the_mean", "may_hold_privacy")
+
+
+def all_classes() -> list[type]:
+    """Every strategy class of ours, whichever module it stands in."""
+    for module in pkgutil.iter_modules(strategies.__path__):
+        importlib.import_module(f"strategies.{module.name}")
+    found, waiting = [], [RuleStrategy, Wrapper]
+    while waiting:
+        cls = waiting.pop()
+        waiting += cls.__subclasses__()
+        if cls.__module__.startswith("strategies."):
+            found.append(cls)
+    return sorted(set(found), key=lambda cls: cls.__name__)
+
+
+def test_every_class_of_ours_is_looked_at() -> None:
+    names = {cls.__name__ for cls in all_classes()}
+    assert {"FedAvg", "Fedalr", "FedDyn", "Scaffold", "NormNorm", "TwoDLRD", "DifferentialPrivacy"} <= names
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+@pytest.mark.parametrize("cls", all_classes(), ids=lambda cls: cls.__name__)
+def test_whoever_ends_up_with_a_claim_states_it_itself(cls: type, claim: str) -> None:
+    """What a class inherits is not believed, so a claim that is only inherited would be one by oversight."""
+    held = inspect.getattr_static(cls, claim, False)
+    if held is not False and held is not vars(Wrapper)["sees_only_the_mean"]:  # which says False of all
+        assert claim in vars(cls)
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+@pytest.mark.parametrize("cls", all_classes(), ids=lambda cls: cls.__name__)
+def test_a_class_derived_from_ours_is_not_believed_what_it_inherits(cls: type, claim: str) -> None:
+    derived = type("Derived", (cls,), {"rule": None})
+    strategy = object.__new__(derived)
+    assert not claims(strategy, claim)
+
+
+def test_a_derived_class_that_states_it_is_believed() -> None:
+    class Faithful(FedAvg):
+        """As FedAvg, and says so."""
+
+        sees_only_the_mean = True
+
+    assert fed.play(private(Faithful(**OPEN)), 1, START, NOISY).metrics["privacy/stddev"] == pytest.approx(3**-0.5)
+
+
+def test_a_derived_wrapper_may_not_hold_privacy_unless_it_says_so() -> None:
+    class Nosy(NormAnalysis):
+        """Might look at updates as they came."""
+
+    class Honest(NormAnalysis):
+        """Says that it does not."""
+
+        may_hold_privacy = True
+
+    with pytest.raises(ConfigError, match=r"write DifferentialPrivacy\(Nosy\(\.\.\.\)\)"):
+        Nosy(private())
+    assert isinstance(Honest(private()), NormAnalysis)
+
+
 def test_the_inner_strategy_hears_nothing_but_updates() -> None:
     """Flower's QFedAvg weighs by losses, which nothing protects."""
     results = []
@@ -284,6 +354,19 @@ def test_a_round_below_the_quorum_releases_nothing() -> None:
     fed.configure(strategy, 1, START)
     assert strategy.aggregate_train(1, [fed.reply(1, START), fed.failure(2)])[0] is None
     assert strategy.state.releases == 0
+
+
+@dataclass
+class Stricter(Screening):
+    """As if the screening had one more threshold."""
+
+    examples: int = 1
+
+
+def test_of_the_screening_the_length_alone_is_dropped() -> None:
+    given = Stricter(quorum=2, examples=5)
+    assert private(screening=given).screening == Stricter(quorum=2, factor=None, examples=5)
+    assert private(where="local", screening=given).screening == given
 
 
 # ---------------------------------------------------------------- who clips, who noises

@@ -16,7 +16,7 @@ from reference import Model
 
 from strategies import Fedalr, fedalr
 from strategies.fedalr import SCALES, FedalrState
-from strategies.screening import Screening
+from strategies.limits import Screening
 
 
 class Oracle:

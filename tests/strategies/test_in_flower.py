@@ -9,7 +9,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAdam, FedAvg, Strategy
 
 from lab.engine.local import LocalGrid
-from strategies import Fedalr, FedLWS, FedNNNN, NormAnalysis, TwoDLRD
+from strategies import Fedalr, FedDyn, FedLWS, FedNNNN, NormAnalysis, Scaffold, TwoDLRD
 
 TARGETS = np.array([[1.0, 0.0], [0.0, 2.0], [-1.0, 1.0]], dtype=np.float32)
 
@@ -35,6 +35,37 @@ def stranger() -> ClientApp:
     return app
 
 
+def controlled() -> ClientApp:
+    """Clients of her own that do SCAFFOLD's half: full gradients of half the squared distance to a point."""
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        k = int(context.node_config["partition-id"])
+        assert message.content["config"]["halves"] == ["scaffold"]
+        start = message.content["arrays"]["w"].numpy().astype(np.float64)
+        c = message.content["scaffold.control"]["w"].numpy().astype(np.float64)
+        kept = context.state.get("c_k")
+        c_k = np.zeros(2) if kept is None else kept["w"].numpy()
+        w, steps, eta = start, 5, 0.2
+        for _ in range(steps):
+            w = w - eta * ((1 + k) * (w - TARGETS[k]) + c - c_k)
+        new = c_k - c + (start - w) / (steps * eta)
+        context.state["c_k"] = ArrayRecord({"w": Array(new)})
+        return Message(
+            RecordDict(
+                {
+                    "model": ArrayRecord({"w": Array(w.astype(np.float32))}),
+                    "scaffold.delta": ArrayRecord({"w": Array((new - c_k).astype(np.float32))}),
+                    "seen": MetricRecord({"num-examples": 1 + k, "done/scaffold": 1}),
+                }
+            ),
+            reply_to=message,
+        )
+
+    return app
+
+
 class HerStrategy(FedAvg):
     """A user's own: the step is doubled."""
 
@@ -47,11 +78,13 @@ class HerStrategy(FedAvg):
         return ArrayRecord({"w": Array(2 * arrays["w"].numpy() - self.old)}), metrics
 
 
-def start(strategy: Strategy, rounds: int = 12) -> tuple[np.ndarray, list[np.ndarray]]:
+def start(
+    strategy: Strategy, rounds: int = 12, app: ClientApp | None = None
+) -> tuple[np.ndarray, list[np.ndarray]]:
     """The final model and the model evaluated after each round, round 0 first."""
     seen: list[np.ndarray] = []
     result = strategy.start(
-        grid=LocalGrid(stranger(), 3),
+        grid=LocalGrid(stranger() if app is None else app, 3),
         initial_arrays=ArrayRecord({"w": Array(np.array([5.0, -5.0], dtype=np.float32))}),
         num_rounds=rounds,
         evaluate_fn=lambda server_round, arrays: seen.append(arrays["w"].numpy()),
@@ -101,3 +134,43 @@ def test_around_flowers_adam_and_fedalr() -> None:
     for strategy in (FedLWS(FedAdam(eta=0.3)), Fedalr(server_lr=0.5)):
         model, seen = start(strategy, rounds=8)
         assert np.linalg.norm(model - FIXED_POINT) < np.linalg.norm(seen[0] - FIXED_POINT)
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.7])
+def test_scaffold_with_her_clients_finds_the_minimum_that_fedavg_misses(fraction: float) -> None:
+    """Of the sum of three losses of different curvature, where local steps of plain FedAvg go astray."""
+    minimum = np.average(TARGETS, axis=0, weights=[1, 2, 3])
+    strategy = Scaffold(num_clients=3, fraction_train=fraction, fraction_evaluate=0.0)
+    model, _ = start(strategy, rounds=60, app=controlled())
+    np.testing.assert_allclose(model, minimum, rtol=0, atol=1e-3)
+    assert strategy.last_cohort is not None and not strategy.last_cohort.not_done
+    first, seen = start(Scaffold(num_clients=3, fraction_evaluate=0.0), rounds=1, app=controlled())
+    assert np.linalg.norm(first - minimum) < np.linalg.norm(seen[0] - minimum)
+
+
+def test_scaffold_sets_aside_clients_that_do_not_do_their_half() -> None:
+    """No delta_k, no reply that could be used: nothing is learned, and the run ends in order."""
+    strategy = Scaffold(num_clients=3)
+    result = strategy.start(
+        grid=LocalGrid(stranger(), 3),
+        initial_arrays=ArrayRecord({"w": Array(np.array([5.0, -5.0], dtype=np.float32))}),
+        num_rounds=2,
+    )
+    assert [dict(result.train_metrics_clientapp[t]) for t in (1, 2)] == [
+        {"screen/set_aside": 3, "screen/not_done": 0}
+    ] * 2
+    assert strategy.state.control is None
+    assert strategy.last_cohort is not None
+    assert "no record 'scaffold.delta'" in strategy.last_cohort.set_aside[0].reason
+
+
+def test_feddyn_notices_clients_that_do_not_do_their_half() -> None:
+    """Their models are those of another loss, but models: they are used, and the round says so."""
+    strategy = FedDyn(num_clients=3)
+    result = strategy.start(
+        grid=LocalGrid(stranger(), 3),
+        initial_arrays=ArrayRecord({"w": Array(np.array([5.0, -5.0], dtype=np.float32))}),
+        num_rounds=2,
+    )
+    assert [result.train_metrics_clientapp[t]["screen/not_done"] for t in (1, 2)] == [3, 3]
+    assert [result.train_metrics_clientapp[t]["screen/set_aside"] for t in (1, 2)] == [0, 0]

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from reference import Model
 
 from fedstride.arrays import to_record
-from strategies.screening import Accepted, Cohort, Expected, Screening, screen
+from strategies.cohort import Accepted, Cohort, Expected
+from strategies.limits import Screening
+from strategies.screening import screen
 
 SENT: Model = {
     "a.weight": np.array([[1.0, 2.0], [3.0, 4.0]]),

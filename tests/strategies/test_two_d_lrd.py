@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import reference as ref
 from federation import OPEN, Expected
-from flwr.app import ConfigRecord
+from flwr.app import ConfigRecord, Message
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import Model
 
 from fedstride.arrays import difference, inner
-from strategies import FedAvg, FedLWS, FedNNNN, TwoDLRD
+from strategies import FedAvg, FedDyn, FedLWS, FedNNNN, TwoDLRD
 from strategies.two_d_lrd import DECAYS, Detector, detect, rate_factors
 
 WORKED_STEPS = [1, 0.5, -0.4, 0.3, -0.3, 0.2, -0.2, 0.2, -0.2, 0.1, -0.1, 0.1, -0.1]
@@ -264,3 +264,55 @@ def test_uniform_weights_are_the_inner_strategys() -> None:
     assert model is not None
     want = fed.fedavg_oracle(fed.WORKED, fed.worked(fed.WORKED, 1), fed.UNIFORM)
     fed.assert_close(model, want, fed.WORKED)
+
+
+# ---------------------------------------------------------------- clients that do not obey
+
+
+def ignoring(replies: list[Message]) -> list[Message]:
+    """As from clients of another app, the second and third of them: they know nothing of the factors."""
+    for reply in replies[1:]:
+        del reply.content["metrics"]["done/two_d_lrd"]
+    return replies
+
+
+def test_clients_that_ignore_the_factors_are_noticed_and_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    done = fed.rounds(TwoDLRD(FedAvg(**OPEN)), fed.make_model(), fed.noisy(), arrange=ignoring)
+    assert [one.metrics["screen/not_done"] for one in done] == [2] * 4
+    assert [one.metrics["screen/set_aside"] for one in done] == [0] * 4
+    warnings = [record.getMessage() for record in caplog.records if "two_d_lrd" in record.getMessage()]
+    assert len(warnings) == 1
+    _, second, third = sorted(fed.NODES)
+    assert f"clients {second}, {third} did not do what two_d_lrd asks of them" in warnings[0]
+    assert "docs/own-parts.md" in warnings[0]
+
+
+def test_clients_that_obey_are_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    done = fed.rounds(TwoDLRD(FedAvg(**OPEN)), fed.make_model(), fed.noisy())
+    assert [one.metrics["screen/not_done"] for one in done] == [0] * 4
+    assert "two_d_lrd" not in caplog.text
+
+
+@pytest.mark.parametrize("answer", [0, 2, 0.5, [1], [1, 1]])
+def test_only_a_one_says_that_it_was_done(answer: Any) -> None:
+    def arrange(replies: list[Message]) -> list[Message]:
+        replies[0].content["metrics"]["done/two_d_lrd"] = answer
+        return replies
+
+    done = fed.play(TwoDLRD(FedAvg(**OPEN)), 1, fed.make_model(), fed.noisy(), arrange)
+    assert done.metrics["screen/not_done"] == 1
+
+
+def test_a_client_without_two_halves_counts_once() -> None:
+    strategy = TwoDLRD(FedDyn(num_clients=3, **OPEN))
+
+    def neither(replies: list[Message]) -> list[Message]:
+        for half in ("two_d_lrd", "feddyn"):
+            del replies[0].content["metrics"][f"done/{half}"]
+        return replies
+
+    done = fed.play(strategy, 1, fed.make_model(), fed.noisy(), neither)
+    assert done.metrics["screen/not_done"] == 1
+    first = min(fed.NODES)
+    assert strategy.last_cohort is not None
+    assert strategy.last_cohort.not_done == {"feddyn": [first], "two_d_lrd": [first]}

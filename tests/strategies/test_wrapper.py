@@ -17,7 +17,7 @@ from reference import Model
 from fedstride.arrays import to_record, views
 from fedstride.errors import RunError
 from strategies import Fedalr, FedAvg, FedLWS, FedNNNN, NormAnalysis, TwoDLRD
-from strategies.screening import Screening
+from strategies.limits import Screening
 from strategies.wrapper import Wrapper
 
 BUILT_IN: dict[str, Callable[[], Strategy]] = {

@@ -16,7 +16,7 @@ from server_app.config.compose import compose
 @pytest.fixture
 def divided() -> tuple[data.Data, list[np.ndarray]]:
     config = compose(["clients=3"])
-    source = data.load(config.task.name)
+    source = data.load(config.task)
     return source, partitions.partition(config.partition, source.train_y, config.clients, config.seed)
 
 

@@ -1,0 +1,283 @@
+"""Parts of a user's own, in a file of hers: chosen, listed, run, taken up like ours, and refused in one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from desk import StopAfter, play, resume, table, weights
+
+from fedstride import own
+from fedstride.errors import CheckpointError, ConfigError
+from fedstride.own import load_bundled, load_parts
+from fedstride.parts import OWN
+from lab.report.repeat import overrides_for
+from server_app.build import client_config
+from server_app.config.compose import choices, compose, describe, digest, from_yaml, to_yaml
+from server_app.config.schema import TABLES, keys
+
+SOURCE = '''
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from torch import nn
+
+from fedstride import Done, Method, Plan, RuleStrategy, Setting, moved, movement, averaged_buffers, part
+
+
+@part(strategy="mine")
+class Mine(RuleStrategy):
+    """The averaged update, so many times."""
+
+    def __init__(self, *, size: Annotated[float, Setting("how often", above=0)] = 1.0, **options: Any) -> None:
+        super().__init__(**options)
+        self.size = size
+
+    def rule(self, sent, cohort, state):
+        shares = cohort.shares(self.weighting)
+        update = movement(sent, cohort.models, shares).update
+        step = {name: self.size * delta for name, delta in update.items()}
+        model = moved(sent, step, averaged_buffers(sent, cohort.models, shares))
+        return Done(model, state, {"mine/size": self.size})
+
+
+@part(client="halved")
+@dataclass
+class Halved(Method):
+    """Half the rate in every mini-batch."""
+
+    factor: Annotated[float, Setting("of the rate", above=0)] = 0.5
+
+    def begin(self, job, received, state):
+        return Plan(step_factors=[self.factor] * job.client.local_steps)
+
+
+@part("A linear model.", model="linear")
+def linear(shape, classes, *, bias: Annotated[bool, Setting("with b")] = True):
+    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(shape)), classes, bias=bias))
+
+
+@part(partition="sliced")
+def sliced(labels, clients, seed):
+    """Every so many-th example."""
+    return [np.arange(k, len(labels), clients) for k in range(clients)]
+'''
+CHOSEN = ("strategy=mine", "strategy.size=0.5", "client=halved", "model=linear", "partition=sliced")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays() -> Iterator[None]:
+    """A file is loaded once a process; here once a test."""
+    own_before, loaded = {group: dict(parts) for group, parts in OWN.items()}, dict(own._LOADED)
+    yield
+    forget()
+    OWN.update(own_before)
+    own._LOADED.update(loaded)
+
+
+def forget() -> None:
+    """As in a process that has loaded no file yet."""
+    for name in own._LOADED:
+        sys.modules.pop(f"fedstride_parts_{Path(name).stem}", None)
+    OWN.clear()
+    own._LOADED.clear()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "it's mine.py"
+    path.write_text(SOURCE)
+    return path
+
+
+def named(path: Path) -> str:
+    return "parts='" + str(path).replace("'", "\\'") + "'"
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+# ---------------------------------------------------------------- chosen
+
+
+def test_a_part_of_ones_own_is_chosen_with_its_settings(file: Path) -> None:
+    config = compose([named(file), *CHOSEN])
+    assert (config.strategy, config.client, config.model, config.partition) == (
+        TABLES["strategy"].config("mine")(size=0.5),
+        TABLES["client"].config("halved")(local_steps=None),
+        TABLES["model"].config("linear")(),
+        TABLES["partition"].config("sliced")(),
+    )
+    assert config.parts == str(file)
+    assert from_yaml(to_yaml(config)) == config
+    assert {"strategy.size", "client.factor", "model.bias"} <= {key.path for key in keys(config)}
+
+
+def test_where_the_file_stands_among_the_overrides_makes_no_difference(file: Path) -> None:
+    assert compose([*CHOSEN, named(file)]) == compose([named(file), *CHOSEN])
+
+
+def test_wrappers_go_around_a_strategy_of_ones_own(file: Path) -> None:
+    strategy = compose([named(file), "strategy=mine+fedlws", "strategy.inner.size=2"]).strategy
+    assert (strategy.name, strategy.inner) == ("fedlws", TABLES["strategy"].config("mine")(size=2.0))
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("strategy.size=0", "strategy.size = 0.0 is not allowed: size must be a finite number greater than 0"),
+        ("strategy.siz=1", "unknown key 'strategy.siz'. Did you mean 'strategy.size'"),
+        ("strategy.size=big", "'strategy.size=big' is not allowed"),
+        ("strategy=min", "unknown strategy 'min'. Did you mean 'mine'"),
+    ],
+)
+def test_mistakes_are_answered_as_for_ours(file: Path, override: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose([named(file), "strategy=mine", override])
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_they_are_listed_and_described(file: Path) -> None:
+    assert "mine" not in choices("strategy")
+    load_parts(str(file), TABLES)
+    assert "mine" in choices("strategy")
+    assert describe("strategy", "mine") == "The averaged update, so many times."
+    assert describe("model", "linear") == "A linear model."
+
+
+def test_clients_are_told_the_name_of_the_file_and_not_where_it_is(file: Path) -> None:
+    told = client_config(compose([named(file), *CHOSEN]))
+    assert told["parts"] == [file.name]
+    assert not [value for value in told.values() if str(file.parent) in str(value)]
+
+
+# ---------------------------------------------------------------- refused
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = = 1", "cannot be loaded: SyntaxError: invalid syntax"),
+        (
+            "import nowhere_to_be_found",
+            "cannot be loaded: ModuleNotFoundError: No module named 'nowhere_to_be_found'",
+        ),
+        (SOURCE + "\nraise ValueError('half\\nway')", "cannot be loaded: ValueError: half"),
+        ("x = 1", "adds no part: mark a class or function with @part"),
+        (
+            SOURCE.replace('"mine"', '"fedavg"'),
+            "strategy = 'fedavg' is taken by a part of ours: choose another name",
+        ),
+        (SOURCE.replace("strategy=", "strateg="), "unknown group in mine.py 'strateg'. Did you mean 'strategy'?"),
+        (SOURCE.replace('client="halved"', ""), "name one group, as in @part(strategy='mine')"),
+    ],
+)
+def test_a_file_that_is_refused_leaves_nothing_and_is_refused_again(tmp_path: Path, text: str, said: str) -> None:
+    path = write(tmp_path / "mine.py", text)
+    before = {group: choices(group) for group in TABLES}
+    for _ in range(2):
+        with pytest.raises(ConfigError) as caught:
+            compose([named(path)])
+        assert said in str(caught.value) and "\n" not in str(caught.value)
+        assert {group: choices(group) for group in TABLES} == before
+    path.write_text(SOURCE)
+    assert compose([named(path), "strategy=mine"]).strategy.name == "mine"
+
+
+def test_a_file_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"parts = '.*gone.py' does not exist: name a Python file"):
+        compose([named(tmp_path / "gone.py"), "strategy=mine"])
+
+
+def test_a_second_file_that_adds_nothing_is_refused_too(file: Path, tmp_path: Path) -> None:
+    compose([named(file), "strategy=mine"])
+    with pytest.raises(ConfigError, match="adds no part"):
+        compose([named(write(tmp_path / "empty.py", "x = 1"))])
+    assert "mine" in choices("strategy")
+
+
+def test_two_files_of_one_name_are_refused(file: Path, tmp_path: Path) -> None:
+    compose([named(file)])
+    (tmp_path / "other").mkdir()
+    with pytest.raises(ConfigError, match="is loaded already; rename one of them"):
+        compose([named(write(tmp_path / "other" / file.name, SOURCE))])
+
+
+@pytest.mark.parametrize("name", ["../mine.py", "/etc/passwd", "mine", "a/b.py", "nowhere.py"])
+def test_a_client_loads_only_files_of_its_own_copy(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"must be the name of a Python file|is not in this client's copy"):
+        load_bundled([name])
+
+
+# ---------------------------------------------------------------- run and taken up
+
+
+def test_a_run_with_parts_of_ones_own_learns_and_says_so(file: Path, tmp_path: Path) -> None:
+    outcome = play(tmp_path, "rounds=2", named(file), *CHOSEN)
+    assert outcome.folder.name == "quickstart-mine-halved-seed1"
+    assert [row["mine/size"] for row in outcome.rows[1:]] == [0.5, 0.5]
+    assert outcome.rows[-1]["test/loss"] < outcome.rows[0]["test/loss"]
+    config = from_yaml((outcome.folder / "config.yaml").read_text())
+    assert {named(file), "strategy=mine", "strategy.size=0.5", "model=linear"} <= set(overrides_for(config))
+
+
+def test_its_settings_change_the_result(file: Path, tmp_path: Path) -> None:
+    given = ("rounds=1", named(file), "strategy=mine")
+    first, second = (play(tmp_path, *given, f"strategy.size={size}") for size in (1, 2))
+    assert weights(first.folder) != weights(second.folder)
+
+
+def test_a_client_rule_of_ones_own_does_what_it_says(file: Path, tmp_path: Path) -> None:
+    halved = play(tmp_path, "rounds=2", named(file), "client=halved", "client.lr=0.05")
+    slower = play(tmp_path, "rounds=2", "client=sgd", "client.lr=0.025")
+    assert weights(halved.folder) == weights(slower.folder)
+
+
+@pytest.fixture
+def part_way(file: Path, tmp_path: Path) -> Path:
+    """A run that was interrupted after its second round."""
+    with pytest.raises(KeyboardInterrupt):
+        play(tmp_path, "rounds=3", "name=part", named(file), "strategy=mine", observers=[StopAfter(2)])
+    return tmp_path / "part"
+
+
+def test_resumed_equals_unbroken(file: Path, tmp_path: Path, part_way: Path) -> None:
+    whole = play(tmp_path, "rounds=3", "name=whole", named(file), "strategy=mine").folder
+    forget()
+    resume(part_way)
+    assert weights(whole) == weights(part_way)
+    assert table(whole) == table(part_way)
+    assert json.loads((part_way / "status.json").read_text())["state"] == "completed"
+
+
+def test_a_file_that_was_changed_belongs_to_another_run(file: Path, part_way: Path) -> None:
+    before = digest(from_yaml((part_way / "config.yaml").read_text()))
+    forget()
+    file.write_text(SOURCE.replace("self.size * delta", "2 * self.size * delta"))
+    with pytest.raises(CheckpointError, match="is of another run"):
+        resume(part_way)
+    assert digest(from_yaml((part_way / "config.yaml").read_text())) != before
+    file.write_text(SOURCE)
+    forget()
+    assert resume(part_way).rows[-1]["round"] == 3
+
+
+def test_a_file_that_was_moved_is_named_anew(file: Path, part_way: Path, tmp_path: Path) -> None:
+    forget()
+    (tmp_path / "elsewhere").mkdir()
+    moved = shutil.move(file, tmp_path / "elsewhere" / "renamed.py")
+    with pytest.raises(ConfigError, match=r"parts = .* does not exist"):
+        resume(part_way)
+    assert resume(part_way, named(moved)).rows[-1]["round"] == 3
+
+
+def test_another_choice_of_ones_own_is_another_run(file: Path, part_way: Path) -> None:
+    with pytest.raises(ConfigError, match=r"strategy.size = 2, but the run in .* has 1.0"):
+        resume(part_way, "strategy.size=2")
