@@ -156,7 +156,6 @@ class OnDisk:
         """
         if not any(states.values()) and not os.path.isdir(self.folder):  # never raises
             return True
-        self.memory.pop(HELD, None)
         try:
             _make_private(self.folder)
             _write(self._path(self.server_round), _packed(states))
@@ -171,14 +170,14 @@ class OnDisk:
             InContext(self.memory).save(states)
             self.memory[HELD] = ConfigRecord({ROUND: self.server_round})
             return False
+        self.memory.pop(HELD, None)  # not before: a round that fails must not cost what memory alone has
         self._tidy()
         return True
 
     def _tidy(self) -> None:
         """Drop what nobody can name any more."""
-        with contextlib.suppress(
-            OSError
-        ):  # the version is written: what cannot be tidied is no fault of the round
+        # The version is written: what cannot be tidied is no fault of the round.
+        with contextlib.suppress(OSError):
             for old in list(self.folder.iterdir()):
                 version = VERSION.fullmatch(old.name)
                 if version and int(version[1]) < self.oldest and not old.is_dir():

@@ -152,6 +152,24 @@ def test_what_cannot_be_kept_is_named(tmp_path: Path, value: object) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_round_that_fails_does_not_cost_what_memory_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = RecordDict()
+
+    def refuse(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(state, "_write", refuse)
+        assert not OnDisk(tmp_path, 3, 2, 1, memory).save(count(3))
+    with pytest.raises(ConfigError):
+        OnDisk(tmp_path, 4, 3, 1, memory).save({"halves.x": {"odd": object()}})  # type: ignore[dict-item]
+    assert OnDisk(tmp_path, 5, 3, 1, memory).load() == Kept(count(3), lost=False)
+    OnDisk(tmp_path, 5, 3, 1, memory).save(count(5))
+    assert OnDisk(tmp_path, 6, 3, 1, memory).load().lost
+
+
 def test_who_keeps_nothing_for_once_has_not_lost_it(tmp_path: Path) -> None:
     on_disk(tmp_path / "0", 1).save(count(1))
     on_disk(tmp_path / "0", 2, 1).save({"halves.x": {}})
