@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from .errors import ConfigError, unknown
-from .settings import REQUIRED, Field, Kind, Plain, check_fields, fields_of
+from .settings import REQUIRED, Field, Kind, Plain, Setting, check_fields, fields_of
 
 
 @dataclass
@@ -159,6 +159,28 @@ class Table(Mapping[str, Part]):
                 f"{self.group.title()}_{name}", [head, *own, *wrapped], bases=(self.base,)
             )
         return self._configs[part]
+
+    def stand_in(self, name: str, values: Mapping[str, Any]) -> type[Choice]:
+        """A configuration's type for a name that is not known here: a user's own part whose file is not loaded.
+
+        It can be read and compared, neither checked nor built.
+        """
+        shared = {f.name for f in dataclasses.fields(self.base)}
+        own = [(key, Any, field(default=None)) for key in values if key not in shared | {"inner"}]
+        held = [("inner", Choice, field(default_factory=Choice))] if "inner" in values else []
+        head = ("name", str, field(default=name))
+        return dataclasses.make_dataclass(f"{self.group.title()}_{name}", [head, *own, *held], bases=(self.base,))
+
+    def fields_in(self, config: Any) -> Mapping[str, Field]:
+        """The settings of a configuration of this group, also where its part is not known here."""
+        if config.name in self:
+            return self.all_fields(config.name)
+        shared = fields_of(self.base)
+        own = (f.name for f in dataclasses.fields(config) if f.name not in (*shared, "name", "inner"))
+        return {
+            **shared,
+            **{name: Field(name, Any, None, Setting("of a part that is not loaded")) for name in own},
+        }
 
     def wraps(self, name: str) -> bool:
         """Whether the part takes another one of its group: its first parameter is called as the group is."""

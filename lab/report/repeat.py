@@ -49,6 +49,8 @@ def overrides_for(config: Config) -> list[str]:
 def command(run: Run) -> str:
     """The `fedstride run` line that repeats a run; a sentence that says why there is none."""
     try:
+        if run.config.parts is not None:  # composing would execute the file, and a report is of anybody's runs
+            raise ConfigError(f"it has parts of its own, in {run.config.parts}")
         overrides = overrides_for(run.config)
     except ConfigError as error:
         return (

@@ -106,7 +106,7 @@ def load(folder: Path) -> Run:
     """Read one run. Raises ConfigError, naming the file, where it is not ours or is damaged."""
     name = "config.yaml"
     try:
-        config = from_yaml((folder / name).read_text(encoding="utf-8"))
+        config = from_yaml((folder / name).read_text(encoding="utf-8"), execute=False)
         name = "metrics.jsonl"
         rows = read_rows(folder)
         name = "status.json"

@@ -94,20 +94,22 @@ _DAMAGE = (OmegaConfBaseException, yaml.YAMLError, AssertionError, AttributeErro
 """What reading a file that is no configuration may raise."""
 
 
-def from_yaml(text: str, parts: str | None = None, *, trusted: bool = True) -> Config:
+def from_yaml(text: str, parts: str | None = None, *, execute: bool = True) -> Config:
     """The configuration that `to_yaml` wrote; `parts`: where the user's own parts are now, if not where they were.
 
+    `execute=False`: only to read what somebody's run was. The file of parts, which the text names, is then not
+    executed; its parts are not checked, and cannot be built.
     Raises ConfigError for text that is no configuration of this version.
     """
     try:
         tree = OmegaConf.create(text)
         assert isinstance(tree, DictConfig)
         tree.parts = parts or tree.get("parts")
-        if tree.parts:
+        if tree.parts and execute:
             load_parts(str(tree.parts), TABLES)
         typed = OmegaConf.structured(Config)
         for group in TABLES:
-            typed[group] = _typed(group, tree[group])
+            typed[group] = _typed(group, tree[group], stand_in=bool(tree.parts) and not execute)
         rest = {str(key): tree[key] for key in tree if key not in TABLES}
         return _checked(OmegaConf.merge(typed, rest))
     except _DAMAGE as error:
@@ -133,10 +135,12 @@ def _checked(tree: Any) -> Config:
     return config
 
 
-def _typed(group: str, node: Any) -> DictConfig:
-    typed = OmegaConf.structured(TABLES[group].config(node.name))
+def _typed(group: str, node: Any, *, stand_in: bool) -> DictConfig:
+    table = TABLES[group]
+    unknown_here = stand_in and node.name not in table
+    typed = OmegaConf.structured(table.stand_in(node.name, node) if unknown_here else table.config(node.name))
     if node.get("inner") is not None:
-        typed.inner = _typed(group, node.inner)
+        typed.inner = _typed(group, node.inner, stand_in=stand_in)
     merged = OmegaConf.merge(typed, {key: node[key] for key in node if key != "inner"})
     assert isinstance(merged, DictConfig)
     return merged

@@ -31,8 +31,8 @@ GROUPS = ("experiment", *TABLES)
 
 NONE, CHANCE = Kind.NONE, Kind.CHANCE
 
-KEPT = frozenset({"experiment", "presets"})
-"""Keys that stay when a run goes on, though no result depends on them: they say where the others came from."""
+KEPT = frozenset({"experiment", "presets", "name", "out"})
+"""Keys that stay when a run goes on, though no result depends on them: where it comes from, where it lies."""
 
 
 @dataclass
@@ -135,7 +135,7 @@ def keys(config: Config) -> list[Key]:
     for group, table in TABLES.items():
         path = group
         for spec in chain(getattr(config, group)):
-            for f in table.all_fields(spec.name).values():
+            for f in table.fields_in(spec).values():
                 found.append(_key(f, group, spec.name, table.kind_of(f), spec, path))
             path += ".inner"
     return found
@@ -177,7 +177,8 @@ def check(config: Config) -> None:
     for group, table in TABLES.items():
         path = group
         for spec in chain(getattr(config, group)):
-            table.check(spec, path)
+            if spec.name in table:  # else it is only read: see `from_yaml`
+                table.check(spec, path)
             path += ".inner"
     between = f"between 1 and clients = {config.clients}"
     require(config.cohort is None or config.cohort <= config.clients, "cohort", config.cohort, between)

@@ -25,7 +25,7 @@ from server_app.config.compose import (
     to_yaml,
 )
 from server_app.config.overrides import overrides_of, quote
-from server_app.config.schema import GROUPS, TABLES, Config, keys
+from server_app.config.schema import GROUPS, KEPT, TABLES, Config, keys
 from strategies.limits import Screening
 from strategies.parts import STRATEGIES
 
@@ -485,7 +485,7 @@ def test_a_run_that_goes_on_may_be_longer(run: Path) -> None:
 
 UNLIKE = {
     "best": "test/loss", "checkpoint_every": 7, "evaluate_clients": True, "evaluate_every": 3,
-    "max_empty_rounds": 9, "min_clients": 2, "name": "mine", "node_wait": 1.5, "out": "/tmp/x", "patience": 4,
+    "max_empty_rounds": 9, "min_clients": 2, "node_wait": 1.5, "patience": 4,
     "rounds": 50, "target": 0.5, "timeout": 2.5, "track": ["tensorboard"],
 }  # fmt: skip
 
@@ -499,7 +499,13 @@ def test_what_no_result_depends_on_and_what_extends_may_change(run: Path, key: s
 
 def test_all_that_may_change_is_tried() -> None:
     changeable = {key.path for key in keys(compose(NESTED)) if key.may_change}
-    assert changeable == {*UNLIKE, "experiment", "presets", "resume", "parts"}
+    assert changeable == {*UNLIKE, *KEPT, "resume", "parts"}
+
+
+@pytest.mark.parametrize("key", ["name", "out"])
+def test_a_run_that_goes_on_stays_where_it_is(run: Path, key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key} = 'elsewhere', but the run in"):
+        resume(run, f"{key}=elsewhere")
 
 
 def test_saying_again_what_holds_is_allowed(run: Path) -> None:

@@ -9,7 +9,9 @@ from desk import play
 from folders import config, make
 
 from fedstride.errors import ConfigError
+from lab.report.repeat import command
 from lab.results.runs import find_runs, load, method_of
+from lab.results.tables import compare
 
 
 def test_a_real_run_reads_as_it_was(tmp_path: Path) -> None:
@@ -118,3 +120,22 @@ def test_a_damaged_run_is_refused_by_name_and_passed_over_below_a_folder(
     assert len(remarks) == 1
     assert remarks[0].startswith(f"passed over: {bad} cannot be read: {file}: ")
     assert "\n" not in remarks[0]
+
+
+def test_reading_a_run_executes_none_of_its_code(tmp_path: Path) -> None:
+    """A folder from somebody else names a file of parts; its method is read all the same, settings included."""
+    file = tmp_path / "theirs.py"
+    file.write_text(f"open({str(tmp_path / 'executed')!r}, 'w')\n")
+    for number, depth in ((1, 0.5), (2, 0.25)):
+        folder = make(tmp_path / f"run{number}", config("strategy=fedavg+fedlws", "client=fednlr"))
+        text = (folder / "config.yaml").read_text()
+        text = text.replace("parts: null", f"parts: {file}").replace(
+            "name: fedlws", f"name: theirs\n  depth: {depth}"
+        )
+        (folder / "config.yaml").write_text(text)
+    runs, remarks = find_runs([tmp_path])
+    assert remarks == []
+    assert {run.method for run in runs} == {"fedavg+theirs+fednlr"}
+    assert compare(runs).methods == ["fedavg+theirs+fednlr depth=0.25", "fedavg+theirs+fednlr depth=0.5"]
+    assert command(runs[0]).startswith("# no command of this version repeats the run (it has parts of its own")
+    assert not (tmp_path / "executed").exists()
