@@ -56,7 +56,8 @@ def _protected(strategy: Strategy, config: Config) -> Strategy:
     try:
         protected: Strategy = PRIVACY.make(config.privacy, strategy, **facts)
     except ConfigError as error:
-        raise ConfigError(f"privacy.{error}") from error
+        text = str(error)  # what cannot stand behind privacy is named itself
+        raise ConfigError(text if text.startswith("strategy ") else f"privacy.{text}") from error
     return protected
 
 

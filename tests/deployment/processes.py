@@ -111,6 +111,7 @@ class Deployment:
         home.mkdir(parents=True, exist_ok=True)
         env = environment(home) | {MARK: self.mark, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
         env.pop("FEDSTRIDE_RUNS", None)  # runs land where their SuperLink stands
+        env["FEDSTRIDE_STATE"] = str(home / "state")  # and what clients keep with each node
         return env
 
     def start(self, name: str, *command: str, env: dict[str, str] | None = None) -> Running:

@@ -92,6 +92,32 @@ def test_a_deployed_run_has_the_bits_of_the_desk(site: Site, pair: Any, tmp_path
     assert "round   2" in done.stdout
 
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("strategy=scaffold",),
+        ("strategy=feddyn",),
+        ("strategy=fedavg+noisy", "rounds=1", f"parts={EXAMPLES / 'own_wrapper.py'}"),
+    ],
+    ids=["scaffold", "feddyn", "parts of one's own"],
+)
+def test_what_clients_keep_and_parts_of_ones_own_give_the_bits_of_the_desk(
+    site: Site, pair: Any, tmp_path: Path, overrides: tuple[str, ...]
+) -> None:
+    """States lie with each node; the file of parts travels in the bundle, with a wrapper and its clients' half."""
+    done = site.deployment.fedstride("submit", "tls", *REAL, *overrides)
+    assert done.returncode == 0, done.stdout + done.stderr + pair[0].log()
+    desk = play(tmp_path, *REAL, *overrides, small=False)
+    assert weights(folder_in(done.stdout)) == weights(desk.folder)
+    assert [row.get("screen/not_done") for row in load(folder_in(done.stdout)).rows[1:]] == [0] * (
+        len(desk.rows) - 1
+    )
+    assert not any("note" in row for row in load(folder_in(done.stdout)).clients)
+
+
 def test_a_run_that_fails_there_fails_here(site: Site, strangers: Any) -> None:
     done = site.deployment.fedstride("submit", "tls", "clients=3", "node_wait=0", "model=mlp")
     assert done.returncode == 1
