@@ -18,7 +18,7 @@ from pathlib import Path
 from .errors import ConfigError, unknown
 from .parts import HALF, MODULE, OWN, Part, Table
 
-BUNDLED = Path(__file__).resolve().parents[1] / "parts"
+BUNDLED = Path(__file__).resolve().parents[1] / "own_parts"
 """Where the app's bundle has the file."""
 
 LONGEST = 255

@@ -39,8 +39,8 @@ def app_folder(parts: str | None = None) -> Iterator[Path]:
             shutil.copytree(home, folder / "fedstride", ignore=left_out)
         text = (home / ("pyproject.toml" if is_clone else "app.toml")).read_text(encoding="utf-8")
         if parts is not None:
-            (folder / "parts").mkdir()
-            shutil.copy(find(parts), folder / "parts")
-            text = text.replace(INCLUDE, f'{INCLUDE}\n    "parts/**",')
+            (folder / "own_parts").mkdir()
+            shutil.copy(find(parts), folder / "own_parts")
+            text = text.replace(INCLUDE, f'{INCLUDE}\n    "own_parts/**",')
         (folder / "pyproject.toml").write_text(text, encoding="utf-8")
         yield folder
