@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
+from numbers import Integral, Real
 from typing import Any
 
 from .errors import ConfigError
@@ -147,10 +148,12 @@ def _is_of(value: object, kind: Any) -> bool:
     if typing.get_origin(kind) is list:
         (item,) = typing.get_args(kind)
         return isinstance(value, (list, tuple)) and all(_is_of(each, item) for each in value)
-    if kind is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if isinstance(value, bool):
+        return kind in (bool, Any)
+    if kind is float:  # numpy's numbers are numbers too
+        return isinstance(value, Real)
     if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+        return isinstance(value, Integral) and -(2**63) <= int(value) < 2**63  # what a message can hold
     kind = typing.get_origin(kind) or kind
     return kind is Any or isinstance(value, kind)
 
@@ -160,8 +163,9 @@ def _in_range(value: Any, setting: Setting) -> bool:
         return all(_in_range(each, setting) for each in value)
     if setting.options and value not in setting.options:
         return False
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
+    if not isinstance(value, Real) or isinstance(value, bool):
         return True
+    value = int(value) if isinstance(value, Integral) else float(value)
     return (
         -sys.float_info.max <= value <= sys.float_info.max  # no NaN, no infinity, no whole number beyond them
         and (setting.least is None or value >= setting.least)

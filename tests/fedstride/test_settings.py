@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -102,8 +103,12 @@ def test_a_kind_is_the_word_that_stands_in_listings() -> None:
 @pytest.mark.parametrize(
     ("kind", "allowed", "refused"),
     [
-        (float, [0.5, -1, 0, 10**300], ["1", None, True, NAN, INF, -INF, [1.0], 10**400]),
-        (int, [3, -3, 0, 2**70], [3.0, "3", None, False, [3], {}]),
+        (
+            float,
+            [0.5, -1, 0, 10**300, np.float32(0.5), np.int64(2)],
+            ["1", None, True, NAN, INF, -INF, [1.0], 10**400],
+        ),
+        (int, [3, -3, 0, 2**63 - 1, np.int64(3)], [3.0, "3", None, False, [3], {}, 2**63, -(2**64)]),
         (bool, [True, False], [0, 1, "true", None]),
         (str, ["", "a"], [1, None, ["a"], b"a"]),
         (float | None, [None, 0.5, 1], ["1", True, NAN]),
