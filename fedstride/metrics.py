@@ -30,7 +30,6 @@ class Metric:
 
 LOSS: Final = Metric("smaller")
 ACCURACY: Final = Metric("larger", unit="%", factor=100.0)
-COST: Final = Metric("smaller")
 FIGURE: Final = Metric()  # a mean over clients, or the server's own; neither better nor worse
 
 FACTS: dict[str, Metric] = {
