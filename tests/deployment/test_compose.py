@@ -205,7 +205,7 @@ def test_another_run_with_the_same_keys_and_a_file_of_ones_own(
     key = compose.inside("node1", "sha256sum", "/trust/node.key")
     assert compose("down").returncode == 0
     config = fedstride_config(["clients=3", "seed=9"])
-    source = data.load(config.task.name)
+    source = data.load(config.task)
     parts = partitions.partition(config.partition, source.train_y, 3, 9)
     mine = hand_out(tmp_path / "data", source, parts)[0]
     overlay = tmp_path / "mine.yaml"
