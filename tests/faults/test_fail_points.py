@@ -62,7 +62,7 @@ def server(states: Path) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def whole(states: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run that was never broken."""
     return play(tmp_path_factory.mktemp("whole"), *RUN).folder
 
@@ -81,11 +81,11 @@ def newest(folder: Path) -> dict[str, Any]:
     return {key: value for key, value in state.items() if key != "run"}
 
 
-def kept(states: Path, folder: Path) -> dict[str, Any]:
+def kept(folder: Path) -> dict[str, Any]:
     """What each client keeps after the last round that counts, bit for bit, by the checkpoint's word."""
     state = json.loads((folder / "checkpoint/round-000005/state.json").read_text())
     files = {
-        client: states / state["run"] / client / f"round-{number:06}.safetensors"
+        client: folder / "clients" / state["run"] / client / f"round-{number:06}.safetensors"
         for client, number in state["accepted"].items()
     }
     return {client: content_of(path) for client, path in files.items()}
@@ -97,7 +97,13 @@ def content_of(path: Path) -> tuple[dict[str, str], dict[str, bytes]]:
         return file.metadata(), {name: file.get_tensor(name).tobytes() for name in file.keys()}  # noqa: SIM118
 
 
-def check_same(whole: Path, broken: Path, states: Path) -> None:
+def names(folder: Path) -> list[str]:
+    """Of all that lies there, but for what clients keep: more versions than count, below the run's own id."""
+    files = (path for path in folder.rglob("*") if folder / "clients" not in (path, *path.parents))
+    return sorted(path.name for path in files)
+
+
+def check_same(whole: Path, broken: Path) -> None:
     """Each round once, each client at most once a round, and every bit that of the unbroken run."""
     assert [row["round"] for row in rows(broken, "metrics.jsonl")] == list(range(6))
     keys = [(row["round"], row["client"]) for row in rows(broken, "clients.jsonl")]
@@ -108,37 +114,33 @@ def check_same(whole: Path, broken: Path, states: Path) -> None:
         assert rows(broken, name) == rows(whole, name)
     assert table(broken) == table(whole)
     assert newest(broken) == newest(whole)
-    assert kept(states, broken) == kept(states, whole)
-    assert len(kept(states, whole)) == 4  # each client has been there, and keeps something
+    assert kept(broken) == kept(whole)
+    assert len(kept(whole)) == 4  # each client has been there, and keeps something
     assert json.loads((broken / "status.json").read_text())["state"] == "completed"
     # Nothing that the dead process was writing stays beside what counts.
-    assert sorted(path.name for path in broken.rglob("*")) == sorted(path.name for path in whole.rglob("*"))
+    assert names(broken) == names(whole)
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_the_server_dies_and_the_run_goes_on(
-    server: Server, whole: Path, states: Path, tmp_path: Path, point: str
-) -> None:
+def test_the_server_dies_and_the_run_goes_on(server: Server, whole: Path, tmp_path: Path, point: str) -> None:
     assert server.dies(point=point, out=str(tmp_path), overrides=["name=part", *RUN]) == KILLED
     part = tmp_path / "part"
     assert json.loads((part / "status.json").read_text())["state"] == "running"
     assert len(rows(part, "metrics.jsonl")) in (ROUND, ROUND + 1)  # round 0 is one of them
     resume(part)
-    check_same(whole, part, states)
+    check_same(whole, part)
 
 
 @pytest.mark.parametrize("point", ["after the second of three replies", "its last file is cut short"])
 @pytest.mark.parametrize("kind", OTHERS)
-def test_so_does_a_run_with_other_states(
-    server: Server, states: Path, tmp_path: Path, kind: str, point: str
-) -> None:
+def test_so_does_a_run_with_other_states(server: Server, tmp_path: Path, kind: str, point: str) -> None:
     unbroken = play(tmp_path, "name=whole", *OTHERS[kind]).folder
     assert server.dies(point=point, out=str(tmp_path), overrides=["name=part", *OTHERS[kind]]) == KILLED
     resume(tmp_path / "part")
-    check_same(unbroken, tmp_path / "part", states)
+    check_same(unbroken, tmp_path / "part")
 
 
-def test_it_dies_again_where_it_goes_on(server: Server, whole: Path, states: Path, tmp_path: Path) -> None:
+def test_it_dies_again_where_it_goes_on(server: Server, whole: Path, tmp_path: Path) -> None:
     """Three deaths in one round, each in a process that had gone on after the one before."""
     part = tmp_path / "part"
     begun = {"out": str(tmp_path), "overrides": ["name=part", *RUN]}
@@ -146,4 +148,4 @@ def test_it_dies_again_where_it_goes_on(server: Server, whole: Path, states: Pat
     for point in ("its last file is cut short", "after the checkpoint is renamed"):
         assert server.dies(point=point, resume=str(part)) == KILLED
     resume(part)
-    check_same(whole, part, states)
+    check_same(whole, part)
