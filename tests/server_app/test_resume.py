@@ -152,7 +152,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     play(tmp_path, "rounds=2", "name=other", "client.lr=0.1")
     shutil.rmtree(tmp_path / "part/checkpoint")
     shutil.copytree(tmp_path / "other/checkpoint", tmp_path / "part/checkpoint")
-    with pytest.raises(CheckpointError, match="was made with other settings than its config.yaml has"):
+    with pytest.raises(CheckpointError, match=r"was made with other settings than its config\.yaml has"):
         resume(tmp_path / "part", "rounds=3")
 
 
