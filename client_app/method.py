@@ -191,7 +191,7 @@ class Returned:
 
 
 class ClientMethod(Protocol):
-    """A method, made anew for each round."""
+    """A method, made for each round."""
 
     def begin(self, job: Job, received: Received, state: State) -> Plan:
         """What this round needs; `state` is what `end` gave in the last accepted round, empty at the start.

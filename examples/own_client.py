@@ -17,7 +17,7 @@ class Warmup(Method):
 
     first: Annotated[int, Setting("mini-batches until the full rate", least=1)] = 4
 
-    def begin(self, job, received, state):  # type: ignore[no-untyped-def]
+    def begin(self, job, received, state):
         """Factor (j + 1) / first of the rate for mini-batch j, at most 1."""
         size, client = len(job.examples), job.client
         require(client.local_steps is None, "client.local_steps", client.local_steps, "null: warmup counts epochs")

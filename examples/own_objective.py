@@ -16,10 +16,10 @@ class Smoothed(Method):
 
     epsilon: Annotated[float, Setting("share of the label that goes to all classes", least=0, below=1)] = 0.1
 
-    def begin(self, job, received, state):  # type: ignore[no-untyped-def]
+    def begin(self, job, received, state):
         """CE(smoothed) = CE + epsilon (CE against uniform labels - CE)."""
 
-        def term(model, x, y, logits):  # type: ignore[no-untyped-def]
+        def term(model, x, y, logits):
             log_p = logits.log_softmax(1)
             return self.epsilon * (log_p.gather(1, y[:, None]).squeeze(1) - log_p.mean(1)).mean()
 

@@ -18,7 +18,7 @@ class Shortened(RuleStrategy):
         super().__init__(**options)
         self.longest = longest
 
-    def rule(self, sent, cohort, state):  # type: ignore[no-untyped-def]
+    def rule(self, sent, cohort, state):
         """w' = w + min(1, longest / N) delta."""
         shares = cohort.shares(self.weighting)
         move = movement(sent, cohort.models, shares)

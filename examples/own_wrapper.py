@@ -22,7 +22,7 @@ class Noisy(Wrapper):
         super().__init__(strategy, **options)
         self.size = size
 
-    def ask(self, sent):  # type: ignore[no-untyped-def]
+    def ask(self, sent):
         """The size travels to the clients."""
         return Asked({"size": self.size})
 
@@ -31,7 +31,7 @@ class Noisy(Wrapper):
 class Half(Method):
     """What a client does: torch's generator is seeded for the round, so that a run repeats."""
 
-    def begin(self, job, received, state):  # type: ignore[no-untyped-def]
+    def begin(self, job, received, state):
         """Each gradient with noise of the size that was sent."""
         size = received.value("size")
         return Plan(corrections=(lambda gs, ws: [g + size * torch.randn_like(g) for g in gs],))

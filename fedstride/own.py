@@ -1,4 +1,4 @@
-"""Parts of a user's own, from a Python file of hers: `fedstride run parts=my_parts.py strategy=mine`.
+"""Parts of a user's own, from one Python file: `fedstride run parts=my_parts.py strategy=mine`.
 
 Knows how the file is found and loaded; does not know what its parts do. The server is told the file's path;
 a message names the file only. A client looks for it in its own copy of the app, or in the folder that
