@@ -82,7 +82,12 @@ def run_simulation(
 
 
 def _free_folder(config: Config) -> Path:
-    """The folder that the run will make; named here, so that it is known and where the user stands."""
+    """The folder that the run will make; named here, so that it is known and where the user stands.
+
+    A run that goes on stays where it is.
+    """
+    if config.resume is not None:
+        return Path(config.resume)
     root = runs_dir(config)
     name = config.name or default_name(config)
     if config.name is not None and (root / name).exists():
@@ -145,11 +150,10 @@ def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) ->
 
 
 def _flwr_run_command(app: Path, home: Path, config: Config, overrides: Sequence[str], folder: Path) -> list[str]:
-    named = [
-        *with_parts(overrides, config.parts),
-        f"name={quote(folder.name)}",
-        f"out={quote(str(folder.parent))}",
-    ]
+    place = [f"name={quote(folder.name)}", f"out={quote(str(folder.parent))}"]
+    if config.resume is not None:
+        place = [f"resume={quote(config.resume)}"]  # the last one counts: this is absolute
+    named = [*with_parts(overrides, config.parts), *place]
     nodes = f"num-supernodes={config.clients} client-resources-num-cpus=1 init-args-log-to-driver=false"
     run_config = str(write_run_config(home, named))
     return ["flwr", "run", str(app), CONNECTION, "--stream", "--federation-config", nodes, "-c", run_config]

@@ -69,6 +69,18 @@ def test_simulation_has_the_bits_of_the_desk(simulated: Simulated, tmp_path: Pat
     assert table(simulated.folder) == table(desk)
 
 
+def test_a_run_that_goes_on_in_the_simulation_finds_what_its_clients_kept(tmp_path: Path) -> None:
+    """SCAFFOLD with two of three clients a round, begun for one round and made longer: the bits of an unbroken run."""
+    given = [*SMALL, "clients=3", "cohort=2", "strategy=scaffold", "name=begun"]
+    begun = fedstride("simulate", *given, "rounds=1", cwd=tmp_path)
+    assert begun.returncode == 0, begun.stdout + begun.stderr
+    longer = fedstride("simulate", "resume=runs/begun", "rounds=3", cwd=tmp_path)
+    assert longer.returncode == 0, longer.stdout + longer.stderr
+    desk = play(tmp_path / "desk", *given, "rounds=3").folder
+    assert weights(tmp_path / "runs/begun") == weights(desk)
+    assert table(tmp_path / "runs/begun") == table(desk)
+
+
 def test_it_says_where_the_run_is_and_leaves_no_process(simulated: Simulated) -> None:
     assert str(simulated.folder) in simulated.done.stdout
     assert "round" in simulated.done.stdout
