@@ -70,7 +70,7 @@ def test_simulation_has_the_bits_of_the_desk(simulated: Simulated, tmp_path: Pat
 
 
 def test_a_run_that_goes_on_in_the_simulation_finds_what_its_clients_kept(tmp_path: Path) -> None:
-    """SCAFFOLD with two of three clients a round, begun for one round and made longer: the bits of an unbroken run."""
+    """SCAFFOLD, two of three clients a round, begun for one round and made longer: the bits of an unbroken run."""
     given = [*SMALL, "clients=3", "cohort=2", "strategy=scaffold", "name=begun"]
     begun = fedstride("simulate", *given, "rounds=1", cwd=tmp_path)
     assert begun.returncode == 0, begun.stdout + begun.stderr
