@@ -65,6 +65,7 @@ def run_simulation(
     is kept in the run's folder as `flower.log`. Raises RunError where Flower cannot be started.
     """
     folder = _free_folder(config)
+    before = _status(folder)  # of a run that goes on: it says how it ended last time
     with contextlib.ExitStack() as stack:
         home = Path(tempfile.mkdtemp(prefix="fedstride-"))
         stack.callback(shutil.rmtree, home, ignore_errors=True)
@@ -75,7 +76,7 @@ def run_simulation(
         log = _follow(_flwr_run_command(app, home, config, overrides, folder), env, folder, show, verbose)
     if folder.is_dir():
         (folder / "flower.log").write_text(log, encoding="utf-8")
-    return _judge(folder, log)
+    return _judge(folder, log, before)
 
 
 # ---------------------------------------------------------------- before
@@ -194,12 +195,18 @@ def _follow(
 # ---------------------------------------------------------------- after
 
 
-def _judge(folder: Path, log: str) -> Simulated:
+def _status(folder: Path) -> str:
+    """What the run's folder says of how it ended; empty where it says nothing."""
+    path = folder / "status.json"
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def _judge(folder: Path, log: str, before: str) -> Simulated:
     """How the run ended, from its own folder: for Flower a run that trained nothing is completed too."""
-    status = folder / "status.json"
-    if not status.is_file():
+    status = _status(folder)
+    if status == before:
         return Simulated(False, folder, reason=reason_in(log))
-    told = json.loads(status.read_text(encoding="utf-8"))
+    told = json.loads(status)
     if told["state"] != "completed":
         return Simulated(False, folder, reason=told.get("reason") or reason_in(log))
     return Simulated(True, folder, accuracy=told["final"]["test/accuracy"])

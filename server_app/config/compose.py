@@ -238,16 +238,9 @@ def _presets(tree: DictConfig) -> list[Override]:
         path, node = group, tree[group]
         while node is not None:
             for key, value in ((by_name or {}).get(node.name) or {}).items():
-                lines.append(f"{path}.{key}={_literal(value)}")
+                lines.append(f"{path}.{key}={quote(value)}")
             node, path = node.get("inner"), f"{path}.inner"
     return parse(lines)
-
-
-def _literal(value: Any) -> str:
-    """A value from YAML in Hydra's grammar."""
-    if isinstance(value, list):
-        return "[" + ",".join(map(_literal, value)) + "]"
-    return "null" if value is None else quote(value)
 
 
 # ---------------------------------------------------------------- Hydra
