@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import torch
 
-from fedstride import Asked, Method, Plan, Setting, Wrapper, part
+from fedstride import Method, Plan, Request, Setting, Wrapper, part
 
 Size = Annotated[float, Setting("of the noise", least=0)]
 
@@ -22,9 +22,9 @@ class Noisy(Wrapper):
         super().__init__(strategy, **options)
         self.size = size
 
-    def ask(self, sent):
+    def client_request(self, sent):
         """The size travels to the clients."""
-        return Asked({"size": self.size})
+        return Request({"size": self.size})
 
 
 @part(half="noisy")

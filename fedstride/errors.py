@@ -3,7 +3,7 @@
     FedstrideError
     ├── ConfigError      what was asked for cannot be: change the request         (exit code 2)
     ├── DataError        data are missing, unreadable, or cannot be divided so    (exit code 1)
-    ├── ReplyError       one client's reply is unusable: set aside, never raised through a round
+    ├── ReplyError       one client's reply is unusable: rejected, never raised through a round
     ├── CheckpointError  a saved state is torn, foreign or of another run         (exit code 1)
     └── RunError         the run as a whole cannot go on                          (exit code 1)
 

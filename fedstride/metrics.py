@@ -47,7 +47,7 @@ FACTS: dict[str, Metric] = {
     wire.EVAL_ACCURACY: ACCURACY,
     "seconds/*": Metric("smaller", unit="s", name="{} time"),
     "bytes/*": Metric("smaller", unit="bytes", name="{}load"),
-    "screen/*": FIGURE,
+    "screening/*": FIGURE,
     "norms/*": FIGURE,
     "privacy/*": FIGURE,
     "fednnnn/*": FIGURE,

@@ -111,7 +111,7 @@ class Federation:
 
         standing = last.arrays if model is None else model
         row: Row = {"round": server_round, "clients": len(cohort), **known_names(dict(metrics or {}))}
-        row["screen/missing"] = len(messages) - len(replies)
+        row["screening/missing"] = len(messages) - len(replies)
         if _is_due(server_round, config):
             row |= self._evaluation(standing)
             if config.evaluate_clients:

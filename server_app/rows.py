@@ -55,7 +55,7 @@ def client_rows(
 ) -> list[Row]:
     """A row for each message that was sent: what came back, or why it is not used."""
     usable = {reply.node_id: reply for reply in cohort.replies}
-    reasons = {item.node_id: item.reason for item in cohort.set_aside}
+    reasons = {item.node_id: item.reason for item in cohort.rejected}
     rows = []
     for message in messages:
         node = message.metadata.dst_node_id
@@ -69,7 +69,7 @@ def client_rows(
             row |= {"status": "used", "norm": usable[node].length, **metrics}
             row |= {"note": "; ".join(notes)} if notes else {}
         elif node in replies:
-            row |= {"status": "set aside", "reason": reasons.get(node, "the reply names another node")}
+            row |= {"status": "rejected", "reason": reasons.get(node, "the reply names another node")}
         else:
             row |= {"status": "no reply", "reason": "no reply in time"}
         rows.append(row)

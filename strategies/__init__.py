@@ -10,8 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .base import Asked as Asked
-    from .base import Done as Done
+    from .base import Request as Request
+    from .base import RoundResult as RoundResult
     from .base import RuleStrategy as RuleStrategy
     from .limits import Screening as Screening
     from .means import averaged_buffers as averaged_buffers
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from .wrapper import Wrapper as Wrapper
 
 _HOMES = {
-    "Asked": "base",
-    "Done": "base",
+    "Request": "base",
+    "RoundResult": "base",
     "NormAnalysis": "norms",
     "RuleStrategy": "base",
     "Screening": "limits",

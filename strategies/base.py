@@ -38,7 +38,7 @@ Weighting = Annotated[str, Setting("p_k: examples (n_k / n) or uniform (1 / m)",
 """The setting `weighting`, for the signatures of rules."""
 
 
-class Done(NamedTuple):
+class RoundResult(NamedTuple):
     """What a rule or a wrapper makes of a round."""
 
     model: Arrays  # the model to return
@@ -46,7 +46,7 @@ class Done(NamedTuple):
     metrics: Metrics
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     """What a rule asks of the clients of a round beside training; all of it belongs to its `half`."""
 
     values: Mapping[str, Any] = {}  # plain values, by name
@@ -120,7 +120,7 @@ class RuleStrategy(FlowerFedAvg):
         check(Screening, vars(self.screening))
         self.node_wait = node_wait
         self.sent: Arrays = {}
-        self.asked = Asked()
+        self.requested = Request()
         self.last_cohort: Cohort | None = None
         self.warned: set[str] = set()
         self.state = self.State()
@@ -128,15 +128,15 @@ class RuleStrategy(FlowerFedAvg):
     # -------------------------------------------------------- what a rule says
 
     @abstractmethod
-    def rule(self, sent: Arrays, cohort: Cohort, state: Any) -> Done:
+    def rule(self, sent: Arrays, cohort: Cohort, state: Any) -> RoundResult:
         """The new model and state from the model sent, the usable replies and the state so far."""
 
-    def ask(self, sent: Arrays) -> Asked:
+    def client_request(self, sent: Arrays) -> Request:
         """What the clients of this round must do beside training, and send back; see `half`.
 
         Also called with an empty model before any round, for the names alone.
         """
-        return Asked()
+        return Request()
 
     def state_dict(self) -> dict[str, Any]:
         """All that survives a round, as a flat dict of numpy arrays and plain numbers or strings."""
@@ -149,7 +149,7 @@ class RuleStrategy(FlowerFedAvg):
     @property
     def expected(self) -> Expected:
         """What this round's replies must hold beside the model."""
-        return expected_of(self.half, self.asked)
+        return expected_of(self.half, self.requested)
 
     @property
     def next_model(self) -> Arrays | None:
@@ -179,12 +179,12 @@ class RuleStrategy(FlowerFedAvg):
         following = self.next_model
         record = arrays if following is None else to_record(following)
         self.sent = views(record)
-        self.asked = self.ask(self.sent)
+        self.requested = self.client_request(self.sent)
         if self.fraction_train == 0.0:
             return []
         nodes = self._sample(grid, "cohort", server_round, self.fraction_train, self.min_train_nodes)
         messages = self._messages(nodes, record, config, server_round, MessageType.TRAIN)
-        return equipped(messages, self.half, self.asked, self.configrecord_key)
+        return with_request(messages, self.half, self.requested, self.configrecord_key)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -263,13 +263,13 @@ class RuleStrategy(FlowerFedAvg):
         return nodes
 
 
-def expected_of(half: str, asked: Asked) -> Expected:
+def expected_of(half: str, asked: Request) -> Expected:
     """What replies must hold where a strategy with this half has asked for it."""
     returns = {wire.of_half(half, name): arrays for name, arrays in asked.returns.items()}
     return Expected((half,), returns) if half else Expected()
 
 
-def equipped(messages: Iterable[Message], half: str, asked: Asked, config_key: str) -> list[Message]:
+def with_request(messages: Iterable[Message], half: str, asked: Request, config_key: str) -> list[Message]:
     """The messages with what a rule asks of clients: the half's name, its values and its arrays.
 
     Their contents are copied first, since Flower's strategies share one among all messages.
@@ -292,8 +292,8 @@ def report(server_round: int, cohort: Cohort, warned: set[str]) -> None:
 
     The latter once a half: `warned` takes in those of which it was said.
     """
-    for item in cohort.set_aside:
-        log(WARNING, "round %d: the reply of node %d is set aside: %s", server_round, item.node_id, item.reason)
+    for item in cohort.rejected:
+        log(WARNING, "round %d: the reply of node %d is rejected: %s", server_round, item.node_id, item.reason)
     for half, clients in cohort.not_done.items():
         if half not in warned:
             warned.add(half)

@@ -18,7 +18,7 @@ from fedstride import wire
 from fedstride.arrays import Arrays, Layout, difference, norm, to_record, total
 from fedstride.metrics import over_clients
 
-SCREEN = "screen/"
+SCREENING = "screening/"
 """Under this stand the counts of a round."""
 
 
@@ -48,7 +48,7 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class SetAside:
+class Rejected:
     """A reply that is not used, and why."""
 
     node_id: int
@@ -57,10 +57,10 @@ class SetAside:
 
 @dataclass(frozen=True)
 class Cohort:
-    """The usable replies of a round, in the order of client ids, and those set aside."""
+    """The usable replies of a round, in the order of client ids, and those rejected."""
 
     replies: tuple[Reply, ...]
-    set_aside: tuple[SetAside, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
     halves: tuple[str, ...] = ()  # what these clients were asked for beside training
 
     def __len__(self) -> int:
@@ -106,9 +106,9 @@ class Cohort:
 
     def counts(self) -> dict[str, Any]:
         """How many replies are not used, and how many did not do all that was asked, for a round's metrics."""
-        counts: dict[str, Any] = {f"{SCREEN}set_aside": len(self.set_aside)}
+        counts: dict[str, Any] = {f"{SCREENING}rejected": len(self.rejected)}
         if self.halves:
-            counts[f"{SCREEN}not_done"] = len({client for each in self.not_done.values() for client in each})
+            counts[f"{SCREENING}not_done"] = len({client for each in self.not_done.values() for client in each})
         return counts
 
     def beside(self, record: str) -> list[Arrays]:
@@ -120,7 +120,7 @@ class Cohort:
 
         What the screen itself says of a round is not for clients to say.
         """
-        first = (key for key in self.replies[0].metrics if not key.startswith(SCREEN))
+        first = (key for key in self.replies[0].metrics if not key.startswith(SCREENING))
         return [key for key in first if len({_form(reply.metrics.get(key)) for reply in self.replies}) == 1]
 
 

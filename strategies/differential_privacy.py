@@ -255,7 +255,7 @@ def unprotected(strategy: Strategy, **options: Any) -> Strategy:
 
 def _refuse_arrays(strategy: Strategy) -> None:
     """Raises ConfigError for a strategy that wants more of clients than models: nothing would protect it."""
-    asked = getattr(strategy, "ask", None)
+    asked = getattr(strategy, "client_request", None)
     wanted = {} if asked is None else expected_of(strategy.half, asked({})).returns  # type: ignore[attr-defined]
     require(
         not wanted,

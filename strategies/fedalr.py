@@ -23,7 +23,7 @@ from typing_extensions import Unpack
 from fedstride.arrays import Arrays, Layout, float64, inner, squared_norm, total
 from fedstride.settings import Setting, check
 
-from .base import Done, RuleOptions, RuleStrategy
+from .base import RoundResult, RuleOptions, RuleStrategy
 from .cohort import Cohort
 from .means import averaged_buffers, moved
 
@@ -137,7 +137,7 @@ class Fedalr(RuleStrategy):
         self.scale = scale
         self.server_lr = server_lr
 
-    def rule(self, sent: Arrays, cohort: Cohort, state: FedalrState) -> Done:
+    def rule(self, sent: Arrays, cohort: Cohort, state: FedalrState) -> RoundResult:
         """See `step`."""
         done = step(sent, cohort.models, state, scale=self.scale, server_lr=self.server_lr)
         metrics = {
@@ -151,4 +151,4 @@ class Fedalr(RuleStrategy):
             "fedalr/c": done.products,
             "fedalr/cosine": done.cosines,
         }
-        return Done(done.model, done.state, metrics)
+        return RoundResult(done.model, done.state, metrics)

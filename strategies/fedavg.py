@@ -9,7 +9,7 @@ from typing_extensions import Unpack
 
 from fedstride.arrays import Arrays
 
-from .base import Done, RuleOptions, RuleStrategy, Weighting
+from .base import RoundResult, RuleOptions, RuleStrategy, Weighting
 from .cohort import Cohort
 from .means import averaged_buffers, moved, movement
 
@@ -27,6 +27,6 @@ class FedAvg(RuleStrategy):
     def __init__(self, *, weighting: Weighting = "examples", **options: Unpack[RuleOptions]) -> None:
         super().__init__(weighting=weighting, **options)
 
-    def rule(self, sent: Arrays, cohort: Cohort, state: Any) -> Done:
+    def rule(self, sent: Arrays, cohort: Cohort, state: Any) -> RoundResult:
         """See `step`."""
-        return Done(step(sent, cohort.models, cohort.shares(self.weighting)), state, {})
+        return RoundResult(step(sent, cohort.models, cohort.shares(self.weighting)), state, {})

@@ -20,7 +20,7 @@ from fedstride.arrays import Arrays, norm
 from fedstride.errors import require
 from fedstride.settings import Setting, check
 
-from .base import Asked, Done, RuleOptions, RuleStrategy, Weighting
+from .base import Request, RoundResult, RuleOptions, RuleStrategy, Weighting
 from .cohort import Cohort
 from .means import averaged_buffers, moved, movement
 
@@ -76,13 +76,13 @@ class FedDyn(RuleStrategy):
         self.num_clients = num_clients
         self.alpha = alpha
 
-    def ask(self, sent: Arrays) -> Asked:
+    def client_request(self, sent: Arrays) -> Request:
         """alpha; nothing travels beside the model."""
-        return Asked({"alpha": float(self.alpha)})
+        return Request({"alpha": float(self.alpha)})
 
-    def rule(self, sent: Arrays, cohort: Cohort, state: FedDynState) -> Done:
+    def rule(self, sent: Arrays, cohort: Cohort, state: FedDynState) -> RoundResult:
         """See `step`."""
         participation = len(cohort) / self.num_clients if self.weighting == "uniform" else 1.0
         shares = cohort.shares(self.weighting)
         model, following = step(sent, cohort.models, shares, state, participation=participation)
-        return Done(model, following, {"feddyn/memory": norm(following.memory or {})})
+        return RoundResult(model, following, {"feddyn/memory": norm(following.memory or {})})

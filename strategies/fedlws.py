@@ -24,7 +24,7 @@ from fedstride.arrays import Arrays, Layout, difference, float64, layer_of, like
 from fedstride.errors import require
 from fedstride.settings import Setting, check
 
-from .base import Done, Metrics
+from .base import Metrics, RoundResult
 from .cohort import Cohort
 from .two_d_lrd import TwoDLRD
 from .wrapper import Wrapper
@@ -206,7 +206,7 @@ class FedLWS(Wrapper):
             require(len(self.fixed) == len(labels), "fixed", self.fixed, allowed)
         return messages
 
-    def act(self, sent: Arrays, cohort: Cohort, result: Arrays, state: Any) -> Done:
+    def act(self, sent: Arrays, cohort: Cohort, result: Arrays, state: Any) -> RoundResult:
         """Shrink the inner strategy's result; see the module's head."""
         following = self.next_model
         basis = result if following is None else following
@@ -221,7 +221,7 @@ class FedLWS(Wrapper):
         if following is not None:
             self.next_model = shrunk(sent, following, gamma, terms=self.terms)
         whole = self._factor(sent, cohort, basis, Layout.of(sent).parameters)
-        return Done(shrunk(sent, result, gamma, terms=self.terms), state, _diagnostics(factors, whole))
+        return RoundResult(shrunk(sent, result, gamma, terms=self.terms), state, _diagnostics(factors, whole))
 
     def _factor(self, sent: Arrays, cohort: Cohort, basis: Arrays, names: Sequence[str]) -> Factor:
         return shrinking(

@@ -20,7 +20,7 @@ from typing_extensions import Unpack
 from fedstride.arrays import Arrays, layer_of
 from fedstride.settings import Setting, check
 
-from .base import Done, RuleOptions, RuleStrategy, Weighting
+from .base import RoundResult, RuleOptions, RuleStrategy, Weighting
 from .cohort import Cohort
 from .means import Movement, averaged_buffers, moved, movement
 
@@ -137,7 +137,7 @@ class FedNNNN(RuleStrategy):
         self.gamma = gamma
         self.per_layer = per_layer
 
-    def rule(self, sent: Arrays, cohort: Cohort, state: FedNNNNState) -> Done:
+    def rule(self, sent: Arrays, cohort: Cohort, state: FedNNNNState) -> RoundResult:
         """See `step`."""
         done = step(
             sent,
@@ -153,7 +153,7 @@ class FedNNNN(RuleStrategy):
             "fednnnn/E": done.movement.E,
             "fednnnn/skipped": int(done.skipped),
         }
-        return Done(done.average, done.state, metrics)
+        return RoundResult(done.average, done.state, metrics)
 
 
 class NormNorm(FedNNNN):
@@ -183,7 +183,7 @@ class Momentum(RuleStrategy):
         check(Momentum, locals())
         self.gamma = gamma
 
-    def rule(self, sent: Arrays, cohort: Cohort, state: Velocity) -> Done:
+    def rule(self, sent: Arrays, cohort: Cohort, state: Velocity) -> RoundResult:
         """See `momentum_step`."""
         shares = cohort.shares(self.weighting)
-        return Done(*momentum_step(sent, cohort.models, shares, state, gamma=self.gamma), {})
+        return RoundResult(*momentum_step(sent, cohort.models, shares, state, gamma=self.gamma), {})

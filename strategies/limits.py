@@ -17,5 +17,5 @@ class Screening:
 
     quorum: Annotated[int, Setting("usable replies below which a round changes nothing", least=1)] = 1
     factor: Annotated[
-        float | None, Setting("an update so many times longer than the round's median is set aside", above=1)
+        float | None, Setting("an update so many times longer than the round's median is rejected", above=1)
     ] = 1000.0

@@ -13,7 +13,7 @@ from flwr.serverapp.strategy import Strategy
 from fedstride.arrays import Arrays, Layout, difference, norm
 from fedstride.errors import require
 
-from .base import WEIGHTINGS, Done, Metrics
+from .base import WEIGHTINGS, Metrics, RoundResult
 from .cohort import Cohort
 from .means import movement
 from .wrapper import Wrapper
@@ -51,7 +51,7 @@ class NormAnalysis(Wrapper):
         self.p_k = super().weighting if weighting is None else weighting
         self.per_layer = per_layer
 
-    def act(self, sent: Arrays, cohort: Cohort, result: Arrays, state: Path) -> Done:
+    def act(self, sent: Arrays, cohort: Cohort, result: Arrays, state: Path) -> RoundResult:
         """Measure; the result stays as it is."""
         following = self.next_model
         layout = Layout.of(sent)
@@ -65,4 +65,4 @@ class NormAnalysis(Wrapper):
                 metrics[f"norms/N/{layer}"] = move.layer_N[layer]
                 metrics[f"norms/E/{layer}"] = move.layer_E[layer]
                 metrics[f"norms/step/{layer}"] = norm({name: step[name] for name in names})
-        return Done(result, Path(path), metrics)
+        return RoundResult(result, Path(path), metrics)

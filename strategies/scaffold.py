@@ -21,7 +21,7 @@ from fedstride.arrays import Arrays, Layout, float64, like, norm
 from fedstride.errors import require
 from fedstride.settings import Setting, check
 
-from .base import Asked, Done, RuleOptions, RuleStrategy
+from .base import Request, RoundResult, RuleOptions, RuleStrategy
 from .cohort import Cohort
 from .means import averaged_buffers, moved, movement
 
@@ -85,17 +85,17 @@ class Scaffold(RuleStrategy):
         self.num_clients = num_clients
         self.server_lr = server_lr
 
-    def ask(self, sent: Arrays) -> Asked:
+    def client_request(self, sent: Arrays) -> Request:
         """c down, delta_k up: both like the parameters."""
         parameters = {name: sent[name] for name in Layout.of(sent).parameters}
         c = self.state.control or {name: _zeros(array) for name, array in parameters.items()}
         control = {name: like(c[name], array) for name, array in parameters.items()}
-        return Asked(arrays={"control": control}, returns={"delta": parameters})
+        return Request(arrays={"control": control}, returns={"delta": parameters})
 
-    def rule(self, sent: Arrays, cohort: Cohort, state: ScaffoldState) -> Done:
+    def rule(self, sent: Arrays, cohort: Cohort, state: ScaffoldState) -> RoundResult:
         """See `step`."""
         deltas = cohort.beside(wire.of_half(self.half, "delta"))
         model, following = step(
             sent, cohort.models, deltas, state, num_clients=self.num_clients, server_lr=self.server_lr
         )
-        return Done(model, following, {"scaffold/control": norm(following.control or {})})
+        return RoundResult(model, following, {"scaffold/control": norm(following.control or {})})

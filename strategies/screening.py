@@ -18,7 +18,7 @@ from fedstride import wire
 from fedstride.arrays import Arrays, Layout, float64, is_floating, norm, squared_norm, views
 from fedstride.errors import ReplyError, last_line
 
-from .cohort import Accepted, Cohort, Expected, Reply, SetAside, real, shallow
+from .cohort import Accepted, Cohort, Expected, Rejected, Reply, real, shallow
 from .limits import Screening
 
 MAX_EXAMPLES = 10**12
@@ -33,9 +33,9 @@ def screen(
     screening: Screening | None = None,
     expected: Expected | None = None,
 ) -> Cohort:
-    """Sort the replies of a round into usable ones, ordered by client id, and those set aside.
+    """Sort the replies of a round into usable ones, ordered by client id, and those rejected.
 
-    `sent` is the model that was sent, `expected` what was asked for beside it. Set aside is a reply with an
+    `sent` is the model that was sent, `expected` what was asked for beside it. Rejected is a reply with an
     error, not exactly one model, one metric record and the expected records, missing or extra arrays, another
     shape or dtype, NaN or infinity, a bad count, or an update (or expected record) longer than
     `screening.factor` times the median length of the round (not where that is 0).
@@ -44,7 +44,7 @@ def screen(
     if isinstance(messages, Accepted):
         return messages.cohort
     usable: list[Reply] = []
-    aside: list[SetAside] = []
+    rejected: list[Rejected] = []
     layout = Layout.of(sent)
     screening, expected = screening or Screening(), expected or Expected()
     for message in messages:
@@ -52,13 +52,13 @@ def screen(
         try:
             usable.append(_read(message, sent, layout, weighted_by_key, expected))
         except ReplyError as error:
-            aside.append(SetAside(node_id, str(error)))
+            rejected.append(Rejected(node_id, str(error)))
     if screening.factor is not None:
         for record in (None, *expected.returns):
             usable, far = _split_by_length(usable, screening.factor, record)
-            aside += far
+            rejected += far
     usable.sort(key=lambda reply: (reply.client_id, reply.node_id))
-    return Cohort(tuple(usable), tuple(sorted(aside, key=lambda item: item.node_id)), expected.halves)
+    return Cohort(tuple(usable), tuple(sorted(rejected, key=lambda item: item.node_id)), expected.halves)
 
 
 def screen_metrics(messages: Iterable[Message], weighted_by_key: str) -> list[Message]:
@@ -176,7 +176,7 @@ def _finite_length(model: Arrays, sent: Arrays | None, layout: Layout, where: st
 
 def _split_by_length(
     replies: list[Reply], factor: float, record: str | None
-) -> tuple[list[Reply], list[SetAside]]:
+) -> tuple[list[Reply], list[Rejected]]:
     """Replies whose update, or record of this name, is not too long beside the others', and those where it is."""
     lengths = [reply.length if record is None else norm(reply.beside[record]) for reply in replies]
     middle = median(lengths) if lengths else 0.0
@@ -185,7 +185,7 @@ def _split_by_length(
     what = "an update" if record is None else f"a record {record!r}"
     near = [reply for reply, length in zip(replies, lengths, strict=True) if length <= factor * middle]
     far = [
-        SetAside(
+        Rejected(
             reply.node_id,
             f"{what} of norm {length:.4g}, more than {factor:g} times the round's median {middle:.4g}",
         )

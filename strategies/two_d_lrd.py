@@ -20,7 +20,7 @@ from flwr.serverapp.strategy import Strategy
 from fedstride.arrays import Arrays, Layout, difference, inner, norm, total
 from fedstride.settings import Setting, check
 
-from .base import Asked, Done
+from .base import Request, RoundResult
 from .cohort import Cohort
 from .wrapper import Wrapper, sees_only_the_mean
 
@@ -94,7 +94,7 @@ class TwoDLRD(Wrapper):
     Clients get `two_d_lrd.rate_factors` in their config: the round is so many mini-batches, mini-batch j at
     their rate times factor j; they hold nothing of the detector (A4-4). Rounds without a usable reply do
     not count in r. A client that does not obey makes the method FedAvg: each round says which
-    (`screen/not_done`).
+    (`screening/not_done`).
 
     Metrics, after the round's decision: `two_d_lrd/S` (before the test), `two_d_lrd/inner`,
     `two_d_lrd/cosine`, `two_d_lrd/d`, `two_d_lrd/r_0`, `two_d_lrd/alpha`, `two_d_lrd/tau` and the
@@ -135,11 +135,11 @@ class TwoDLRD(Wrapper):
             detector.d, attenuation=self.attenuation, local_steps=self.local_steps, decay=self.decay
         )
 
-    def ask(self, sent: Arrays) -> Asked:
+    def client_request(self, sent: Arrays) -> Request:
         """The round's rate factors."""
-        return Asked({"rate_factors": self.factors(self.state)})
+        return Request({"rate_factors": self.factors(self.state)})
 
-    def act(self, sent: Arrays, cohort: Cohort, result: Arrays, state: Detector) -> Done:
+    def act(self, sent: Arrays, cohort: Cohort, result: Arrays, state: Detector) -> RoundResult:
         """Let the detector see what is sent on; the result stays as it is."""
         following = self.next_model
         seen = detect(state, sent, result if following is None else following, window=self.window)
@@ -155,4 +155,4 @@ class TwoDLRD(Wrapper):
             "two_d_lrd/tau": len(factors),
             "two_d_lrd/rates": factors,
         }
-        return Done(result, seen.detector, metrics)
+        return RoundResult(result, seen.detector, metrics)

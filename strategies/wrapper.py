@@ -20,7 +20,7 @@ from fedstride.errors import RunError, require
 from fedstride.metrics import over_clients
 from fedstride.settings import check
 
-from .base import Asked, Done, Metrics, RuleStrategy, equipped, expected_of, report
+from .base import Metrics, Request, RoundResult, RuleStrategy, expected_of, report, with_request
 from .cohort import Accepted, Cohort, Expected
 from .fedavg import FedAvg
 from .limits import Screening
@@ -83,7 +83,7 @@ class Wrapper(Strategy):
             f"another one: {name} would see updates as they came, so write DifferentialPrivacy({name}(...))",
         )
         self.sent: Arrays = {}
-        self.asked = Asked()
+        self.requested = Request()
         self.last_cohort: Cohort | None = None
         self.warned: set[str] = set()
         self.state = self.State()
@@ -94,9 +94,9 @@ class Wrapper(Strategy):
         """The wrapper's own state before round 1."""
         return self.State()
 
-    def act(self, sent: Arrays, cohort: Cohort, result: Arrays, state: Any) -> Done:
+    def act(self, sent: Arrays, cohort: Cohort, result: Arrays, state: Any) -> RoundResult:
         """The model to return and the next state, from the inner strategy's result; may replace `next_model`."""
-        return Done(result, state, {})
+        return RoundResult(result, state, {})
 
     def admit(self, cohort: Cohort) -> tuple[Cohort, Metrics]:
         """The usable replies as the inner strategy shall see them, with diagnostics."""
@@ -106,9 +106,9 @@ class Wrapper(Strategy):
         """The config that clients get; a wrapper that tells them something without a half adds it here."""
         return config
 
-    def ask(self, sent: Arrays) -> Asked:
+    def client_request(self, sent: Arrays) -> Request:
         """What the clients of this round must do for the wrapper's own sake; see `half`."""
-        return Asked()
+        return Request()
 
     def nested(self) -> Iterator[Strategy]:
         """The strategies inside, from the outermost in."""
@@ -117,7 +117,7 @@ class Wrapper(Strategy):
     @property
     def expected(self) -> Expected:
         """What this round's replies must hold beside the model, for all the strategies inside too."""
-        return getattr(self.strategy, "expected", Expected()) | expected_of(self.half, self.asked)
+        return getattr(self.strategy, "expected", Expected()) | expected_of(self.half, self.requested)
 
     # -------------------------------------------------------- state and the two models
 
@@ -180,8 +180,8 @@ class Wrapper(Strategy):
         told = self.extend(ConfigRecord(dict(config)))
         messages = list(self.strategy.configure_train(server_round, arrays, told, grid))
         self.sent = views(self._model_in(messages[0]) if messages else arrays)
-        self.asked = self.ask(self.sent)
-        return equipped(messages, self.half, self.asked, self.configrecord_key)
+        self.requested = self.client_request(self.sent)
+        return with_request(messages, self.half, self.requested, self.configrecord_key)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

@@ -89,7 +89,7 @@ def failures(runs: Sequence[Run], remarks: Sequence[str]) -> str:
         if not run.completed
     ]
     for run in runs:
-        lost = sum(row.get("screen/set_aside", 0) + row.get("screen/missing", 0) for row in run.rows)
+        lost = sum(row.get("screening/rejected", 0) + row.get("screening/missing", 0) for row in run.rows)
         if lost:
             reasons = Counter(str(row.get("reason")) for row in run.clients if row.get("status") != "used")
             told = "; ".join(f"{count} times: {reason}" for reason, count in reasons.most_common(5))

@@ -138,7 +138,7 @@ def test_nodes_go_by_their_ids_where_they_have_no_other(tmp_path: Path) -> None:
     files = [part_of_the_task(tmp_path / f"{k}.npz", k, 3) for k in range(3)]
     outcome = play(tmp_path / "own", [{"data": str(path)} for path in files], "partition=own")
     assert {row["client"] for row in _clients(outcome)} == {2, 3, 4}
-    assert outcome.rows[-1]["screen/set_aside"] == 0
+    assert outcome.rows[-1]["screening/rejected"] == 0
 
 
 def test_one_node_without_data_ends_the_run_before_it_trains(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from client_talk import fednlr, initial, message, node, same, sgd, told, train
 from flwr.app import ConfigRecord, MessageType, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy import Done, Gradient, Rates, gradient_a, gradient_b, play
+from toy import Gradient, Played, Rates, gradient_a, gradient_b, play
 
 from client_app.app import app
 from fedstride import wire
@@ -33,7 +33,7 @@ class Server:
         self.c += sum(float(d.handed.arrays["scaffold.delta"]["w"][0]) for d in done.values()) / 2
         self.states |= {k: d.state for k, d in done.items()}
 
-    def client(self, gradient: Gradient, **options: object) -> Done:
+    def client(self, gradient: Gradient, **options: object) -> Played:
         state = self.states.get(gradient)
         return play(gradient, self.w, half="scaffold", arrays={"control": self.c}, state=state, **options)
 

@@ -65,7 +65,7 @@ class OneParameter(nn.Module):
         return x.flatten(1) * self.w.sum()
 
 
-class Done(NamedTuple):
+class Played(NamedTuple):
     w: np.ndarray
     handed: Handed
 
@@ -85,7 +85,7 @@ def play(
     arrays: Mapping[str, Any] | None = None,
     momentum: float = 0.0,
     tau: int = 2,
-) -> Done:
+) -> Played:
     """One client's round from w: the methods given, then the half with what was sent for it and its state."""
     data = Examples(np.zeros((1, 1, 1, 2), np.uint8), np.zeros(1, int), mean=(0.0,), std=(1.0,), device=CPU)
     client = Training(lr=0.1, momentum=momentum, local_epochs=tau)
@@ -102,4 +102,4 @@ def play(
     composition = Composition(members)
     plan = composition.begin(job, content, {members[-1].label: state or {}})
     result = train(model, data, steps(job, plan), plan, momentum=momentum)
-    return Done(model.w.detach().numpy(), composition.end(job, plan, result))
+    return Played(model.w.detach().numpy(), composition.end(job, plan, result))

@@ -112,7 +112,7 @@ def test_what_clients_keep_and_parts_of_ones_own_give_the_bits_of_the_desk(
     assert done.returncode == 0, done.stdout + done.stderr + pair[0].log()
     desk = play(tmp_path, *REAL, *overrides, small=False)
     assert weights(folder_in(done.stdout)) == weights(desk.folder)
-    assert [row.get("screen/not_done") for row in load(folder_in(done.stdout)).rows[1:]] == [0] * (
+    assert [row.get("screening/not_done") for row in load(folder_in(done.stdout)).rows[1:]] == [0] * (
         len(desk.rows) - 1
     )
     assert not any("note" in row for row in load(folder_in(done.stdout)).clients)

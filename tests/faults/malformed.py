@@ -248,7 +248,7 @@ PLAIN = st.one_of(
 )
 OURS = (  # names that the records of a run use themselves
     *("round", "client", "clients", "status", "reason", "norm", "bytes/up", "bytes/down", "note"),
-    *("screen/set_aside", "screen/missing", "test/accuracy", "test/loss", "norms/N", "fednnnn/N"),
+    *("screening/rejected", "screening/missing", "test/accuracy", "test/loss", "norms/N", "fednnnn/N"),
     *("seconds/train", "seconds/evaluate", "seconds/aggregate", wire.TRAIN_LOSS),
 )
 WORDS = st.one_of(

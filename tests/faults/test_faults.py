@@ -125,9 +125,9 @@ def test_set_aside_with_its_reason(tmp_path: Path, monkeypatch, kind: str) -> No
     assert [len(cohort) for cohort in seen.cohorts] == [4, 3, 3]
     rows = {(row["round"], row["client"]): row for row in read_lines(folder / "clients.jsonl")}
     for where in ((2, 1), (3, 3)):
-        assert rows[where]["status"] == "set aside"
+        assert rows[where]["status"] == "rejected"
         assert said in rows[where]["reason"]
-    assert [row["screen/set_aside"] for row in read_lines(folder / "metrics.jsonl")[1:]] == [0, 1, 1]
+    assert [row["screening/rejected"] for row in read_lines(folder / "metrics.jsonl")[1:]] == [0, 1, 1]
 
 
 HARMLESS: dict[str, Fault] = {
@@ -177,11 +177,11 @@ STATEFUL = {
 
 
 @pytest.mark.parametrize("kind", STATEFUL)
-@pytest.mark.parametrize("how", ["set aside", "answers too late"])
+@pytest.mark.parametrize("how", ["rejected", "answers too late"])
 def test_a_reply_that_is_not_used_leaves_no_trace(tmp_path: Path, monkeypatch, kind: str, how: str) -> None:
     """The client has trained and kept what came of it; it goes on as if it had never been asked."""
     broken = arrays(lambda m: one(m, math.nan))
-    fault = Fault(1, 2, broken) if how == "set aside" else Fault(1, 2, delay=61.0)
+    fault = Fault(1, 2, broken) if how == "rejected" else Fault(1, 2, delay=61.0)
     folder, seen = play(tmp_path, monkeypatch, [fault], *STATEFUL[kind])
     plain, _ = play(tmp_path, monkeypatch, [Fault(1, 2, rejected=True)], *STATEFUL[kind], name="plain")
     assert [len(cohort) for cohort in seen.cohorts] == [4, 3, 4, 4]
@@ -269,7 +269,7 @@ def test_absent_from_the_round(tmp_path: Path, monkeypatch, kind: str) -> None:
     assert [len(cohort) for cohort in seen.cohorts] == [4, 3, 4]
     (row,) = (r for r in read_lines(folder / "clients.jsonl") if r["status"] == "no reply")
     assert (row["round"], row["client"]) == (2, 1)
-    assert [r["screen/missing"] for r in read_lines(folder / "metrics.jsonl")[1:]] == [0, 1, 0]
+    assert [r["screening/missing"] for r in read_lines(folder / "metrics.jsonl")[1:]] == [0, 1, 0]
 
 
 def test_a_reply_cannot_speak_for_another_node(tmp_path: Path, monkeypatch) -> None:

@@ -1,4 +1,4 @@
-"""Replies made by Hypothesis: the malformed are set aside and leave no trace, the odd break nothing.
+"""Replies made by Hypothesis: the malformed are rejected and leave no trace, the odd break nothing.
 
 In the profile `long` (`--hypothesis-profile=long`) ten times as many, and other ones each time.
 """
@@ -123,10 +123,10 @@ def test_the_malformed_are_set_aside_and_leave_no_trace(data: st.DataObject, nam
     )
     *wanted, plain, _ = without(name)
     assert [reply.node_id for reply in cohort.replies] == list(GOOD)
-    assert [item.node_id for item in cohort.set_aside] == sorted(nodes)
-    assert all(item.reason.strip() and len(item.reason) <= 600 for item in cohort.set_aside)
+    assert [item.node_id for item in cohort.rejected] == sorted(nodes)
+    assert all(item.reason.strip() and len(item.reason) <= 600 for item in cohort.rejected)
     assert found == wanted
-    assert metrics == plain | {"screen/set_aside": len(nodes)}
+    assert metrics == plain | {"screening/rejected": len(nodes)}
 
 
 @examples(200)
@@ -148,7 +148,7 @@ def test_what_a_header_claims_takes_no_memory(data: st.DataObject, name: str, fl
     cohort = screen([reply], MODEL)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert [item.node_id for item in cohort.set_aside] == [7]
+    assert [item.node_id for item in cohort.rejected] == [7]
     assert peak < 100_000_000  # bytes; the smallest claim is of 2**31, and numpy may read a header of 10,000
 
 
@@ -174,4 +174,4 @@ def test_a_run_with_such_clients_ends_well_and_can_be_resumed(data: st.DataObjec
         assert json.loads((run / "status.json").read_text())["state"] == "completed"
         resumed = resume(run, "rounds=3")
         assert [row["round"] for row in resumed.rows] == [0, 1, 2, 3]
-        assert [row["screen/set_aside"] for row in resumed.rows[1:]] == [1, 2, 0]
+        assert [row["screening/rejected"] for row in resumed.rows[1:]] == [1, 2, 0]

@@ -41,7 +41,7 @@ def test_every_name_is_there(name: str) -> None:
 
 
 def test_an_unknown_name_is_answered_with_those_that_exist() -> None:
-    with pytest.raises(AttributeError, match=r"no attribute 'FedNNN'; it offers Asked, Data, DifferentialPrivacy"):
+    with pytest.raises(AttributeError, match=r"no attribute 'FedNNN'; it offers Data, DifferentialPrivacy"):
         fedstride.FedNNN  # noqa: B018
     with pytest.raises(ImportError):
         exec("from fedstride import FedNNN")

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("cache")
 
 LOST = [
     {"round": 1, "client": 0, "status": "used"},
-    {"round": 1, "client": 1, "status": "set aside", "reason": "'fc1.weight' holds <NaN>"},
+    {"round": 1, "client": 1, "status": "rejected", "reason": "'fc1.weight' holds <NaN>"},
 ]
 
 
@@ -36,7 +36,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = make_all(tmp_path_factory.mktemp("runs"))
     make(root / "broken", config("seed=7"), [0.2], state="failed", reason="RunError: <b>no</b> client & none")
     lost = config("strategy=fedavg", "seed=9", "rounds=3")
-    make(root / "lost", lost, [0.5, 0.6, 0.7], clients=LOST, extra=lambda t: {"screen/set_aside": int(t == 1)})
+    make(root / "lost", lost, [0.5, 0.6, 0.7], clients=LOST, extra=lambda t: {"screening/rejected": int(t == 1)})
     return root
 
 

@@ -23,7 +23,7 @@ def test_three_rounds(tmp_path: Path, base: str, shrink: str, decay: str, client
     rows = outcome.rows[1:]
     assert [row["round"] for row in rows] == [1, 2, 3]
     assert all(metrics.declared(key) for row in rows for key in row if "/" in key)
-    assert all(row["clients"] == 4 and row["screen/set_aside"] == 0 for row in rows)
+    assert all(row["clients"] == 4 and row["screening/rejected"] == 0 for row in rows)
     assert all(math.isfinite(row["test/loss"]) and row["norms/step"] > 0 for row in rows)
     assert ("fedlws/gamma/fc1" in rows[0]) == bool(shrink)
     assert ("two_d_lrd/d" in rows[0]) == bool(decay)

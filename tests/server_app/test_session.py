@@ -122,7 +122,8 @@ def test_metrics_have_their_documented_names(tmp_path: Path) -> None:
     wanted = {
         "norms/N", "norms/E", "norms/step", "norms/N/fc1", "fednnnn/N", "fednnnn/E", "fednnnn/skipped",
         "fedlws/gamma/fc1", "fedlws/tau/fc2", "two_d_lrd/S", "two_d_lrd/inner", "two_d_lrd/d", "two_d_lrd/alpha",
-        "two_d_lrd/tau", "fednlr/rate_min/fc1", "fednlr/rate_max/fc1", "fednlr/rate_mean/fc2", "screen/set_aside",
+        "two_d_lrd/tau", "fednlr/rate_min/fc1", "fednlr/rate_max/fc1", "fednlr/rate_mean/fc2",
+        "screening/rejected",
         "bytes/up", "bytes/down", "seconds/train", "seconds/aggregate", "seconds/evaluate", "train/loss",
         "test/loss", "test/accuracy",
     }  # fmt: skip
@@ -189,7 +190,7 @@ def test_a_bad_client_is_set_aside_and_the_run_goes_on(tmp_path: Path) -> None:
 
     outcome = play(tmp_path, "rounds=2", app=broken(train))
     assert [row["clients"] for row in outcome.rows[1:]] == [2, 2]
-    assert [row["screen/set_aside"] for row in outcome.rows[1:]] == [2, 2]
+    assert [row["screening/rejected"] for row in outcome.rows[1:]] == [2, 2]
     rows = read_lines(outcome.folder / "clients.jsonl")
     reasons = {row["client"]: row.get("reason", "") for row in rows if row["round"] == 1}
     assert "out of memory" in reasons[1]
@@ -303,7 +304,7 @@ def test_a_client_that_does_not_do_a_half_is_used_counted_and_noted(tmp_path: Pa
         return reply
 
     outcome = play(tmp_path, "rounds=2", "strategy=scaffold", app=broken(train))
-    assert [row["screen/not_done"] for row in outcome.rows[1:]] == [1, 1]
+    assert [row["screening/not_done"] for row in outcome.rows[1:]] == [1, 1]
     assert [row["clients"] for row in outcome.rows[1:]] == [4, 4]
     rows = read_lines(outcome.folder / "clients.jsonl")
     assert {(row["round"], row["client"]): row.get("note") for row in rows} == {

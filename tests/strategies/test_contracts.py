@@ -165,8 +165,8 @@ def test_below_the_quorum_nothing_changes(name: str, left: int) -> None:
 
     skipped = fed.play(strategy, 3, model, fed.noisy(), few)
     assert skipped.returned is None
-    asked = {"screen/not_done": 0} if strategy.expected.halves else {}
-    assert skipped.metrics == {"screen/set_aside": 2, **asked}
+    asked = {"screening/not_done": 0} if strategy.expected.halves else {}
+    assert skipped.metrics == {"screening/rejected": 2, **asked}
     assert frozen(strategy.state_dict()) == before
     same(fed.rounds(strategy, model, fed.noisy(), [4]), fed.rounds(twin, model, fed.noisy(), [4]))
 
@@ -286,7 +286,7 @@ def test_aggregating_never_raises(name: str, data: st.DataObject, with_good: boo
     ]
     with np.errstate(all="ignore"):
         record, metrics = strategy.aggregate_train(1, [*odd, *(good if with_good else [])])
-    assert metrics["screen/set_aside"] in (0, 1, 2)
+    assert metrics["screening/rejected"] in (0, 1, 2)
     assert record is not None or not with_good
     if record is not None:
         got = views(record)
@@ -545,7 +545,7 @@ def test_nodes_that_come_late_are_waited_for(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_rule_may_be_told_how_to_put_client_metrics_together() -> None:
     strategy = FedAvg(train_metrics_aggr_fn=lambda contents, key: MetricRecord({key: len(contents)}), **OPEN)
     done = fed.play(strategy, 1, make_model(), fed.noisy())
-    assert done.metrics == {"num-examples": 3, "screen/set_aside": 0}
+    assert done.metrics == {"num-examples": 3, "screening/rejected": 0}
 
 
 # ---------------------------------------------------------------- Flower's own loop
@@ -743,7 +743,5 @@ def test_every_name_is_a_flower_strategy() -> None:
 
 
 def test_an_unknown_name_is_answered_with_those_that_exist() -> None:
-    with pytest.raises(
-        AttributeError, match=r"no attribute 'FedNNN'; it has Asked, DifferentialPrivacy, Done, FedAvg,"
-    ):
+    with pytest.raises(AttributeError, match=r"no attribute 'FedNNN'; it has DifferentialPrivacy, FedAvg,"):
         strategies.FedNNN  # noqa: B018

@@ -34,7 +34,7 @@ from strategies import (
     NormNorm,
     TwoDLRD,
 )
-from strategies.base import Done, RuleStrategy
+from strategies.base import RoundResult, RuleStrategy
 from strategies.limits import Screening
 from strategies.wrapper import Wrapper, claims
 
@@ -208,7 +208,7 @@ def test_a_class_derived_from_one_that_sees_the_mean_says_so_itself() -> None:
         """Takes one client's model for all."""
 
         def rule(self, sent: Any, cohort: Any, state: Any) -> Any:
-            return Done(cohort.models[0], state, {})
+            return RoundResult(cohort.models[0], state, {})
 
     class Nosy(TwoDLRD):
         """Acts on single updates."""
@@ -301,7 +301,7 @@ def test_one_client_does_not_decide_whether_another_takes_part(where: str) -> No
     fed.configure(strategy, 1, START)
     models = constant(0.0, 1e-9, 1.0)(START, 1)
     _, metrics = strategy.aggregate_train(1, [fed.reply(k, w) for k, w in enumerate(models, 1)])
-    assert dict(metrics or {})["screen/set_aside"] == 0
+    assert dict(metrics or {})["screening/rejected"] == 0
 
 
 def test_noise_of_half_precision_is_not_rounded_away_before_the_mean() -> None:

@@ -19,7 +19,7 @@ BY_WEIGHTING = {"examples": SHARES, "uniform": UNIFORM}
 def test_five_rounds_beside_the_oracle(dtype: str, weighting: str) -> None:
     def oracle(sent: Model, clients: list[Model]) -> Expected:
         model = fed.fedavg_oracle(sent, clients, BY_WEIGHTING[weighting])
-        return Expected(model, model, {"screen/set_aside": 0})
+        return Expected(model, model, {"screening/rejected": 0})
 
     fed.follow(FedAvg(weighting=weighting, **OPEN), fed.make_model(dtype), oracle)
 

@@ -176,7 +176,7 @@ def test_alpha_goes_down_and_nothing_beside_the_model_travels() -> None:
     done = fed.play(FedDyn(num_clients=3, alpha=0.25, **OPEN), 1, fed.make_model(), fed.noisy())
     assert done.config == {wire.SERVER_ROUND: 1, wire.HALVES: ["feddyn"], "feddyn.alpha": 0.25}
     assert set(done.messages[0].content) == {"arrays", "config"}
-    assert done.metrics["screen/not_done"] == 0
+    assert done.metrics["screening/not_done"] == 0
 
 
 @pytest.mark.parametrize("alpha", [0, 1])

@@ -157,11 +157,11 @@ def test_scaffold_sets_aside_clients_that_do_not_do_their_half() -> None:
         num_rounds=2,
     )
     assert [dict(result.train_metrics_clientapp[t]) for t in (1, 2)] == [
-        {"screen/set_aside": 3, "screen/not_done": 0}
+        {"screening/rejected": 3, "screening/not_done": 0}
     ] * 2
     assert strategy.state.control is None
     assert strategy.last_cohort is not None
-    assert "no record 'scaffold.delta'" in strategy.last_cohort.set_aside[0].reason
+    assert "no record 'scaffold.delta'" in strategy.last_cohort.rejected[0].reason
 
 
 def test_feddyn_notices_clients_that_do_not_do_their_half() -> None:
@@ -172,5 +172,5 @@ def test_feddyn_notices_clients_that_do_not_do_their_half() -> None:
         initial_arrays=ArrayRecord({"w": Array(np.array([5.0, -5.0], dtype=np.float32))}),
         num_rounds=2,
     )
-    assert [result.train_metrics_clientapp[t]["screen/not_done"] for t in (1, 2)] == [3, 3]
-    assert [result.train_metrics_clientapp[t]["screen/set_aside"] for t in (1, 2)] == [0, 0]
+    assert [result.train_metrics_clientapp[t]["screening/not_done"] for t in (1, 2)] == [3, 3]
+    assert [result.train_metrics_clientapp[t]["screening/rejected"] for t in (1, 2)] == [0, 0]

@@ -82,7 +82,7 @@ def test_the_snippet_is_ten_lines() -> None:
 
 def test_the_snippet_obeys() -> None:
     clients, rounds = start(SNIPPET, SNIPPET)
-    assert [metrics["screen/not_done"] for metrics in rounds] == [0] * ROUNDS
+    assert [metrics["screening/not_done"] for metrics in rounds] == [0] * ROUNDS
     told = [[1.0] * STEPS] + [metrics["two_d_lrd/rates"] for metrics in rounds[:-1]]
     for client in clients:
         assert client.rates == [pytest.approx([RATE * factor for factor in factors]) for factors in told]
@@ -92,7 +92,7 @@ def test_the_snippet_obeys() -> None:
 def test_clients_without_it_are_counted() -> None:
     deaf = SNIPPET.replace('"two_d_lrd" in', '"nothing of that" in')
     clients, rounds = start(SNIPPET, deaf, deaf)
-    assert [metrics["screen/not_done"] for metrics in rounds] == [2] * ROUNDS
+    assert [metrics["screening/not_done"] for metrics in rounds] == [2] * ROUNDS
     assert clients[1].rates == [[RATE] * 10] * ROUNDS
 
 
@@ -101,4 +101,4 @@ def test_the_snippet_serves_other_rules_too() -> None:
         SNIPPET, strategy=FedAvg(fraction_evaluate=0.0, min_available_nodes=1, min_train_nodes=1)
     )
     assert clients[0].rates == [[RATE] * 10] * ROUNDS
-    assert "screen/not_done" not in rounds[0]
+    assert "screening/not_done" not in rounds[0]

@@ -325,9 +325,9 @@ def test_a_hostile_delta_is_set_aside_with_its_reason_and_leaves_no_trace(make: 
         state = {key: np.asarray(value) for key, value in strategy.state_dict().items()}
         got.append((fed.bits(views(record)), fed.bits(state)))
     assert got[0] == got[1]
-    assert [item.node_id for item in strategy.last_cohort.set_aside] == [9]
-    assert reason in strategy.last_cohort.set_aside[0].reason
-    assert dict(metrics)["screen/set_aside"] == 1
+    assert [item.node_id for item in strategy.last_cohort.rejected] == [9]
+    assert reason in strategy.last_cohort.rejected[0].reason
+    assert dict(metrics)["screening/rejected"] == 1
 
 
 def test_a_record_that_nobody_asked_for_is_set_aside() -> None:
@@ -342,7 +342,7 @@ def test_a_client_that_hands_back_deltas_but_does_not_say_so_is_noticed() -> Non
     replies = [handed(node, START, GOOD) for node in NODES]
     del replies[1].content["metrics"][wire.done("scaffold")]
     _, metrics = strategy.aggregate_train(1, replies)
-    assert dict(metrics or {})["screen/not_done"] == 1
+    assert dict(metrics or {})["screening/not_done"] == 1
 
 
 # ---------------------------------------------------------------- with others
@@ -370,6 +370,6 @@ def test_a_wrapper_asks_for_both_halves() -> None:
     assert strategy.expected.halves == ("scaffold", "two_d_lrd")
     assert list(strategy.expected.returns) == [DELTA]
     assert done.returned is not None
-    assert done.metrics["screen/not_done"] == 0
+    assert done.metrics["screening/not_done"] == 0
     plain = fed.play(Scaffold(num_clients=3, **OPEN), 1, START, fed.noisy()).returned
     assert fed.bits(done.returned) == fed.bits(plain or {})

@@ -169,8 +169,8 @@ def test_a_bad_reply_is_set_aside_with_its_reason_and_the_good_ones_are_used(nam
     before = [fed.fingerprint(message) if message.__dict__["_content"] else None for message in arrived]
     cohort = screen(arrived, SENT)
     assert [reply.node_id for reply in cohort.replies] == list(GOOD)
-    assert [item.node_id for item in cohort.set_aside] == [BAD]
-    assert reason in cohort.set_aside[0].reason
+    assert [item.node_id for item in cohort.rejected] == [BAD]
+    assert reason in cohort.rejected[0].reason
     assert cohort.shares("examples") == pytest.approx([4 / 15, 11 / 15])
     assert [fed.bits(model) for model in cohort.models] == [fed.bits(CLIENT)] * 2
     after = [fed.fingerprint(message) if message.__dict__["_content"] else None for message in arrived]
@@ -181,23 +181,23 @@ def test_a_bad_reply_is_set_aside_with_its_reason_and_the_good_ones_are_used(nam
 def test_all_bad_replies_at_once() -> None:
     arrived = [make() for make, _ in BAD_REPLIES.values()]
     cohort = screen(arrived, SENT)
-    assert len(cohort) + len(cohort.set_aside) == len(arrived)
+    assert len(cohort) + len(cohort.rejected) == len(arrived)
     assert len(cohort) == 1  # the absurd norm, with nobody to compare it to
 
 
 def test_a_reason_stays_short() -> None:
     cohort = screen([fed.failure(1, "x" * 10_000)], SENT)
-    assert len(cohort.set_aside[0].reason) < 600
+    assert len(cohort.rejected[0].reason) < 600
 
 
 def test_what_is_set_aside_is_sorted_by_node() -> None:
     cohort = screen([fed.failure(node) for node in (5, 2, 9)], SENT)
-    assert [item.node_id for item in cohort.set_aside] == [2, 5, 9]
+    assert [item.node_id for item in cohort.rejected] == [2, 5, 9]
 
 
 def test_no_replies() -> None:
     cohort = screen([], SENT)
-    assert (len(cohort), cohort.set_aside, cohort.metrics()) == (0, (), {})
+    assert (len(cohort), cohort.rejected, cohort.metrics()) == (0, (), {})
 
 
 # ---------------------------------------------------------------- the length of updates
@@ -229,7 +229,7 @@ def moved(*lengths: float, factor: float | None = 1000.0) -> Cohort:
 )
 def test_an_update_beyond_1000_medians_is_set_aside(lengths: tuple[float, ...], used: int) -> None:
     cohort = moved(*lengths)
-    assert (len(cohort), len(cohort.set_aside)) == (used, len(lengths) - used)
+    assert (len(cohort), len(cohort.rejected)) == (used, len(lengths) - used)
 
 
 def test_the_factor_may_be_chosen() -> None:
@@ -386,7 +386,7 @@ def test_screening_never_raises_and_lets_only_usable_replies_through(arrived: tu
     before = [fed.fingerprint(message) for message in arrived]
     with np.errstate(all="ignore"):
         cohort = screen(arrived, SENT)
-    nodes = [reply.node_id for reply in cohort.replies] + [item.node_id for item in cohort.set_aside]
+    nodes = [reply.node_id for reply in cohort.replies] + [item.node_id for item in cohort.rejected]
     assert sorted(nodes) == [1, 2, 3]
     for reply in cohort.replies:
         assert 0 < reply.num_examples <= 10**12
@@ -394,7 +394,7 @@ def test_screening_never_raises_and_lets_only_usable_replies_through(arrived: tu
         for name, array in reply.model.items():
             assert (array.dtype, array.shape) == (SENT[name].dtype, SENT[name].shape)
             assert np.isfinite(array).all()
-    assert all(item.reason for item in cohort.set_aside)
+    assert all(item.reason for item in cohort.rejected)
     assert [fed.fingerprint(message) for message in arrived] == before
 
 
@@ -423,14 +423,14 @@ def test_a_record_that_was_asked_for_is_screened(message: Message, said: str) ->
     good = [beside(node, [1.0, 1.0]) for node in GOOD]
     cohort = screen([*good, message], SENT, expected=ASKED)
     assert [reply.node_id for reply in cohort.replies] == list(GOOD)
-    assert [item.node_id for item in cohort.set_aside] == [BAD] and said in cohort.set_aside[0].reason
+    assert [item.node_id for item in cohort.rejected] == [BAD] and said in cohort.rejected[0].reason
 
 
 def test_thousands_of_records_are_set_aside_in_one_line() -> None:
     many = {f"x/{i}/../scaffold.delta": to_record(CLIENT) for i in range(5000)}
     message = fed.answer(BAD, {"metrics": MetricRecord({"num-examples": 10}), "arrays": to_record(CLIENT), **many})
     cohort = screen([beside(GOOD[0], [1.0, 1.0]), message], SENT, expected=ASKED)
-    assert len(cohort) == 1 and len(cohort.set_aside[0].reason) < 600
+    assert len(cohort) == 1 and len(cohort.rejected[0].reason) < 600
 
 
 @pytest.mark.parametrize("said", [math.nan, math.inf, 0, 2, -1, 1.5, [1], [1.0, 1.0], None])
@@ -441,13 +441,13 @@ def test_done_is_one_and_nothing_else(said: Any) -> None:
         del replies[1].content["metrics"]["done/scaffold"]
     cohort = screen(replies, SENT, expected=ASKED)
     assert cohort.not_done == {"scaffold": [GOOD[1]]}
-    assert cohort.counts() == {"screen/set_aside": 0, "screen/not_done": 1}
+    assert cohort.counts() == {"screening/rejected": 0, "screening/not_done": 1}
     assert "done/scaffold" not in cohort.metrics()
 
 
 def test_the_screens_own_figures_are_not_for_clients_to_say() -> None:
     """All of them report that nobody left out anything, under a rule that asks for nothing."""
-    lies = {"screen/not_done": 7, "screen/odd": 1.0, "mood": 2.0}
+    lies = {"screening/not_done": 7, "screening/odd": 1.0, "mood": 2.0}
     cohort = screen([fed.reply(node, CLIENT, metrics=lies) for node in GOOD], SENT)
     assert cohort.metrics() == {"mood": 2.0}
     assert all(list(m.content["metrics"]) == ["num-examples", "mood"] for m in Accepted(cohort))

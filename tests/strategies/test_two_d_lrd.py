@@ -278,8 +278,8 @@ def ignoring(replies: list[Message]) -> list[Message]:
 
 def test_clients_that_ignore_the_factors_are_noticed_and_named_once(caplog: pytest.LogCaptureFixture) -> None:
     done = fed.rounds(TwoDLRD(FedAvg(**OPEN)), fed.make_model(), fed.noisy(), arrange=ignoring)
-    assert [one.metrics["screen/not_done"] for one in done] == [2] * 4
-    assert [one.metrics["screen/set_aside"] for one in done] == [0] * 4
+    assert [one.metrics["screening/not_done"] for one in done] == [2] * 4
+    assert [one.metrics["screening/rejected"] for one in done] == [0] * 4
     warnings = [record.getMessage() for record in caplog.records if "two_d_lrd" in record.getMessage()]
     assert len(warnings) == 1
     _, second, third = sorted(fed.NODES)
@@ -289,7 +289,7 @@ def test_clients_that_ignore_the_factors_are_noticed_and_named_once(caplog: pyte
 
 def test_clients_that_obey_are_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     done = fed.rounds(TwoDLRD(FedAvg(**OPEN)), fed.make_model(), fed.noisy())
-    assert [one.metrics["screen/not_done"] for one in done] == [0] * 4
+    assert [one.metrics["screening/not_done"] for one in done] == [0] * 4
     assert "two_d_lrd" not in caplog.text
 
 
@@ -300,7 +300,7 @@ def test_only_a_one_says_that_it_was_done(answer: Any) -> None:
         return replies
 
     done = fed.play(TwoDLRD(FedAvg(**OPEN)), 1, fed.make_model(), fed.noisy(), arrange)
-    assert done.metrics["screen/not_done"] == 1
+    assert done.metrics["screening/not_done"] == 1
 
 
 def test_a_client_without_two_halves_counts_once() -> None:
@@ -312,7 +312,7 @@ def test_a_client_without_two_halves_counts_once() -> None:
         return replies
 
     done = fed.play(strategy, 1, fed.make_model(), fed.noisy(), neither)
-    assert done.metrics["screen/not_done"] == 1
+    assert done.metrics["screening/not_done"] == 1
     first = min(fed.NODES)
     assert strategy.last_cohort is not None
     assert strategy.last_cohort.not_done == {"feddyn": [first], "two_d_lrd": [first]}

@@ -88,7 +88,7 @@ def test_flowers_own_survives_in_a_wrapper_and_uses_the_good_replies(name: str, 
     assert spoiled is not None and clean is not None
     assert fed.bits(spoiled) == fed.bits(clean)
     assert all(np.isfinite(array).all() for array in spoiled.values())
-    assert metrics["screen/set_aside"] == 1
+    assert metrics["screening/rejected"] == 1
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
@@ -96,13 +96,13 @@ def test_every_wrapper_protects(wrapper: str) -> None:
     strategy = WRAPPERS[wrapper](flwr.FedAvg(**OPEN))
     spoiled, metrics = aggregate(strategy, [p() for p in POISON.values()])
     assert spoiled is None
-    asked = {"screen/not_done": 0} if strategy.half else {}
-    assert metrics == {"screen/set_aside": len(POISON), **asked}
+    asked = {"screening/not_done": 0} if strategy.half else {}
+    assert metrics == {"screening/rejected": len(POISON), **asked}
     mixed, metrics = aggregate(
         WRAPPERS[wrapper](flwr.FedAvg(**OPEN)), good_replies() + [p() for p in POISON.values()]
     )
     assert mixed is not None
-    assert metrics["screen/set_aside"] == len(POISON)
+    assert metrics["screening/rejected"] == len(POISON)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_reply_set_aside_is_logged_once(make: Any, caplog: pytest.LogCaptureFi
     aggregate(
         make(**OPEN), [fed.failure(9), *(fed.reply(n, w_k) for n, w_k in enumerate(fed.noisy()(START, 1), 1))]
     )
-    assert caplog.text.count("node 9 is set aside") == 1
+    assert caplog.text.count("node 9 is rejected") == 1
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
@@ -193,7 +193,7 @@ class Stub(flwr.FedAvg):
 def test_an_inner_strategy_may_return_no_model(wrapper: str) -> None:
     model, metrics = aggregate(WRAPPERS[wrapper](Stub(None, {"why": 1.0})), good_replies())
     assert model is None
-    assert (metrics["why"], metrics["loss"], metrics["screen/set_aside"]) == (1.0, 0.5, 0)
+    assert (metrics["why"], metrics["loss"], metrics["screening/rejected"]) == (1.0, 0.5, 0)
 
 
 def test_an_inner_strategy_may_return_no_metrics() -> None:
@@ -250,7 +250,7 @@ def test_ids_and_counts_are_no_metrics() -> None:
 
 def test_metrics_of_all_levels_are_reported() -> None:
     _, metrics = aggregate(NormAnalysis(TwoDLRD(FedLWS(FedNNNN(**OPEN)))), good_replies())
-    assert {"loss", "fednnnn/N", "fedlws/gamma/fc", "two_d_lrd/S", "norms/step", "screen/set_aside"} <= set(
+    assert {"loss", "fednnnn/N", "fedlws/gamma/fc", "two_d_lrd/S", "norms/step", "screening/rejected"} <= set(
         metrics
     )
 
@@ -264,8 +264,10 @@ def test_least_and_largest_client_metrics_stay_so_around_any_strategy(inner: Any
 
 
 def test_a_client_cannot_name_the_servers_own_figures() -> None:
-    replies = [fed.reply(n, w_k, 10, {"screen/set_aside": 99.0}) for n, w_k in enumerate(fed.noisy()(START, 1), 1)]
-    assert aggregate(FedLWS(flwr.FedAvg(**OPEN)), replies)[1]["screen/set_aside"] == 0
+    replies = [
+        fed.reply(n, w_k, 10, {"screening/rejected": 99.0}) for n, w_k in enumerate(fed.noisy()(START, 1), 1)
+    ]
+    assert aggregate(FedLWS(flwr.FedAvg(**OPEN)), replies)[1]["screening/rejected"] == 0
 
 
 def test_the_inner_strategy_gets_plain_messages_in_the_order_of_ids() -> None:
@@ -296,14 +298,14 @@ def test_the_wrappers_own_settings_come_first() -> None:
     wrapper = FedLWS(FedAvg(screening=Screening(quorum=1), **OPEN), screening=Screening(quorum=4, factor=2.0))
     assert wrapper.screening == Screening(4, 2.0)
     model, metrics = aggregate(wrapper, good_replies())
-    assert (model, metrics) == (None, {"screen/set_aside": 0})
+    assert (model, metrics) == (None, {"screening/rejected": 0})
 
 
 def test_the_screen_factor_is_used() -> None:
     far = fed.reply(9, {n: a + np.float32(5.0) for n, a in START.items()}, 10, {"loss": 0.5})
     _, wide = aggregate(FedLWS(flwr.FedAvg(**OPEN)), [*good_replies(), far])
     _, narrow = aggregate(FedLWS(flwr.FedAvg(**OPEN), screening=Screening(factor=2.0)), [*good_replies(), far])
-    assert (wide["screen/set_aside"], narrow["screen/set_aside"]) == (0, 1)
+    assert (wide["screening/rejected"], narrow["screening/rejected"]) == (0, 1)
 
 
 def test_without_a_strategy_it_is_fedavg() -> None:
@@ -330,7 +332,7 @@ def test_last_cohort_says_what_was_used() -> None:
     aggregate(strategy, [*good_replies(), fed.failure(9)])
     assert strategy.last_cohort is not None
     assert [reply.node_id for reply in strategy.last_cohort.replies] == [1, 2, 3]
-    assert [item.node_id for item in strategy.last_cohort.set_aside] == [9]
+    assert [item.node_id for item in strategy.last_cohort.rejected] == [9]
 
 
 # ---------------------------------------------------------------- the other verbs
