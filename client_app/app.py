@@ -16,9 +16,9 @@ from flwr.clientapp import ClientApp
 
 import fedstride
 from fedstride import seeds, wire
-from fedstride.arrays import Arrays, to_record
+from fedstride.arrays import Arrays, declare, to_record
 from fedstride.errors import ConfigError
-from fedstride.tasks.tensors import evaluate, load_arrays, to_arrays
+from fedstride.tasks.tensors import buffer_names, evaluate, load_arrays, to_arrays
 
 from . import composition, protection, state, work
 from .method import Job, steps
@@ -51,7 +51,7 @@ def train_message(message: Message, context: Context) -> Message:
     model, metrics = protection.protect(
         job.protection,
         sent,
-        to_arrays(job.model),
+        to_arrays(job.model, sent),
         {
             wire.NUM_EXAMPLES: len(job.examples),
             wire.CLIENT_ID: job.client_id,
@@ -125,4 +125,4 @@ def _load_model(job: Job, message: Message) -> Arrays:
             f"the model that was sent is not this client's: {' '.join(str(error).split())}; server and clients "
             "must build the same model"
         ) from error
-    return sent
+    return declare(sent, buffer_names(job.model))

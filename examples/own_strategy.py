@@ -5,7 +5,7 @@ fedstride run parts=examples/own_strategy.py strategy=shortened strategy.longest
 
 from typing import Annotated, Any
 
-from fedstride import RoundResult, RuleStrategy, Setting, averaged_buffers, moved, movement, part
+from fedstride import RoundResult, RuleStrategy, Setting, add_step, averaged_buffers, movement, part
 
 
 @part(strategy="shortened")
@@ -24,5 +24,5 @@ class Shortened(RuleStrategy):
         move = movement(sent, cohort.models, shares)
         factor = min(1.0, self.longest / move.N) if move.N else 1.0
         step = {name: factor * delta for name, delta in move.update.items()}
-        model = moved(sent, step, averaged_buffers(sent, cohort.models, shares))
+        model = add_step(sent, step, averaged_buffers(sent, cohort.models, shares))
         return RoundResult(model, state, {"shortened/factor": factor})

@@ -1,7 +1,6 @@
 """Models as named arrays: ArrayRecord <-> read-only views; parameters, buffers, layers.
 
-Knows how a model's arrays are told apart by name and dtype (spec, "Parameters and buffers");
-does not know what any rule does with them. Works on numpy arrays and torch tensors alike.
+docs/methods.md defines what is a parameter, a buffer and a layer. Works on numpy arrays and torch tensors.
 """
 
 from __future__ import annotations
@@ -11,16 +10,25 @@ import math
 import tokenize
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
 from flwr.app import Array, ArrayRecord
 
+from .errors import ConfigError
+
 Arrays = dict[str, Any]
 """A model: array by name, in model order. Arrays are numpy's or torch's."""
 
 BUFFER_NAMES = frozenset({"running_mean", "running_var", "num_batches_tracked"})
+
+
+class Declared(Arrays):
+    """A model that also says which of its arrays are buffers though name and dtype do not show it."""
+
+    buffers: frozenset[str] = frozenset()
 
 
 # ---------------------------------------------------------------- records
@@ -29,16 +37,20 @@ BUFFER_NAMES = frozenset({"running_mean", "running_var", "num_batches_tracked"})
 def view(array: Array) -> np.ndarray:
     """A read-only view of the bytes of a Flower array: no copy.
 
-    Raises ValueError where the bytes are no `.npy` of version 1.0 or 2.0, disagree with the declared
-    shape or dtype, or hold Python objects.
+    Raises ValueError if the bytes are not a `.npy` file of version 1.0 or 2.0, if they disagree with the
+    declared shape or dtype, or if they contain Python objects.
     """
     if array.stype != "numpy.ndarray":
         raise ValueError(f"array of type {array.stype!r}, expected 'numpy.ndarray'")
     stream = io.BytesIO(array.data)
     try:
         shape, fortran, dtype = _header(stream)
-    except (TypeError, SyntaxError, tokenize.TokenError) as error:  # what numpy lets through of torn text
-        raise ValueError(f"a torn .npy header: {error}") from error
+    except (
+        TypeError,
+        SyntaxError,
+        tokenize.TokenError,
+    ) as error:  # numpy does not catch these for a damaged header
+        raise ValueError(f"a damaged .npy header: {error}") from error
     if dtype.hasobject:
         raise ValueError("array of Python objects")
     if tuple(array.shape) != tuple(shape) or array.dtype != str(dtype):
@@ -86,11 +98,32 @@ def is_boolean(array: Any) -> bool:
 
 
 def is_buffer(name: str, array: Any) -> bool:
-    """True for what is averaged but never normed, shrunk or normalised.
+    """True for what is averaged but never enters a norm, a shrinking or a normalisation.
 
     By the last part of the dotted name (BatchNorm's statistics), or by an integer or boolean dtype.
     """
     return name.rsplit(".", 1)[-1] in BUFFER_NAMES or not is_floating(array)
+
+
+def declare(model: Arrays, buffers: Sequence[str]) -> Arrays:
+    """The model with further buffers, given by names or patterns (`*.positions`; see `fnmatch`).
+
+    Raises ConfigError for a name or pattern that fits no array.
+    """
+    if not buffers:
+        return model
+    fitting = {
+        pattern: [name for name in model if name == pattern or fnmatchcase(name, pattern)] for pattern in buffers
+    }
+    for pattern, names in fitting.items():
+        if not names:
+            raise ConfigError(
+                f"buffers = {pattern!r} is not allowed: no array of the model has this name; it has "
+                f"{', '.join(list(model)[:20])}{' ...' if len(model) > 20 else ''}"
+            )
+    declared = Declared(model)
+    declared.buffers = frozenset(name for names in fitting.values() for name in names)
+    return declared
 
 
 def layer_of(name: str) -> str:
@@ -111,8 +144,9 @@ class Layout:
 
     @classmethod
     def of(cls, model: Mapping[str, Any]) -> Layout:
-        """The layout of a model given as named arrays."""
-        buffers = tuple(name for name, array in model.items() if is_buffer(name, array))
+        """The layout of a model given as named arrays; see `is_buffer` and `declare`."""
+        declared = model.buffers if isinstance(model, Declared) else ()
+        buffers = tuple(name for name, array in model.items() if name in declared or is_buffer(name, array))
         parameters = tuple(name for name in model if name not in set(buffers))
         layers: dict[str, tuple[str, ...]] = {}
         for name in parameters:
@@ -128,6 +162,11 @@ def float64(array: Any) -> Any:
     """The array in float64; the very same object if it is already."""
     xp = array_namespace(array)
     return xp.astype(array, xp.float64, copy=False)
+
+
+def epsilon(array: Any) -> float:
+    """The machine epsilon of an array's dtype: 1.2e-7 for float32."""
+    return float(array_namespace(array).finfo(array.dtype).eps)
 
 
 def like(array: Any, original: Any) -> Any:

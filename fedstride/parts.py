@@ -152,7 +152,7 @@ class Table(Mapping[str, Part]):
         """The dataclass of a configuration that chooses this part: `name` and its settings as fields."""
         part = self.find(name)
         if part not in self._configs:
-            own = [(f.name, f.type, _as_field(f)) for f in self.fields(name).values()]
+            own = [(f.name, f.schema_type, _as_field(f)) for f in self.fields(name).values()]
             wrapped = [("inner", Choice, field(default_factory=Choice))] if self.wraps(name) else []
             head = ("name", str, field(default=name))
             self._configs[part] = dataclasses.make_dataclass(

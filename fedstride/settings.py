@@ -66,10 +66,16 @@ class Field:
     setting: Setting
 
     @property
-    def base(self) -> Any:
-        """The type of a value that is given: without `None`."""
-        kinds = [kind for kind in typing.get_args(self.type) if kind is not types.NoneType]
-        return kinds[0] if _is_union(self.type) else self.type
+    def kinds(self) -> tuple[Any, ...]:
+        """The types of a value that is given: without `None`."""
+        if not _is_union(self.type):
+            return (self.type,)
+        return tuple(kind for kind in typing.get_args(self.type) if kind is not types.NoneType)
+
+    @property
+    def schema_type(self) -> Any:
+        """The type in a configuration's schema, which has no union of text and list: `check` decides there."""
+        return self.type if len(self.kinds) == 1 else Any
 
     @property
     def may_be_none(self) -> bool:
@@ -79,14 +85,15 @@ class Field:
     @property
     def allowed(self) -> str:
         """What is allowed, in words: ends the sentence «KEY must be ...»."""
-        words = _range_words(self)
+        words = ", or ".join(_range_words(kind, self.setting) for kind in self.kinds)
         return f"{words}, or null" if self.may_be_none else words
 
     def check(self, key: str, value: object) -> None:
         """Raises ConfigError, naming `key`, for a value of another type or out of range."""
         if value is None and self.may_be_none:
             return
-        if value is None or not _is_of(value, self.base) or not _in_range(value, self.setting):
+        fits = any(_is_of(value, kind) for kind in self.kinds)
+        if value is None or not fits or not _in_range(value, self.setting):
             raise ConfigError(f"{key} = {value!r} is not allowed: {key.rsplit('.', 1)[-1]} must be {self.allowed}")
 
 
@@ -159,8 +166,8 @@ def _is_of(value: object, kind: Any) -> bool:
 
 
 def _in_range(value: Any, setting: Setting) -> bool:
-    if isinstance(value, (list, tuple)):
-        return all(_in_range(each, setting) for each in value)
+    if isinstance(value, (list, tuple)):  # `options` are those of a plain value
+        return all(_in_range(each, dataclasses.replace(setting, options=())) for each in value)
     if setting.options and value not in setting.options:
         return False
     if not isinstance(value, Real) or isinstance(value, bool):
@@ -175,16 +182,15 @@ def _in_range(value: Any, setting: Setting) -> bool:
     )
 
 
-def _range_words(field: Field) -> str:
-    setting = field.setting
+def _range_words(kind: Any, setting: Setting) -> str:
+    if typing.get_origin(kind) is list:
+        (item,) = typing.get_args(kind)
+        each = _number_words(item, setting) if item in (int, float) else "text"
+        return f"a list, each item {each}"
     if setting.options:
         *first, last = (repr(option) for option in setting.options)
         return f"{', '.join(first)} or {last}" if first else last
-    if typing.get_origin(field.base) is list:
-        (item,) = typing.get_args(field.base)
-        each = _number_words(item, setting) if item in (int, float) else "text"
-        return f"a list, each item {each}"
-    base = typing.get_origin(field.base) or field.base
+    base = typing.get_origin(kind) or kind
     words = _number_words(base, setting) if base in (int, float) else _PLAIN_WORDS[base]
     return f"{words} ({setting.unit})" if setting.unit else words
 

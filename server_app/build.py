@@ -6,7 +6,8 @@ Knows what a run gives to every strategy; does not know which strategies there a
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 from flwr.app import ConfigRecord
 from flwr.serverapp.strategy import Strategy
@@ -19,6 +20,7 @@ from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
 from strategies.base import RuleStrategy
 from strategies.norms import NormAnalysis
 from strategies.parts import PRIVACY, STRATEGIES
+from strategies.wrapper import Wrapper
 
 from .config.schema import Config
 
@@ -26,12 +28,13 @@ ALL_NODES = {"fraction_train": 1.0, "min_train_nodes": 1, "min_evaluate_nodes": 
 """The loop draws the cohort and shows the strategy no other nodes, so each takes all that it sees."""
 
 
-def build_strategy(config: Config) -> NormAnalysis:
-    """The strategy of a run. Outermost stands the norm analysis, which also screens for Flower's own.
+def build_strategy(config: Config, buffers: Sequence[str] = ()) -> NormAnalysis:
+    """The strategy of a run, with the norm analysis outermost. Flower's own strategies get a plain `Wrapper`.
 
-    Raises ConfigError naming the key `strategy....` for values that do not go together.
+    `buffers`: names of the arrays that the run's model registers as buffers. Raises ConfigError, naming the key
+    `strategy....`, for values that do not go together.
     """
-    strategy = _protected(_build(config.strategy, "strategy", config), config)
+    strategy = _protected(_build(config.strategy, "strategy", config, tuple(buffers)), config)
     screening = getattr(strategy, "screening", config.screening)
     weighting = None if config.privacy.name == "none" else "uniform"  # privacy makes all clients alike
     return NormAnalysis(strategy, weighting=weighting, screening=screening)
@@ -61,23 +64,26 @@ def _protected(strategy: Strategy, config: Config) -> Strategy:
     return protected
 
 
-def _build(spec: Any, path: str, config: Config) -> Strategy:
-    held = [_build(spec.inner, f"{path}.inner", config)] if STRATEGIES.wraps(spec.name) else []
+def _build(spec: Any, path: str, config: Config, buffers: tuple[str, ...]) -> Strategy:
+    wraps = STRATEGIES.wraps(spec.name)
+    inner = [_build(spec.inner, f"{path}.inner", config, buffers)] if wraps else []
+    ours = {"screening": config.screening, "buffers": buffers}
+    kind = STRATEGIES.load(spec.name)
+    is_rule = isinstance(kind, type) and issubclass(kind, RuleStrategy)
     try:
-        strategy: Strategy = STRATEGIES.make(spec, *held, **_facts(STRATEGIES.load(spec.name), config, bool(held)))
+        if wraps:
+            return cast(Strategy, STRATEGIES.make(spec, *inner, **ours))
+        if is_rule:
+            return cast(Strategy, STRATEGIES.make(spec, **ALL_NODES, **ours, **_of_the_run(kind, config)))
+        return Wrapper(STRATEGIES.make(spec, **ALL_NODES), screening=config.screening, buffers=buffers)
     except ConfigError as error:
         raise ConfigError(f"{path}.{error}") from error
-    return strategy
 
 
-def _facts(kind: Any, config: Config, wraps: bool) -> dict[str, Any]:
-    """What the run itself gives to a strategy: as much of it as this one takes."""
-    if wraps:
-        return {"screening": config.screening}
-    if not (isinstance(kind, type) and issubclass(kind, RuleStrategy)):
-        return dict(ALL_NODES)
-    asked = {"num_clients": config.clients} if "num_clients" in inspect.signature(kind).parameters else {}
-    return {**ALL_NODES, "screening": config.screening, "seed": config.seed, **asked}
+def _of_the_run(kind: Any, config: Config) -> dict[str, Any]:
+    """What a rule takes from the run: the seed, and the number of clients if its constructor has it."""
+    clients = {"num_clients": config.clients} if "num_clients" in inspect.signature(kind).parameters else {}
+    return {"seed": config.seed, **clients}
 
 
 def client_config(config: Config) -> ConfigRecord:

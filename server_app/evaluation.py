@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord
 
 from fedstride.arrays import to_record, views
 from fedstride.tasks import data, models
-from fedstride.tasks.tensors import Examples, evaluate, load_arrays, pick_device, to_arrays
+from fedstride.tasks.tensors import Examples, buffer_names, evaluate, load_arrays, pick_device, to_arrays
 
 from .config.schema import Config
 
@@ -27,6 +27,7 @@ class CentralEvaluation:
         source = data.load(config.task)
         model = models.build(config.model, source.shape, source.classes, config.seed)
         self.initial: ArrayRecord = to_record(to_arrays(model))
+        self.buffers = buffer_names(model)
         self._model = model.to(device)
         self._examples = Examples(source.test_x, source.test_y, mean=source.mean, std=source.std, device=device)
 

@@ -57,7 +57,9 @@ def prepare(config: Config) -> Prepared:
     Raises ConfigError, DataError or CheckpointError: nothing has been started or written.
     """
     check_trackers(config.track)
-    prepared = Prepared(config, build_strategy(config), CentralEvaluation(config))
+    build_strategy(config)  # refused before data are read
+    evaluation = CentralEvaluation(config)
+    prepared = Prepared(config, build_strategy(config, evaluation.buffers), evaluation)
     if config.partition.name != "own":  # what nodes bring is not ours to divide
         # Drawn once here, so that an impossible one is refused and clients find it in the cache.
         labels = data.load(config.task).train_y

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from .base import RoundResult as RoundResult
     from .base import RuleStrategy as RuleStrategy
     from .limits import Screening as Screening
+    from .means import add_step as add_step
     from .means import averaged_buffers as averaged_buffers
-    from .means import moved as moved
     from .means import movement as movement
     from .norms import NormAnalysis as NormAnalysis
     from .parts import *  # noqa: F403
@@ -29,7 +29,7 @@ _HOMES = {
     "Screening": "limits",
     "Wrapper": "wrapper",
     "averaged_buffers": "means",
-    "moved": "means",
+    "add_step": "means",
     "movement": "means",
 }
 """What is no choice of its own, but what choices are made of."""

@@ -1,14 +1,13 @@
-"""The Strategy around a rule: sampling, screening, ordering, packing; what no rule should repeat.
+"""The Flower Strategy around an aggregation rule: sampling, screening, ordering and packing, once for all rules.
 
-Knows Flower's five verbs and how a rule is asked; does not know any rule. A rule is a subclass with
-`rule()`, a pure function behind it, and a `State`. Wrappers are in `wrapper.py`.
+A rule is a subclass with `rule()`, a pure function behind it, and a `State`. Wrappers are in `wrapper.py`.
 """
 
 from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from logging import INFO, WARNING
 from typing import Annotated, Any, ClassVar, NamedTuple, TypedDict
 
@@ -18,7 +17,7 @@ from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from typing_extensions import Unpack
 
 from fedstride import seeds, wire
-from fedstride.arrays import Arrays, to_record, views
+from fedstride.arrays import Arrays, declare, to_record, views
 from fedstride.errors import RunError, require
 from fedstride.flower import AVERAGES_METRICS, log
 from fedstride.settings import Setting, check
@@ -39,7 +38,7 @@ Weighting = Annotated[str, Setting("p_k: examples (n_k / n) or uniform (1 / m)",
 
 
 class RoundResult(NamedTuple):
-    """What a rule or a wrapper makes of a round."""
+    """What a rule or a wrapper computes from a round's replies."""
 
     model: Arrays  # the model to return
     state: Any  # the state after the round
@@ -47,11 +46,11 @@ class RoundResult(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What a rule asks of the clients of a round beside training; all of it belongs to its `half`."""
+    """What a rule needs from the clients of a round in addition to training, for its client half (`half`)."""
 
-    values: Mapping[str, Any] = {}  # plain values, by name
-    arrays: Mapping[str, Arrays] = {}  # sent beside the model, by name
-    returns: Mapping[str, Arrays] = {}  # what must come back, by name: like these arrays
+    values: Mapping[str, Any] = {}  # plain values that are sent, by name
+    arrays: Mapping[str, Arrays] = {}  # arrays that are sent in addition to the model, by name
+    returns: Mapping[str, Arrays] = {}  # arrays that clients must return, by name: same names, shapes, dtypes
 
 
 class FedAvgOptions(TypedDict, total=False):
@@ -70,25 +69,28 @@ class FedAvgOptions(TypedDict, total=False):
 
 
 class RuleOptions(FedAvgOptions, total=False):
-    """What every rule takes beside its own parameters; see `RuleStrategy`."""
+    """What every rule takes in addition to its own parameters; see `RuleStrategy`."""
 
     seed: int
     screening: Screening
     node_wait: float
+    buffers: Sequence[str]
 
 
 class RuleStrategy(FlowerFedAvg):
     """A Flower Strategy around one rule.
 
-    Beside FedAvg's usual arguments:
+    In addition to FedAvg's arguments:
 
     - `weighting`: p_k by "examples" (n_k / n) or "uniform" (1 / m);
     - `seed`: from which the sampled nodes are drawn (over the sorted node ids; Flower's global
       generator is not used);
     - `screening`: which replies are used, and how many a round needs; see `Screening`;
-    - `node_wait`: seconds that sampling waits for `min_available_nodes` before it raises RunError.
+    - `node_wait`: seconds that sampling waits for `min_available_nodes` before it raises RunError;
+    - `buffers`: names or patterns (`*.positions`) of arrays that are buffers although neither their name nor
+      their dtype shows it (docs/methods.md): what a model registers with torch's `register_buffer`.
 
-    A round numbered 1 starts the rule's state afresh, so one object can serve several `start` calls.
+    Round 1 resets the rule's state, so one object can be used in several `start` calls.
     Raises ConfigError (a ValueError) at construction for a value out of range.
     """
 
@@ -96,10 +98,10 @@ class RuleStrategy(FlowerFedAvg):
     """The rule's state, a NamedTuple whose defaults are the state before round 1: arrays by name, or numbers."""
 
     half: ClassVar[str] = ""
-    """The name of the rule's other half, which clients must do; empty where they need nothing beside training."""
+    """The name of the rule's client half; empty if clients only train."""
 
     sees_only_the_mean: bool = False
-    """Whether result and state depend on the updates through their mean alone; a derived class says it anew."""
+    """Whether result and state depend on the updates only through their mean; each class must state it itself."""
 
     def __init__(
         self,
@@ -108,6 +110,7 @@ class RuleStrategy(FlowerFedAvg):
         seed: int = 0,
         screening: Screening | None = None,
         node_wait: float = 600.0,
+        buffers: Sequence[str] = (),
         **options: Unpack[FedAvgOptions],
     ) -> None:
         super().__init__(**options)
@@ -119,27 +122,28 @@ class RuleStrategy(FlowerFedAvg):
         self.screening = screening or Screening()
         check(Screening, vars(self.screening))
         self.node_wait = node_wait
+        self.buffers = tuple(buffers)
         self.sent: Arrays = {}
         self.requested = Request()
         self.last_cohort: Cohort | None = None
         self.warned: set[str] = set()
         self.state = self.State()
 
-    # -------------------------------------------------------- what a rule says
+    # -------------------------------------------------------- what a rule defines
 
     @abstractmethod
     def rule(self, sent: Arrays, cohort: Cohort, state: Any) -> RoundResult:
-        """The new model and state from the model sent, the usable replies and the state so far."""
+        """The new model and state, from the model that was sent, the valid replies and the state so far."""
 
     def client_request(self, sent: Arrays) -> Request:
-        """What the clients of this round must do beside training, and send back; see `half`.
+        """What clients need for the rule's client half this round, and what they must return.
 
-        Also called with an empty model before any round, for the names alone.
+        Also called with an empty model before the first round, to learn the names of what is returned.
         """
         return Request()
 
     def state_dict(self) -> dict[str, Any]:
-        """All that survives a round, as a flat dict of numpy arrays and plain numbers or strings."""
+        """The state after the last round, as a flat dict of numpy arrays, numbers and strings."""
         return pack(self.state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -148,15 +152,15 @@ class RuleStrategy(FlowerFedAvg):
 
     @property
     def expected(self) -> Expected:
-        """What this round's replies must hold beside the model."""
+        """What this round's replies must contain in addition to the model."""
         return expected_of(self.half, self.requested)
 
     @property
     def next_model(self) -> Arrays | None:
-        """The model that the next round sends, where the rule sends another than it returns; else None.
+        """The model that the next round sends, if the rule sends another model than it returns; else None.
 
-        It is the field `next` of such a rule's state. A wrapper may read and replace it: this is the one way
-        to change what is sent on.
+        It is the field `next` of such a rule's state. A wrapper that changes the model that is sent replaces it
+        here.
         """
         following: Arrays | None = getattr(self.state, "next", None)
         return following
@@ -172,13 +176,16 @@ class RuleStrategy(FlowerFedAvg):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Messages with the model to train, for nodes drawn from (seed, round)."""
+        """Messages with the model to train, for nodes drawn at random from (seed, round).
+
+        Raises ConfigError for `buffers` that the model does not have.
+        """
         if server_round == 1:
             self.state = self.State()
             self.warned = set()
         following = self.next_model
         record = arrays if following is None else to_record(following)
-        self.sent = views(record)
+        self.sent = declare(views(record), self.buffers)
         self.requested = self.client_request(self.sent)
         if self.fraction_train == 0.0:
             return []
@@ -189,7 +196,7 @@ class RuleStrategy(FlowerFedAvg):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The rule's model and diagnostics; (None, metrics) where too few replies are usable."""
+        """The rule's model and diagnostics; (None, metrics) if too few replies are valid."""
         cohort = screen(
             replies,
             self.sent,
@@ -216,7 +223,7 @@ class RuleStrategy(FlowerFedAvg):
         return self._messages(nodes, arrays, config, server_round, MessageType.EVALUATE)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Flower's, of the replies that can be used."""
+        """Flower's aggregation, of the valid replies."""
         return super().aggregate_evaluate(server_round, screen_metrics(replies, self.weighted_by_key))
 
     def summary(self) -> None:
@@ -235,15 +242,15 @@ class RuleStrategy(FlowerFedAvg):
     def _messages(
         self, nodes: list[int], record: ArrayRecord, config: ConfigRecord, server_round: int, kind: str
     ) -> list[Message]:
-        told = ConfigRecord({**config, wire.SERVER_ROUND: server_round})
-        content = RecordDict({self.arrayrecord_key: record, self.configrecord_key: told})
+        with_round = ConfigRecord({**config, wire.SERVER_ROUND: server_round})
+        content = RecordDict({self.arrayrecord_key: record, self.configrecord_key: with_round})
         return [
             Message(content=content, message_type=kind, dst_node_id=node, group_id=str(server_round))
             for node in nodes
         ]
 
     def _sample(self, grid: Grid, purpose: str, server_round: int, fraction: float, least: int) -> list[int]:
-        """A draw without replacement over the sorted node ids, in their order."""
+        """Node ids drawn at random without replacement, sorted."""
         nodes = self._wait_for_nodes(grid, max(self.min_available_nodes, least))
         size = min(len(nodes), max(int(len(nodes) * fraction + 1e-9), least))
         if size == len(nodes):
@@ -263,34 +270,34 @@ class RuleStrategy(FlowerFedAvg):
         return nodes
 
 
-def expected_of(half: str, asked: Request) -> Expected:
-    """What replies must hold where a strategy with this half has asked for it."""
-    returns = {wire.of_half(half, name): arrays for name, arrays in asked.returns.items()}
+def expected_of(half: str, request: Request) -> Expected:
+    """What replies must contain in addition to the model, for a request of this client half."""
+    returns = {wire.of_half(half, name): arrays for name, arrays in request.returns.items()}
     return Expected((half,), returns) if half else Expected()
 
 
-def with_request(messages: Iterable[Message], half: str, asked: Request, config_key: str) -> list[Message]:
-    """The messages with what a rule asks of clients: the half's name, its values and its arrays.
+def with_request(messages: Iterable[Message], half: str, request: Request, config_key: str) -> list[Message]:
+    """The messages with a rule's request to its client half: the half's name, its values and its arrays.
 
-    Their contents are copied first, since Flower's strategies share one among all messages.
+    Contents are copied first, since Flower's strategies share one content among all messages.
     """
     listed = list(messages)
     if not half or not listed:
         return listed
-    values = {wire.of_half(half, name): value for name, value in asked.values.items()}
-    arrays = {wire.of_half(half, name): to_record(each) for name, each in asked.arrays.items()}
+    values = {wire.of_half(half, name): value for name, value in request.values.items()}
+    arrays = {wire.of_half(half, name): to_record(each) for name, each in request.arrays.items()}
     for message in listed:
         config = message.content.config_records.get(config_key, ConfigRecord())
         halves = [*config.get(wire.HALVES, []), half]  # type: ignore[misc]
-        told = ConfigRecord({**config, wire.HALVES: halves, **values})
-        message.content = RecordDict({**message.content, config_key: told, **arrays})
+        extended = ConfigRecord({**config, wire.HALVES: halves, **values})
+        message.content = RecordDict({**message.content, config_key: extended, **arrays})
     return listed
 
 
 def report(server_round: int, cohort: Cohort, warned: set[str]) -> None:
-    """Log each reply that is not used, with its reason, and who left out what a rule asked for.
+    """Log each rejected reply with its reason, and the clients that did not do a client half.
 
-    The latter once a half: `warned` takes in those of which it was said.
+    The latter is logged once for each half: `warned` collects those that were logged.
     """
     for item in cohort.rejected:
         log(WARNING, "round %d: the reply of node %d is rejected: %s", server_round, item.node_id, item.reason)
@@ -299,8 +306,8 @@ def report(server_round: int, cohort: Cohort, warned: set[str]) -> None:
             warned.add(half)
             log(
                 WARNING,
-                "round %d: clients %s did not do what %s asks of them (no metric %s), so it acts without them: "
-                "let them do it as docs/own-parts.md says",
+                "round %d: clients %s did not do the client half of %s (no metric %s), so the method has no "
+                "effect on them; docs/own-parts.md shows what a client must do",
                 server_round,
                 ", ".join(map(str, clients[:10])) + (" ..." if len(clients) > 10 else ""),
                 half,

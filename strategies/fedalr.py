@@ -15,17 +15,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Annotated, NamedTuple
 
 from typing_extensions import Unpack
 
-from fedstride.arrays import Arrays, Layout, float64, inner, squared_norm, total
+from fedstride.arrays import Arrays, Layout, difference, inner, norm, total
 from fedstride.settings import Setting, check
 
 from .base import RoundResult, RuleOptions, RuleStrategy
 from .cohort import Cohort
-from .means import averaged_buffers, moved
+from .means import add_step, averaged_buffers
 
 SCALES = ("unit", "mean_norm", "raw")
 
@@ -37,8 +37,8 @@ class FedalrState(NamedTuple):
     aggregated: int = 0  # t, rounds that were aggregated
 
 
-class Step(NamedTuple):
-    """One server step of Fedalr."""
+class Aggregated(NamedTuple):
+    """One round of Fedalr at the server."""
 
     model: Arrays  # w', in the sent dtypes
     state: FedalrState  # G_t and t
@@ -46,69 +46,77 @@ class Step(NamedTuple):
     products: list[float]  # c_k
     cosines: list[float]  # of u_k and G_t; 0 where either is 0 (A2-6)
     gradient_norm: float  # ||G_t||, at most 1
-    length: float  # ||w' - w||, before rounding to the sent dtypes
+    step_norm: float  # ||w' - w||, before rounding to the sent dtypes
 
 
-def step(
+def aggregate(
     sent: Arrays,
     models: Sequence[Arrays],
     state: FedalrState,
     *,
     scale: str = "unit",
     server_lr: float = 1.0,
-) -> Step:
-    """w' and G_t of aggregated round t, from G_{t-1} and t - 1.
+) -> Aggregated:
+    """w' and G_t of aggregated round t, from the clients' models w_k, G_{t-1} and t - 1.
 
     Clients weigh 1/m each, buffers too (A2-4). A client that did not move has u_k = 0, c_k = 0 and
     counts in m (A2-5).
     """
-    m, t, gradient = len(models), state.aggregated + 1, state.gradient
+    m, t = len(models), state.aggregated + 1
     names = Layout.of(sent).parameters
-    norms = [_distance(sent, model, names) for model in models]
-    to_unit = [1.0 / norm if norm > 0.0 else 0.0 for norm in norms]
 
-    G: Arrays = {}
-    products = [0.0] * m
-    for name in names:
-        units = [(float64(sent[name]) - float64(w_k[name])) * u for w_k, u in zip(models, to_unit, strict=True)]
-        G[name] = _average(units) / t
-        if gradient is not None:
-            G[name] = G[name] + gradient[name] * ((t - 1) / t)
-        for k, unit in enumerate(units):
-            products[k] += inner(unit, G[name])
+    def g(k: int) -> Arrays:  # computed at each use: at most a few vectors are in memory at once
+        return difference(sent, models[k], names)
 
-    rates = [math.exp(c - 1.0) for c in products]
+    norms = [norm(g(k)) for k in range(m)]
+    to_unit = [1.0 / length if length > 0.0 else 0.0 for length in norms]
+
+    def u(k: int) -> Arrays:
+        return _scaled(g(k), to_unit[k])
+
+    G = _running_mean(_mean(u(k) for k in range(m)), state.gradient, t)
+    c = [_inner(u(k), G) for k in range(m)]
+    eta = [math.exp(c_k - 1.0) for c_k in c]
+
     s = server_lr * (total(norms) / m if scale == "mean_norm" else 1.0)
-    to_v = [1.0] * m if scale == "raw" else to_unit
-    taken: Arrays = {}
-    for name in names:
-        terms = [
-            (float64(sent[name]) - float64(w_k[name])) * (eta * v)
-            for w_k, eta, v in zip(models, rates, to_v, strict=True)
-        ]
-        taken[name] = -s * _average(terms)
+    to_v = [1.0] * m if scale == "raw" else to_unit  # v_k = to_v[k] g_k
+    step = _scaled(_mean(_scaled(g(k), eta[k] * to_v[k]) for k in range(m)), -s)
 
-    G_norm = total(squared_norm(array) for array in G.values()) ** 0.5
-    return Step(
-        model=moved(sent, taken, averaged_buffers(sent, models, [1.0 / m] * m)),
+    G_norm = norm(G)
+    return Aggregated(
+        model=add_step(sent, step, averaged_buffers(sent, models, [1.0 / m] * m)),
         state=FedalrState(G, t),
-        rates=rates,
-        products=products,
-        cosines=[c / G_norm if G_norm > 0.0 and u > 0.0 else 0.0 for c, u in zip(products, to_unit, strict=True)],
+        rates=eta,
+        products=c,
+        cosines=[c[k] / G_norm if G_norm > 0.0 and norms[k] > 0.0 else 0.0 for k in range(m)],
         gradient_norm=G_norm,
-        length=total(squared_norm(array) for array in taken.values()) ** 0.5,
+        step_norm=norm(step),
     )
 
 
-def _distance(sent: Arrays, model: Arrays, names: Sequence[str]) -> float:
-    return math.sqrt(total(squared_norm(float64(sent[name]) - float64(model[name])) for name in names))
+def _running_mean(u: Arrays, previous: Arrays | None, t: int) -> Arrays:
+    """G_t = u / t + G_{t-1} (t-1) / t (eq. 7); `previous` is None for 0."""
+    if previous is None:
+        return {name: u[name] / t for name in u}
+    return {name: u[name] / t + previous[name] * ((t - 1) / t) for name in u}
 
 
-def _average(arrays: Sequence[Any]) -> Any:
-    total = arrays[0]
-    for array in arrays[1:]:
-        total = total + array
-    return total / len(arrays)
+def _scaled(vector: Arrays, factor: float) -> Arrays:
+    return {name: array * factor for name, array in vector.items()}
+
+
+def _mean(vectors: Iterable[Arrays]) -> Arrays:
+    """(1/m) times the sum, taken in order."""
+    summed: Arrays = {}
+    m = 0
+    for vector in vectors:
+        summed = {name: summed[name] + array for name, array in vector.items()} if summed else vector
+        m += 1
+    return {name: array / m for name, array in summed.items()}
+
+
+def _inner(a: Arrays, b: Arrays) -> float:
+    return total(inner(a[name], b[name]) for name in a)
 
 
 class Fedalr(RuleStrategy):
@@ -138,17 +146,17 @@ class Fedalr(RuleStrategy):
         self.server_lr = server_lr
 
     def rule(self, sent: Arrays, cohort: Cohort, state: FedalrState) -> RoundResult:
-        """See `step`."""
-        done = step(sent, cohort.models, state, scale=self.scale, server_lr=self.server_lr)
+        """See `aggregate`."""
+        result = aggregate(sent, cohort.models, state, scale=self.scale, server_lr=self.server_lr)
         metrics = {
-            "fedalr/eta_min": min(done.rates),
-            "fedalr/eta_max": max(done.rates),
-            "fedalr/eta_mean": math.fsum(done.rates) / len(done.rates),
-            "fedalr/G": done.gradient_norm,
-            "fedalr/step": done.length,
+            "fedalr/eta_min": min(result.rates),
+            "fedalr/eta_max": max(result.rates),
+            "fedalr/eta_mean": math.fsum(result.rates) / len(result.rates),
+            "fedalr/G": result.gradient_norm,
+            "fedalr/step": result.step_norm,
             "fedalr/client": [reply.client_id for reply in cohort.replies],
-            "fedalr/eta": done.rates,
-            "fedalr/c": done.products,
-            "fedalr/cosine": done.cosines,
+            "fedalr/eta": result.rates,
+            "fedalr/c": result.products,
+            "fedalr/cosine": result.cosines,
         }
-        return RoundResult(done.model, done.state, metrics)
+        return RoundResult(result.model, result.state, metrics)

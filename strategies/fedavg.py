@@ -11,12 +11,12 @@ from fedstride.arrays import Arrays
 
 from .base import RoundResult, RuleOptions, RuleStrategy, Weighting
 from .cohort import Cohort
-from .means import averaged_buffers, moved, movement
+from .means import add_step, averaged_buffers, movement
 
 
-def step(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float]) -> Arrays:
+def aggregate(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float]) -> Arrays:
     """w' = w + sum_k p_k (w_k - w), in float64, returned in the sent dtypes."""
-    return moved(sent, movement(sent, models, shares).update, averaged_buffers(sent, models, shares))
+    return add_step(sent, movement(sent, models, shares).update, averaged_buffers(sent, models, shares))
 
 
 class FedAvg(RuleStrategy):
@@ -28,5 +28,5 @@ class FedAvg(RuleStrategy):
         super().__init__(weighting=weighting, **options)
 
     def rule(self, sent: Arrays, cohort: Cohort, state: Any) -> RoundResult:
-        """See `step`."""
-        return RoundResult(step(sent, cohort.models, cohort.shares(self.weighting)), state, {})
+        """See `aggregate`."""
+        return RoundResult(aggregate(sent, cohort.models, cohort.shares(self.weighting)), state, {})

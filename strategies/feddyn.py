@@ -1,11 +1,11 @@
-"""FedDyn: dynamic regularisation (Acar et al., ICLR 2021), the server's half.
+"""FedDyn: dynamic regularisation (Acar et al., ICLR 2021), the server's side.
 
     u' = u + (1 / N) sum_k (w_k - w)                          (DY4)
     w^ = (1 / m) sum_k w_k + u'                               (DY5)
 
 over the m clients of the round, N clients in all, u = 0 at the start. u is -h / alpha of the paper's
 algorithm 1, as in the authors' code, so nothing is divided by alpha. Clients add a linear and a proximal
-term to their loss: `client_app/halves/feddyn.py`. The served model is the one that is evaluated.
+term to their loss: `client_app/halves/feddyn.py`. The model that is evaluated is w^, the one that is sent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
-from array_api_compat import array_namespace
 from typing_extensions import Unpack
 
 from fedstride.arrays import Arrays, norm
@@ -22,7 +21,7 @@ from fedstride.settings import Setting, check
 
 from .base import Request, RoundResult, RuleOptions, RuleStrategy, Weighting
 from .cohort import Cohort
-from .means import averaged_buffers, moved, movement
+from .means import add_step, averaged_buffers, movement, zeros_like
 
 
 class FedDynState(NamedTuple):
@@ -31,7 +30,7 @@ class FedDynState(NamedTuple):
     memory: Arrays | None = None  # u, float64, parameters only; None for 0
 
 
-def step(
+def aggregate(
     sent: Arrays,
     models: Sequence[Arrays],
     shares: Sequence[float],
@@ -39,21 +38,19 @@ def step(
     *,
     participation: float,
 ) -> tuple[Arrays, FedDynState]:
-    """w^ in the sent dtypes, and u'; `participation` is m / N, or 1 where u is weighted as the models are."""
-    update = movement(sent, models, shares).update
-    memory: Arrays = {}
-    for name, delta in update.items():
-        u = array_namespace(delta).zeros_like(delta) if state.memory is None else state.memory[name]
-        memory[name] = u + participation * delta
-    taken = {name: delta + memory[name] for name, delta in update.items()}
-    return moved(sent, taken, averaged_buffers(sent, models, shares)), FedDynState(memory)
+    """w^ in the sent dtypes, and u'; `participation` is m / N, or 1 if u is weighted as the models are."""
+    delta = movement(sent, models, shares).update
+    u = state.memory or zeros_like(delta)
+    next_u = {name: u[name] + participation * delta[name] for name in delta}
+    step = {name: delta[name] + next_u[name] for name in delta}
+    return add_step(sent, step, averaged_buffers(sent, models, shares)), FedDynState(next_u)
 
 
 class FedDyn(RuleStrategy):
-    """FedDyn as a Flower strategy; its clients must do the half `feddyn`, and keep u_k from round to round.
+    """FedDyn as a Flower strategy; its clients need the client half `feddyn`, and keep u_k between rounds.
 
     `num_clients` N >= 1: clients of the whole federation; `alpha` >= 0 is sent to the clients. `weighting`
-    "uniform" is the paper's; "examples" replaces 1/m and 1/N by n_k / n (for clients of unequal size).
+    "uniform" is the paper's; "examples" replaces 1/m and 1/N by n_k / n.
 
     Metric: `feddyn/memory`, the norm of u.
     """
@@ -77,12 +74,12 @@ class FedDyn(RuleStrategy):
         self.alpha = alpha
 
     def client_request(self, sent: Arrays) -> Request:
-        """alpha; nothing travels beside the model."""
+        """alpha; no arrays in addition to the model."""
         return Request({"alpha": float(self.alpha)})
 
     def rule(self, sent: Arrays, cohort: Cohort, state: FedDynState) -> RoundResult:
-        """See `step`."""
+        """See `aggregate`."""
         participation = len(cohort) / self.num_clients if self.weighting == "uniform" else 1.0
         shares = cohort.shares(self.weighting)
-        model, following = step(sent, cohort.models, shares, state, participation=participation)
-        return RoundResult(model, following, {"feddyn/memory": norm(following.memory or {})})
+        model, next_state = aggregate(sent, cohort.models, shares, state, participation=participation)
+        return RoundResult(model, next_state, {"feddyn/memory": norm(next_state.memory or {})})

@@ -7,13 +7,14 @@ Per layer l, with w the model that was sent and w^ the wrapped strategy's result
     gamma_l = ||w_l|| / (beta tau_l ||w^_l - w_l|| + ||w_l||)           (eq. 7, 8)
     w'_l  = gamma_l w^_l                                                (eq. 9)
 
-Buffers are never shrunk; the published code shrinks BatchNorm's statistics (A3-3).
+We differ from the published code, which also shrinks BatchNorm's statistics: buffers are never shrunk (A3-3).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, NamedTuple
 
 from flwr.app import ArrayRecord, ConfigRecord, Message
@@ -26,9 +27,11 @@ from fedstride.settings import Setting, check
 
 from .base import Metrics, RoundResult
 from .cohort import Cohort
+from .means import is_changed
 from .two_d_lrd import TwoDLRD
 from .wrapper import Wrapper
 
+GROUPINGS = ("module", "reference")
 TERMS = ("both", "optimization", "regularization")
 
 Groups = dict[str, tuple[str, ...]]
@@ -36,30 +39,44 @@ Groups = dict[str, tuple[str, ...]]
 
 
 class Factor(NamedTuple):
-    """What one group is shrunk by, and from what."""
+    """The factor of one group, and what it was computed from."""
 
     gamma: float
     tau: float
-    step: float  # ||w^_l - w_l||
-    weight: float  # ||w_l||
+    step_norm: float  # ||w^_l - w_l||
+    w_norm: float  # ||w_l||
+
+    @property
+    def r(self) -> float:
+        """(1 - gamma) ||w|| / (gamma ||w^ - w||): beta tau for the gamma of eq. 7 (A3-10); 0 if nothing moved."""
+        denominator = self.gamma * self.step_norm
+        return (1.0 - self.gamma) * self.w_norm / denominator if denominator > 0.0 else 0.0
 
 
-def groups(model: Arrays, granularity: str = "layer", grouping: str = "module") -> Groups:
+# ---------------------------------------------------------------- groups
+
+
+def groups(model: Arrays, granularity: str = "layer", grouping: str | Sequence[str] = "module") -> Groups:
     """The groups of a model (A3-3, A3-4).
 
-    "module": parameters that share the name up to the last dot. "reference": as the published code,
-    a group ends with each parameter whose name contains "bias"; a rest without one joins the last.
-    `granularity="model"`: one group of all parameters, labelled "model".
+    `granularity="model"`: one group of all parameters, labelled "model". Else by `grouping`:
+
+    - "module": parameters that share the name up to the last dot;
+    - "reference": as the published code, a group ends with each parameter whose name contains "bias";
+    - a list of names or patterns (`*.mlp.fc2.bias`): a group ends with each parameter that fits one.
+
+    Parameters after the last end join the last group.
     """
     layout = Layout.of(model)
     if granularity == "model":
         return {"model": layout.parameters}
     if grouping == "module":
         return layout.layers
+    ends = ["*bias*"] if grouping == "reference" else grouping
     cut: list[list[str]] = [[]]
     for name in layout.parameters:
         cut[-1].append(name)
-        if "bias" in name:
+        if any(fnmatchcase(name, end) for end in ends):
             cut.append([])
     if not cut[-1] and len(cut) > 1:
         cut.pop()
@@ -81,23 +98,26 @@ def _labelled(cut: Sequence[Sequence[str]]) -> Groups:
     return labelled
 
 
-def spread(sent: Arrays, models: Sequence[Arrays], names: Sequence[str]) -> float:
+# ---------------------------------------------------------------- the rule
+
+
+def mean_distance(sent: Arrays, models: Sequence[Arrays], names: Sequence[str]) -> float:
     """tau: the unweighted mean distance of the clients' updates from their mean (eq. 4, A3-2)."""
     m = len(models)
     squares = [0.0] * m
     for name in names:
-        start = float64(sent[name])
-        updates = [float64(model[name]) - start for model in models]
-        average = updates[0]
-        for update in updates[1:]:
-            average = average + update
-        average = average / m
-        for k, update in enumerate(updates):
-            squares[k] += squared_norm(update - average)
+        w = float64(sent[name])
+        g = [float64(model[name]) - w for model in models]
+        mean_g = g[0]
+        for g_k in g[1:]:
+            mean_g = mean_g + g_k
+        mean_g = mean_g / m
+        for k, g_k in enumerate(g):
+            squares[k] += squared_norm(g_k - mean_g)
     return math.fsum(math.sqrt(square) for square in squares) / m
 
 
-def shrinking(
+def shrinking_factor(
     sent: Arrays,
     models: Sequence[Arrays],
     result: Arrays,
@@ -107,19 +127,19 @@ def shrinking(
     tau_min: float | None = None,
     tau_max: float | None = None,
 ) -> Factor:
-    """gamma and tau of one group (eq. 7, 8).
+    """gamma and tau of the group with these parameters (eq. 7, 8); `result` is w^.
 
-    `tau_min` and `tau_max` clamp the product beta tau (A3-5). A group that starts at zero keeps
-    gamma = 1, or it would stay there for ever (A3-6).
+    `tau_min` and `tau_max` clamp beta tau (A3-5). gamma = 1 for a group of zeros, which would otherwise stay
+    zero (A3-6), and for no parameters.
     """
-    tau = spread(sent, models, names)
-    product = beta * tau
-    product = product if tau_min is None else max(product, tau_min)
-    product = product if tau_max is None else min(product, tau_max)
-    weight = norm({name: sent[name] for name in names})
-    step = norm(difference(result, sent, names))
-    gamma = 1.0 if weight == 0.0 else weight / (product * step + weight)
-    return Factor(gamma, tau, step, weight)
+    tau = mean_distance(sent, models, names)
+    beta_tau = beta * tau
+    beta_tau = beta_tau if tau_min is None else max(beta_tau, tau_min)
+    beta_tau = beta_tau if tau_max is None else min(beta_tau, tau_max)
+    w_norm = norm({name: sent[name] for name in names})
+    step_norm = norm(difference(result, sent, names))
+    gamma = 1.0 if w_norm == 0.0 else w_norm / (beta_tau * step_norm + w_norm)
+    return Factor(gamma, tau, step_norm, w_norm)
 
 
 def shrunk(sent: Arrays, result: Arrays, gamma: Mapping[str, float], *, terms: str = "both") -> Arrays:
@@ -131,31 +151,38 @@ def shrunk(sent: Arrays, result: Arrays, gamma: Mapping[str, float], *, terms: s
     for name, factor in gamma.items():
         if factor == 1.0:  # w + (w^ - w) is not always w^
             continue
-        w, w_new = float64(sent[name]), float64(result[name])
+        w, w_hat = float64(sent[name]), float64(result[name])
         if terms == "optimization":
-            value = w + factor * (w_new - w)
+            value = w + factor * (w_hat - w)
         elif terms == "regularization":
-            value = factor * w + (w_new - w)
+            value = factor * w + (w_hat - w)
         else:
-            value = factor * w_new
+            value = factor * w_hat
         model[name] = like(value, sent[name])
     return model
+
+
+# ---------------------------------------------------------------- the strategy
 
 
 class FedLWS(Wrapper):
     """FedLWS around any Flower strategy; around FedAvg if none is given.
 
     `beta` >= 0 (paper: 0.1 for CNNs, 0.01 for ResNets); `granularity` "layer" or "model"; `grouping`
-    "module" or "reference"; `tau_min`, `tau_max` clamp beta tau; `terms` "both", "optimization" or
-    "regularization"; `fixed`: factors in (0, 1], one a group in layer order, used instead of gamma
-    (A3-8). `options` are `Wrapper`'s.
+    "module", "reference" or a list of patterns, see `groups`; `tau_min`, `tau_max` clamp beta tau; `terms`
+    "both", "optimization" or "regularization"; `fixed`: factors in (0, 1], one for each group in layer order,
+    used instead of gamma (A3-8). `options` are `Wrapper`'s.
 
-    Where the strategy inside keeps two models (FedNNNN), the norms are those of the model that is sent
-    on, and both models are shrunk by the same factors (A3-1).
+    An array that no client changed keeps the factor 1 and does not enter its group's norms (A3-11). If the
+    strategy inside keeps two models (FedNNNN), the norms are those of the model that is sent next, and both
+    models are shrunk by the same factors (A3-1).
 
-    Metrics: `fedlws/gamma/<layer>`, `fedlws/tau/<layer>`, `fedlws/step/<layer>`,
-    `fedlws/weight/<layer>`, their `fedlws/gamma_min|gamma_max|gamma_mean`, and for the whole model
-    `fedlws/gamma_model` and `fedlws/r` = (1 - gamma) ||w|| / (gamma ||w^ - w||) (A3-10).
+    Metrics of each group: `fedlws/gamma/<layer>` (the factor that was applied), `fedlws/tau/<layer>`,
+    `fedlws/step/<layer>` (||w^ - w||), `fedlws/weight/<layer>` (||w||). Of all groups:
+    `fedlws/gamma_min|gamma_max|gamma_mean`. Of the whole model: `fedlws/tau_model` and, unless `fixed` is set,
+    the factor of eq. 7 for all parameters as one group, `fedlws/gamma_model`. With `tau_min`, `tau_max` or
+    `fixed` also `fedlws/r/<layer>` = (1 - gamma) ||w|| / (gamma ||w^ - w||); without them it equals
+    beta tau (A3-10).
     """
 
     def __init__(
@@ -165,7 +192,11 @@ class FedLWS(Wrapper):
         beta: Annotated[float, Setting("strength; 0.1 for CNNs, 0.01 for ResNets", least=0)] = 0.1,
         granularity: Annotated[str, Setting("a factor per layer, or one", options=("layer", "model"))] = "layer",
         grouping: Annotated[
-            str, Setting("what a layer is: by name, or as the published code", options=("module", "reference"))
+            str | list[str],
+            Setting(
+                "what a layer is: by name, as the published code, or patterns of the arrays that end one",
+                options=GROUPINGS,
+            ),
         ] = "module",
         tau_min: Annotated[float | None, Setting("lower clamp of beta tau", least=0)] = None,
         tau_max: Annotated[float | None, Setting("upper clamp of beta tau", least=0)] = None,
@@ -198,8 +229,15 @@ class FedLWS(Wrapper):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The inner strategy's messages; refuses `fixed` factors of another number than the model's groups."""
+        """The inner strategy's messages.
+
+        Raises ConfigError for patterns that fit no parameter, or another number of `fixed` factors than groups.
+        """
         messages = super().configure_train(server_round, arrays, config, grid)
+        for pattern in self.grouping if not isinstance(self.grouping, str) else ():
+            names = Layout.of(self.sent).parameters
+            fits = any(fnmatchcase(name, pattern) for name in names)
+            require(fits, "grouping", pattern, f"a name or pattern of the model's parameters: {', '.join(names)}")
         if self.fixed is not None:
             labels = list(groups(self.sent, self.granularity, self.grouping))
             allowed = f"{len(labels)} factors: {', '.join(labels)}"
@@ -207,49 +245,48 @@ class FedLWS(Wrapper):
         return messages
 
     def act(self, sent: Arrays, cohort: Cohort, result: Arrays, state: Any) -> RoundResult:
-        """Shrink the inner strategy's result; see the module's head."""
-        following = self.next_model
-        basis = result if following is None else following
-        parts = groups(sent, self.granularity, self.grouping)
-        factors = {label: self._factor(sent, cohort, basis, names) for label, names in parts.items()}
+        """Shrink the inner strategy's result; the equations are at the head of the module."""
+        next_model = self.next_model
+        basis = result if next_model is None else next_model
+        changed = [name for name in Layout.of(sent).parameters if is_changed(sent, cohort.models, name)]
+        trained = {
+            label: [name for name in names if name in set(changed)]  # A3-11
+            for label, names in groups(sent, self.granularity, self.grouping).items()
+        }
+        factors = {label: self._factor(sent, cohort, basis, names) for label, names in trained.items()}
         if self.fixed is not None:
             factors = {
-                label: factor._replace(gamma=gamma)
+                label: factor._replace(gamma=gamma if trained[label] else 1.0)
                 for (label, factor), gamma in zip(factors.items(), self.fixed, strict=True)
             }
-        gamma = {name: factors[label].gamma for label, names in parts.items() for name in names}
-        if following is not None:
-            self.next_model = shrunk(sent, following, gamma, terms=self.terms)
-        whole = self._factor(sent, cohort, basis, Layout.of(sent).parameters)
-        return RoundResult(shrunk(sent, result, gamma, terms=self.terms), state, _diagnostics(factors, whole))
+        gamma = {name: factors[label].gamma for label, names in trained.items() for name in names}
+        if next_model is not None:
+            self.next_model = shrunk(sent, next_model, gamma, terms=self.terms)
+        whole = self._factor(sent, cohort, basis, changed)
+        return RoundResult(shrunk(sent, result, gamma, terms=self.terms), state, self._diagnostics(factors, whole))
 
     def _factor(self, sent: Arrays, cohort: Cohort, basis: Arrays, names: Sequence[str]) -> Factor:
-        return shrinking(
+        return shrinking_factor(
             sent, cohort.models, basis, names, beta=self.beta, tau_min=self.tau_min, tau_max=self.tau_max
         )
 
-
-def _diagnostics(factors: Mapping[str, Factor], whole: Factor) -> Metrics:
-    gammas = [factor.gamma for factor in factors.values()]
-    metrics: Metrics = {
-        "fedlws/gamma_min": min(gammas),
-        "fedlws/gamma_max": max(gammas),
-        "fedlws/gamma_mean": math.fsum(gammas) / len(gammas),
-        "fedlws/gamma_model": whole.gamma,
-        "fedlws/tau_model": whole.tau,
-        "fedlws/r": _ratio(whole),
-    }
-    for label, factor in factors.items():
-        metrics |= {
-            f"fedlws/gamma/{label}": factor.gamma,
-            f"fedlws/tau/{label}": factor.tau,
-            f"fedlws/step/{label}": factor.step,
-            f"fedlws/weight/{label}": factor.weight,
+    def _diagnostics(self, factors: Mapping[str, Factor], whole: Factor) -> Metrics:
+        gammas = [factor.gamma for factor in factors.values()]
+        metrics: Metrics = {
+            "fedlws/gamma_min": min(gammas),
+            "fedlws/gamma_max": max(gammas),
+            "fedlws/gamma_mean": math.fsum(gammas) / len(gammas),
+            "fedlws/tau_model": whole.tau,
         }
-    return metrics
-
-
-def _ratio(factor: Factor) -> float:
-    """r = (1 - gamma) ||w|| / (gamma ||w^ - w||), which equals beta tau; 0 where nothing moved."""
-    moved = factor.gamma * factor.step
-    return (1.0 - factor.gamma) * factor.weight / moved if moved > 0.0 else 0.0
+        if self.fixed is None:
+            metrics["fedlws/gamma_model"] = whole.gamma
+        for label, factor in factors.items():
+            metrics |= {
+                f"fedlws/gamma/{label}": factor.gamma,
+                f"fedlws/tau/{label}": factor.tau,
+                f"fedlws/step/{label}": factor.step_norm,
+                f"fedlws/weight/{label}": factor.w_norm,
+            }
+            if (self.fixed, self.tau_min, self.tau_max) != (None, None, None):
+                metrics[f"fedlws/r/{label}"] = factor.r
+        return metrics

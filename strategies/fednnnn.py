@@ -11,18 +11,17 @@ Norm-Norm is gamma = 0. Momentum: d' = gamma d + delta, w' = w + d', one model (
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, NamedTuple
 
-from array_api_compat import array_namespace
 from typing_extensions import Unpack
 
-from fedstride.arrays import Arrays, layer_of
+from fedstride.arrays import Arrays, Layout
 from fedstride.settings import Setting, check
 
 from .base import RoundResult, RuleOptions, RuleStrategy, Weighting
 from .cohort import Cohort
-from .means import Movement, averaged_buffers, moved, movement
+from .means import Movement, Norms, add_step, averaged_buffers, movement, zeros_like
 
 NEGLIGIBLE = 1e-8  # A1-4: N below this share of E counts as "extremely small"
 
@@ -39,16 +38,21 @@ class FedNNNNState(NamedTuple):
     next: Arrays | None = None  # w', in the sent dtypes; None before the first round
 
 
-class Step(NamedTuple):
-    """One server step of FedNNNN."""
+class Aggregated(NamedTuple):
+    """One round of FedNNNN at the server."""
 
     average: Arrays  # w^, in the sent dtypes
     state: FedNNNNState  # w' and d'
     movement: Movement
-    skipped: bool
+    skipped: bool  # w' = w, for the whole model (A1-4)
 
 
-def step(
+def normalised_momentum(d: Arrays, delta: Arrays, N: float, E: float, *, beta: float, gamma: float) -> Arrays:
+    """d' = gamma d + beta (E / N) delta (eq. 12); N > 0."""
+    return {name: gamma * d[name] + (beta * E / N) * delta[name] for name in delta}
+
+
+def aggregate(
     sent: Arrays,
     models: Sequence[Arrays],
     shares: Sequence[float],
@@ -57,32 +61,45 @@ def step(
     beta: float,
     gamma: float,
     per_layer: bool = False,
-) -> Step:
-    """w^, w' and d' of one round; of the state before it only d counts.
+) -> Aggregated:
+    """w^, w' and d' of one round, from the clients' models w_k and d; `state.next` is not used.
 
-    `per_layer` takes N and E of each layer instead of the whole model (A1-5). Where N is negligible
-    beside E, w' = w and d' = d (A1-4), `per_layer` for that layer alone; `skipped` says that it
-    happened to the whole model, layer by layer where `per_layer`.
+    `per_layer` takes N and E of each layer instead of the whole model (A1-5). Where N is negligible,
+    w' = w and d' = d (A1-4), with `per_layer` for that layer alone.
     """
     move = movement(sent, models, shares)
+    d = state.momentum or zeros_like(move.update)
+    next_d, step, skipped = dict(d), zeros_like(move.update), True
+    for names, norms in _normalised_together(sent, move, per_layer):
+        if _negligible(norms):
+            continue
+        delta = {name: move.update[name] for name in names}
+        of_names = normalised_momentum(d, delta, norms.N, norms.E, beta=beta, gamma=gamma)
+        next_d |= of_names
+        step |= of_names
+        skipped = False
     buffers = averaged_buffers(sent, models, shares)
-    d = state.momentum or _zeros(move.update)
-    next_d, taken = {}, {}
-    for name, delta in move.update.items():
-        layer = layer_of(name)
-        N, E = (move.layer_N[layer], move.layer_E[layer]) if per_layer else (move.N, move.E)
-        if _negligible(N, E):
-            next_d[name], taken[name] = d[name], array_namespace(delta).zeros_like(delta)
-        else:
-            next_d[name] = taken[name] = gamma * d[name] + (beta * E / N) * delta
-    return Step(
-        average=moved(sent, move.update, buffers),
-        state=FedNNNNState(momentum=next_d, next=moved(sent, taken, buffers)),
+    return Aggregated(
+        average=add_step(sent, move.update, buffers),
+        state=FedNNNNState(momentum=next_d, next=add_step(sent, step, buffers)),
         movement=move,
-        skipped=all(_negligible(move.layer_N[k], move.layer_E[k]) for k in move.layer_N)
-        if per_layer
-        else _negligible(move.N, move.E),
+        skipped=skipped,
     )
+
+
+def _normalised_together(sent: Arrays, move: Movement, per_layer: bool) -> Iterator[tuple[tuple[str, ...], Norms]]:
+    """The parameters that share N and E, with them: all, or those of each layer."""
+    layout = Layout.of(sent)
+    if not per_layer:
+        yield layout.parameters, move.whole
+        return
+    for layer, names in layout.layers.items():
+        yield names, move.layers[layer]
+
+
+def _negligible(norms: Norms) -> bool:
+    """A1-4: nobody moved, or the mean update may be rounding noise of the clients' arithmetic alone."""
+    return norms.E == 0.0 or max(NEGLIGIBLE * norms.E, norms.resolution) >= norms.N
 
 
 class Velocity(NamedTuple):
@@ -91,22 +108,14 @@ class Velocity(NamedTuple):
     momentum: Arrays | None = None  # d, float64, parameters only; None for 0
 
 
-def momentum_step(
+def aggregate_momentum(
     sent: Arrays, models: Sequence[Arrays], shares: Sequence[float], state: Velocity, *, gamma: float
 ) -> tuple[Arrays, Velocity]:
     """(w', d') of Momentum: d' = gamma d + delta, w' = w + d' (eq. 10-11)."""
-    update = movement(sent, models, shares).update
-    d = state.momentum or _zeros(update)
-    next_d = {name: gamma * d[name] + delta for name, delta in update.items()}
-    return moved(sent, next_d, averaged_buffers(sent, models, shares)), Velocity(next_d)
-
-
-def _negligible(N: float, E: float) -> bool:
-    return E == 0.0 or N <= NEGLIGIBLE * E
-
-
-def _zeros(arrays: Arrays) -> Arrays:
-    return {name: array_namespace(array).zeros_like(array) for name, array in arrays.items()}
+    delta = movement(sent, models, shares).update
+    d = state.momentum or zeros_like(delta)
+    next_d = {name: gamma * d[name] + delta[name] for name in delta}
+    return add_step(sent, next_d, averaged_buffers(sent, models, shares)), Velocity(next_d)
 
 
 class FedNNNN(RuleStrategy):
@@ -116,8 +125,8 @@ class FedNNNN(RuleStrategy):
     (the paper's experiments use "uniform"), `per_layer` normalises layer by layer.
 
     Two models a round (A1-1): `aggregate_train` returns the average w^, which is the one to evaluate,
-    save and use; the normalised w' is `next_model`, which the next `configure_train` sends whatever
-    model it is given. Metrics: `fednnnn/N`, `fednnnn/E`, `fednnnn/skipped`.
+    save and use; the normalised w' is `next_model`, which the next `configure_train` sends in place
+    of the model it is given. Metrics: `fednnnn/N`, `fednnnn/E`, `fednnnn/skipped`.
     """
 
     State = FedNNNNState
@@ -138,8 +147,8 @@ class FedNNNN(RuleStrategy):
         self.per_layer = per_layer
 
     def rule(self, sent: Arrays, cohort: Cohort, state: FedNNNNState) -> RoundResult:
-        """See `step`."""
-        done = step(
+        """See `aggregate`."""
+        result = aggregate(
             sent,
             cohort.models,
             cohort.shares(self.weighting),
@@ -149,11 +158,11 @@ class FedNNNN(RuleStrategy):
             per_layer=self.per_layer,
         )
         metrics = {
-            "fednnnn/N": done.movement.N,
-            "fednnnn/E": done.movement.E,
-            "fednnnn/skipped": int(done.skipped),
+            "fednnnn/N": result.movement.whole.N,
+            "fednnnn/E": result.movement.whole.E,
+            "fednnnn/skipped": int(result.skipped),
         }
-        return RoundResult(done.average, done.state, metrics)
+        return RoundResult(result.average, result.state, metrics)
 
 
 class NormNorm(FedNNNN):
@@ -184,6 +193,6 @@ class Momentum(RuleStrategy):
         self.gamma = gamma
 
     def rule(self, sent: Arrays, cohort: Cohort, state: Velocity) -> RoundResult:
-        """See `momentum_step`."""
+        """See `aggregate_momentum`."""
         shares = cohort.shares(self.weighting)
-        return RoundResult(*momentum_step(sent, cohort.models, shares, state, gamma=self.gamma), {})
+        return RoundResult(*aggregate_momentum(sent, cohort.models, shares, state, gamma=self.gamma), {})

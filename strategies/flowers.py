@@ -1,6 +1,6 @@
 """Flower's own strategies as parts: which of their settings can be chosen, with which ranges.
 
-Knows their constructors; does not know how a round goes. `options` are what all Flower strategies take.
+`options` are those that all Flower strategies take.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def fedadam(
     *,
     eta: Rate = 0.01,
     eta_l: Annotated[
-        float, Setting("client learning rate, in Flower's signature; it does not use it", above=0)
+        float, Setting("client learning rate: in Flower's signature, but without effect", above=0)
     ] = 0.05,
     beta_1: Decay = 0.9,
     beta_2: Decay = 0.99,

@@ -1,6 +1,6 @@
-"""What decides which replies of a round are used: one value, handed through from the configuration to the screen.
+"""The settings that decide which replies of a round are used; `screening.py` applies them.
 
-Knows the settings alone, so that they are read without flwr; `screening.py` applies them.
+A module of its own, so that the settings can be read without importing flwr.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from fedstride.settings import Setting
 
 @dataclass
 class Screening:
-    """Which replies of a round are used, and how many it needs: one value, handed through as it is."""
+    """Which replies of a round are used, and how many valid replies a round needs."""
 
-    quorum: Annotated[int, Setting("usable replies below which a round changes nothing", least=1)] = 1
+    quorum: Annotated[int, Setting("valid replies that a round needs; with fewer it changes nothing", least=1)] = 1
     factor: Annotated[
-        float | None, Setting("an update so many times longer than the round's median is rejected", above=1)
+        float | None,
+        Setting("an update longer than this factor times the round's median is rejected", above=1),
     ] = 1000.0

@@ -1,67 +1,92 @@
-"""What every rule needs of a cohort: the mean update, its length and the clients', averaged buffers.
+"""What every rule needs of the clients' models: the mean update, how long updates are, averaged buffers.
 
-Pure functions of arrays (numpy or torch); sums run in float64 in the order of the clients.
+Pure functions of arrays (numpy or torch). Sums run in float64 in the order of the clients.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from array_api_compat import array_namespace
 
-from fedstride.arrays import Arrays, Layout, float64, is_boolean, like, mean, squared_norm, total
+from fedstride.arrays import Arrays, Layout, epsilon, float64, is_boolean, like, mean, squared_norm, total
+
+
+class Norms(NamedTuple):
+    """How far the clients of a round moved, over one set of parameters (FedNNNN paper, eq. 4-5)."""
+
+    N: float  # ||sum_k p_k Delta_k||, norm of the mean update
+    E: float  # sum_k p_k ||Delta_k||, mean norm of the clients' updates; at least N
+    resolution: float  # eps ||w||: an N below it can be rounding noise of the clients' arithmetic (A1-4)
 
 
 @dataclass(frozen=True)
 class Movement:
-    """How far a cohort moved (FedNNNN paper, eq. 4-5), whole and layer by layer."""
+    """How far the clients of a round moved, over all parameters and layer by layer."""
 
     update: Arrays  # mean update, sum_k p_k (w_k - w), float64, parameters only
-    N: float  # its norm
-    E: float  # mean norm of the clients' updates, sum_k p_k ||w_k - w||
-    layer_N: dict[str, float]
-    layer_E: dict[str, float]
+    whole: Norms
+    layers: dict[str, Norms]
 
 
 def movement(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float]) -> Movement:
-    """N, E and the mean update of a cohort: one pass over the replies, an array at a time."""
+    """The mean update and its norms: one pass over the replies, one array at a time."""
     layout = Layout.of(sent)
     update: Arrays = {}
     squares = [dict.fromkeys(layout.layers, 0.0) for _ in models]
     for layer, names in layout.layers.items():
         for name in names:
-            start = float64(sent[name])
-            summed = None
+            w = float64(sent[name])
+            mean_update = None
             for k, (model, share) in enumerate(zip(models, shares, strict=True)):
-                delta = float64(model[name]) - start
+                delta = float64(model[name]) - w
                 squares[k][layer] += squared_norm(delta)
-                summed = share * delta if summed is None else summed + share * delta
-            update[name] = summed
-    layer_N = {
-        layer: total(squared_norm(update[name]) for name in names) ** 0.5 for layer, names in layout.layers.items()
+                mean_update = share * delta if mean_update is None else mean_update + share * delta
+            update[name] = mean_update
+    layers = {
+        layer: _norms(
+            N=total(squared_norm(update[name]) for name in names) ** 0.5,
+            E=total(p * square[layer] ** 0.5 for p, square in zip(shares, squares, strict=True)),
+            arrays=[sent[name] for name in names],
+        )
+        for layer, names in layout.layers.items()
     }
-    layer_E = {
-        layer: total(p * square[layer] ** 0.5 for p, square in zip(shares, squares, strict=True))
-        for layer in layout.layers
-    }
-    N = total(length**2 for length in layer_N.values()) ** 0.5
-    E = total(p * total(square.values()) ** 0.5 for p, square in zip(shares, squares, strict=True))
-    # N <= E holds exactly; rounding alone could say otherwise where all clients agree.
-    return Movement(update, N, max(N, E), layer_N, {k: max(layer_N[k], v) for k, v in layer_E.items()})
+    whole = _norms(
+        N=total(norms.N**2 for norms in layers.values()) ** 0.5,
+        E=total(p * total(square.values()) ** 0.5 for p, square in zip(shares, squares, strict=True)),
+        arrays=[sent[name] for name in layout.parameters],
+    )
+    return Movement(update, whole, layers)
+
+
+def _norms(N: float, E: float, arrays: Sequence[Any]) -> Norms:
+    resolution = total(epsilon(array) ** 2 * squared_norm(array) for array in arrays) ** 0.5
+    # N <= E holds exactly; without this, rounding alone could break it where all clients agree.
+    return Norms(N, max(N, E), resolution)
 
 
 def averaged_buffers(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float]) -> Arrays:
     """The buffers' averages, as FedAvg has them, in their own dtypes.
 
-    Integers are rounded half to even; booleans follow the majority of the shares, a tie the sent value.
+    Integers are rounded half to even. Booleans follow the majority of the shares; a tie is the sent value.
+    A buffer that no client changed stays exactly as it is.
     """
     result: Arrays = {}
     for name in Layout.of(sent).buffers:
+        if not is_changed(sent, models, name):  # the shares need not sum to exactly 1
+            result[name] = sent[name]
+            continue
         value = mean([model[name] for model in models], shares)
         result[name] = majority(value, sent[name]) if is_boolean(sent[name]) else like(value, sent[name])
     return result
+
+
+def is_changed(sent: Arrays, models: Sequence[Arrays], name: str) -> bool:
+    """Whether any client returned other values of this array than it was sent."""
+    xp = array_namespace(sent[name])
+    return any(bool(xp.any(model[name] != sent[name])) for model in models)
 
 
 def majority(share_of_true: Any, sent: Any) -> Any:
@@ -71,9 +96,14 @@ def majority(share_of_true: Any, sent: Any) -> Any:
     return xp.where(tie, sent, share_of_true > 0.5)
 
 
-def moved(sent: Arrays, step: Arrays, buffers: Arrays) -> Arrays:
+def add_step(sent: Arrays, step: Arrays, buffers: Arrays) -> Arrays:
     """The model sent + step in the sent dtypes, with these buffers, in the sent order."""
     return {
         name: buffers[name] if name in buffers else like(float64(array) + step[name], array)
         for name, array in sent.items()
     }
+
+
+def zeros_like(arrays: Arrays) -> Arrays:
+    """Zeros in the shapes and dtypes of these arrays."""
+    return {name: array_namespace(array).zeros_like(array) for name, array in arrays.items()}

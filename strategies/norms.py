@@ -1,7 +1,8 @@
 """The norm-based divergence analysis of the FedNNNN paper, for any strategy (A1-7).
 
 N = ||sum_k p_k (w_k - w)|| is how far the average moves, E = sum_k p_k ||w_k - w|| how far clients move;
-a small N / E says that they pull apart. The step is ||w' - w||, what is sent next less what was sent.
+a small N / E says that their updates point apart. The step is ||w' - w||, between the model that is sent next
+and the one that was sent.
 """
 
 from __future__ import annotations
@@ -22,21 +23,23 @@ from .wrapper import Wrapper
 class Path(NamedTuple):
     """What the analysis keeps from round to round."""
 
-    path: float = 0.0  # the sum of the steps so far
+    path: float = 0.0  # sum of the steps so far
 
 
 class NormAnalysis(Wrapper):
-    """Reports N, E and the step of whatever strategy it holds; changes nothing but screens replies.
+    """Reports N, E and the step of any strategy; screens replies, and returns the inner strategy's model.
 
-    `weighting` is that of p_k; the inner strategy's if None. To be outermost, so that it sees the step
-    that is really taken. `per_layer` adds the figures of every layer.
+    The model is not changed: it has the inner strategy's values, buffers included, in the dtypes that were
+    sent. `weighting` is that of p_k; the inner strategy's if None. It must be the outermost wrapper, so that it
+    sees the step that is taken in the end. `per_layer` adds the figures of every layer.
 
     Metrics: `norms/N`, `norms/E`, `norms/step`, each also `/<layer>`, and `norms/path`, the running sum
     of the steps (the paper's integrated norm).
     """
 
     State = Path
-    may_hold_privacy = True  # it writes metrics
+    may_hold_privacy = True  # it writes metrics only
+    averages_buffers = False
 
     def __init__(
         self,
@@ -52,17 +55,22 @@ class NormAnalysis(Wrapper):
         self.per_layer = per_layer
 
     def act(self, sent: Arrays, cohort: Cohort, result: Arrays, state: Path) -> RoundResult:
-        """Measure; the result stays as it is."""
-        following = self.next_model
+        """Compute the metrics; the result is not changed."""
+        next_model = self.next_model
         layout = Layout.of(sent)
         move = movement(sent, cohort.models, cohort.shares(self.p_k))
-        step = difference(result if following is None else following, sent, layout.parameters)
-        length = norm(step)
-        path = state.path + length
-        metrics: Metrics = {"norms/N": move.N, "norms/E": move.E, "norms/step": length, "norms/path": path}
+        step = difference(result if next_model is None else next_model, sent, layout.parameters)
+        step_norm = norm(step)
+        path = state.path + step_norm
+        metrics: Metrics = {
+            "norms/N": move.whole.N,
+            "norms/E": move.whole.E,
+            "norms/step": step_norm,
+            "norms/path": path,
+        }
         if self.per_layer:
             for layer, names in layout.layers.items():
-                metrics[f"norms/N/{layer}"] = move.layer_N[layer]
-                metrics[f"norms/E/{layer}"] = move.layer_E[layer]
+                metrics[f"norms/N/{layer}"] = move.layers[layer].N
+                metrics[f"norms/E/{layer}"] = move.layers[layer].E
                 metrics[f"norms/step/{layer}"] = norm({name: step[name] for name in names})
         return RoundResult(result, Path(path), metrics)

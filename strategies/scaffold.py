@@ -1,11 +1,11 @@
-"""SCAFFOLD: control variates against the drift of clients (Karimireddy et al., ICML 2020), the server's half.
+"""SCAFFOLD: control variates against the drift of clients (Karimireddy et al., ICML 2020), the server's side.
 
     w^ = w + (eta_s / m) sum_k Delta_k                        (SC3; algorithm 1, line 16)
     c' = c + (1 / N) sum_k delta_k                            (SC4; line 17)
 
-with Delta_k = w_k - w and delta_k = c_k' - c_k of the m clients of the round, N clients in all, c = 0 at the
-start. Clients correct each step by eta (c - c_k): `client_app/halves/scaffold.py`. Means are uniform, buffers
-too; c covers the parameters.
+with Delta_k = w_k - w and delta_k = c_k' - c_k of the m clients of the round, N clients in all, and c = 0 at
+the start. Clients correct each step by eta (c - c_k): `client_app/halves/scaffold.py`. All means are uniform,
+those of buffers too. c has the parameters only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedstride.settings import Setting, check
 
 from .base import Request, RoundResult, RuleOptions, RuleStrategy
 from .cohort import Cohort
-from .means import averaged_buffers, moved, movement
+from .means import add_step, averaged_buffers, movement
 
 
 class ScaffoldState(NamedTuple):
@@ -32,7 +32,7 @@ class ScaffoldState(NamedTuple):
     control: Arrays | None = None  # c, float64, parameters only; None for 0
 
 
-def step(
+def aggregate(
     sent: Arrays,
     models: Sequence[Arrays],
     deltas: Sequence[Arrays],
@@ -41,18 +41,18 @@ def step(
     num_clients: int,
     server_lr: float = 1.0,
 ) -> tuple[Arrays, ScaffoldState]:
-    """w^ in the sent dtypes, and c'; `deltas` are the clients' delta_k, in their order."""
+    """w^ in the sent dtypes, and c'; `deltas` are the clients' delta_k, in the order of `models`."""
     shares = [1.0 / len(models)] * len(models)
     update = movement(sent, models, shares).update
-    taken = {name: server_lr * array for name, array in update.items()}
+    step = {name: server_lr * array for name, array in update.items()}
     control: Arrays = {}
     for name in update:
         c = _zeros(sent[name]) if state.control is None else state.control[name]
-        total = float64(deltas[0][name])
+        summed = float64(deltas[0][name])
         for delta in deltas[1:]:
-            total = total + float64(delta[name])
-        control[name] = c + total / num_clients
-    return moved(sent, taken, averaged_buffers(sent, models, shares)), ScaffoldState(control)
+            summed = summed + float64(delta[name])
+        control[name] = c + summed / num_clients
+    return add_step(sent, step, averaged_buffers(sent, models, shares)), ScaffoldState(control)
 
 
 def _zeros(array: object) -> Arrays:
@@ -61,10 +61,10 @@ def _zeros(array: object) -> Arrays:
 
 
 class Scaffold(RuleStrategy):
-    """SCAFFOLD as a Flower strategy; its clients must do the half `scaffold`, and keep c_k from round to round.
+    """SCAFFOLD as a Flower strategy; its clients need the client half `scaffold`, and keep c_k between rounds.
 
     `num_clients` N >= 1: clients of the whole federation; `server_lr` eta_s > 0. Always weighs clients 1/m.
-    Sends c beside the model and expects delta_k back: as many bytes again, both ways.
+    Sends c in addition to the model and expects delta_k back, so the traffic doubles in both directions.
 
     Metric: `scaffold/control`, the norm of c.
     """
@@ -93,9 +93,9 @@ class Scaffold(RuleStrategy):
         return Request(arrays={"control": control}, returns={"delta": parameters})
 
     def rule(self, sent: Arrays, cohort: Cohort, state: ScaffoldState) -> RoundResult:
-        """See `step`."""
+        """See `aggregate`."""
         deltas = cohort.beside(wire.of_half(self.half, "delta"))
-        model, following = step(
+        model, next_state = aggregate(
             sent, cohort.models, deltas, state, num_clients=self.num_clients, server_lr=self.server_lr
         )
-        return RoundResult(model, following, {"scaffold/control": norm(following.control or {})})
+        return RoundResult(model, next_state, {"scaffold/control": norm(next_state.control or {})})

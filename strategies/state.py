@@ -1,7 +1,4 @@
-"""A rule's state: one value in, one value out; and as the flat dict that a checkpoint holds.
-
-Knows how a NamedTuple of arrays and numbers is packed; does not know what any of it means.
-"""
+"""A rule's state as the flat dict that a checkpoint stores, and back."""
 
 from __future__ import annotations
 
@@ -14,11 +11,11 @@ S = TypeVar("S")
 
 
 class Stateless(NamedTuple):
-    """The state of a rule that keeps nothing."""
+    """The state of a rule without state."""
 
 
 def pack(state: Any) -> dict[str, Any]:
-    """A state as `field: number` and `field/name: array`; a field that is None has no entry."""
+    """A state (a NamedTuple) as `field: number` and `field/name: array`; a field that is None has no entry."""
     flat: dict[str, Any] = {}
     for field, value in state._asdict().items():
         if isinstance(value, Mapping):
@@ -29,7 +26,7 @@ def pack(state: Any) -> dict[str, Any]:
 
 
 def unpack(kind: type[S], flat: Mapping[str, Any]) -> S:
-    """The state that `pack` took apart. Raises KeyError for a number that is missing."""
+    """The state that `pack` turned into a dict. Raises KeyError if a number is missing."""
     defaults: Mapping[str, Any] = kind._field_defaults  # type: ignore[attr-defined]
     values: dict[str, Any] = {}
     for field, default in defaults.items():

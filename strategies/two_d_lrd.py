@@ -13,7 +13,8 @@ Client, local iteration j = 0 .. tau - 1 of a round, attenuation C:
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from flwr.serverapp.strategy import Strategy
 
@@ -45,34 +46,38 @@ class Detection(NamedTuple):
 
     detector: Detector
     S: float  # before the test
-    product: float  # <g_r, g_{r-1}>
-    cosine: float  # of the two; 0 where either is 0
+    inner_product: float  # <g_r, g_{r-1}>
+    cosine: float  # of the two; 0 if either is 0
 
 
 def detect(detector: Detector, before: Arrays, after: Arrays, *, window: int) -> Detection:
-    """One round: `before` and `after` are theta_{r-1} and theta_r, models that clients start from (A4-2)."""
+    """One round; `before` and `after` are theta_{r-1} and theta_r, models that clients start from (A4-2).
+
+    S is a sum from the start (A4-10): early rounds, which move in one direction, make it large, and only rounds
+    that turn back by more than that in total can trigger. The window is a lower bound alone.
+    """
     g = difference(after, before, Layout.of(before).parameters)
     previous = detector.previous
-    product = 0.0 if previous is None else total(inner(g[name], previous[name]) for name in g)
-    lengths = norm(g) * (0.0 if previous is None else norm(previous))
-    S, r = detector.S + product, detector.r + 1
+    inner_product = 0.0 if previous is None else total(inner(g[name], previous[name]) for name in g)
+    norms = norm(g) * (0.0 if previous is None else norm(previous))
+    S, r = detector.S + inner_product, detector.r + 1
     if r > window + detector.r_0 and S < 0.0:
-        following = Detector(S=0.0, d=detector.d + 1, r=r, r_0=r, previous=g)
+        after_test = Detector(S=0.0, d=detector.d + 1, r=r, r_0=r, previous=g)
     else:
-        following = Detector(S=S, d=detector.d, r=r, r_0=detector.r_0, previous=g)
-    return Detection(following, S, product, product / lengths if lengths > 0.0 else 0.0)
+        after_test = Detector(S=S, d=detector.d, r=r, r_0=detector.r_0, previous=g)
+    return Detection(after_test, S, inner_product, inner_product / norms if norms > 0.0 else 0.0)
 
 
 def attenuation_factor(d: int, attenuation: float) -> float | None:
-    """alpha = 1 - C d, or None once C d has reached 1: a single step a round from then on (A4-3)."""
+    """alpha = 1 - C d, or None if C d >= 1: one step in each round from then on (A4-3)."""
     return 1.0 - attenuation * d if attenuation * d < 1.0 - TOLERANCE else None
 
 
 def rate_factors(d: int, *, attenuation: float, local_steps: int, decay: str = "2d") -> list[float]:
     """eta_j / eta_0 for the mini-batches j of a round; the length is the number of mini-batches tau.
 
-    "2d": alpha^j. "additive" (AT): 1, then alpha. Both go to a single step when C d >= 1.
-    "all" (AD): 0.8^d for every j, no switch (A4-7).
+    "2d": alpha^j. "additive" (AT): 1, then alpha. Both become one step in each round if C d >= 1.
+    "all" (AD): 0.8^d for every j, without this switch (A4-7).
     """
     if decay == "all":
         return [ALL_DECREASING**d] * local_steps
@@ -85,16 +90,18 @@ def rate_factors(d: int, *, attenuation: float, local_steps: int, decay: str = "
 
 
 class TwoDLRD(Wrapper):
-    """2D-LRD around any Flower strategy; around FedAvg if none is given. To be the outermost wrapper.
+    """2D-LRD around any Flower strategy. It must be the outermost wrapper.
+
+    `TwoDLRD()` is the paper's Algorithm 1: around FedAvg with the weights 1/m (A4-1). A `strategy` that is given
+    aggregates as it does without the wrapper.
 
     `attenuation` C in [0, 1]; `window` o >= 0 rounds; `local_steps` tau >= 1 mini-batches a round;
-    `decay` "2d", "all" or "additive". `options` are `Wrapper`'s. The paper averages uniformly (A4-1):
-    `TwoDLRD(FedAvg(weighting="uniform"))`.
+    `decay` "2d", "all" or "additive". `options` are `Wrapper`'s.
 
-    Clients get `two_d_lrd.rate_factors` in their config: the round is so many mini-batches, mini-batch j at
-    their rate times factor j; they hold nothing of the detector (A4-4). Rounds without a usable reply do
-    not count in r. A client that does not obey makes the method FedAvg: each round says which
-    (`screening/not_done`).
+    Clients receive `two_d_lrd.rate_factors` in their config, one factor for each mini-batch of the round:
+    mini-batch j is trained at their rate times factor j. They keep no state of the detector (A4-4). Rounds
+    without a valid reply do not count in r. A client that ignores the factors makes the method FedAvg;
+    `screening/not_done` counts such clients in each round.
 
     Metrics, after the round's decision: `two_d_lrd/S` (before the test), `two_d_lrd/inner`,
     `two_d_lrd/cosine`, `two_d_lrd/d`, `two_d_lrd/r_0`, `two_d_lrd/alpha`, `two_d_lrd/tau` and the
@@ -103,7 +110,8 @@ class TwoDLRD(Wrapper):
 
     State = Detector
     half = "two_d_lrd"
-    may_hold_privacy = True  # its detector sees models
+    may_hold_privacy = True  # its detector sees models only
+    around: ClassVar[Mapping[str, Any]] = {"weighting": "uniform"}
 
     def __init__(
         self,
@@ -126,11 +134,11 @@ class TwoDLRD(Wrapper):
 
     @property
     def sees_only_the_mean(self) -> bool:
-        """The inner strategy's: the detector sees models."""
+        """As the inner strategy: the detector sees models only."""
         return sees_only_the_mean(self.strategy)
 
     def factors(self, detector: Detector) -> list[float]:
-        """What the clients of the next round multiply their rate by, mini-batch by mini-batch."""
+        """The rate factors of the next round, one for each mini-batch."""
         return rate_factors(
             detector.d, attenuation=self.attenuation, local_steps=self.local_steps, decay=self.decay
         )
@@ -140,14 +148,14 @@ class TwoDLRD(Wrapper):
         return Request({"rate_factors": self.factors(self.state)})
 
     def act(self, sent: Arrays, cohort: Cohort, result: Arrays, state: Detector) -> RoundResult:
-        """Let the detector see what is sent on; the result stays as it is."""
-        following = self.next_model
-        seen = detect(state, sent, result if following is None else following, window=self.window)
+        """Run the detector on the model that is sent next; the result is not changed."""
+        next_model = self.next_model
+        seen = detect(state, sent, result if next_model is None else next_model, window=self.window)
         factors = self.factors(seen.detector)
         alpha = attenuation_factor(seen.detector.d, self.attenuation)
         metrics = {
             "two_d_lrd/S": seen.S,
-            "two_d_lrd/inner": seen.product,
+            "two_d_lrd/inner": seen.inner_product,
             "two_d_lrd/cosine": seen.cosine,
             "two_d_lrd/d": seen.detector.d,
             "two_d_lrd/r_0": seen.detector.r_0,

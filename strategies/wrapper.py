@@ -1,12 +1,12 @@
 """A strategy around another one, Flower's own or ours.
 
-Knows how to protect, order and forward; does not know what a wrapper changes. A wrapper is a subclass
-with `act()`, which sees the model that was sent, the usable replies and the inner strategy's result.
+A wrapper is a subclass with `act()`, which sees the model that was sent, the valid replies and the inner
+strategy's result. The class here screens, orders and forwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -15,7 +15,7 @@ from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from flwr.serverapp.strategy import Strategy
 
 from fedstride import flower, wire
-from fedstride.arrays import Arrays, Layout, is_boolean, like, to_record, views
+from fedstride.arrays import Arrays, Layout, declare, is_boolean, like, to_record, views
 from fedstride.errors import RunError, require
 from fedstride.metrics import over_clients
 from fedstride.settings import check
@@ -30,30 +30,36 @@ from .state import Stateless, below, pack, unpack
 
 
 def claims(strategy: Strategy, name: str) -> bool:
-    """Whether a strategy claims this of itself; a claim of a class that it derives from need not hold for it."""
+    """Whether a strategy's own class claims this; a claim of a parent class need not hold for a subclass."""
     return name in vars(type(strategy)) and bool(getattr(strategy, name))
 
 
 def sees_only_the_mean(strategy: Strategy) -> bool:
-    """Whether a rule's result depends on the updates through their mean alone; False where unknown."""
+    """Whether a rule's result depends on the updates only through their mean; False if unknown."""
     if isinstance(strategy, (RuleStrategy, Wrapper)):
         return claims(strategy, "sees_only_the_mean")
-    flowers = type(strategy).__module__.startswith("flwr.")  # a subclass of hers may do anything
+    flowers = type(strategy).__module__.startswith("flwr.")  # a user's subclass may do anything
     return flowers and (type(strategy) is FlowerFedAvg or isinstance(strategy, flower.ADAPTIVE))
 
 
 class Wrapper(Strategy):
-    """Screens and orders the replies, hands them to `strategy`, and acts on its result.
+    """Screens and orders the replies, passes them to `strategy`, and acts on its result.
 
-    `strategy`: any Flower Strategy; our FedAvg if none. `screening` as in `RuleStrategy`; the inner
-    strategy's if none.
+    `strategy`: any Flower Strategy; our FedAvg if none is given. `screening` and `buffers` as in
+    `RuleStrategy`; the inner strategy's if none are given.
 
-    The result keeps the sent dtypes (Flower's FedAdam returns float64). Around Flower's FedAvgM and
-    FedOpt family, buffers are FedAvg's averages: a server optimiser has no business in them.
+    The result keeps the sent dtypes (Flower's FedAdam returns float64). See `averages_buffers` for what
+    happens to buffers.
     """
 
+    around: ClassVar[Mapping[str, Any]] = {}
+    """Settings of the FedAvg that the wrapper goes around if no strategy is given."""
+
+    averages_buffers: ClassVar[bool] = True
+    """Around Flower's FedAvgM and FedOpt family: buffers are FedAvg's averages, without server optimiser."""
+
     may_hold_privacy: bool = False
-    """Whether it may stand around DifferentialPrivacy: no model depends on what it sees of updates."""
+    """Whether it may be outside of DifferentialPrivacy: no model depends on what it sees of updates."""
 
     is_private: bool = False
     """Whether it is DifferentialPrivacy itself."""
@@ -62,10 +68,16 @@ class Wrapper(Strategy):
     """The wrapper's own state; see `RuleStrategy.State`."""
 
     half: ClassVar[str] = ""
-    """The wrapper's other half; see `RuleStrategy.half`."""
+    """The wrapper's client half; see `RuleStrategy.half`."""
 
-    def __init__(self, strategy: Strategy | None = None, *, screening: Screening | None = None) -> None:
-        self.strategy: Strategy = FedAvg() if strategy is None else strategy
+    def __init__(
+        self,
+        strategy: Strategy | None = None,
+        *,
+        screening: Screening | None = None,
+        buffers: Sequence[str] | None = None,
+    ) -> None:
+        self.strategy: Strategy = FedAvg(**self.around) if strategy is None else strategy
         require(
             isinstance(self.strategy, Strategy),
             "strategy",
@@ -74,6 +86,7 @@ class Wrapper(Strategy):
         )
         self.screening: Screening = screening or getattr(self.strategy, "screening", None) or Screening()
         check(Screening, vars(self.screening))
+        self.buffers = tuple(getattr(self.strategy, "buffers", ()) if buffers is None else buffers)
         name = type(self).__name__
         require(
             claims(self, "may_hold_privacy")
@@ -88,7 +101,7 @@ class Wrapper(Strategy):
         self.warned: set[str] = set()
         self.state = self.State()
 
-    # -------------------------------------------------------- what a wrapper says
+    # -------------------------------------------------------- what a wrapper defines
 
     def initial_state(self) -> Any:
         """The wrapper's own state before round 1."""
@@ -99,15 +112,15 @@ class Wrapper(Strategy):
         return RoundResult(result, state, {})
 
     def admit(self, cohort: Cohort) -> tuple[Cohort, Metrics]:
-        """The usable replies as the inner strategy shall see them, with diagnostics."""
+        """The valid replies as the inner strategy will see them, with diagnostics."""
         return cohort, {}
 
     def extend(self, config: ConfigRecord) -> ConfigRecord:
-        """The config that clients get; a wrapper that tells them something without a half adds it here."""
+        """The config that is sent to clients; a wrapper without a client half adds its keys here."""
         return config
 
     def client_request(self, sent: Arrays) -> Request:
-        """What the clients of this round must do for the wrapper's own sake; see `half`."""
+        """What clients need for the wrapper's own client half; see `RuleStrategy.client_request`."""
         return Request()
 
     def nested(self) -> Iterator[Strategy]:
@@ -116,13 +129,13 @@ class Wrapper(Strategy):
 
     @property
     def expected(self) -> Expected:
-        """What this round's replies must hold beside the model, for all the strategies inside too."""
+        """What this round's replies must contain in addition to the model, for the strategies inside too."""
         return getattr(self.strategy, "expected", Expected()) | expected_of(self.half, self.requested)
 
     # -------------------------------------------------------- state and the two models
 
     def state_dict(self) -> dict[str, Any]:
-        """The wrapper's state and, below `inner/`, that of the strategy it holds."""
+        """The wrapper's state and, below `inner/`, that of the strategy inside."""
         if isinstance(self.strategy, (RuleStrategy, Wrapper)):
             inner = self.strategy.state_dict()
         else:
@@ -149,8 +162,8 @@ class Wrapper(Strategy):
 
     @property
     def sees_only_the_mean(self) -> bool:
-        """See `RuleStrategy`. False: a wrapper is given single updates."""
-        return False
+        """See `RuleStrategy`. False for a derived class, whose `act` sees single updates."""
+        return type(self) is Wrapper and sees_only_the_mean(self.strategy)
 
     @property
     def weighting(self) -> str:
@@ -164,7 +177,7 @@ class Wrapper(Strategy):
 
     @property
     def configrecord_key(self) -> str:
-        """The record that tells clients what they need."""
+        """The name of the config record of a message."""
         return getattr(self.strategy, "configrecord_key", wire.CONFIG)
 
     # -------------------------------------------------------- Flower's verbs
@@ -172,21 +185,21 @@ class Wrapper(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The inner strategy's messages; what they carry is what was sent."""
+        """The inner strategy's messages; the model in them is the model that was sent."""
         if server_round == 1:
             self.state = self.initial_state()
             self.warned = set()
         flower.forget_current_arrays(self.strategy)
-        told = self.extend(ConfigRecord(dict(config)))
-        messages = list(self.strategy.configure_train(server_round, arrays, told, grid))
-        self.sent = views(self._model_in(messages[0]) if messages else arrays)
+        extended = self.extend(ConfigRecord(dict(config)))
+        messages = list(self.strategy.configure_train(server_round, arrays, extended, grid))
+        self.sent = declare(views(self._model_in(messages[0]) if messages else arrays), self.buffers)
         self.requested = self.client_request(self.sent)
         return with_request(messages, self.half, self.requested, self.configrecord_key)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The inner strategy's result after `act`; (None, metrics) where too few replies are usable."""
+        """The inner strategy's result after `act`; (None, metrics) if too few replies are valid."""
         cohort = screen(
             replies,
             self.sent,
@@ -200,11 +213,11 @@ class Wrapper(Strategy):
         metrics = cohort.counts()
         if len(cohort) < self.screening.quorum:
             return None, MetricRecord(metrics)
-        told = cohort.metrics()
+        reported = cohort.metrics()
         cohort, admission = self.admit(cohort)
         record, inner_metrics = self.strategy.aggregate_train(server_round, Accepted(cohort))
-        kept = {key: value for key, value in told.items() if over_clients(key) in ("min", "max")}
-        metrics = told | dict(inner_metrics or {}) | kept | metrics | admission
+        extremes = {key: value for key, value in reported.items() if over_clients(key) in ("min", "max")}
+        metrics = reported | dict(inner_metrics or {}) | extremes | metrics | admission
         if record is None:
             return None, MetricRecord(metrics)
         model, self.state, diagnostics = self.act(self.sent, cohort, self._conform(record, cohort), self.state)
@@ -213,11 +226,11 @@ class Wrapper(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """As the inner strategy does it."""
+        """The inner strategy's messages."""
         return list(self.strategy.configure_evaluate(server_round, arrays, config, grid))
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """As the inner strategy does it."""
+        """The inner strategy's aggregation, of the valid replies."""
         return self.strategy.aggregate_evaluate(server_round, screen_metrics(replies, self.weighted_by_key))
 
     def summary(self) -> None:
@@ -242,7 +255,7 @@ class Wrapper(Strategy):
             if result[name].shape != array.shape:
                 raise RunError(f"{inner} returned {name!r} of shape {result[name].shape}, sent was {array.shape}")
         buffers: Arrays = {}
-        if isinstance(self.strategy, flower.ADAPTIVE) and Layout.of(self.sent).buffers:
+        if self.averages_buffers and isinstance(self.strategy, flower.ADAPTIVE) and Layout.of(self.sent).buffers:
             buffers = averaged_buffers(self.sent, cohort.models, cohort.shares("examples"))
         for name, array in self.sent.items():
             if is_boolean(array) and not is_boolean(result[name]):
@@ -251,5 +264,5 @@ class Wrapper(Strategy):
 
 
 def _kept(key: str) -> bool:
-    """Flower's own strategies average every metric, ids too."""
+    """Whether a metric may be reported: Flower's own strategies average every metric, ids too."""
     return over_clients(key) != "none"

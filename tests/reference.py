@@ -1,6 +1,6 @@
-"""A slow, plain computation of the server rules of the specification, the oracle of the tests.
+"""A slow, plain computation of the server rules of docs/methods.md, the oracle of the tests.
 
-Written from shared/spec/algorithms.md and baselines.md alone. A model is a dict of arrays in order, parameters
+Written from the equations alone, without the product's code. A model is a dict of arrays in order, parameters
 and buffers. All arithmetic is float64 and parameters are returned in float64, never cast back. Integer and boolean
 buffers keep the dtype that was sent (their averages are whole numbers already): it is what makes them buffers.
 """
@@ -91,6 +91,11 @@ def weighted_sum(models: Sequence[Model], weights: Sequence[float]) -> Model:
     return {name: np.asarray(sum(x * f64(model[name]) for model, x in pairs)) for name in models[0]}
 
 
+def rounding(model: Model, names: Sequence[str]) -> float:
+    """eps ||w||, of arrays that may differ in dtype."""
+    return float(np.sqrt(sum((np.finfo(model[n].dtype).eps * norm(model, [n])) ** 2 for n in names)))
+
+
 def build(sent: Model, step: Model, buffers: Model) -> Model:
     """sent + step for the parameters, the given buffers for the rest, in the order of `sent`."""
     return {n: buffers[n] if n in buffers else f64(array) + step[n] for n, array in sent.items()}
@@ -131,7 +136,7 @@ class FedNNNN:
         moved = False
         for group in list(parts.values()) if self.per_layer else [names]:
             n, e = n_and_e(group)
-            if e == 0.0 or n <= 1e-8 * e:
+            if e == 0.0 or n <= max(1e-8 * e, rounding(sent, group)):
                 continue  # A1-4: w' = w, d' = d
             moved = True
             for name in group:
@@ -234,16 +239,18 @@ def fedlws(
     mean_g = weighted_sum(g, [1.0 / m] * m)  # A3-2: unweighted
     s = difference(result, sent)
     model = {name: np.array(a) if is_buffer(name, a) else f64(a) for name, a in result.items()}
+    trained = [n for n in parameters(sent) if any(np.any(client[n] != sent[n]) for client in clients)]
     gamma: dict[str, float] = {}
     tau: dict[str, float] = {}
-    for index, (label, group) in enumerate(groups.items()):
+    for index, (label, names) in enumerate(groups.items()):
+        group = [name for name in names if name in trained]  # A3-11
         tau[label] = sum(norm(difference(one, mean_g), group) for one in g) / m
         product = max(beta * tau[label], -np.inf if tau_min is None else tau_min)
         product = min(product, np.inf if tau_max is None else tau_max)
         length = norm(sent, group)
         # A3-6: a layer of zeros is not shrunk; with ||w_l|| > 0 the denominator is positive
         gamma[label] = 1.0 if length == 0.0 else length / (product * norm(s, group) + length)
-        if fixed is not None:
+        if fixed is not None and group:
             gamma[label] = float(fixed[index])
         for name in group:
             factor, w = gamma[label], f64(sent[name])
@@ -316,7 +323,7 @@ def fednlr_rates(
     return np.asarray(eta * len(h) * exponentials / exponentials.sum())
 
 
-# ---- SCAFFOLD and FedDyn (baselines.md, 3.2 and 3.3): both sides ----
+# ---- SCAFFOLD and FedDyn: both sides ----
 class Scaffold:
     """Keeps c and all c_k. `round` is the server's (SC3, SC4), `client` a round of one of them (SC1, SC2)."""
 

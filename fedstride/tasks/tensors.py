@@ -5,7 +5,7 @@ Knows torch; the one place where uint8 images become normalised floats.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -70,14 +70,36 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def to_arrays(model: nn.Module) -> Arrays:
-    """Parameters and buffers as numpy arrays of their own, in the network's order."""
-    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in model.state_dict().items()}
+def to_arrays(model: nn.Module, names: Iterable[str] | None = None) -> Arrays:
+    """Parameters and buffers as new numpy arrays: `names`, or all in the network's order, a tied tensor once."""
+    state = model.state_dict()
+    if names is None:
+        tied = tied_names(model)
+        names = [name for name in state if name not in tied]
+    return {name: state[name].detach().cpu().numpy().copy() for name in names}
 
 
 def load_arrays(model: nn.Module, arrays: Mapping[str, Any]) -> None:
-    """Copy named arrays into the network. Raises RuntimeError where names or shapes differ."""
-    model.load_state_dict({name: torch.tensor(np.asarray(array)) for name, array in arrays.items()}, strict=True)
+    """Copy named arrays into the network. Raises RuntimeError if names or shapes differ."""
+    tensors = {name: torch.tensor(np.asarray(array)) for name, array in arrays.items()}
+    tied = {name: tensors[first] for name, first in tied_names(model).items() if first in tensors}
+    model.load_state_dict(tensors | tied, strict=True)
+
+
+def tied_names(model: nn.Module) -> dict[str, str]:
+    """The further names of tied parameters (two names of one tensor), each with the first name."""
+    first: dict[int, str] = {}
+    tied = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if (known := first.setdefault(id(parameter), name)) != name:
+            tied[name] = known
+    return tied
+
+
+def buffer_names(model: nn.Module) -> list[str]:
+    """The arrays of `to_arrays` that the network registers as buffers."""
+    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    return [name for name in model.state_dict() if name not in parameters]
 
 
 @torch.no_grad()

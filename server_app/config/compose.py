@@ -24,6 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fedstride.errors import ConfigError, nearest, unknown
 from fedstride.own import digest_of, find, load_parts
+from strategies.parts import STRATEGIES
 
 from .overrides import expand_wrappers, parse, parts_in, quote
 from .schema import GROUPS, KEPT, TABLES, Config, check, keys, names
@@ -80,7 +81,7 @@ def compose(overrides: Sequence[str] = ()) -> Config:
     with _Hydra():
         tree = _compose(chosen)
         _check_keys(values, tree)
-        tree = _compose(chosen, _presets(tree), values)
+        tree = _compose(chosen, _presets(tree), _alone(tree, chosen), values)
     tree.parts = parts and str(find(parts))  # absolute: the run may be taken up from another folder
     return _checked(tree)
 
@@ -240,6 +241,18 @@ def _presets(tree: DictConfig) -> list[Override]:
             for key, value in ((by_name or {}).get(node.name) or {}).items():
                 lines.append(f"{path}.{key}={quote(value)}")
             node, path = node.get("inner"), f"{path}.inner"
+    return parse(lines)
+
+
+def _alone(tree: DictConfig, chosen: Sequence[Override]) -> list[Override]:
+    """The settings of the FedAvg inside a wrapper that is chosen without naming what it goes around."""
+    named = {override.package for override in chosen}
+    path, node, lines = "strategy", tree.strategy, []
+    while (inner := node.get("inner")) is not None:
+        if f"{path}.inner" not in named and node.name in STRATEGIES:
+            settings = getattr(STRATEGIES.load(node.name), "around", {})
+            lines += [f"{path}.inner.{key}={quote(value)}" for key, value in settings.items()]
+        path, node = f"{path}.inner", inner
     return parse(lines)
 
 

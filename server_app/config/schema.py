@@ -180,6 +180,7 @@ def check(config: Config) -> None:
             if spec.name in table:  # else it is only read: see `from_yaml`
                 table.check(spec, path)
             path += ".inner"
+    _check_local_steps(config)
     between = f"between 1 and clients = {config.clients}"
     require(config.cohort is None or config.cohort <= config.clients, "cohort", config.cohort, between)
     require(config.start_size <= config.clients, "min_clients", config.min_clients, f"{between}, or null")
@@ -187,3 +188,19 @@ def check(config: Config) -> None:
     most = f"between 1 and the clients a round, {config.cohort_size}"
     require(quorum <= config.cohort_size, "screening.quorum", quorum, most)
     require(fact(config.best).better is not None, "best", config.best, f"one of {', '.join(directed())}")
+
+
+def _check_local_steps(config: Config) -> None:
+    """A strategy that counts mini-batches itself (2D-LRD) and `client.local_steps` must agree (A4-10)."""
+    path = "strategy"
+    for spec in chain(config.strategy):
+        counted = getattr(spec, "local_steps", None)
+        own = config.client.local_steps
+        require(
+            counted is None or own in (None, counted),
+            "client.local_steps",
+            own,
+            f"{path}.local_steps = {counted}, since {spec.name} says how many mini-batches a round has; "
+            f"set {path}.local_steps, or leave client.local_steps out",
+        )
+        path += ".inner"

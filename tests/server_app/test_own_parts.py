@@ -27,7 +27,7 @@ from typing import Annotated, Any
 import numpy as np
 from torch import nn
 
-from fedstride import RoundResult, Method, Plan, RuleStrategy, Setting, moved, movement, averaged_buffers, part
+from fedstride import RoundResult, Method, Plan, RuleStrategy, Setting, add_step, movement, averaged_buffers, part
 
 
 @part(strategy="mine")
@@ -42,7 +42,7 @@ class Mine(RuleStrategy):
         shares = cohort.shares(self.weighting)
         update = movement(sent, cohort.models, shares).update
         step = {name: self.size * delta for name, delta in update.items()}
-        model = moved(sent, step, averaged_buffers(sent, cohort.models, shares))
+        model = add_step(sent, step, averaged_buffers(sent, cohort.models, shares))
         return RoundResult(model, state, {"mine/size": self.size})
 
 

@@ -55,7 +55,7 @@ def test_five_pure_steps_beside_the_oracle(dtype: str, scale: str) -> None:
     sent = start = fed.make_model(dtype)
     expected, oracle, state = fed.widened(start), Oracle(scale, 0.5), FedalrState()
     for t in range(1, 6):
-        done = fedalr.step(sent, fed.noisy()(sent, t), state, scale=scale, server_lr=0.5)
+        done = fedalr.aggregate(sent, fed.noisy()(sent, t), state, scale=scale, server_lr=0.5)
         want = oracle(expected, fed.noisy()(expected, t))
         fed.assert_close(done.model, want.returned, start)
         near = {"abs": fed.TOLERANCE[dtype]}
@@ -63,7 +63,7 @@ def test_five_pure_steps_beside_the_oracle(dtype: str, scale: str) -> None:
         assert done.products == pytest.approx(want.metrics["fedalr/c"], **near)
         assert done.cosines == pytest.approx(want.metrics["fedalr/cosine"], **near)
         assert done.gradient_norm == pytest.approx(want.metrics["fedalr/G"], **near)
-        assert done.length == pytest.approx(want.metrics["fedalr/step"], **near)
+        assert done.step_norm == pytest.approx(want.metrics["fedalr/step"], **near)
         assert list(done.state.gradient or {}) == ref.parameters(start)
         assert done.state.aggregated == t
         sent, expected, state = done.model, want.returned, done.state
@@ -144,7 +144,7 @@ def test_a_client_that_did_not_move_counts() -> None:
     """A2-5."""
     sent = {"a": np.array([0.0, 0.0])}
     clients = [{"a": np.array([0.0, 2.0])}, dict(sent)]
-    done = fedalr.step(sent, clients, FedalrState())
+    done = fedalr.aggregate(sent, clients, FedalrState())
     assert done.products == [0.5, 0.0]  # G = u_1 / 2
     assert done.cosines == [1.0, 0.0]
     assert done.rates == pytest.approx([math.exp(-0.5), math.exp(-1.0)])
@@ -163,8 +163,8 @@ def test_nobody_moves() -> None:
 
 def test_opposing_clients_cancel() -> None:
     sent = {"a": np.array([1.0, 1.0])}
-    done = fedalr.step(sent, [{"a": np.array([2.0, 1.0])}, {"a": np.array([0.0, 1.0])}], FedalrState())
-    assert (done.gradient_norm, done.length, done.cosines) == (0.0, 0.0, [0.0, 0.0])
+    done = fedalr.aggregate(sent, [{"a": np.array([2.0, 1.0])}, {"a": np.array([0.0, 1.0])}], FedalrState())
+    assert (done.gradient_norm, done.step_norm, done.cosines) == (0.0, 0.0, [0.0, 0.0])
     assert done.model["a"].tolist() == [1.0, 1.0]
 
 
@@ -178,17 +178,17 @@ def test_rates_and_gradient_keep_their_ranges(cohort: fed.AnyCohort, t: int, see
     before = {name: rng.normal(size=array.shape) for name, array in cohort.sent.items()}
     length = ref.norm(before, list(before))
     state = FedalrState({n: a / length for n, a in before.items()}, t - 1)
-    done = fedalr.step(cohort.sent, cohort.clients, state)
+    done = fedalr.aggregate(cohort.sent, cohort.clients, state)
     assert done.gradient_norm <= 1.0 + 1e-12
     assert all(math.exp(-2.0) - 1e-12 <= eta <= 1.0 + 1e-12 for eta in done.rates)
     assert all(-1.0 - 1e-12 <= cosine <= 1.0 + 1e-12 for cosine in done.cosines)
-    assert done.length <= 1.0 + 1e-12  # A2-1: at most server_lr
+    assert done.step_norm <= 1.0 + 1e-12  # A2-1: at most server_lr
 
 
 @fed.PROPERTY
 @given(fed.cohorts(m=1))
 def test_one_client_in_round_one_steps_by_its_unit_vector(cohort: fed.AnyCohort) -> None:
-    done = fedalr.step(cohort.sent, cohort.clients, FedalrState())
+    done = fedalr.aggregate(cohort.sent, cohort.clients, FedalrState())
     update = ref.difference(cohort.clients[0], cohort.sent)
     length = ref.norm(update, list(update))
     if length == 0.0:
@@ -204,7 +204,7 @@ def test_one_client_in_round_one_steps_by_its_unit_vector(cohort: fed.AnyCohort)
 def test_one_clients_scale_does_not_matter_under_unit(cohort: fed.AnyCohort, c: float) -> None:
     sent, clients, _ = cohort
     longer = {name: sent[name] + c * (clients[0][name] - sent[name]) for name in sent}
-    got, want = (fedalr.step(sent, [first, *clients[1:]], FedalrState()) for first in (longer, clients[0]))
+    got, want = (fedalr.aggregate(sent, [first, *clients[1:]], FedalrState()) for first in (longer, clients[0]))
     fed.assert_close(got.model, want.model, sent, 1e-12)
     assert got.rates == pytest.approx(want.rates, rel=1e-12)
 
@@ -216,7 +216,7 @@ def test_identical_clients_that_go_on_the_same_way_have_rate_one(cohort: fed.Any
     sent, state = cohort.sent, FedalrState()
     for _ in range(3):
         client = {name: sent[name] + update[name] for name in sent}
-        done = fedalr.step(sent, [client] * m, state)
+        done = fedalr.aggregate(sent, [client] * m, state)
         moved = ref.norm(update, list(update)) > 0.0
         assert done.rates == pytest.approx([1.0 if moved else math.exp(-1.0)] * m, rel=1e-9)
         sent, state = done.model, done.state
@@ -237,9 +237,9 @@ def test_identical_clients_in_every_round_have_rate_one_through_the_strategy() -
 def test_mean_norm_has_the_direction_of_unit() -> None:
     sent = fed.make_model(np.float64)
     clients = fed.noisy()(sent, 1)
-    unit, scaled = (fedalr.step(sent, clients, FedalrState(), scale=scale) for scale in ("unit", "mean_norm"))
+    unit, scaled = (fedalr.aggregate(sent, clients, FedalrState(), scale=scale) for scale in ("unit", "mean_norm"))
     mean = sum(ref.norm(ref.difference(w_k, sent), ref.parameters(sent)) for w_k in clients) / 3
-    assert scaled.length == pytest.approx(mean * unit.length, rel=1e-12)
+    assert scaled.step_norm == pytest.approx(mean * unit.step_norm, rel=1e-12)
     for name in ref.parameters(sent):
         np.testing.assert_allclose(
             scaled.model[name] - sent[name], mean * (unit.model[name] - sent[name]), rtol=0, atol=1e-12
@@ -255,9 +255,9 @@ def test_torch_tensors_give_the_same_numbers(scale: str) -> None:
     torch_sent, state, torch_state = fed.to_torch(sent), FedalrState(), FedalrState()
     for t in (1, 2):
         clients = fed.noisy()(sent, t)
-        want = fedalr.step(sent, clients, state, scale=scale)
+        want = fedalr.aggregate(sent, clients, state, scale=scale)
         torch_clients = [fed.to_torch(client) for client in clients]
-        got = fedalr.step(torch_sent, torch_clients, torch_state, scale=scale)
+        got = fedalr.aggregate(torch_sent, torch_clients, torch_state, scale=scale)
         fed.assert_same_numbers(got.model, want.model)
         fed.assert_same_numbers(got.state.gradient or {}, want.state.gradient or {})
         assert got.state.aggregated == want.state.aggregated == t

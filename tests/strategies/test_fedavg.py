@@ -29,7 +29,7 @@ def test_five_pure_steps_beside_the_oracle(dtype: str) -> None:
     sent = start = fed.make_model(dtype)
     expected = fed.widened(start)
     for server_round in range(1, 6):
-        sent = fedavg.step(sent, fed.noisy()(sent, server_round), SHARES)
+        sent = fedavg.aggregate(sent, fed.noisy()(sent, server_round), SHARES)
         expected = fed.fedavg_oracle(expected, fed.noisy()(expected, server_round))
         fed.assert_close(sent, expected, start)
 
@@ -39,7 +39,7 @@ def test_all_is_computed_in_float64_and_rounded_once(dtype: str) -> None:
     sent = fed.make_model(dtype)
     clients = fed.noisy()(sent, 1)
     want = fed.fedavg_oracle(fed.widened(sent), [fed.widened(client) for client in clients])
-    got = fedavg.step(sent, clients, SHARES)
+    got = fedavg.aggregate(sent, clients, SHARES)
     assert fed.bits(got) == fed.bits({name: want[name].astype(array.dtype) for name, array in sent.items()})
 
 
@@ -58,20 +58,20 @@ def test_the_returned_model_is_sent_next() -> None:
 @fed.PROPERTY
 @given(fed.cohorts(m=1))
 def test_one_client_is_followed_exactly(cohort: fed.AnyCohort) -> None:
-    assert fed.bits(fedavg.step(*cohort)) == fed.bits(cohort.clients[0])
+    assert fed.bits(fedavg.aggregate(*cohort)) == fed.bits(cohort.clients[0])
 
 
 @fed.PROPERTY
 @given(fed.cohorts(m=1))
 def test_identical_clients_are_followed(cohort: fed.AnyCohort) -> None:
-    got = fedavg.step(cohort.sent, cohort.clients * 3, SHARES)
+    got = fedavg.aggregate(cohort.sent, cohort.clients * 3, SHARES)
     fed.assert_close(got, cohort.clients[0], cohort.sent, 1e-13)
 
 
 @fed.PROPERTY
 @given(fed.cohorts())
 def test_the_mean_of_the_models(cohort: fed.AnyCohort) -> None:
-    got = fedavg.step(*cohort)
+    got = fedavg.aggregate(*cohort)
     for name, array in got.items():
         mean = sum(share * client[name] for share, client in zip(cohort.shares, cohort.clients, strict=True))
         np.testing.assert_allclose(array, mean, rtol=0, atol=1e-12)
@@ -80,5 +80,5 @@ def test_the_mean_of_the_models(cohort: fed.AnyCohort) -> None:
 def test_torch_tensors_give_the_same_numbers() -> None:
     sent = fed.make_model(np.float64)
     clients = fed.noisy()(sent, 1)
-    got = fedavg.step(fed.to_torch(sent), [fed.to_torch(client) for client in clients], SHARES)
-    fed.assert_same_numbers(got, fedavg.step(sent, clients, SHARES))
+    got = fedavg.aggregate(fed.to_torch(sent), [fed.to_torch(client) for client in clients], SHARES)
+    fed.assert_same_numbers(got, fedavg.aggregate(sent, clients, SHARES))

@@ -100,7 +100,7 @@ def test_five_pure_steps_beside_the_oracle(dtype: str) -> None:
     sent = start = fed.make_model(dtype)
     expected, oracle, state = fed.widened(start), ref.FedDyn(4, 0.1), FedDynState()
     for number in range(1, 6):
-        sent, state = feddyn.step(sent, fed.noisy()(sent, number), UNIFORM, state, participation=3 / 4)
+        sent, state = feddyn.aggregate(sent, fed.noisy()(sent, number), UNIFORM, state, participation=3 / 4)
         expected = oracle.round(expected, fed.noisy()(expected, number))
         fed.assert_close(sent, expected, start)
         assert state.memory is not None
@@ -124,7 +124,7 @@ def test_the_memory_is_the_mean_of_all_that_clients_keep(cohorts: list[set[int]]
         models = [{"w": sent["w"] + update} for update in updates.values()]
         for k, update in updates.items():
             kept[k] = kept[k] + update
-        sent, state = feddyn.step(sent, models, [1.0 / m] * m, state, participation=m / 5)
+        sent, state = feddyn.aggregate(sent, models, [1.0 / m] * m, state, participation=m / 5)
         assert state.memory is not None
         np.testing.assert_allclose(state.memory["w"], sum(kept) / 5, rtol=0, atol=1e-12)
 
@@ -134,7 +134,7 @@ def test_the_memory_is_the_mean_of_all_that_clients_keep(cohorts: list[set[int]]
 def test_the_first_round_of_all_clients_goes_twice_as_far(cohort: fed.AnyCohort) -> None:
     sent, clients, _ = cohort
     m = len(clients)
-    model, state = feddyn.step(sent, clients, [1.0 / m] * m, FedDynState(), participation=1.0)
+    model, state = feddyn.aggregate(sent, clients, [1.0 / m] * m, FedDynState(), participation=1.0)
     mean = ref.weighted_sum([ref.difference(w_k, sent) for w_k in clients], [1.0 / m] * m)
     assert state.memory is not None
     for name in sent:
@@ -204,9 +204,11 @@ def test_torch_tensors_give_the_same_numbers() -> None:
     torch_sent, state, torch_state = fed.to_torch(sent), FedDynState(), FedDynState()
     for number in (1, 2):
         clients = fed.noisy()(sent, number)
-        sent, state = feddyn.step(sent, clients, SHARES, state, participation=0.6)
+        sent, state = feddyn.aggregate(sent, clients, SHARES, state, participation=0.6)
         torch_clients = [fed.to_torch(w_k) for w_k in clients]
-        torch_sent, torch_state = feddyn.step(torch_sent, torch_clients, SHARES, torch_state, participation=0.6)
+        torch_sent, torch_state = feddyn.aggregate(
+            torch_sent, torch_clients, SHARES, torch_state, participation=0.6
+        )
         fed.assert_same_numbers(torch_sent, sent)
         fed.assert_same_numbers(torch_state.memory or {}, state.memory or {})
 

@@ -75,10 +75,10 @@ def test_five_pure_rounds_beside_the_oracle(dtype: str) -> None:
     expected, oracle = fed.widened(start), Oracle(beta=0.1)
     for server_round in range(1, 6):
         clients = fed.noisy()(sent, server_round)
-        result = fedavg.step(sent, clients, SHARES)
+        result = fedavg.aggregate(sent, clients, SHARES)
         gamma = {}
         for names in fedlws.groups(sent).values():
-            factor = fedlws.shrinking(sent, clients, result, names, beta=0.1)
+            factor = fedlws.shrinking_factor(sent, clients, result, names, beta=0.1)
             gamma |= dict.fromkeys(names, factor.gamma)
         sent = fedlws.shrunk(sent, result, gamma)
         expected = oracle(expected, fed.noisy()(expected, server_round)).returned
@@ -102,7 +102,7 @@ def test_diagnostics_of_layers_and_model() -> None:
     whole = ref.fedlws(start, clients, average, beta=0.1, granularity="model")
     assert told["fedlws/gamma_model"] == pytest.approx(whole["gamma"]["model"], rel=1e-10)
     assert told["fedlws/tau_model"] == pytest.approx(whole["tau"]["model"], rel=1e-10)
-    assert told["fedlws/r"] == pytest.approx(0.1 * whole["tau"]["model"], rel=1e-8)  # A3-10: beta tau
+    assert not [key for key in told if key.startswith("fedlws/r/")]  # A3-10: it would be beta tau
 
 
 # ---------------------------------------------------------------- the worked round
@@ -189,8 +189,8 @@ def test_an_all_zero_model_becomes_the_aggregate() -> None:
 def test_norms_of_large_half_precision_layers_do_not_overflow() -> None:
     sent = {"fc.weight": np.full((40, 40), 300.0, np.float16)}
     clients = [{"fc.weight": sent["fc.weight"] + np.float16(step)} for step in (-100.0, 200.0)]
-    result = fedavg.step(sent, clients, [0.5, 0.5])
-    got = fedlws.shrinking(sent, clients, result, ["fc.weight"], beta=1e-6)
+    result = fedavg.aggregate(sent, clients, [0.5, 0.5])
+    got = fedlws.shrinking_factor(sent, clients, result, ["fc.weight"], beta=1e-6)
     assert got == pytest.approx((12000 / (1e-6 * 6000 * 2000 + 12000), 6000.0, 2000.0, 12000.0), rel=1e-12)
 
 
@@ -199,7 +199,7 @@ def test_nothing_moved() -> None:
     done = fed.play(FedLWS(FedAvg(**OPEN)), 1, start, fed.idle)
     assert done.returned is not None
     assert fed.bits(done.returned) == fed.bits(start)
-    assert (done.metrics["fedlws/tau_model"], done.metrics["fedlws/r"]) == (0.0, 0.0)
+    assert (done.metrics["fedlws/tau_model"], done.metrics["fedlws/gamma_model"]) == (0.0, 1.0)
 
 
 def test_buffers_are_never_shrunk() -> None:
@@ -216,8 +216,8 @@ def test_buffers_are_never_shrunk() -> None:
 
 
 def factor_of(cohort: fed.AnyCohort, names: Sequence[str] = ("a.weight", "a.bias", "b"), **how: Any) -> Any:
-    result = fedavg.step(*cohort)
-    return fedlws.shrinking(cohort.sent, cohort.clients, result, names, **({"beta": 0.1} | how))
+    result = fedavg.aggregate(*cohort)
+    return fedlws.shrinking_factor(cohort.sent, cohort.clients, result, names, **({"beta": 0.1} | how))
 
 
 @fed.PROPERTY
@@ -236,8 +236,8 @@ def test_gamma_falls_as_beta_grows(cohort: fed.AnyCohort, one: float, other: flo
 @fed.PROPERTY
 @given(fed.cohorts(m=1), st.integers(1, 4))
 def test_one_client_or_identical_clients_are_not_shrunk(cohort: fed.AnyCohort, m: int) -> None:
-    result = fedavg.step(*cohort)
-    got = fedlws.shrinking(cohort.sent, cohort.clients * m, result, ["a.weight", "b"], beta=0.1)
+    result = fedavg.aggregate(*cohort)
+    got = fedlws.shrinking_factor(cohort.sent, cohort.clients * m, result, ["a.weight", "b"], beta=0.1)
     assert got.tau == pytest.approx(0.0, abs=1e-12)
     assert got.gamma == pytest.approx(1.0, abs=1e-12)
 
@@ -270,8 +270,8 @@ def test_one_layer_is_the_model(cohort: fed.AnyCohort) -> None:
 @given(fed.cohorts(m=3), st.floats(0.01, 1.0))
 def test_r_is_beta_tau(cohort: fed.AnyCohort, beta: float) -> None:
     got = factor_of(cohort, beta=beta)
-    if got.step > 0.0 and got.gamma < 0.999:
-        r = (1.0 - got.gamma) * got.weight / (got.gamma * got.step)
+    if got.step_norm > 0.0 and got.gamma < 0.999:
+        r = (1.0 - got.gamma) * got.w_norm / (got.gamma * got.step_norm)
         assert r == pytest.approx(beta * got.tau, rel=1e-9)
 
 
@@ -281,7 +281,7 @@ def test_the_clamp_holds_beta_tau_within_its_bounds(cohort: fed.AnyCohort, one: 
     low, high = sorted((one, other))
     got = factor_of(cohort, tau_min=low, tau_max=high)
     product = min(max(0.1 * got.tau, low), high)
-    want = got.weight / (product * got.step + got.weight) if got.weight > 0.0 else 1.0
+    want = got.w_norm / (product * got.step_norm + got.w_norm) if got.w_norm > 0.0 else 1.0
     assert got.gamma == pytest.approx(want, rel=1e-12)
 
 
@@ -447,7 +447,7 @@ def test_beta_zero_keeps_float_buffers_and_rounds_integer_ones(name: str) -> Non
 
 @pytest.mark.parametrize("name", ["FedAvgM", "FedAdam"])
 def test_server_optimisers_see_the_shrunk_model_as_their_current_weights(name: str) -> None:
-    """A3-9, without an oracle: no updates and no momentum leave the model that was sent where it is."""
+    """A3-9, without an oracle: no updates and no momentum leave the shrunk model where it is, as does A3-11."""
     strategy = (
         flwr.FedAdam(beta_1=0.0, **OPEN) if name == "FedAdam" else flwr.FedAvgM(server_learning_rate=0.5, **OPEN)
     )
@@ -458,7 +458,7 @@ def test_server_optimisers_see_the_shrunk_model_as_their_current_weights(name: s
     second = fed.play(wrapper, 2, first.returned, fed.idle)
     assert second.returned is not None
     for key, array in second.returned.items():
-        np.testing.assert_allclose(array, 0.5 * first.returned[key], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(array, first.returned[key], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
@@ -473,6 +473,78 @@ def test_dtypes_are_kept_around_flowers_own(name: str, dtype: str) -> None:
         assert all(np.isfinite(a).all() for a in done.returned.values())
 
 
+def frozen(names: Sequence[str]) -> fed.Training:
+    """Clients that train all but these arrays."""
+    return lambda sent, t: [{**w_k, **{n: sent[n] for n in names}} for w_k in fed.noisy()(sent, t)]
+
+
+@pytest.mark.parametrize("how", [{}, {"granularity": "model"}, {"grouping": "reference"}, {"fixed": [0.5] * 4}])
+@pytest.mark.parametrize("inner", [FedAvg, FedNNNN])
+def test_what_nobody_trains_is_not_shrunk(how: dict[str, Any], inner: Any) -> None:
+    """A3-11: an array that no client changed keeps the factor 1."""
+    start = fed.make_model(np.float64)
+    names = ["conv1.bias", "fc.weight"]
+    done = fed.play(FedLWS(inner(**OPEN), **({"beta": 5.0} | how)), 1, start, frozen(names))
+    assert done.returned is not None
+    for name in names:
+        assert done.returned[name].tobytes() == start[name].tobytes(), name
+    assert done.metrics["fedlws/gamma_max"] < 1.0 or "granularity" not in how
+
+
+def test_what_nobody_trains_does_not_enter_its_groups_norms() -> None:
+    start = fed.make_model(np.float64)
+    done = fed.play(FedLWS(FedAvg(**OPEN), beta=5.0), 1, start, frozen(["fc.bias"]))
+    alone = {name: array for name, array in start.items() if name != "fc.bias"}
+    models = [{n: w_k[n] for n in alone} for w_k in frozen(["fc.bias"])(start, 1)]
+    want = ref.fedlws(alone, models, fed.fedavg_oracle(alone, models), beta=5.0)
+    assert done.metrics["fedlws/gamma/fc"] == pytest.approx(want["gamma"]["fc"], rel=1e-12)
+    assert done.metrics["fedlws/weight/fc"] == pytest.approx(ref.norm(start, ["fc.weight"]), rel=1e-12)
+
+
+def test_a_group_that_nobody_trains_has_factor_1() -> None:
+    start = fed.make_model(np.float64)
+    told = fed.play(FedLWS(FedAvg(**OPEN)), 1, start, frozen(["fc.weight", "fc.bias"])).metrics
+    assert (told["fedlws/gamma/fc"], told["fedlws/tau/fc"], told["fedlws/weight/fc"]) == (1.0, 0.0, 0.0)
+
+
+def test_with_fixed_factors_what_was_applied_is_reported() -> None:
+    """A3-10: gamma and r are those of the factors given; a model-wise gamma there is none."""
+    start = fed.make_model(np.float64)
+    told = fed.play(FedLWS(FedAvg(**OPEN), fixed=[0.9, 0.8, 0.7, 0.6]), 1, start, fed.noisy()).metrics
+    assert [told[f"fedlws/gamma/{layer}"] for layer in ref.layers(start)] == [0.9, 0.8, 0.7, 0.6]
+    assert "fedlws/gamma_model" not in told
+    w, s = told["fedlws/weight/fc"], told["fedlws/step/fc"]
+    assert told["fedlws/r/fc"] == pytest.approx(0.3 * w / (0.7 * s), rel=1e-12)
+
+
+def test_with_a_clamp_r_is_the_clamped_product() -> None:
+    start = fed.make_model(np.float64)
+    told = fed.play(FedLWS(FedAvg(**OPEN), beta=0.1, tau_min=0.5), 1, start, fed.noisy()).metrics
+    assert told["fedlws/tau/fc"] * 0.1 < 0.5
+    assert told["fedlws/r/fc"] == pytest.approx(0.5, rel=1e-9)
+
+
+def test_patterns_end_groups() -> None:
+    """A3-3: as the published code groups its ViT, a transformer block a group."""
+    names = [f"blocks.{b}.{n}" for b in (0, 1) for n in ("att.bias", "mlp.fc1.bias", "mlp.fc2.bias")]
+    model = {name: np.ones(1) for name in ["embed", *names, "head.weight", "head.bias", "scale"]}
+    got = fedlws.groups(model, grouping=["*.mlp.fc2.bias", "head.bias"])
+    assert list(got.values()) == [
+        ("embed", *names[:3]),
+        tuple(names[3:]),
+        ("head.weight", "head.bias", "scale"),
+    ]
+    assert fedlws.groups(model, grouping=["*bias*"]) == fedlws.groups(model, grouping="reference")
+
+
+def test_a_pattern_that_fits_nothing_is_refused() -> None:
+    strategy = FedLWS(FedAvg(**OPEN), grouping=["*.bias", "head.*"])
+    with pytest.raises(
+        ConfigError, match=r"grouping = 'head\.\*' is not allowed: grouping must be a name or pattern"
+    ):
+        fed.configure(strategy, 1, fed.make_model())
+
+
 # ---------------------------------------------------------------- torch
 
 
@@ -480,13 +552,13 @@ def test_dtypes_are_kept_around_flowers_own(name: str, dtype: str) -> None:
 def test_torch_tensors_give_the_same_numbers(terms: str) -> None:
     sent = fed.make_model(np.float64)
     clients = fed.noisy()(sent, 1)
-    result = fedavg.step(sent, clients, SHARES)
+    result = fedavg.aggregate(sent, clients, SHARES)
     torch_sent, torch_result = fed.to_torch(sent), fed.to_torch(result)
     torch_clients = [fed.to_torch(client) for client in clients]
     gamma = {}
     for names in fedlws.groups(torch_sent).values():
-        got = fedlws.shrinking(torch_sent, torch_clients, torch_result, names, beta=0.1)
-        assert got == pytest.approx(fedlws.shrinking(sent, clients, result, names, beta=0.1), rel=1e-12)
+        got = fedlws.shrinking_factor(torch_sent, torch_clients, torch_result, names, beta=0.1)
+        assert got == pytest.approx(fedlws.shrinking_factor(sent, clients, result, names, beta=0.1), rel=1e-12)
         gamma |= dict.fromkeys(names, got.gamma)
     fed.assert_same_numbers(
         fedlws.shrunk(torch_sent, torch_result, gamma, terms=terms),

@@ -48,7 +48,7 @@ def test_five_pure_steps_beside_the_oracle(dtype: str, per_layer: bool) -> None:
     expected, oracle, state = fed.widened(start), Oracle(0.7, 0.8, per_layer), FedNNNNState()
     for server_round in range(1, 6):
         clients = fed.noisy()(sent, server_round)
-        done = fednnnn.step(sent, clients, SHARES, state, beta=0.7, gamma=0.8, per_layer=per_layer)
+        done = fednnnn.aggregate(sent, clients, SHARES, state, beta=0.7, gamma=0.8, per_layer=per_layer)
         want = oracle(expected, fed.noisy()(expected, server_round))
         fed.assert_close(done.average, want.returned, start)
         state = done.state
@@ -81,7 +81,7 @@ def test_pure_momentum_beside_the_oracle(dtype: str) -> None:
     sent = start = fed.make_model(dtype)
     expected, rule, d = fed.widened(start), ref.Momentum(0.9), Velocity()
     for server_round in range(1, 6):
-        sent, d = fednnnn.momentum_step(sent, fed.noisy()(sent, server_round), SHARES, d, gamma=0.9)
+        sent, d = fednnnn.aggregate_momentum(sent, fed.noisy()(sent, server_round), SHARES, d, gamma=0.9)
         expected = rule.round(expected, fed.noisy()(expected, server_round), SHARES)
         fed.assert_close(sent, expected, start)
 
@@ -167,7 +167,7 @@ def test_a_negligible_move_leaves_model_and_momentum_as_they_were(dtype: str) ->
 def test_buffers_are_averaged_where_the_step_is_skipped() -> None:
     sent = {"a": np.array([1.0]), "n": np.array([10])}
     clients = [{"a": np.array([2.0]), "n": np.array([20])}, {"a": np.array([0.0]), "n": np.array([30])}]
-    done = fednnnn.step(sent, clients, [0.5, 0.5], FedNNNNState(), beta=1.0, gamma=0.5)
+    done = fednnnn.aggregate(sent, clients, [0.5, 0.5], FedNNNNState(), beta=1.0, gamma=0.5)
     assert done.skipped
     assert (done.state.next["a"].tolist(), done.state.next["n"].tolist()) == ([1.0], [25])
 
@@ -176,7 +176,7 @@ def test_buffers_are_averaged_where_the_step_is_skipped() -> None:
 def test_negligible_is_below_1e_8_of_e(excess: float, skipped: bool) -> None:
     sent = {"a": np.zeros(1)}
     clients = [{"a": np.array([1.0 + excess])}, {"a": np.array([-1.0])}]
-    done = fednnnn.step(sent, clients, [0.5, 0.5], FedNNNNState(), beta=1.0, gamma=0.0)
+    done = fednnnn.aggregate(sent, clients, [0.5, 0.5], FedNNNNState(), beta=1.0, gamma=0.0)
     assert done.skipped is skipped
     assert (done.state.next["a"].tolist() == [0.0]) is skipped
     assert done.average["a"] == pytest.approx([excess / 2], rel=1e-6)
@@ -189,7 +189,7 @@ def test_per_layer_skips_only_the_layer_that_does_not_move() -> None:
         {"still.weight": np.array([-1.0, 0.0]), "moving.weight": np.array([3.0, 4.0])},
     ]
     d = {"still.weight": np.array([7.0, 7.0]), "moving.weight": np.array([2.0, 0.0])}
-    done = fednnnn.step(sent, clients, [0.5, 0.5], FedNNNNState(d), beta=1.0, gamma=0.5, per_layer=True)
+    done = fednnnn.aggregate(sent, clients, [0.5, 0.5], FedNNNNState(d), beta=1.0, gamma=0.5, per_layer=True)
     assert not done.skipped
     assert done.state.next["still.weight"].tolist() == [0.0, 0.0]
     assert done.state.momentum["still.weight"].tolist() == [7.0, 7.0]
@@ -206,6 +206,37 @@ def test_no_update_at_all_is_skipped() -> None:
     assert fed.bits(strategy.next_model) == fed.bits(start)
 
 
+def rounding_noise(seed: int, size: int = 20_000) -> tuple[Model, list[Model]]:
+    """Two float32 clients at w + g and w - g: the mean of their updates is rounding noise alone."""
+    rng = np.random.default_rng(seed)
+    w = rng.normal(size=size).astype(np.float32)
+    g = (0.05 * rng.normal(size=size)).astype(np.float32)
+    return {"fc.weight": w}, [{"fc.weight": w + g}, {"fc.weight": w - g}]
+
+
+@pytest.mark.parametrize("per_layer", [False, True])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_rounding_noise_of_float32_is_no_direction(seed: int, per_layer: bool) -> None:
+    """A1-4, second form: a full step of length beta E along noise otherwise."""
+    sent, clients = rounding_noise(seed)
+    options: dict[str, Any] = {"beta": 1.0, "gamma": 0.0, "per_layer": per_layer}
+    done = fednnnn.aggregate(sent, clients, [0.5, 0.5], FedNNNNState(), **options)
+    assert 1e-8 * done.movement.whole.E < done.movement.whole.N < 1.2e-7 * ref.norm(sent, list(sent))
+    assert done.skipped
+    assert fed.bits(done.state.next) == fed.bits(sent)
+    wide = [fed.widened(client) for client in clients]  # the same numbers where they are not noise
+    assert not fednnnn.aggregate(fed.widened(sent), wide, [0.5, 0.5], FedNNNNState(), **options).skipped
+
+
+def test_the_resolution_is_that_of_each_arrays_dtype() -> None:
+    sent = {"a.weight": np.array([3.0, 4.0], np.float32), "b.weight": np.array([2.0])}
+    move = fednnnn.movement(sent, [sent], [1.0])
+    eps, fine = float(np.finfo(np.float32).eps), float(np.finfo(np.float64).eps)
+    assert move.layers["a"].resolution == pytest.approx(5.0 * eps)
+    assert move.layers["b"].resolution == pytest.approx(2.0 * fine)
+    assert move.whole.resolution == pytest.approx(((5.0 * eps) ** 2 + (2.0 * fine) ** 2) ** 0.5)
+
+
 # ---------------------------------------------------------------- identities
 
 
@@ -213,8 +244,8 @@ def test_no_update_at_all_is_skipped() -> None:
 @given(fed.cohorts(m=1), st.integers(1, 4))
 def test_identical_clients_give_fedavg(cohort: fed.AnyCohort, m: int) -> None:
     clients, shares = cohort.clients * m, [1.0 / m] * m
-    done = fednnnn.step(cohort.sent, clients, shares, FedNNNNState(), beta=1.0, gamma=0.0)
-    want = fedavg.step(cohort.sent, clients, shares)
+    done = fednnnn.aggregate(cohort.sent, clients, shares, FedNNNNState(), beta=1.0, gamma=0.0)
+    want = fedavg.aggregate(cohort.sent, clients, shares)
     fed.assert_close(done.average, want, want, 1e-13)
     fed.assert_close(done.state.next, want, want, 1e-13)
 
@@ -222,9 +253,9 @@ def test_identical_clients_give_fedavg(cohort: fed.AnyCohort, m: int) -> None:
 @fed.PROPERTY
 @given(fed.cohorts(), st.floats(0.1, 3.0))
 def test_the_step_is_beta_e_without_momentum(cohort: fed.AnyCohort, beta: float) -> None:
-    done = fednnnn.step(*cohort, FedNNNNState(), beta=beta, gamma=0.0)
+    done = fednnnn.aggregate(*cohort, FedNNNNState(), beta=beta, gamma=0.0)
     length = ref.norm(ref.difference(done.state.next, cohort.sent), list(cohort.sent))
-    want = 0.0 if done.skipped else beta * done.movement.E
+    want = 0.0 if done.skipped else beta * done.movement.whole.E
     assert length == pytest.approx(want, rel=1e-9, abs=1e-9)
 
 
@@ -233,8 +264,8 @@ def test_the_step_is_beta_e_without_momentum(cohort: fed.AnyCohort, beta: float)
 def test_scaled_updates_scale_the_step(cohort: fed.AnyCohort, c: float) -> None:
     sent, clients, shares = cohort
     scaled = [{name: sent[name] + c * (client[name] - sent[name]) for name in sent} for client in clients]
-    once = fednnnn.step(sent, clients, shares, FedNNNNState(), beta=0.7, gamma=0.8)
-    much = fednnnn.step(sent, scaled, shares, FedNNNNState(), beta=0.7, gamma=0.8)
+    once = fednnnn.aggregate(sent, clients, shares, FedNNNNState(), beta=0.7, gamma=0.8)
+    much = fednnnn.aggregate(sent, scaled, shares, FedNNNNState(), beta=0.7, gamma=0.8)
     assert once.state.momentum is not None and much.state.momentum is not None
     for name, d in once.state.momentum.items():
         np.testing.assert_allclose(much.state.momentum[name], c * d, rtol=1e-12, atol=1e-300)
@@ -244,16 +275,16 @@ def test_scaled_updates_scale_the_step(cohort: fed.AnyCohort, c: float) -> None:
 @given(fed.cohorts(), st.floats(0.0, 0.95))
 def test_the_average_model_is_fedavgs(cohort: fed.AnyCohort, gamma: float) -> None:
     d = {name: array + 1.0 for name, array in cohort.sent.items()}
-    done = fednnnn.step(*cohort, FedNNNNState(d), beta=0.7, gamma=gamma)
-    assert fed.bits(done.average) == fed.bits(fedavg.step(*cohort))
+    done = fednnnn.aggregate(*cohort, FedNNNNState(d), beta=0.7, gamma=gamma)
+    assert fed.bits(done.average) == fed.bits(fedavg.aggregate(*cohort))
 
 
 @fed.PROPERTY
 @given(fed.cohorts(m=1), st.floats(0.0, 0.95))
 def test_momentum_of_one_client_starts_with_its_model(cohort: fed.AnyCohort, gamma: float) -> None:
-    model, d = fednnnn.momentum_step(*cohort, Velocity(), gamma=gamma)
+    model, d = fednnnn.aggregate_momentum(*cohort, Velocity(), gamma=gamma)
     assert fed.bits(model) == fed.bits(cohort.clients[0])
-    again, _ = fednnnn.momentum_step(model, [model], [1.0], d, gamma=gamma)
+    again, _ = fednnnn.aggregate_momentum(model, [model], [1.0], d, gamma=gamma)
     assert d.momentum is not None
     for name in again:
         np.testing.assert_allclose(again[name] - model[name], gamma * d.momentum[name], rtol=1e-9, atol=1e-12)
@@ -270,8 +301,8 @@ def test_torch_tensors_give_the_same_numbers(per_layer: bool) -> None:
         clients = fed.noisy()(sent, server_round)
         torch_clients = [fed.to_torch(client) for client in clients]
         settings = {"beta": 0.7, "gamma": 0.8, "per_layer": per_layer}
-        want = fednnnn.step(sent, clients, SHARES, d, **settings)  # type: ignore[arg-type]
-        got = fednnnn.step(torch_sent, torch_clients, SHARES, torch_d, **settings)  # type: ignore[arg-type]
+        want = fednnnn.aggregate(sent, clients, SHARES, d, **settings)  # type: ignore[arg-type]
+        got = fednnnn.aggregate(torch_sent, torch_clients, SHARES, torch_d, **settings)  # type: ignore[arg-type]
         fed.assert_same_numbers(got.average, want.average)
         fed.assert_same_numbers(got.state.next or {}, want.state.next or {})
         fed.assert_same_numbers(got.state.momentum or {}, want.state.momentum or {})
@@ -283,7 +314,7 @@ def test_momentum_of_torch_tensors() -> None:
     sent = fed.make_model(np.float64)
     clients = fed.noisy()(sent, 1)
     torch_clients = [fed.to_torch(client) for client in clients]
-    model, d = fednnnn.momentum_step(fed.to_torch(sent), torch_clients, SHARES, Velocity(), gamma=0.5)
-    want, want_d = fednnnn.momentum_step(sent, clients, SHARES, Velocity(), gamma=0.5)
+    model, d = fednnnn.aggregate_momentum(fed.to_torch(sent), torch_clients, SHARES, Velocity(), gamma=0.5)
+    want, want_d = fednnnn.aggregate_momentum(sent, clients, SHARES, Velocity(), gamma=0.5)
     fed.assert_same_numbers(model, want)
     fed.assert_same_numbers(d.momentum or {}, want_d.momentum or {})

@@ -102,7 +102,7 @@ def test_five_pure_steps_beside_the_oracle(dtype: str, server_lr: float) -> None
     expected, oracle, state = fed.widened(start), ref.Scaffold(7, server_lr), ScaffoldState()
     for number in range(1, 6):
         deltas = parameters(number, start)
-        sent, state = scaffold.step(
+        sent, state = scaffold.aggregate(
             sent, fed.noisy()(sent, number), deltas, state, num_clients=7, server_lr=server_lr
         )
         expected = oracle.round(expected, fed.noisy()(expected, number), deltas)
@@ -140,8 +140,8 @@ def test_five_rounds_beside_the_oracle(dtype: str) -> None:
 def test_the_first_round_is_uniform_fedavg(cohort: fed.AnyCohort, num_clients: int) -> None:
     sent, clients, _ = cohort
     deltas = [ref.difference(w_k, sent) for w_k in clients]
-    model, _ = scaffold.step(sent, clients, deltas, ScaffoldState(), num_clients=num_clients)
-    assert fed.bits(model) == fed.bits(fedavg.step(sent, clients, [1.0 / len(clients)] * len(clients)))
+    model, _ = scaffold.aggregate(sent, clients, deltas, ScaffoldState(), num_clients=num_clients)
+    assert fed.bits(model) == fed.bits(fedavg.aggregate(sent, clients, [1.0 / len(clients)] * len(clients)))
 
 
 @fed.PROPERTY
@@ -154,7 +154,7 @@ def test_c_is_the_mean_of_all_that_clients_keep(cohorts: list[set[int]], seed: i
     for cohort in cohorts:
         new = {k: rng.normal(size=3) for k in sorted(cohort)}
         deltas = [{"w": c_k - kept[k]} for k, c_k in new.items()]
-        sent, state = scaffold.step(sent, [sent] * len(cohort), deltas, state, num_clients=5)
+        sent, state = scaffold.aggregate(sent, [sent] * len(cohort), deltas, state, num_clients=5)
         for k, c_k in new.items():
             kept[k] = c_k
         assert state.control is not None
@@ -178,7 +178,7 @@ def test_the_server_rate_scales_the_step() -> None:
     sent = fed.make_model(np.float64)
     clients, deltas = fed.noisy()(sent, 1), parameters(1, sent)
     whole, half = (
-        scaffold.step(sent, clients, deltas, ScaffoldState(), num_clients=3, server_lr=rate)[0]
+        scaffold.aggregate(sent, clients, deltas, ScaffoldState(), num_clients=3, server_lr=rate)[0]
         for rate in (1.0, 0.5)
     )
     for name in ref.parameters(sent):
@@ -259,8 +259,8 @@ def test_torch_tensors_give_the_same_numbers() -> None:
     torch_sent, state, torch_state = fed.to_torch(sent), ScaffoldState(), ScaffoldState()
     for number in (1, 2):
         clients, deltas = fed.noisy()(sent, number), parameters(number, sent)
-        sent, state = scaffold.step(sent, clients, deltas, state, num_clients=5, server_lr=0.5)
-        torch_sent, torch_state = scaffold.step(
+        sent, state = scaffold.aggregate(sent, clients, deltas, state, num_clients=5, server_lr=0.5)
+        torch_sent, torch_state = scaffold.aggregate(
             torch_sent,
             [fed.to_torch(w_k) for w_k in clients],
             [fed.to_torch(delta) for delta in deltas],

@@ -75,7 +75,7 @@ def test_the_detector_is_the_oracles(seed: int, window: int, count: int) -> None
         want = oracle.round(before, theta)
         got = detect(detector, before, theta, window=window)
         detector = got.detector
-        assert (got.S, got.product) == pytest.approx((want["S_before"], want["inner"]), rel=1e-10, abs=1e-10)
+        assert (got.S, got.inner_product) == pytest.approx((want["S_before"], want["inner"]), rel=1e-10, abs=1e-10)
         assert (detector.d, detector.r, detector.r_0) == (want["d"], oracle.r, oracle.r0)
         assert pytest.approx(want["S"], rel=1e-10, abs=1e-10) == detector.S
         assert -1.0 - 1e-12 <= got.cosine <= 1.0 + 1e-12
@@ -104,7 +104,7 @@ def test_buffers_do_not_enter() -> None:
     before = {"a": np.zeros(1), "n": np.array([0]), "bn.running_mean": np.zeros(1)}
     after = {"a": np.ones(1), "n": np.array([100]), "bn.running_mean": np.full(1, 50.0)}
     first = detect(Detector(), before, after, window=0)
-    assert detect(first.detector, before, after, window=0).product == 1.0
+    assert detect(first.detector, before, after, window=0).inner_product == 1.0
     assert list(first.detector.previous or {}) == ["a"]
 
 
@@ -113,7 +113,7 @@ def test_a_model_that_does_not_move() -> None:
     for _ in range(3):
         done = detect(detector, POINT, POINT, window=0)
         detector = done.detector
-        assert (done.S, done.product, done.cosine, detector.d) == (0.0, 0.0, 0.0, 0)
+        assert (done.S, done.inner_product, done.cosine, detector.d) == (0.0, 0.0, 0.0, 0)
 
 
 def test_torch_tensors_give_the_same_numbers() -> None:
@@ -283,7 +283,7 @@ def test_clients_that_ignore_the_factors_are_noticed_and_named_once(caplog: pyte
     warnings = [record.getMessage() for record in caplog.records if "two_d_lrd" in record.getMessage()]
     assert len(warnings) == 1
     _, second, third = sorted(fed.NODES)
-    assert f"clients {second}, {third} did not do what two_d_lrd asks of them" in warnings[0]
+    assert f"clients {second}, {third} did not do the client half of two_d_lrd" in warnings[0]
     assert "docs/own-parts.md" in warnings[0]
 
 
@@ -316,3 +316,23 @@ def test_a_client_without_two_halves_counts_once() -> None:
     first = min(fed.NODES)
     assert strategy.last_cohort is not None
     assert strategy.last_cohort.not_done == {"feddyn": [first], "two_d_lrd": [first]}
+
+
+# ---------------------------------------------------------------- what it goes around
+
+
+def test_alone_it_is_algorithm_1_with_equal_weights() -> None:
+    """A4-1: around FedAvg with 1/m; a strategy that is given aggregates as it does."""
+    start = fed.make_model()
+    alone, uniform, examples = (
+        fed.play(strategy, 1, start, fed.noisy()).returned
+        for strategy in (
+            TwoDLRD(),
+            FedAvg(weighting="uniform", **OPEN),
+            TwoDLRD(FedAvg(**OPEN)),
+        )
+    )
+    assert alone is not None and uniform is not None and examples is not None
+    assert fed.bits(alone) == fed.bits(uniform) != fed.bits(examples)
+    assert TwoDLRD().weighting == "uniform"
+    assert TwoDLRD(FedAvg()).weighting == "examples"
