@@ -1,6 +1,6 @@
 """Models as named arrays: ArrayRecord <-> read-only views; parameters, buffers, layers.
 
-Knows how a model's arrays are told apart by name and dtype (spec, "Parameters and buffers");
+Knows how a model's arrays are told apart by name and dtype (docs/methods.md, "Parameters and buffers");
 does not know what any rule does with them. Works on numpy arrays and torch tensors alike.
 """
 

@@ -1,8 +1,9 @@
-"""A slow, plain computation of the server rules of the specification, the oracle of the tests.
+"""A slow, plain computation of the methods of docs/methods.md, with which the tests compare the code.
 
-Written from shared/spec/algorithms.md and baselines.md alone. A model is a dict of arrays in order, parameters
-and buffers. All arithmetic is float64 and parameters are returned in float64, never cast back. Integer and boolean
-buffers keep the dtype that was sent (their averages are whole numbers already): it is what makes them buffers.
+Written from the equations and decisions of that page alone, and without the code. A model is a dict of arrays in
+order, parameters and buffers. All arithmetic is float64. Parameters are returned in float64 and are not cast back.
+Integer and boolean buffers keep the dtype that was sent, because this dtype is what makes them buffers; their
+averages are whole numbers already.
 """
 
 from __future__ import annotations
@@ -316,7 +317,7 @@ def fednlr_rates(
     return np.asarray(eta * len(h) * exponentials / exponentials.sum())
 
 
-# ---- SCAFFOLD and FedDyn (baselines.md, 3.2 and 3.3): both sides ----
+# ---- SCAFFOLD and FedDyn (docs/methods.md, "Baselines"): server and clients ----
 class Scaffold:
     """Keeps c and all c_k. `round` is the server's (SC3, SC4), `client` a round of one of them (SC1, SC2)."""
 
