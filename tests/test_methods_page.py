@@ -154,7 +154,6 @@ def test_every_relative_link_leads_to_a_file_and_an_anchor(page: Path) -> None:
 
 def test_anchors_are_githubs(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(
-        '# `fedstride run -m key=a,b ...`\n## A part\n## A part\n```\n# no heading\n```\n<a id="x-1"></a>\n'
-    )
+    headings = "# `fedstride run -m key=a,b ...`\n## A part\n## A part\n"
+    page.write_text(f'{headings}```\n# not a heading\n```\n<a id="x-1"></a>\n')
     assert anchors(page) == {"fedstride-run--m-keyab-", "a-part", "a-part-1", "x-1"}
