@@ -1,4 +1,4 @@
-"""Checkpoints: all that a run needs to go on, whole or not at all (design, section 7).
+"""Checkpoints: all that a run needs to go on, whole or not at all.
 
 Knows files, digests and renames; does not know what the state means. A checkpoint is a folder
 `checkpoint/round-NNNNNN` with `model.safetensors`, `strategy.safetensors` and `state.json`, which holds

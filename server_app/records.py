@@ -1,4 +1,4 @@
-"""What a run leaves in its folder (design, section 7).
+"""What a run leaves in its folder.
 
 Knows files and their forms; does not know how a round goes. Lines are appended as rounds end, so a run
 that was killed still reads; nothing that is there is overwritten.

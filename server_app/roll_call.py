@@ -1,4 +1,4 @@
-"""Who takes part: the roll call, and the cohort of each round (design, section 3).
+"""Who takes part: the roll call, and the cohort of each round.
 
 Knows nodes and client ids; does not know what clients do. From the roll call on a client goes by its
 partition id, so that nothing depends on the random ids that Flower gives to nodes.

@@ -1,4 +1,4 @@
-"""Which replies of a round are used: screening and order (design, section 3.5).
+"""Which replies of a round are used: screening and order.
 
 Knows what a usable reply looks like beside the model that was sent; does not know what is done with it.
 """

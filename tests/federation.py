@@ -100,7 +100,7 @@ def assert_same_numbers(got: Mapping[str, Any], want: Mapping[str, Any]) -> None
         np.testing.assert_allclose(tensor.numpy(), want[name], rtol=1e-12, atol=1e-12, err_msg=name)
 
 
-# ---------------------------------------------------------------- the specification's worked round
+# ---------------------------------------------------------------- the worked round of docs/methods.md
 
 
 def toy(a_weight: object, a_bias: object, b_weight: object) -> Model:

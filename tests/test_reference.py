@@ -1,4 +1,4 @@
-"""The oracle against every number that the specification prints, and its own branches by hand."""
+"""The reference computation against every worked number of docs/methods.md, and its own branches by hand."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_make_clients() -> None:
         assert client["bn1.num_batches_tracked"] > model["bn1.num_batches_tracked"]
 
 
-# ---- trajectories and the identities of the specification ----
+# ---- trajectories and the identities of docs/methods.md ----
 @pytest.fixture
 def rounds() -> list[tuple[Model, list[Model]]]:
     rng = np.random.default_rng(2)

@@ -1,4 +1,4 @@
-"""FedDyn's half: the worked example T2 of the specification, section 3.2, and what must hold beside it."""
+"""FedDyn's client half: the worked example T2 of docs/methods.md, and its identities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain and FedProx on scalars: the worked example T2 of the specification, section 3.1."""
+"""Plain and FedProx on scalars: the worked example T2 of docs/methods.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SCAFFOLD's half: the worked example T2 of the specification, section 3.3, and what must hold beside it."""
+"""SCAFFOLD's client half: the worked example T2 of docs/methods.md, and its identities."""
 
 from __future__ import annotations
 

@@ -54,7 +54,8 @@ def values(field: Field) -> st.SearchStrategy[Any]:
         ),
     }
     numbers[list[float]] = st.lists(numbers[float], min_size=1)
-    drawn = numbers[field.base]
+    numbers[list[str]] = st.lists(st.text(), min_size=1)
+    drawn = st.one_of([numbers[kind] for kind in field.kinds])
     return st.none() | drawn if field.may_be_none else drawn
 
 

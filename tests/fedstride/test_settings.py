@@ -76,9 +76,9 @@ def test_settings_are_the_annotated_fields_or_parameters_in_order(target: Any, d
 
 def test_a_field_has_its_type_without_the_annotation() -> None:
     (alpha,) = fields_of(function).values()
-    assert (alpha.type, alpha.base, alpha.may_be_none) == (float | None, float, True)
+    assert (alpha.type, alpha.kinds, alpha.may_be_none) == (float | None, (float,), True)
     (lr,) = fields_of(Base).values()
-    assert (lr.type, lr.base, lr.may_be_none, lr.setting) == (float, float, False, Setting("rate", above=0))
+    assert (lr.type, lr.kinds, lr.may_be_none, lr.setting) == (float, (float,), False, Setting("rate", above=0))
 
 
 def test_a_constructor_checks_what_it_was_given() -> None:
