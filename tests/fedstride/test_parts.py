@@ -35,7 +35,8 @@ def values(field: Field) -> st.SearchStrategy[Any]:
     """Values inside a setting's range, None among them where it may be."""
     limits = field.setting
     if limits.options:
-        return st.sampled_from(limits.options)
+        lists = st.lists(st.text(), min_size=1) if list[str] in field.kinds else st.nothing()
+        return st.sampled_from(limits.options) | lists
     low, high = (
         next((limit for limit in pair if limit is not None), None)
         for pair in ((limits.above, limits.least), (limits.below, limits.most))
@@ -54,8 +55,8 @@ def values(field: Field) -> st.SearchStrategy[Any]:
         ),
     }
     numbers[list[float]] = st.lists(numbers[float], min_size=1)
-    numbers[list[str]] = st.lists(st.text(), min_size=1)
-    drawn = st.one_of([numbers[kind] for kind in field.kinds])
+    (kind,) = field.kinds
+    drawn = numbers[kind]
     return st.none() | drawn if field.may_be_none else drawn
 
 
