@@ -7,7 +7,15 @@ import pytest
 import torch
 
 from fedstride.errors import ConfigError
-from fedstride.tasks.tensors import Examples, evaluate, load_arrays, pick_device, to_arrays
+from fedstride.tasks.tensors import (
+    Examples,
+    buffer_names,
+    evaluate,
+    load_arrays,
+    pick_device,
+    tied_names,
+    to_arrays,
+)
 
 CPU = torch.device("cpu")
 RNG = np.random.default_rng(0)
@@ -152,3 +160,35 @@ def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         pick_device("cuda")
     with pytest.raises(ConfigError, match=r"client.device = 'gpu' is no device: use auto, cpu"):
         pick_device("gpu")
+
+
+# ---------------------------------------------------------------- tied weights and registered buffers
+
+
+class Tied(torch.nn.Module):
+    """Two layers with one weight, and a table that is not trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(3, 3)
+        self.second = torch.nn.Linear(3, 3)
+        self.second.weight = self.first.weight
+        self.register_buffer("table", torch.arange(3.0))
+
+
+def test_a_tied_tensor_travels_once() -> None:
+    model, other = Tied(), Tied()
+    arrays = to_arrays(model)
+    assert list(arrays) == ["table", "first.weight", "first.bias", "second.bias"]
+    load_arrays(other, arrays)
+    assert other.second.weight is other.first.weight
+    np.testing.assert_array_equal(other.second.weight.detach().numpy(), arrays["first.weight"])
+    assert tied_names(model) == {"second.weight": "first.weight"}
+    assert buffer_names(model) == ["table"]
+
+
+def test_a_server_that_sends_both_names_gets_both_back() -> None:
+    model = Tied()
+    both = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    load_arrays(model, both)
+    assert list(to_arrays(model, both)) == list(both)

@@ -68,6 +68,30 @@ def test_fedavg_gets_the_mini_batches_of_two_d_lrd() -> None:
 
 
 @pytest.mark.parametrize(
+    ("overrides", "weighting"),
+    [
+        (["strategy=fednnnn"], "examples"),
+        (["strategy=fednnnn", "strategy.weighting=uniform"], "uniform"),
+        (["strategy=fednnnn+fedlws", "strategy.inner.weighting=uniform"], "uniform"),
+        (["strategy=fedavg+two_d_lrd", "strategy.inner.weighting=uniform"], "uniform"),
+        (["strategy=fednnnn+fedlws+two_d_lrd", "strategy.inner.inner.weighting=uniform"], "uniform"),
+        (["strategy=two_d_lrd"], "uniform"),
+        (["strategy=fedalr"], "uniform"),
+        (["strategy=scaffold"], "uniform"),
+        (["strategy=fedadam"], "examples"),
+        (["strategy=fedadam+fedlws"], "examples"),
+    ],
+)
+def test_fedavg_beside_a_run_weighs_as_its_innermost_rule(overrides: list[str], weighting: str) -> None:
+    from lab.engine.beside import counterpart
+    from server_app.config.compose import compose
+
+    other = counterpart(compose(overrides), Path("x"))
+    assert other is not None
+    assert (other.strategy.name, other.strategy.weighting) == ("fedavg", weighting)
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["strategy=fednnn"], "unknown strategy 'fednnn'. Did you mean 'fednnnn'"),

@@ -548,3 +548,33 @@ def test_mistakes_in_a_run_that_goes_on(run: Path, override: str, said: str) -> 
 def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"is no run: .*config.yaml does not exist"):
         resume(tmp_path)
+
+
+# ---------------------------------------------------------------- 2D-LRD by name (A4-1, A4-10)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "weighting"),
+    [
+        (["strategy=two_d_lrd"], "uniform"),
+        (["strategy=two_d_lrd", "strategy.inner.weighting=examples"], "examples"),
+        (["strategy=fedavg+two_d_lrd"], "examples"),
+        (["strategy=two_d_lrd", "strategy@strategy.inner=fedavg"], "examples"),
+        (["strategy=fedavg+two_d_lrd", "strategy.inner.weighting=uniform"], "uniform"),
+        (["strategy=fedlws"], "examples"),
+    ],
+)
+def test_two_d_lrd_by_name_weighs_clients_alike(overrides: list[str], weighting: str) -> None:
+    config = compose(overrides)
+    assert config.strategy.inner.weighting == weighting
+    assert from_yaml(to_yaml(config)) == config
+
+
+@pytest.mark.parametrize("strategy", ["two_d_lrd", "fednnnn+fedlws+two_d_lrd"])
+def test_other_local_steps_beside_2d_lrds_own_are_refused(strategy: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"client\.local_steps = 3 is not allowed: .*strategy\.local_steps = 10, since two_d_lrd"
+    ):
+        compose([f"strategy={strategy}", "client.local_steps=3"])
+    assert compose([f"strategy={strategy}", "client.local_steps=10"]).client.local_steps == 10
+    assert compose([f"strategy={strategy}", "client.local_steps=3", "strategy.local_steps=3"]) is not None

@@ -8,8 +8,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from desk import StopAfter, play, resume, table, weights
+from safetensors.numpy import load_file
 
 from fedstride import own
 from fedstride.errors import CheckpointError, ConfigError
@@ -281,3 +284,39 @@ def test_a_file_that_was_moved_is_named_anew(file: Path, part_way: Path, tmp_pat
 def test_another_choice_of_ones_own_is_another_run(file: Path, part_way: Path) -> None:
     with pytest.raises(ConfigError, match=r"strategy.size = 2, but the run in .* has 1.0"):
         resume(part_way, "strategy.size=2")
+
+
+# ---------------------------------------------------------------- tied weights and registered buffers
+
+TIED = """
+import torch
+from torch import nn
+from fedstride import part
+
+
+@part(model="tied")
+class Tied(nn.Module):
+    def __init__(self, shape, classes):
+        super().__init__()
+        size = int(torch.tensor(shape).prod())
+        self.register_buffer("positions", torch.linspace(0.5, 1.0, size))
+        self.embed, self.first, self.second = nn.Linear(size, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+        self.second.weight = self.first.weight
+        self.classifier = nn.Linear(8, classes)
+
+    def forward(self, x):
+        x = self.embed(x.flatten(1) * self.positions).relu()
+        return self.classifier(self.second(self.first(x).relu()).relu())
+"""
+
+
+@pytest.mark.parametrize("strategy", ["fednnnn+fedlws", "fedavgm", "scaffold"])
+def test_a_tied_tensor_is_trained_once_and_a_registered_buffer_never_moves(tmp_path: Path, strategy: str) -> None:
+    model = [named(write(tmp_path / "tied.py", TIED)), "model=tied", "rounds=2"]
+    outcome = play(tmp_path, f"strategy={strategy}", *model)
+    arrays = load_file(outcome.folder / "model.safetensors")
+    assert "second.weight" not in arrays
+    np.testing.assert_array_equal(arrays["positions"], torch.linspace(0.5, 1.0, 784).numpy())
+    assert all(row["screening/rejected"] == 0 for row in outcome.rows[1:])
+    layers = {key.removeprefix("norms/N/") for key in outcome.rows[-1] if key.startswith("norms/N/")}
+    assert layers == {"embed", "first", "second", "classifier"}
