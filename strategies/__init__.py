@@ -1,7 +1,6 @@
-"""Server rules as Flower strategies, one file a method; `parts.py` says which there are.
+"""Server rules as Flower strategies, one file for each method; `parts.py` lists them.
 
-Knows what a server does with a round's replies; needs flwr and numpy, neither torch nor Hydra.
-Importing the package loads nothing until a name is used.
+The package needs flwr and numpy, but neither torch nor Hydra. A module is imported when one of its names is used.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ _HOMES = {
     "add_step": "means",
     "movement": "means",
 }
-"""What is no choice of its own, but what choices are made of."""
+"""The modules of the names that are not parts themselves: base classes and functions to build parts with."""
 
 
 def places() -> dict[str, str]:
-    """The module of each name that the package offers: the choices' from their tables."""
+    """The module of each name that the package offers; those of parts come from their tables."""
     from .parts import PRIVACY, STRATEGIES
 
     found = [str(part.place) for table in (STRATEGIES, PRIVACY) for part in table.built_in()]

@@ -1,7 +1,6 @@
-"""The usable replies of a round: each client's model and what it reports, in the order of client ids.
+"""The valid replies of a round: each client's model and metrics, in the order of client ids.
 
-Knows what a rule may ask of a cohort, and how it is handed to a strategy inside another; does not know which
-replies are usable (`screening.py`).
+Also: how they are passed to a strategy inside another. `screening.py` decides which replies are valid.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from fedstride.arrays import Arrays, Layout, difference, norm, to_record, total
 from fedstride.metrics import over_clients
 
 SCREENING = "screening/"
-"""Under this stand the counts of a round."""
+"""Prefix of the metrics that count a round's replies."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What a strategy asked clients for beside the model."""
+    """What a strategy expects from clients in addition to the model."""
 
-    halves: tuple[str, ...] = ()  # by name; a reply says of each that it was done
-    returns: Mapping[str, Arrays] = field(default_factory=dict)  # by record name: like these arrays
+    halves: tuple[str, ...] = ()  # names of client halves; a reply reports each one that was done
+    returns: Mapping[str, Arrays] = field(default_factory=dict)  # by record name: same names, shapes, dtypes
 
     def __or__(self, other: Expected) -> Expected:
         return Expected((*self.halves, *other.halves), {**self.returns, **other.returns})
@@ -35,21 +34,21 @@ class Expected:
 
 @dataclass(frozen=True)
 class Reply:
-    """One usable reply: the client's model and what it reports."""
+    """One valid reply: the client's model and metrics."""
 
     node_id: int
-    client_id: int  # the partition id where the client has one, else the node id
+    client_id: int  # the partition id if the client has one, else the node id
     num_examples: float  # n_k > 0
     model: Arrays  # read-only views, in the order of the sent model
     metrics: Mapping[str, Any]
     length: float  # ||w_k - w|| over all parameters
     message: Message
-    beside: Mapping[str, Arrays] = field(default_factory=dict)  # what else came, by record name; read-only views
+    beside: Mapping[str, Arrays] = field(default_factory=dict)  # further arrays, by record name; read-only views
 
 
 @dataclass(frozen=True)
 class Rejected:
-    """A reply that is not used, and why."""
+    """A reply that is not used, and the reason."""
 
     node_id: int
     reason: str
@@ -57,11 +56,11 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Cohort:
-    """The usable replies of a round, in the order of client ids, and those rejected."""
+    """The valid replies of a round, in the order of client ids, and the rejected ones."""
 
     replies: tuple[Reply, ...]
     rejected: tuple[Rejected, ...] = ()
-    halves: tuple[str, ...] = ()  # what these clients were asked for beside training
+    halves: tuple[str, ...] = ()  # the client halves that these clients were asked to do
 
     def __len__(self) -> int:
         return len(self.replies)
@@ -79,7 +78,7 @@ class Cohort:
         return [reply.num_examples / total for reply in self.replies]
 
     def metrics(self, weighting: str = "examples") -> dict[str, float | list[float]]:
-        """What the clients report, put together as `fedstride/metrics.py` says; only what all of them report."""
+        """The metrics that all clients report, combined over clients as `fedstride/metrics.py` says."""
         if not self.replies:
             return {}
         shares = self.shares(weighting)
@@ -97,7 +96,7 @@ class Cohort:
 
     @cached_property
     def not_done(self) -> dict[str, list[int]]:
-        """Ids of the clients that did not say that they have done a half, by half; only where there are some."""
+        """By client half: ids of the clients that did not report it as done; only halves with such clients."""
         missing = {
             half: [reply.client_id for reply in self.replies if reply.metrics.get(wire.done(half)) != 1]
             for half in self.halves
@@ -105,30 +104,30 @@ class Cohort:
         return {half: clients for half, clients in missing.items() if clients}
 
     def counts(self) -> dict[str, Any]:
-        """How many replies are not used, and how many did not do all that was asked, for a round's metrics."""
+        """Metrics of the round: how many replies are not used, how many clients did not do all client halves."""
         counts: dict[str, Any] = {f"{SCREENING}rejected": len(self.rejected)}
         if self.halves:
             counts[f"{SCREENING}not_done"] = len({client for each in self.not_done.values() for client in each})
         return counts
 
     def beside(self, record: str) -> list[Arrays]:
-        """What came beside the models in the record of this name, in order."""
+        """The further arrays of each client in the record of this name, in order."""
         return [reply.beside[record] for reply in self.replies]
 
     def common_metrics(self) -> list[str]:
-        """The metrics that every client reports with one form (a number, or a list of one length).
+        """The metrics that every client reports in the same form: a number, or a list of the same length.
 
-        What the screen itself says of a round is not for clients to say.
+        Clients cannot report the counts of the screening.
         """
         first = (key for key in self.replies[0].metrics if not key.startswith(SCREENING))
         return [key for key in first if len({_form(reply.metrics.get(key)) for reply in self.replies}) == 1]
 
 
 class Accepted(list[Message]):
-    """The messages of a cohort that has passed the screen, for the strategy inside a wrapper.
+    """The messages of a cohort that has passed the screening, for the strategy inside a wrapper.
 
-    Flower's own strategies see plain messages whose arrays and metrics agree in their keys; ours find
-    the cohort and need not screen again.
+    Flower's own strategies see plain messages whose arrays and metrics have the same keys; ours use the
+    cohort and do not screen again.
     """
 
     def __init__(self, cohort: Cohort) -> None:
@@ -149,7 +148,7 @@ def with_model(reply: Reply, sent: Arrays, model: Arrays, weighted_by_key: str) 
 
 
 def _form(value: Any) -> Any:
-    """What two values must share to be averaged."""
+    """Equal for two values that can be averaged."""
     if value is None:
         return object()
     return len(value) if isinstance(value, list) else -1
@@ -165,10 +164,7 @@ def _combine(how: str, values: Sequence[float], shares: Sequence[float]) -> floa
 
 
 def _clean(reply: Reply, metrics: Sequence[str], first: Reply) -> Message:
-    """A copy of the message that a strategy may take apart: its own records, one set of keys.
-
-    The arrays' order is that of the sent model, whatever the client's was.
-    """
+    """A copy of the message that a strategy may change, with these metrics and the arrays in the sent order."""
     record = reply.message.content.array_records[_model_key(reply)]
     key = _model_key(first)
     metric_key = next(iter(first.message.content.metric_records))
@@ -188,14 +184,14 @@ def _model_key(reply: Reply) -> str:
 
 
 def shallow(message: Message) -> Message:
-    """A message of its own whose content may be replaced."""
+    """A shallow copy of the message: its content can be replaced."""
     copy = object.__new__(Message)
     copy.__dict__.update(message.__dict__)
     return copy
 
 
 def real(value: float) -> float:
-    """As a float; an int beyond all floats is infinite."""
+    """As a float; an int that no float can represent becomes infinite."""
     try:
         return float(value)
     except OverflowError:  # an int of more than 1024 bits

@@ -1,14 +1,14 @@
 """Differential privacy of single clients, around any strategy.
 
-The guarantee has to hold for whatever a rule makes of the updates. So noise goes onto the updates before the
-rule sees them, never onto its result, and all that follows is post-processing. With m usable replies,
-clipping norm C and noise multiplier z, each update gets N(0, sigma^2) per weight:
+The guarantee must hold for every rule. So noise is added to the updates before the rule sees them, never to its
+result, and all that follows is post-processing. With m valid replies, clipping norm C and noise multiplier z,
+each update gets N(0, sigma^2) per weight:
 
-    sigma = z C / sqrt(m)   where the rule sees updates through their mean alone: the mean's noise is z C / m
-    sigma = z C             where it sees single updates (FedNNNN, Fedalr, FedLWS, medians, Krum)
+    sigma = z C / sqrt(m)   if the rule uses only the mean of the updates: the mean's noise is z C / m
+    sigma = z C             if it uses single updates (FedNNNN, Fedalr, FedLWS, medians, Krum)
 
-Either way one round is one Gaussian release of multiplier z. Two federations are neighbours where one
-client's update is zero in one of them; who replies, and so m, is no secret.
+In both cases one round is one Gaussian release of multiplier z. Two federations are neighbours if one client's
+update is zero in one of them. Which clients reply, and so m, is not secret.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ WHERE = ("server", "client", "local")
 
 def stddev(noise_multiplier: float, clipping_norm: float, count: int, *, only_the_mean: bool) -> float:
     """sigma of the noise on each of `count` updates."""
-    spread = noise_multiplier * clipping_norm
-    return spread / math.sqrt(count) if only_the_mean else spread
+    sigma = noise_multiplier * clipping_norm
+    return sigma / math.sqrt(count) if only_the_mean else sigma
 
 
 class PrivacyState(NamedTuple):
@@ -46,14 +46,14 @@ class PrivacyState(NamedTuple):
 
     clipping_norm: float = 1.0  # C
     releases: int = 0  # rounds in which something was released
-    secret: str = ""  # what the noise is drawn from
+    secret: str = ""  # seed of the noise
 
 
 class DifferentialPrivacy(Wrapper):
-    """Clips and noises each client's update before `strategy` sees it; to stand around all other strategies.
+    """Clips and noises each client's update before `strategy` sees it. It must be the outermost strategy.
 
-    - `where`: "server" clips and noises here; "client" lets clients clip (this server clips again, so that
-      nobody can pass by) and noises here; "local" lets clients clip and noise before anything leaves them.
+    - `where`: "server" clips and noises here; "client" makes clients clip (the server clips again, so that no
+      client can avoid it) and noises here; "local" makes clients clip and noise before anything leaves them.
       Clients must run `client_app.protection`, as ours do.
     - `clipping_norm` C in [1e-30, 1e30], of the whole update; `noise_multiplier` z >= 0 (0: clipping alone, no
       privacy).
@@ -62,20 +62,20 @@ class DifferentialPrivacy(Wrapper):
       deviation `clipped_count_stddev` on the count, which must exceed z (Andrew et al., NeurIPS 2021); None is
       a 20th of `clients_a_round`.
     - `delta` in (0, 1), at which `privacy/epsilon` is reported.
-    - `noise_seed`: None draws a secret from the operating system, which goes into the state. The noise of a
-      round is drawn from it and from all that the round is made of: a round that is repeated after a resume has
-      the same noise and costs nothing twice, and one that came out otherwise has noise of its own. A number
-      makes runs repeatable, for experiments: whoever knows it can take the noise away.
+    - `noise_seed`: None draws a secret from the operating system, which is stored in the state. The noise of a
+      round is drawn from the secret and from all inputs of the round. So a round that is repeated after a resume
+      has the same noise and costs no additional privacy, and a round with other inputs has other noise. A number
+      makes runs repeatable, for experiments: anyone who knows it can remove the noise.
 
-    All clients weigh the same, and the inner strategy hears nothing else of them: n_k / n would tell how much
-    data each has, losses even more. No update is too long for "server" and "client" (`screening.factor` is not
-    used): one client must not decide whether another takes part, and all are clipped anyway. Refuses models
-    with BatchNorm's running statistics. `options` are `Wrapper`'s.
+    All clients have the same weight, and the inner strategy gets no metrics of them: n_k / n would reveal how
+    much data each has, and losses reveal more. With "server" and "client" no update is rejected for its length
+    (`screening.factor` is not used): one client must not decide whether another takes part, and all updates are
+    clipped. Models with BatchNorm's running statistics are refused. `options` are `Wrapper`'s.
 
-    Differs from Flower's wrappers (1.39), which noise the returned model: FedNNNN's clients would get one
-    without noise, and what a rule keeps of single updates (momentum, shares, norms) would be released again
-    and again. For FedAvg with equal weights both are the same mechanism. Where Flower's adaptive clipping
-    shortens C when too many are clipped, the paper lengthens it, and so do we.
+    Differs from Flower's wrappers (1.39), which noise the returned model: FedNNNN's clients would receive a model
+    without noise, and what a rule keeps of single updates (momentum, shares, norms) would be released in every
+    round. For FedAvg with equal weights both are the same mechanism. Flower's adaptive clipping shortens C when
+    too many updates are clipped; the paper lengthens it, and so do we.
 
     Metrics: `privacy/clipping_norm` and `privacy/stddev` of the round, `privacy/clipped` (share of updates;
     not with "local") and, where z > 0, `privacy/epsilon`, spent so far by a client that took part in every round.
@@ -142,7 +142,7 @@ class DifferentialPrivacy(Wrapper):
         self.state: PrivacyState = self.initial_state()
 
     def initial_state(self) -> PrivacyState:
-        """C as at the start, nothing released, another secret."""
+        """The initial C, nothing released, a new secret."""
         return PrivacyState(self.initial_clipping_norm, 0, seeds.new_secret(self.noise_seed))
 
     # -------------------------------------------------------- before the round
@@ -150,7 +150,7 @@ class DifferentialPrivacy(Wrapper):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
-        """As the inner strategy does it. Raises ConfigError for a model that cannot be protected."""
+        """The inner strategy's messages. Raises ConfigError for a model that cannot be protected."""
         found = mechanism.running_statistics(views(arrays))
         if found:
             raise ConfigError(
@@ -159,33 +159,33 @@ class DifferentialPrivacy(Wrapper):
             )
         messages = list(super().configure_train(server_round, arrays, config, grid))
         self.server_round = server_round
-        if self.where == "local" and messages:  # what leaves a client is released, whatever comes of the round
+        if self.where == "local" and messages:  # what leaves a client is released, even if the round fails
             self.state = self.state._replace(releases=self.state.releases + 1)
         return messages
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
-        """As the inner strategy does it; nobody is asked with "local", since figures would not be noised."""
+        """The inner strategy's messages; none with "local", since the metrics would not be noised."""
         if self.where == "local":
             return []
         return list(super().configure_evaluate(server_round, arrays, config, grid))
 
     def extend(self, config: ConfigRecord) -> ConfigRecord:
-        """Tell clients to clip, and with "local" to noise."""
-        told: dict[str, Any] = {}
+        """The config with the keys that make clients clip and, with "local", add noise."""
+        keys: dict[str, Any] = {}
         if self.where != "server":
-            told[wire.CLIPPING_NORM] = self.state.clipping_norm
+            keys[wire.CLIPPING_NORM] = self.state.clipping_norm
         if self.where == "local":
-            told[wire.NOISE_MULTIPLIER] = self.noise_multiplier
+            keys[wire.NOISE_MULTIPLIER] = self.noise_multiplier
             if self.noise_seed is not None:
-                told[wire.NOISE_SEED] = self.noise_seed
-        return ConfigRecord({**config, **told})
+                keys[wire.NOISE_SEED] = self.noise_seed
+        return ConfigRecord({**config, **keys})
 
     # -------------------------------------------------------- after the replies
 
     def admit(self, cohort: Cohort) -> tuple[Cohort, Metrics]:
-        """The clipped and noised updates, with equal weights."""
+        """The valid replies with clipped and noised updates and equal weights."""
         state = self.state
         metrics: Metrics = {"privacy/clipping_norm": state.clipping_norm}
         if self.where == "local":
@@ -214,7 +214,7 @@ class DifferentialPrivacy(Wrapper):
     def _protect(
         self, cohort: Cohort, sigma: float, state: PrivacyState
     ) -> tuple[list[Arrays], float, PrivacyState]:
-        """The updates clipped and noised, the share that was clipped, and the next state (C moves)."""
+        """The clipped and noised models, the share that was clipped, and the next state (with the next C)."""
         secret = f"{state.secret}|{_fingerprint(self.sent, cohort, state.clipping_norm, sigma)}"
         models: list[Arrays] = []
         count = 0
@@ -227,7 +227,7 @@ class DifferentialPrivacy(Wrapper):
                 rng=seeds.secret_generator(secret, "privacy", self.server_round, place),
             )
             models.append(model)
-            # A client that has clipped says so itself: its update no longer shows it.
+            # A client that has clipped reports it: its update does not show it any more.
             count += too_long or reply.metrics.get(wire.CLIPPED) == 1.0
         if self.adaptive:
             noise = 0.0
@@ -249,26 +249,26 @@ class DifferentialPrivacy(Wrapper):
 
 
 def unprotected(strategy: Strategy, **options: Any) -> Strategy:
-    """No privacy: the strategy as it is."""
+    """No privacy: the strategy itself."""
     return strategy
 
 
 def _refuse_arrays(strategy: Strategy) -> None:
-    """Raises ConfigError for a strategy that wants more of clients than models: nothing would protect it."""
-    asked = getattr(strategy, "client_request", None)
-    wanted = {} if asked is None else expected_of(strategy.half, asked({})).returns  # type: ignore[attr-defined]
+    """Raises ConfigError for a strategy that needs more than models from clients: nothing protects the rest."""
+    request = getattr(strategy, "client_request", None)
+    returns = {} if request is None else expected_of(strategy.half, request({})).returns  # type: ignore[attr-defined]
     require(
-        not wanted,
+        not returns,
         "strategy",
         type(strategy).__name__,
-        f"one that is given models alone: clients would send {', '.join(wanted)} too, which is not protected",
+        f"one to which clients send their model only: they would also send {', '.join(returns)}, unprotected",
     )
 
 
 def _fingerprint(sent: Arrays, cohort: Cohort, clipping_norm: float, sigma: float) -> str:
-    """Names all that a round's release is made of, so that the same noise never hides two different rounds.
+    """A digest of all inputs of a round's release, so that two different rounds never have the same noise.
 
-    With the noise of a round known to be the same, the difference of two releases would show the updates bare.
+    If they had, the difference of the two releases would show the updates without noise.
     """
     digest = hashlib.sha256(repr((clipping_norm, sigma, [reply.client_id for reply in cohort.replies])).encode())
     for model in (sent, *cohort.models):

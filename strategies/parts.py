@@ -1,7 +1,7 @@
-"""Server rules and privacy, one line a part; read without importing any of them.
+"""The tables of server rules and of privacy, one entry for each part; no part is imported to read them.
 
-Knows names and places. The settings of a part are the annotated parameters of its constructor; a part whose
-first parameter is `strategy` wraps another one.
+The settings of a part are the annotated parameters of its constructor. A part whose first parameter is
+`strategy` wraps another strategy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Which replies of a round are used: screening and order.
-
-Knows what a usable reply looks like beside the model that was sent; does not know what is done with it.
-"""
+"""Screening: which replies of a round are valid, and in which order they are used."""
 
 from __future__ import annotations
 
@@ -33,37 +30,37 @@ def screen(
     screening: Screening | None = None,
     expected: Expected | None = None,
 ) -> Cohort:
-    """Sort the replies of a round into usable ones, ordered by client id, and those rejected.
+    """Divide the replies of a round into valid ones, in the order of client ids, and rejected ones.
 
-    `sent` is the model that was sent, `expected` what was asked for beside it. Rejected is a reply with an
-    error, not exactly one model, one metric record and the expected records, missing or extra arrays, another
-    shape or dtype, NaN or infinity, a bad count, or an update (or expected record) longer than
-    `screening.factor` times the median length of the round (not where that is 0).
-    Never raises for what a client sent.
+    `sent` is the model that was sent, `expected` what clients must return in addition to it. A reply is
+    rejected if it is an error; has not exactly one model, one metric record and the expected records; has
+    missing or additional arrays, another shape or dtype, NaN or infinity, or an invalid number of examples; or
+    if its update (or an expected record) is longer than `screening.factor` times the round's median length
+    (unless the median is 0). Never raises an error because of what a client sent.
     """
     if isinstance(messages, Accepted):
         return messages.cohort
-    usable: list[Reply] = []
+    valid: list[Reply] = []
     rejected: list[Rejected] = []
     layout = Layout.of(sent)
     screening, expected = screening or Screening(), expected or Expected()
     for message in messages:
         node_id = message.metadata.src_node_id
         try:
-            usable.append(_read(message, sent, layout, weighted_by_key, expected))
+            valid.append(_read(message, sent, layout, weighted_by_key, expected))
         except ReplyError as error:
             rejected.append(Rejected(node_id, str(error)))
     if screening.factor is not None:
         for record in (None, *expected.returns):
-            usable, far = _split_by_length(usable, screening.factor, record)
+            valid, far = _split_by_length(valid, screening.factor, record)
             rejected += far
-    usable.sort(key=lambda reply: (reply.client_id, reply.node_id))
-    return Cohort(tuple(usable), tuple(sorted(rejected, key=lambda item: item.node_id)), expected.halves)
+    valid.sort(key=lambda reply: (reply.client_id, reply.node_id))
+    return Cohort(tuple(valid), tuple(sorted(rejected, key=lambda item: item.node_id)), expected.halves)
 
 
 def screen_metrics(messages: Iterable[Message], weighted_by_key: str) -> list[Message]:
-    """Copies of the replies to an evaluation that can be used, with the metrics that all of them report."""
-    usable: list[Reply] = []
+    """Copies of the valid replies to an evaluation, with the metrics that all of them report."""
+    valid: list[Reply] = []
     for message in messages:
         try:
             if message.has_error() or not message.has_content():
@@ -75,12 +72,12 @@ def screen_metrics(messages: Iterable[Message], weighted_by_key: str) -> list[Me
         node_id = message.metadata.src_node_id
         client_id = metrics.get(wire.CLIENT_ID)
         known = client_id if isinstance(client_id, int) else node_id
-        usable.append(Reply(node_id, known, count, {}, metrics, 0.0, message))
-    usable.sort(key=lambda reply: (reply.client_id, reply.node_id))
-    cohort = Cohort(tuple(usable))
-    common = cohort.common_metrics() if usable else []
+        valid.append(Reply(node_id, known, count, {}, metrics, 0.0, message))
+    valid.sort(key=lambda reply: (reply.client_id, reply.node_id))
+    cohort = Cohort(tuple(valid))
+    common = cohort.common_metrics() if valid else []
     copies = []
-    for reply in usable:
+    for reply in valid:
         message = shallow(reply.message)
         message.content = RecordDict({wire.METRICS: MetricRecord({key: reply.metrics[key] for key in common})})
         copies.append(message)
@@ -91,14 +88,14 @@ def _read(message: Message, sent: Arrays, layout: Layout, weighted_by_key: str, 
     if message.has_error():
         raise ReplyError(f"the client failed (code {message.error.code}): {last_line(message.error.reason)}")
     if not message.has_content():
-        raise ReplyError("an empty reply")
+        raise ReplyError("the reply has no content")
     content = message.content
     metrics = _only(content.metric_records, "MetricRecord")
     count = _count(metrics, weighted_by_key)
     records = dict(content.array_records)
     missing = [name for name in expected.returns if name not in records]
     if missing:
-        raise ReplyError(f"no record {missing[0]!r}, which was asked for; it has {sorted(records)}")
+        raise ReplyError(f"the requested record {missing[0]!r} is missing; the reply has {sorted(records)}")
     beside = {name: _arrays(records.pop(name), like) for name, like in expected.returns.items()}
     for name, arrays in beside.items():
         _finite_length(arrays, None, Layout.of(arrays), f"{name}: ")
@@ -140,10 +137,10 @@ def _arrays(record: ArrayRecord, sent: Arrays) -> Arrays:
     missing = [name for name in sent if name not in record]
     extra = [name for name in record if name not in sent]
     if missing or extra:
-        raise ReplyError(f"arrays missing: {missing[:5]}, not asked for: {extra[:5]}")
+        raise ReplyError(f"missing arrays: {missing[:5]}, unexpected arrays: {extra[:5]}")
     try:
         received = views(record)
-    except Exception as error:  # whatever a client put into the bytes
+    except Exception as error:  # the client decides what is in the bytes
         raise ReplyError(f"arrays that cannot be read: {error}") from error
     for name, array in sent.items():
         got = received[name]
@@ -156,28 +153,28 @@ def _arrays(record: ArrayRecord, sent: Arrays) -> Arrays:
 
 
 def _finite_length(model: Arrays, sent: Arrays | None, layout: Layout, where: str = "") -> float:
-    """||w_k - w||; the sum of squares is finite exactly where every parameter is (overflow apart)."""
+    """||w_k - w||; the sum of squares is finite only if every parameter is."""
     total = 0.0
     for name in layout.parameters:
         with np.errstate(all="ignore"):
             array = float64(model[name])
             square = squared_norm(array if sent is None else array - float64(sent[name]))
         if not math.isfinite(square):
-            raise ReplyError(f"{where}{name!r} holds NaN, infinity or absurd values")
+            raise ReplyError(f"{where}{name!r} contains NaN, infinity or values too large to square")
         total += square
     for name in layout.buffers:
         xp = array_namespace(model[name])
         if is_floating(model[name]) and not bool(xp.all(xp.isfinite(model[name]))):
-            raise ReplyError(f"{where}{name!r} holds NaN or infinity")
+            raise ReplyError(f"{where}{name!r} contains NaN or infinity")
     if not math.isfinite(total):
-        raise ReplyError(f"{where}the update is absurdly long")
+        raise ReplyError(f"{where}the update is too long: its norm is not finite")
     return math.sqrt(total)
 
 
 def _split_by_length(
     replies: list[Reply], factor: float, record: str | None
 ) -> tuple[list[Reply], list[Rejected]]:
-    """Replies whose update, or record of this name, is not too long beside the others', and those where it is."""
+    """The replies whose update (or record of this name) is not too long compared with the others, and the rest."""
     lengths = [reply.length if record is None else norm(reply.beside[record]) for reply in replies]
     middle = median(lengths) if lengths else 0.0
     if middle == 0.0:

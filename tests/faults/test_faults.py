@@ -97,7 +97,7 @@ SET_ASIDE: dict[str, tuple[Change, str]] = {
     "a shape that would broadcast": (arrays(lambda m: m | {"fc2.bias": np.zeros(1, np.float32)}), "the model has"),
     "another dtype": (arrays(lambda m: m | {"fc2.bias": np.zeros(10)}), "float64"),
     "a missing array": (arrays(lambda m: {k: v for k, v in m.items() if k != "fc1.bias"}), "missing"),
-    "an extra array": (arrays(lambda m: m | {"backdoor": np.zeros(3, np.float32)}), "not asked for"),
+    "an extra array": (arrays(lambda m: m | {"backdoor": np.zeros(3, np.float32)}), "unexpected arrays"),
     "no array at all": (arrays(lambda m: {}), "missing"),
     "garbage for bytes": (garbage, "cannot be read"),
     "an array cut short": (cut, "cannot be read"),

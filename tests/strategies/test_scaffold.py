@@ -290,16 +290,19 @@ def with_value(value: float) -> Model:
 
 
 HOSTILE: dict[str, tuple[Any, str]] = {
-    "missing": (None, "no record 'scaffold.delta', which was asked for; it has ['arrays']"),
+    "missing": (None, "the requested record 'scaffold.delta' is missing; the reply has ['arrays']"),
     "empty": (ArrayRecord(), "arrays missing: ['conv1.weight'"),
-    "NaN": (with_value(np.nan), "scaffold.delta: 'fc.bias' holds NaN, infinity or absurd values"),
-    "infinity": (with_value(-np.inf), "scaffold.delta: 'fc.bias' holds NaN, infinity or absurd values"),
+    "NaN": (with_value(np.nan), "scaffold.delta: 'fc.bias' contains NaN, infinity or values too large to square"),
+    "infinity": (
+        with_value(-np.inf),
+        "scaffold.delta: 'fc.bias' contains NaN, infinity or values too large to square",
+    ),
     "another shape": (GOOD | {"fc.bias": np.zeros(6, np.float32)}, "'fc.bias' is float32(6,)"),
     "a shape that would broadcast": (GOOD | {"fc.bias": np.zeros(1, np.float32)}, "'fc.bias' is float32(1,)"),
     "another dtype": (GOOD | {"fc.bias": np.zeros(5)}, "'fc.bias' is float64(5,)"),
-    "a missing array": (without("fc.bias"), "arrays missing: ['fc.bias'], not asked for: []"),
-    "an extra array": (GOOD | {"extra": np.zeros(1)}, "arrays missing: [], not asked for: ['extra']"),
-    "buffers too": (START, "not asked for: ['bn1.running_mean'"),
+    "a missing array": (without("fc.bias"), "missing arrays: ['fc.bias'], unexpected arrays: []"),
+    "an extra array": (GOOD | {"extra": np.zeros(1)}, "missing arrays: [], unexpected arrays: ['extra']"),
+    "buffers too": (START, "unexpected arrays: ['bn1.running_mean'"),
     "absurdly long": (with_value(1e7), "a record 'scaffold.delta' of norm 1e+07, more than 1000 times"),
     "float32's limit": (with_value(3.4e38), "a record 'scaffold.delta' of norm 3.4e+38, more than 1000 times"),
     "garbage": (
@@ -358,8 +361,8 @@ def test_privacy_around_it_is_refused_at_once(make: Any, where: str) -> None:
         DifferentialPrivacy(make(num_clients=3, **OPEN), where=where)
     assert str(caught.value).startswith("strategy = ")
     assert str(caught.value).endswith(
-        "is not allowed: strategy must be one that is given models alone: clients would send scaffold.delta too, "
-        "which is not protected"
+        "is not allowed: strategy must be one to which clients send their model only: they would also send "
+        "scaffold.delta, unprotected"
     )
 
 
