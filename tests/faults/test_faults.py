@@ -119,7 +119,7 @@ SET_ASIDE: dict[str, tuple[Change, str]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SET_ASIDE)
-def test_set_aside_with_its_reason(tmp_path: Path, monkeypatch, kind: str) -> None:
+def test_rejected_with_its_reason(tmp_path: Path, monkeypatch, kind: str) -> None:
     change, said = SET_ASIDE[kind]
     folder, seen = play(tmp_path, monkeypatch, [Fault(1, 2, change), Fault(3, 3, change)], "rounds=3")
     assert [len(cohort) for cohort in seen.cohorts] == [4, 3, 3]

@@ -115,7 +115,7 @@ def without(name: str) -> tuple[Any, ...]:
 
 @examples(1000)
 @given(st.data(), st.sampled_from(sorted(STRATEGIES)))
-def test_the_malformed_are_set_aside_and_leave_no_trace(data: st.DataObject, name: str) -> None:
+def test_the_malformed_are_rejected_and_leave_no_trace(data: st.DataObject, name: str) -> None:
     nodes = data.draw(st.sampled_from([(7,), (7,), (7, 50, 30)]))
     wrong = [data.draw(malformed(good(node, name)), label=f"malformed {node}") for node in nodes]
     *found, metrics, cohort = aggregated(

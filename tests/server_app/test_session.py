@@ -179,7 +179,7 @@ def test_evaluation_every_few_rounds(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- bad clients, bad requests
 
 
-def test_a_bad_client_is_set_aside_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_bad_client_is_rejected_and_the_run_goes_on(tmp_path: Path) -> None:
     def train(message: Message, context: Context, reply: Message) -> Message:
         if partition_of(context) == 1:
             raise RuntimeError("out of memory")

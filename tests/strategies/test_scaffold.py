@@ -291,7 +291,7 @@ def with_value(value: float) -> Model:
 
 HOSTILE: dict[str, tuple[Any, str]] = {
     "missing": (None, "the requested record 'scaffold.delta' is missing; the reply has ['arrays']"),
-    "empty": (ArrayRecord(), "arrays missing: ['conv1.weight'"),
+    "empty": (ArrayRecord(), "missing arrays: ['conv1.weight'"),
     "NaN": (with_value(np.nan), "scaffold.delta: 'fc.bias' contains NaN, infinity or values too large to square"),
     "infinity": (
         with_value(-np.inf),
@@ -316,7 +316,7 @@ HOSTILE: dict[str, tuple[Any, str]] = {
     "make", [Scaffold, lambda **o: FedLWS(Scaffold(**o)), lambda **o: NormAnalysis(Scaffold(**o))]
 )
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_a_hostile_delta_is_set_aside_with_its_reason_and_leaves_no_trace(make: Any, kind: str) -> None:
+def test_a_hostile_delta_is_rejected_with_its_reason_and_leaves_no_trace(make: Any, kind: str) -> None:
     delta, reason = HOSTILE[kind]
     models = fed.noisy(m=4)(START, 1)
     good = [handed(k + 1, models[k], DELTAS[k]) for k in range(3)]
@@ -333,7 +333,7 @@ def test_a_hostile_delta_is_set_aside_with_its_reason_and_leaves_no_trace(make: 
     assert dict(metrics)["screening/rejected"] == 1
 
 
-def test_a_record_that_nobody_asked_for_is_set_aside() -> None:
+def test_a_record_that_nobody_asked_for_is_rejected() -> None:
     strategy = FedAvg(**OPEN)
     fed.configure(strategy, 1, START)
     assert strategy.aggregate_train(1, [handed(9, START, GOOD)])[0] is None

@@ -90,7 +90,7 @@ BAD_REPLIES: dict[str, tuple[Callable[[], Message], str]] = {
     "two models": (lambda: records(2, 1), "2 records of type ArrayRecord, expected one"),
     "no metrics": (lambda: records(1, 0), "0 records of type MetricRecord, expected one"),
     "two metric records": (lambda: records(1, 2), "2 records of type MetricRecord, expected one"),
-    "an empty model": (lambda: fed.reply(BAD, {}), "arrays missing: ['a.weight'"),
+    "an empty model": (lambda: fed.reply(BAD, {}), "missing arrays: ['a.weight'"),
     "missing array": (
         lambda: fed.reply(BAD, {n: a for n, a in CLIENT.items() if n != "a.bias"}),
         "missing arrays: ['a.bias'], unexpected arrays: []",
@@ -168,7 +168,7 @@ BAD_REPLIES: dict[str, tuple[Callable[[], Message], str]] = {
 @pytest.mark.filterwarnings("ignore:overflow encountered")
 @pytest.mark.parametrize("name", BAD_REPLIES)
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_bad_reply_is_set_aside_with_its_reason_and_the_good_ones_are_used(name: str, place: int) -> None:
+def test_a_bad_reply_is_rejected_with_its_reason_and_the_good_ones_are_used(name: str, place: int) -> None:
     make, reason = BAD_REPLIES[name]
     arrived = [fed.reply(node, CLIENT, node) for node in GOOD]
     arrived.insert(place, make())
@@ -196,7 +196,7 @@ def test_a_reason_stays_short() -> None:
     assert len(cohort.rejected[0].reason) < 600
 
 
-def test_what_is_set_aside_is_sorted_by_node() -> None:
+def test_what_is_rejected_is_sorted_by_node() -> None:
     cohort = screen([fed.failure(node) for node in (5, 2, 9)], SENT)
     assert [item.node_id for item in cohort.rejected] == [2, 5, 9]
 
@@ -233,7 +233,7 @@ def moved(*lengths: float, factor: float | None = 1000.0) -> Cohort:
         ((1e9,), 1),
     ],
 )
-def test_an_update_beyond_1000_medians_is_set_aside(lengths: tuple[float, ...], used: int) -> None:
+def test_an_update_beyond_1000_medians_is_rejected(lengths: tuple[float, ...], used: int) -> None:
     cohort = moved(*lengths)
     assert (len(cohort), len(cohort.rejected)) == (used, len(lengths) - used)
 
@@ -244,7 +244,7 @@ def test_the_factor_may_be_chosen() -> None:
     assert len(moved(1.0, 1.0, 1e15, factor=None)) == 3
 
 
-def test_a_reply_set_aside_for_another_reason_does_not_shift_the_median() -> None:
+def test_a_reply_rejected_for_another_reason_does_not_shift_the_median() -> None:
     sent = {"a": np.zeros(1)}
     replies = [fed.reply(n, {"a": np.array([x])}, 10) for n, x in enumerate((1.0, 1.0, 500.0), 1)]
     broken = [fed.reply(n, {"a": np.array([1e-6])}, 0) for n in (4, 5, 6, 7)]
@@ -432,7 +432,7 @@ def test_a_record_that_was_asked_for_is_screened(message: Message, said: str) ->
     assert [item.node_id for item in cohort.rejected] == [BAD] and said in cohort.rejected[0].reason
 
 
-def test_thousands_of_records_are_set_aside_in_one_line() -> None:
+def test_thousands_of_records_are_rejected_in_one_line() -> None:
     many = {f"x/{i}/../scaffold.delta": to_record(CLIENT) for i in range(5000)}
     message = fed.answer(BAD, {"metrics": MetricRecord({"num-examples": 10}), "arrays": to_record(CLIENT), **many})
     cohort = screen([beside(GOOD[0], [1.0, 1.0]), message], SENT, expected=ASKED)

@@ -108,7 +108,7 @@ def test_every_wrapper_protects(wrapper: str) -> None:
 @pytest.mark.parametrize(
     "make", [FedAvg, lambda **o: FedLWS(FedAvg(**o)), lambda **o: NormAnalysis(TwoDLRD(FedLWS(FedNNNN(**o))))]
 )
-def test_a_reply_set_aside_is_logged_once(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reply_rejected_is_logged_once(make: Any, caplog: pytest.LogCaptureFixture) -> None:
     aggregate(
         make(**OPEN), [fed.failure(9), *(fed.reply(n, w_k) for n, w_k in enumerate(fed.noisy()(START, 1), 1))]
     )
