@@ -1,4 +1,4 @@
-"""Ctrl-C while a run goes on: at the next client, at once the second time, never where it is ignored."""
+"""Ctrl-C during a run: it ends after the current client; a second one ends it immediately; or it is ignored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def press() -> None:
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_the_run_ends_after_the_client_at_work() -> None:
+def test_the_run_ends_after_the_current_client() -> None:
     with GentleInterrupt() as interrupt:
         interrupt.replied(1, 1, 3)
         press()
@@ -27,7 +27,7 @@ def test_the_run_ends_after_the_client_at_work() -> None:
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_the_second_time_ends_at_once() -> None:
+def test_a_second_ctrl_c_ends_immediately() -> None:
     with GentleInterrupt():
         press()
         with pytest.raises(KeyboardInterrupt):
@@ -35,7 +35,7 @@ def test_the_second_time_ends_at_once() -> None:
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_where_it_is_ignored_it_stays_so() -> None:
+def test_an_ignored_sigint_stays_ignored() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with GentleInterrupt() as interrupt:
         press()
