@@ -126,7 +126,10 @@ def _dependency_installation() -> list[Finding]:
     advice = f"export {name}=1 before the first flwr run; fedstride simulate sets it"
     return [
         Finding(
-            "flwr run", "warn", "its SuperLink installs all dependencies, including torch, for every run", advice
+            "flwr run",
+            "warn",
+            "the SuperLink of flwr run installs all dependencies, including torch, for every run",
+            advice,
         )
     ]
 

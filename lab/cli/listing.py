@@ -33,7 +33,10 @@ def list_choices(
         bool, typer.Option("--reference", help="Print every setting of every part, as in docs/settings.md.")
     ] = False,
 ) -> None:
-    """List all available parts and experiments, one line each, with their papers."""
+    """List all available parts and experiments, one line each, with their papers.
+
+    WHAT is a group, such as strategies or models; by default, all groups are listed.
+    """
     from fedstride.errors import unknown
     from server_app.config.compose import choices, describe
     from server_app.config.schema import GROUPS
@@ -77,7 +80,10 @@ def show(
     overrides: Annotated[list[str] | None, OVERRIDES] = None,
     form: Annotated[Format, FORMAT] = Format.TEXT,
 ) -> None:
-    """Print the complete configuration that a choice gives."""
+    """Print the complete configuration that a choice gives.
+
+    NAME is an experiment, strategy, client rule, ... OVERRIDES are Hydra overrides, as in rounds=5.
+    """
     from fedstride.errors import unknown
     from server_app.config.compose import choices, compose, from_yaml, to_yaml
     from server_app.config.overrides import parts_in

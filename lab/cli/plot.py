@@ -21,6 +21,7 @@ def plot(
 
     KIND is accuracy or seconds (accuracy against rounds or seconds), norms (N, E, step), the quantities of
     one method (fedlws, fedalr, two_d_lrd, fednlr), or labels (examples of each class at each client).
+    RUNS are run folders, or folders that contain run folders.
     """
     from fedstride.errors import ConfigError
 

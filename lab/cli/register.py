@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .target import ADDRESS, CONNECTION, INSECURE, ROOT_CERTIFICATES, chosen, others
+from .target import ADDRESS, CONNECTION, INSECURE, ROOT_CERTIFICATES, after_connection, select
 
 
 def register(
@@ -20,13 +20,17 @@ def register(
     root_certificates: Annotated[Path | None, ROOT_CERTIFICATES] = None,
     insecure: Annotated[bool, INSECURE] = False,
 ) -> None:
-    """Register public keys with a SuperLink, so that their nodes may join; registered keys stay unchanged."""
+    """Register public keys with a SuperLink, so that their nodes may join; registered keys stay unchanged.
+
+    CONNECTION is a connection in Flower's config.toml; use --address instead for a SuperLink that is not in
+    it. KEYS are the files of the public keys, as in certs/node1.pub.
+    """
     from ..flower.registration import public_keys
     from ..flower.registration import register as register_key
 
-    files = others(connection, keys, address)
+    files = after_connection(connection, keys, address)
     with contextlib.ExitStack() as stack:
-        target = chosen(stack, "register", connection, address, root_certificates, insecure)
+        target = select(stack, "register", connection, address, root_certificates, insecure)
         for key in public_keys([Path(text).expanduser() for text in files]):
             node = register_key(target, key)
             typer.echo(

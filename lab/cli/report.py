@@ -17,7 +17,10 @@ def report(
         float, typer.Option(help="Accuracy for the table of rounds until it is reached, in (0, 1].")
     ] = 0.9,
 ) -> None:
-    """Write one HTML page: tables, plots, differences, failures, and how to repeat each run."""
+    """Write one HTML page: tables, plots, differences, failures, and how to repeat each run.
+
+    RUNS are run folders, or folders that contain run folders.
+    """
     from fedstride.errors import ConfigError
 
     from ..report import report as html

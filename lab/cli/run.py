@@ -84,7 +84,7 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
     from server_app import session
 
     from ..engine.beside import Beside, counterpart
-    from ..engine.interrupt import GentleInterrupt
+    from ..engine.interrupt import InterruptHandler
     from ..engine.live import LiveView
     from ..engine.local import LocalGrid
 
@@ -104,7 +104,7 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
             comparisons.append(Beside(other))
 
     try:
-        with GentleInterrupt() as interrupt, LiveView(console, rounds=config.rounds, quiet=quiet) as view:
+        with InterruptHandler() as interrupt, LiveView(console, rounds=config.rounds, quiet=quiet) as view:
             outcome = session.run(grid, prepared, observers=[view, interrupt], on_folder=on_folder)
         if outcome.stopped:
             say(console, f"stopped early: {outcome.stopped}")
@@ -157,7 +157,7 @@ def sweep(overrides: list[str], console: Console, *, workers: int | None, dry_ru
     """Run every combination. A failed run does not stop the others; the summary names it."""
     from server_app import session
 
-    from ..engine.sweep import plan, play
+    from ..engine.sweep import plan, run_jobs
 
     jobs = plan(overrides)
     for number, job in enumerate(jobs, start=1):
@@ -174,7 +174,7 @@ def sweep(overrides: list[str], console: Console, *, workers: int | None, dry_ru
         say(console, f"[{numbers[job.folder]}/{len(jobs)}] started    {job.folder.name}")
 
     ended = []
-    for result in play(jobs, workers=count, on_start=on_start):
+    for result in run_jobs(jobs, workers=count, on_start=on_start):
         ended.append(result)
         say(console, f"[{numbers[result.job.folder]}/{len(jobs)}] {_result(result)}")
     _summary(console, jobs, ended)

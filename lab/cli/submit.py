@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from .run import OVERRIDES, say
-from .target import ADDRESS, CONNECTION, INSECURE, ROOT_CERTIFICATES, chosen, others
+from .target import ADDRESS, CONNECTION, INSECURE, ROOT_CERTIFICATES, after_connection, select
 
 if TYPE_CHECKING:
     from ..flower.submission import Submitted
@@ -24,10 +24,14 @@ def submit(
     root_certificates: Annotated[Path | None, ROOT_CERTIFICATES] = None,
     insecure: Annotated[bool, INSECURE] = False,
 ) -> None:
-    """Submit a run to a SuperLink and follow its log; exit code 0 if the run completes, otherwise 1."""
-    rest = others(connection, overrides, address)
+    """Submit a run to a SuperLink and follow its log; exit code 0 if the run completes, otherwise 1.
+
+    CONNECTION is a connection in Flower's config.toml; use --address instead for a SuperLink that is not in
+    it. OVERRIDES are Hydra overrides, as for fedstride run.
+    """
+    rest = after_connection(connection, overrides, address)
     with contextlib.ExitStack() as stack:
-        target = chosen(stack, "submit", connection, address, root_certificates, insecure)
+        target = select(stack, "submit", connection, address, root_certificates, insecure)
         console = Console()
         _check(rest, console)
         done = _run(target, rest, console)

@@ -32,7 +32,10 @@ def table(
         Form, typer.Option("--format", help="Output format: text, markdown, csv or latex.")
     ] = Form.TEXT,
 ) -> None:
-    """Compare methods over settings: mean and standard deviation over seeds."""
+    """Compare methods over settings: mean and standard deviation over seeds.
+
+    RUNS are run folders, or folders that contain run folders.
+    """
     from fedstride.errors import ConfigError
 
     from ..papers import paper_table

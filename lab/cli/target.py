@@ -17,13 +17,13 @@ ROOT_CERTIFICATES = typer.Option(help="With --address: the CA's certificate, ca.
 INSECURE = typer.Option("--insecure", help="With --address: without TLS.")
 
 
-def others(connection: str | None, rest: list[str] | None, address: str | None) -> list[str]:
+def after_connection(connection: str | None, rest: list[str] | None, address: str | None) -> list[str]:
     """The arguments after the connection. With --address there is no connection: all arguments."""
     first = [] if address is None or connection is None else [connection]
     return [*first, *(rest or [])]
 
 
-def chosen(
+def select(
     stack: contextlib.ExitStack,
     command: str,
     connection: str | None,

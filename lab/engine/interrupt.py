@@ -7,7 +7,7 @@ from types import FrameType
 from typing import Any
 
 
-class GentleInterrupt:
+class InterruptHandler:
     """An observer that ends the run after the current client when Ctrl-C was pressed; twice: immediately.
 
     Use it as a context manager, in the main thread. `replied` and `round_done` raise KeyboardInterrupt. If
@@ -19,7 +19,7 @@ class GentleInterrupt:
         self.pressed = False
         self._before: Any = None
 
-    def __enter__(self) -> GentleInterrupt:
+    def __enter__(self) -> InterruptHandler:
         self._before = signal.getsignal(signal.SIGINT)
         if self._before is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, self._note)

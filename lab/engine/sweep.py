@@ -100,7 +100,7 @@ def _name(config: Config, swept: Sequence[str]) -> str:
     return "-".join([default_name(config), *(text.replace("/", "_") for text in extra)])
 
 
-def play(jobs: Sequence[Job], *, workers: int, on_start: Callable[[Job], None]) -> Iterator[Ended]:
+def run_jobs(jobs: Sequence[Job], *, workers: int, on_start: Callable[[Job], None]) -> Iterator[Ended]:
     """Run the jobs in `workers` processes; yields each job's result when it ends, also if it failed.
 
     After Ctrl-C, running jobs end after their current client, and no other job starts.
@@ -139,12 +139,12 @@ def run_job(job: Job) -> Ended:
     from client_app.app import app
     from server_app import session
 
-    from .interrupt import GentleInterrupt
+    from .interrupt import InterruptHandler
     from .local import LocalGrid
 
     started = time.monotonic()
     try:
-        with GentleInterrupt() as interrupt:
+        with InterruptHandler() as interrupt:
             grid = LocalGrid(app, job.config.clients)
             outcome = session.run(grid, session.prepare(job.config), observers=[interrupt], on_folder=grid.keep_in)
     except KeyboardInterrupt:

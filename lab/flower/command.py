@@ -110,7 +110,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def end_marked(mark: str, value: str) -> None:
+def kill_marked(mark: str, value: str) -> None:
     """Kill what Flower or Ray left running: every other process with `mark=value` in its environment."""
     needle = f"{mark}={value}".encode()
     for entry in Path("/proc").glob("[0-9]*"):

@@ -32,9 +32,9 @@ from ..results.runs import read_rows
 from .bundle import app_folder
 from .command import (
     Connection,
-    end_marked,
     environment,
     free_port,
+    kill_marked,
     reason_in,
     write_connection,
     write_run_config,
@@ -71,7 +71,7 @@ def run_simulation(
         home = Path(tempfile.mkdtemp(prefix="fedstride-"))
         stack.callback(shutil.rmtree, home, ignore_errors=True)
         env = _environment(home, folder, config)
-        stack.callback(end_marked, MARK, env[MARK])
+        stack.callback(kill_marked, MARK, env[MARK])
         write_connection(home, Connection(CONNECTION, stack.enter_context(_superlink(env, home))))
         app = stack.enter_context(app_folder(config.parts))
         log = _follow(_flwr_run_command(app, home, config, overrides, folder), env, folder, show, verbose)

@@ -56,7 +56,7 @@ def over_rounds(seeds: Sequence[Sequence[Row]], key: str, factor: float = 1.0) -
     return Band([float(number) for number in rounds], mean, low, high, len(values))
 
 
-def spread_words(groups: Sequence[Group]) -> str:
+def spread_note(groups: Sequence[Group]) -> str:
     """The meaning of lines and bands, for a title."""
     if all(len(each.runs) == 1 for each in groups):
         return "each line is one run"

@@ -11,7 +11,7 @@ from server_app.rows import Row
 
 from ..results.grouping import Group, group
 from ..results.runs import Run
-from .canvas import Band, legend_below, line, over_rounds, panels, spread_words
+from .canvas import Band, legend_below, line, over_rounds, panels, spread_note
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,7 +43,7 @@ def _draw(runs: Sequence[Run], *, seconds: bool) -> Figure:
         columns,
         width=7.0 if columns == 1 else 4.2,
         height=4.0 if columns == 1 else 3.2,
-        title=f"test accuracy against {'seconds' if seconds else 'rounds'}\n{spread_words(groups)}",
+        title=f"test accuracy against {'seconds' if seconds else 'rounds'}\n{spread_note(groups)}",
         sharey=True,
     )
     axes = list(itertools.chain.from_iterable(grid))

@@ -10,7 +10,7 @@ from server_app.figures.style import against_rounds
 
 from ..results.grouping import group
 from ..results.runs import Run
-from .canvas import legend_below, line, over_rounds, panels, some, spread_words
+from .canvas import legend_below, line, over_rounds, panels, some, spread_note
 from .layers import layers_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def fednlr(runs: Sequence[Run]) -> Figure:
     columns = min(COLUMNS, len(shown))
     rows = -(-len(shown) // columns)
     left_out = f", {len(shown)} of {len(layers)} layers" if len(shown) < len(layers) else ""
-    title = f"FedNLR: learning rates of the neurons, averaged over clients{left_out}\n{spread_words(groups)}"
+    title = f"FedNLR: learning rates of the neurons, averaged over clients{left_out}\n{spread_note(groups)}"
     figure, grid = panels(
         rows * len(groups), columns, width=2.6, height=2.4, title=title, sharex=True, sharey=True
     )

@@ -13,7 +13,7 @@ from server_app.figures.style import against_rounds
 
 from ..results.grouping import group
 from ..results.runs import Run
-from .canvas import legend_below, line, over_rounds, panels, some, spread_words
+from .canvas import legend_below, line, over_rounds, panels, some, spread_note
 from .layers import layers_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def norms(runs: Sequence[Run]) -> Figure:
     shown = some(layers, ROWS)
     several = len({each.setting for each in groups}) > 1
     left_out = f", {len(shown)} of {len(layers)} layers" if len(shown) < len(layers) else ""
-    title = f"norms of the updates in each round (units of the weights){left_out}\n{spread_words(groups)}"
+    title = f"norms of the updates in each round (units of the weights){left_out}\n{spread_note(groups)}"
     figure, grid = panels(1 + len(shown), 3, width=3.3, height=2.1, title=title, sharex=True)
     for row, layer in zip(grid, [None, *shown], strict=True):
         for axes, (symbol, meaning) in zip(row, MEANING.items(), strict=True):

@@ -55,7 +55,7 @@ class Statistic:
         values = [float(row[metric]) for row in measured[-self.last :]]
         return math.fsum(values) / len(values) if values else None
 
-    def words(self, metric: str) -> str:
+    def title(self, metric: str) -> str:
         """The statistic for a title, such as `test accuracy (%), last round`."""
         name, unit = shown(metric), fact(metric).unit
         if self.target is not None:
@@ -105,7 +105,7 @@ class Comparison:
         """The table for people; the title has the number of runs if it is the same in all cells."""
         counts = {(cell.n, cell.of) for cell in self.cells.values()}
         shared = len(counts) == 1 and self.statistic.target is None
-        title = f"{self.statistic.words(self.metric)}, mean ± standard deviation over seeds"
+        title = f"{self.statistic.title(self.metric)}, mean ± standard deviation over seeds"
         title += f" (n = {next(iter(counts))[0]})" if shared else ""
         rows = [
             [method, *(self.written((method, setting), with_n=not shared) for setting in self.settings)]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from lab.flower.command import Connection, ask, end_marked, environment, free_port, write_connection
+from lab.flower.command import Connection, ask, environment, free_port, kill_marked, write_connection
 
 MARK = "FEDSTRIDE_TEST_DEPLOYMENT"  # environment variable by which all processes of a deployment are found
 START_SECONDS = 120.0  # long, since the machine may be busy
@@ -105,7 +105,7 @@ class Deployment:
         try:
             stop(*reversed(self._running))
         finally:
-            end_marked(MARK, self.mark)
+            kill_marked(MARK, self.mark)
 
     def env(self, home: Path) -> dict[str, str]:
         home.mkdir(parents=True, exist_ok=True)

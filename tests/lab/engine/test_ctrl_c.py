@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from lab.engine.interrupt import GentleInterrupt
+from lab.engine.interrupt import InterruptHandler
 
 
 def press() -> None:
@@ -16,7 +16,7 @@ def press() -> None:
 
 @pytest.mark.usefixtures("ctrl_c")
 def test_the_run_ends_after_the_current_client() -> None:
-    with GentleInterrupt() as interrupt:
+    with InterruptHandler() as interrupt:
         interrupt.replied(1, 1, 3)
         press()
         with pytest.raises(KeyboardInterrupt):
@@ -28,7 +28,7 @@ def test_the_run_ends_after_the_current_client() -> None:
 
 @pytest.mark.usefixtures("ctrl_c")
 def test_a_second_ctrl_c_ends_immediately() -> None:
-    with GentleInterrupt():
+    with InterruptHandler():
         press()
         with pytest.raises(KeyboardInterrupt):
             press()
@@ -37,7 +37,7 @@ def test_a_second_ctrl_c_ends_immediately() -> None:
 @pytest.mark.usefixtures("ctrl_c")
 def test_an_ignored_sigint_stays_ignored() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with GentleInterrupt() as interrupt:
+    with InterruptHandler() as interrupt:
         press()
         press()
         interrupt.replied(1, 1, 3)
