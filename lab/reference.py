@@ -18,19 +18,22 @@ COMMAND = "fedstride list --reference"
 
 HEAD = f"""# Settings
 
-All keys of a run's configuration. This page is generated: `uv run {COMMAND} > docs/settings.md`.
-Set a key with `KEY=VALUE`. Choose a part with `GROUP=NAME`. An experiment (`conf/experiment/`) may set
-values other than the defaults below; `fedstride show NAME` prints the values that apply.
+All keys of a run's configuration. This page is generated:
+`uv run {COMMAND} > docs/settings.md`.
+Set a key with `KEY=VALUE`. Choose a part with `GROUP=NAME`. An experiment (`conf/experiment/`) may
+set values other than the defaults below; `fedstride show NAME` prints the values that apply.
 
 The column *kind* says how a key affects a result:
 
 - *method*: the key belongs to the compared method. It distinguishes the rows of a table of results.
-- *setting*: the key belongs to the conditions of the comparison. It distinguishes the columns of a table.
+- *setting*: the key belongs to the conditions of the comparison. It distinguishes the columns of a
+  table.
 - *chance*: the key changes the bits of a result, but it is not compared (seed, device, threads).
 - *none*: no result depends on the key.
 
-The column *resume* says whether the key may change when a run is resumed (`fedstride resume FOLDER KEY=VALUE`).
-For `parts`, the path of the file may change, but not its content.
+The column *resume* says whether the key may change when a run is resumed
+(`fedstride resume FOLDER KEY=VALUE`). For `parts`, the path of the file may change, but not its
+content.
 """
 
 COLUMNS = ("key", "type", "default", "allowed", "meaning", "kind", "resume")
