@@ -102,9 +102,8 @@ def _free_folder(config: Config) -> Path:
 
 def _environment(home: Path, folder: Path, config: Config) -> dict[str, str]:
     variables = {MARK: uuid.uuid4().hex, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(home)}
-    variables["FEDSTRIDE_STATE"] = str(
-        folder / STATES
-    )  # clients keep their states in the run folder, as in process
+    # The clients' states are stored in the run folder, as for runs in process.
+    variables["FEDSTRIDE_STATE"] = str(folder / STATES)
     if config.parts is not None:
         variables["FEDSTRIDE_PARTS"] = str(Path(config.parts).parent)
     return environment(home) | variables

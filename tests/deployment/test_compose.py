@@ -29,12 +29,8 @@ ROOT = Path(__file__).parents[2]
 ENGINE = ROOT.parent / "shared/tools/docker-engine"  # starts an engine on a machine without registries
 ROLES = ("superlink", "node1", "node2", "node3")
 UID = 1000
-DEMO = (
-    "clients=3",
-    "partition=dirichlet",
-    "rounds=5",
-    "client.device=cpu",
-)  # the run of docker/compose.yaml, in process
+DEMO = ("clients=3", "partition=dirichlet", "rounds=5", "client.device=cpu")
+"""The run of docker/compose.yaml, for a run in process."""
 
 
 def run(*command: str, seconds: float = 60, **variables: str) -> subprocess.CompletedProcess[str]:

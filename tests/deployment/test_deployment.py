@@ -19,10 +19,8 @@ from fedstride.tasks.parts import PARTITIONS, TASKS
 from lab.deployment.certificates import make
 from lab.results.runs import load
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.xdist_group("deployment"),
-]  # one worker, since the tests share a SuperLink
+# One worker, since the tests share a SuperLink.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]
 
 REAL = ("model=mlp", "clients=2", "rounds=2", "client.local_steps=3", "client.batch_size=20", "client.device=cpu")
 

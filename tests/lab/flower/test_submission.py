@@ -123,9 +123,8 @@ def test_a_completed_run(stand_in: Callable[..., Target], tmp_path: Path) -> Non
     shown: list[str] = []
     done = follow(stand_in(log=[HEAD + LOG], list=[listed("finished:completed")]), "7", shown.append)
     assert (done.completed, done.folder, done.accuracy) == (True, "/srv/runs/a b", "53.20")
-    assert (
-        shown[0] == "INFO :      the run's folder is /srv/runs/a b"
-    )  # without colours, and without lines by `flwr log` itself
+    # Without colours, and without lines by `flwr log` itself.
+    assert shown[0] == "INFO :      the run's folder is /srv/runs/a b"
     assert len(shown) == 3
     assert calls(tmp_path) == [["log", "7", "tls"], ["list", "tls", "--run-id", "7", "--format", "json"]]
 

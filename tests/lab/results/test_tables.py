@@ -163,15 +163,14 @@ def test_runs_that_cannot_be_compared_are_left_out_with_a_remark(tmp_path: Path)
 
 
 def test_of_repeated_runs_the_newest_completed_one_counts(tmp_path: Path) -> None:
-    old = load(make(tmp_path / "z", config(), [0.5], started="2026-01-01T10:00:00+0000"))
-    new = load(
-        make(tmp_path / "a", config(), [0.7], started="2026-01-01T11:30:00+0200")
-    )  # 9:30 in the time zone of the other run
-    cut = load(make(tmp_path / "c", config(), [0.9], started="2026-02-01T10:00:00+0000", state="failed"))
-    made = compare([new, old])
+    later = load(make(tmp_path / "z", config(), [0.5], started="2026-01-01T10:00:00+0000"))
+    # 11:30 at +02:00 is 9:30 in the time zone of the other run.
+    earlier = load(make(tmp_path / "a", config(), [0.7], started="2026-01-01T11:30:00+0200"))
+    failed = load(make(tmp_path / "c", config(), [0.9], started="2026-02-01T10:00:00+0000", state="failed"))
+    made = compare([earlier, later])
     assert only(made)[:1] == (0.5,)
-    assert made.remarks == [f"left out: {new.folder} has the method, setting and seed of {old.folder}"]
-    assert newest([cut, old])[0] == [old]
+    assert made.remarks == [f"left out: {earlier.folder} has the method, setting and seed of {later.folder}"]
+    assert newest([failed, later])[0] == [later]
 
 
 def test_a_remark_on_different_budgets(tmp_path: Path) -> None:
