@@ -82,7 +82,9 @@ def test_fedavg_gets_the_mini_batches_of_two_d_lrd() -> None:
         (["strategy=fedadam+fedlws"], "examples"),
     ],
 )
-def test_fedavg_beside_a_run_weighs_as_its_innermost_rule(overrides: list[str], weighting: str) -> None:
+def test_the_fedavg_comparison_run_has_the_weighting_of_the_innermost_rule(
+    overrides: list[str], weighting: str
+) -> None:
     from lab.engine.beside import counterpart
     from server_app.config.compose import compose
 
