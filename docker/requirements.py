@@ -1,7 +1,7 @@
-"""What the image installs, from pyproject.toml: the extra `deployment`, which has no Ray, and the tested versions.
+"""Writes the image's requirements from pyproject.toml: the extra `deployment` (no Ray), the tested versions.
 
-Writes `requirements.txt` and `constraints.txt` beside itself, so that an image's dependencies are installed before
-the code is there.
+`requirements.txt` and `constraints.txt` are written next to this file, so that the image installs dependencies
+before the code is copied.
 """
 
 import re
@@ -14,7 +14,7 @@ EXTRA = "deployment"
 
 
 def needed(project: dict[str, Any], extra: str) -> list[str]:
-    """What an extra brings, and the extras of this project that it names."""
+    """The requirements of an extra, including those of extras of this project that it names."""
     found: list[str] = []
     for text in project["optional-dependencies"][extra]:
         own = re.fullmatch(rf"{project['name']}\[([\w-]+)\]", text)
@@ -23,7 +23,7 @@ def needed(project: dict[str, Any], extra: str) -> list[str]:
 
 
 def main() -> None:
-    """Read pyproject.toml in this folder, write the two files."""
+    """Read pyproject.toml in this folder and write the two files."""
     pyproject = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))
     project = pyproject["project"]
     requirements = [*project["dependencies"], *needed(project, EXTRA)]

@@ -1,1 +1,1 @@
-"""The desk: what runs here, what runs in Flower, what runs have left, and the command `fedstride`."""
+"""The command `fedstride` and its parts: runs, deployment files, results, plots and reports."""

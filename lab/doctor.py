@@ -1,7 +1,6 @@
-"""Looks at this machine: what fedstride needs, what is there, what to do.
+"""Checks this machine: what fedstride needs, what is present, and how to solve each problem.
 
-Knows how to look; does not know how findings are shown. Each check is a function that returns findings
-and never raises.
+Each check is a function that returns findings and never raises.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: `ok`, `warn` (works, with a limit) or `fail`, and what to do about it."""
+    """The result of a check: `ok`, `warn` (works, but with a restriction) or `fail`, and advice."""
 
     topic: str
     state: str
@@ -28,7 +27,7 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """All findings, in the order in which a person would look."""
+    """All findings, in the order of `CHECKS`."""
     return [finding for check in CHECKS for finding in check()]
 
 
@@ -47,10 +46,10 @@ def _packages() -> list[Finding]:
         try:
             findings.append(Finding("packages", "ok", f"{name} {version(name)}"))
         except PackageNotFoundError:
-            only = name == SIMULATION
-            text = f"{name} is missing" + (": needed by Flower's simulation alone" if only else "")
-            advice = f"pip install 'fedstride[{'simulation' if only else 'desk'}]'"
-            findings.append(Finding("packages", "warn" if only else "fail", text, advice))
+            optional = name == SIMULATION
+            text = f"{name} is missing" + (": needed only for Flower's simulation" if optional else "")
+            advice = f"pip install 'fedstride[{'simulation' if optional else 'desk'}]'"
+            findings.append(Finding("packages", "warn" if optional else "fail", text, advice))
     return findings
 
 
@@ -61,7 +60,9 @@ def _torch() -> list[Finding]:
         return [Finding("torch", "fail", f"cannot be imported: {error}", "install torch again")]
     build = f"{torch.__version__}, CUDA {torch.version.cuda or 'not built in'}"
     if not torch.cuda.is_available():
-        return [Finding("gpu", "ok", f"none that torch can use (torch {build}); client.device=auto takes the CPU")]
+        return [
+            Finding("gpu", "ok", f"no GPU that torch can use (torch {build}); client.device=auto uses the CPU")
+        ]
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return [Finding("gpu", "ok", f"cuda:{i} {name} (torch {build})") for i, name in enumerate(names)]
 
@@ -89,14 +90,19 @@ def _folder(topic: str, folder: Path, advice: str) -> Finding:
     existing = next(parent for parent in [folder, *folder.parents] if parent.exists())
     free = shutil.disk_usage(existing).free / 1e9
     if not os.access(existing, os.W_OK):
-        return Finding(topic, "fail", f"{folder} cannot be written", advice)
+        return Finding(topic, "fail", f"{folder} is not writable", advice)
     if free < 1.0:
         return Finding(topic, "warn", f"{folder}: only {free:.1f} GB free", advice)
     return Finding(topic, "ok", f"{folder}, {free:.0f} GB free")
 
 
 def _ports() -> list[Finding]:
-    uses = {8000: "SuperLink, submitting", 9092: "SuperLink, nodes", 9094: "SuperNode", 39091: "flwr run's own"}
+    uses = {
+        8000: "SuperLink, submitting",
+        9092: "SuperLink, nodes",
+        9094: "SuperNode",
+        39091: "SuperLink of flwr run",
+    }
     findings = []
     for port, use in uses.items():
         with socket.socket() as probe:
@@ -104,22 +110,27 @@ def _ports() -> list[Finding]:
         if not taken:
             findings.append(Finding("ports", "ok", f"{port} ({use}) is free"))
         elif port == 39091:
-            advice = "flwr run will use it as it is, with the environment it was started in: end it before a run"
+            advice = "flwr run would use it with the environment in which it was started: stop it before a run"
             findings.append(
-                Finding("ports", "warn", f"{port}: a SuperLink of an earlier flwr run listens", advice)
+                Finding("ports", "warn", f"{port}: a SuperLink of an earlier flwr run is listening", advice)
             )
         else:
-            findings.append(Finding("ports", "warn", f"{port} ({use}) is taken", "choose another with --port"))
+            findings.append(Finding("ports", "warn", f"{port} ({use}) is in use", "choose another with --port"))
     return findings
 
 
 def _dependency_installation() -> list[Finding]:
     name = "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"
     if os.environ.get(name) == "1":
-        return [Finding("flwr run", "ok", f"{name}=1: no dependencies are installed anew for each run")]
-    advice = f"export {name}=1 before the first flwr run; fedstride simulate does so itself"
+        return [Finding("flwr run", "ok", f"{name}=1: dependencies are not installed again for each run")]
+    advice = f"export {name}=1 before the first flwr run; fedstride simulate sets it"
     return [
-        Finding("flwr run", "warn", "its SuperLink installs all dependencies, torch too, for every run", advice)
+        Finding(
+            "flwr run",
+            "warn",
+            "the SuperLink of flwr run installs all dependencies, including torch, for every run",
+            advice,
+        )
     ]
 
 
@@ -132,7 +143,7 @@ def _data() -> list[Finding]:
     for name in TASKS:
         try:
             source = data.load(TASKS.config(name)())
-            text = f"{name}: {len(source.train_y)} examples to train, {len(source.test_y)} to test"
+            text = f"{name}: {len(source.train_y)} training examples, {len(source.test_y)} test examples"
             findings.append(Finding("data", "ok", text))
         except (FedstrideError, OSError) as error:
             findings.append(Finding("data", "fail", f"{name}: {error}"))

@@ -1,7 +1,4 @@
-"""Every setting of every part as one page of Markdown: `docs/settings.md`.
-
-Knows tables and fields; does not know any part. Nothing of the page is written by hand.
-"""
+"""Generates `docs/settings.md`: every setting of every part, as one page of Markdown."""
 
 from __future__ import annotations
 
@@ -21,21 +18,29 @@ COMMAND = "fedstride list --reference"
 
 HEAD = f"""# Settings
 
-Every key of a run, written by `{COMMAND}`. A key is set as `KEY=VALUE`, a part is chosen as
-`GROUP=NAME`. An experiment (`conf/experiment/`) may set other values than the defaults below;
-`fedstride show NAME` prints what holds.
+All keys of a run's configuration. This page is generated:
+`uv run {COMMAND} > docs/settings.md`.
+Set a key with `KEY=VALUE`. Choose a part with `GROUP=NAME`. An experiment (`conf/experiment/`) may
+set values other than the defaults below; `fedstride show NAME` prints the values that apply.
 
-*Kind* says what a key is to a result. *method*: what is compared, tells the rows of a table apart. *setting*:
-under what it is compared, tells the columns apart. *chance*: changes the bits, is not compared. *none*: no result
-depends on it. *Resume* says whether the key may change when a run goes on (`fedstride resume FOLDER KEY=VALUE`);
-of `parts` the place may change, not what is in the file.
+The column *kind* says how a key affects a result:
+
+- *method*: the key belongs to the compared method. It distinguishes the rows of a table of results.
+- *setting*: the key belongs to the conditions of the comparison. It distinguishes the columns of a
+  table.
+- *chance*: the key changes the bits of a result, but it is not compared (seed, device, threads).
+- *none*: no result depends on the key.
+
+The column *resume* says whether the key may change when a run is resumed
+(`fedstride resume FOLDER KEY=VALUE`). For `parts`, the path of the file may change, but not its
+content.
 """
 
 COLUMNS = ("key", "type", "default", "allowed", "meaning", "kind", "resume")
 
 
 def reference() -> str:
-    """The whole page; parts of a user's own too, where they are loaded."""
+    """The complete page, including user-defined parts that are loaded."""
     lines = [HEAD, "## The run", "", *_table("", _of_the_run(Config)), ""]
     lines += ["## `screening`", "", *_table("screening.", _of_the_run(Screening)), ""]
     for group, table in TABLES.items():
@@ -50,13 +55,13 @@ def _of_the_run(kind: type) -> Iterator[tuple[Field, Kind]]:
 def _group(group: str, table: Table) -> Iterator[str]:
     shared = fields_of(table.base)
     if shared:
-        yield f"Whatever `{group}` is chosen:"
+        yield f"For every `{group}`:"
         yield ""
         yield from _table(f"{group}.", ((field, table.kind_of(field)) for field in shared.values()))
         yield ""
     for name in sorted(table):
         own = table.fields(name)
-        inner = " Put around another one: `BASE+" + name + "`." if table.wraps(name) else ""
+        inner = " It wraps another one: `BASE+" + name + "`." if table.wraps(name) else ""
         yield f"### `{group}={name}`"
         yield ""
         yield f"{table[name].about}{inner}"
@@ -102,4 +107,4 @@ def _type(kind: Any) -> str:
 
 
 def _default(field: Field) -> str:
-    return "must be given" if field.default is REQUIRED else json.dumps(field.default)
+    return "required" if field.default is REQUIRED else json.dumps(field.default)

@@ -1,1 +1,1 @@
-"""The command `fedstride`, one module a group."""
+"""The command `fedstride`: one module for each of its subcommands, and their shared options."""

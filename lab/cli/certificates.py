@@ -1,4 +1,4 @@
-"""`fedstride certificates`: what a deployment needs to trust its machines."""
+"""`fedstride certificates`: creates the TLS certificates and the node keys of a deployment."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ if TYPE_CHECKING:
 
 def certificates(
     folder: Annotated[
-        Path, typer.Argument(help="Where the files go; made if it is not there.", show_default=False)
+        Path, typer.Argument(help="Folder for the files; created if it does not exist.", show_default=False)
     ],
     name: Annotated[
         list[str] | None,
-        typer.Option(help="A host name of the SuperLink; may be repeated.", show_default=False),
+        typer.Option(help="A host name of the SuperLink; can be given several times.", show_default=False),
     ] = None,
     address: Annotated[
         list[str] | None,
-        typer.Option(help="An IP address of the SuperLink; may be repeated.", show_default=False),
+        typer.Option(help="An IP address of the SuperLink; can be given several times.", show_default=False),
     ] = None,
     nodes: Annotated[
-        int | None, typer.Option(help="Make so many key pairs: node1, node2, ...", show_default=False)
+        int | None, typer.Option(help="Number of key pairs to create: node1, node2, ...", show_default=False)
     ] = None,
     node_names: Annotated[
-        str | None, typer.Option(help="Make key pairs of these names, as in a,b.", show_default=False)
+        str | None, typer.Option(help="Names of the key pairs to create, as in a,b.", show_default=False)
     ] = None,
-    days: Annotated[int, typer.Option(help="How long the server's certificate holds.")] = 365,
+    days: Annotated[int, typer.Option(help="Days for which the server's certificate is valid.")] = 365,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Make only what is missing, instead of refusing what is there.")
+        bool, typer.Option("--keep", help="Create only missing files; otherwise an existing file is an error.")
     ] = False,
 ) -> None:
-    """Make a CA, the server's certificate and key pairs of nodes; nothing that is there is replaced.
+    """Create a CA, the server's certificate and the nodes' key pairs; existing files are never replaced.
 
-    Names and addresses are all those under which nodes and users reach the SuperLink. Without any, only
-    key pairs are made: for nodes that join later, or by a node's owner, who then keeps the private key.
+    Give all names and addresses under which nodes and users reach the SuperLink. Without any, only key
+    pairs are created: for nodes that join later, or on a node's own machine, where its private key stays.
     """
     from ..deployment.certificates import free_node_names, make
 
@@ -48,19 +48,19 @@ def certificates(
         wanted += free_node_names(folder, nodes)
     made = make(folder, names=name or [], addresses=address or [], nodes=wanted, days=days, keep=keep)
     if not made:
-        typer.echo(f"nothing is missing in {folder}")
+        typer.echo(f"no file is missing in {folder}")
         return
-    typer.echo(f"made in {folder}, readable by you alone:")
+    typer.echo(f"created in {folder}, readable only by you:")
     width = max(len(file.path.name) for file in made)
     for file in made:
         typer.echo(f"  {file.path.name:<{width}}  {file.purpose}")
-    typer.echo("next (docs/deployment.md says more):")
+    typer.echo("next steps (details: docs/deployment.md):")
     for command in _next_commands(folder, made, [*(address or []), *(name or [])]):
         typer.echo(f"  {command}")
 
 
 def _next_commands(folder: Path, made: list[Made], hosts: list[str]) -> list[str]:
-    """How these files are used, with their paths."""
+    """The commands that use these files, with their paths."""
     host = hosts[0] if hosts else "HOST"
     at = f"[{host}]" if ":" in host else host
     pairs = [file.path.stem for file in made if file.path.suffix == ".pub"]

@@ -1,4 +1,4 @@
-"""`fedstride doctor`: what works on this machine, and what to do about the rest."""
+"""`fedstride doctor`: checks this machine and gives advice on each problem."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .listing import FORMAT, Format
 
 
 def doctor(form: Annotated[Format, FORMAT] = Format.TEXT) -> None:
-    """Look at Python, torch, GPU, folders, data and ports; exit code 1 if something needed is missing."""
+    """Check Python, torch, GPU, folders, data and ports; exit code 1 if something required is missing."""
     from ..doctor import examine
 
     findings = examine()

@@ -1,4 +1,4 @@
-"""`fedstride list` and `fedstride show`: what there is to choose, and what a choice composes to."""
+"""`fedstride list` and `fedstride show`: print the available parts, and the configuration that a choice gives."""
 
 from __future__ import annotations
 
@@ -12,27 +12,31 @@ from .run import OVERRIDES
 
 
 class Format(StrEnum):
-    """How a listing is written."""
+    """Output formats of a command."""
 
     TEXT = "text"
     JSON = "json"
 
 
-FORMAT = typer.Option("--format", help="text or json.")
-PARTS = typer.Option(help="A Python file with parts of your own, as in parts=FILE of a run.", show_default=False)
+FORMAT = typer.Option("--format", help="Output format: text or json.")
+PARTS = typer.Option(help="A Python file with your own parts, as parts=FILE of a run.", show_default=False)
 
 
 def list_choices(
     what: Annotated[
-        str | None, typer.Argument(help="A group, as in strategies or models; all if none.", show_default=False)
+        str | None,
+        typer.Argument(help="A group, such as strategies or models; by default all.", show_default=False),
     ] = None,
     parts: Annotated[str | None, PARTS] = None,
     form: Annotated[Format, FORMAT] = Format.TEXT,
     whole: Annotated[
-        bool, typer.Option("--reference", help="Every setting of every choice, as docs/settings.md has it.")
+        bool, typer.Option("--reference", help="Print every setting of every part, as in docs/settings.md.")
     ] = False,
 ) -> None:
-    """List what can be chosen, a line each, with the paper."""
+    """List all available parts and experiments, one line each, with their papers.
+
+    WHAT is a group, such as strategies or models; by default, all groups are listed.
+    """
     from fedstride.errors import unknown
     from server_app.config.compose import choices, describe
     from server_app.config.schema import GROUPS
@@ -58,7 +62,7 @@ def list_choices(
 
 
 def load_own(path: str | None) -> None:
-    """Load the user's own parts, where a file is named, so that they can be chosen. Raises ConfigError."""
+    """Load the user-defined parts in the file `path`, if it is given. Raises ConfigError."""
     if path is not None:
         from fedstride.own import load_parts
         from server_app.config.schema import TABLES
@@ -67,16 +71,19 @@ def load_own(path: str | None) -> None:
 
 
 def plural(group: str) -> str:
-    """strategies, clients, privacies, ..."""
+    """The plural of a group's name: strategies, clients, privacies, ..."""
     return f"{group[:-1]}ies" if group.endswith("y") else f"{group}s"
 
 
 def show(
-    name: Annotated[str, typer.Argument(help="An experiment, strategy, client rule, ... by name.")],
+    name: Annotated[str, typer.Argument(help="Name of an experiment, strategy, client rule, ...")],
     overrides: Annotated[list[str] | None, OVERRIDES] = None,
     form: Annotated[Format, FORMAT] = Format.TEXT,
 ) -> None:
-    """Show the whole configuration that a choice composes to."""
+    """Print the complete configuration that a choice gives.
+
+    NAME is an experiment, strategy, client rule, ... OVERRIDES are Hydra overrides, as in rounds=5.
+    """
     from fedstride.errors import unknown
     from server_app.config.compose import choices, compose, from_yaml, to_yaml
     from server_app.config.overrides import parts_in

@@ -1,7 +1,4 @@
-"""The command `fedstride`: what there is to call, and how errors become exit codes.
-
-Knows the groups; each command turns its arguments into a library call.
-"""
+"""The command `fedstride`: registers all subcommands and turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import typer
 
 from fedstride.errors import FedstrideError
 
-# Before anything of Flower's is imported: it reports usage over the network by default.
+# Set before Flower is imported: by default, Flower reports usage over the network.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 
 from . import certificates as certificates_group
@@ -30,7 +27,7 @@ from . import table as table_group
 
 app = typer.Typer(
     name="fedstride",
-    help="Federated learning with adaptive step sizes, at the desk and in Flower.",
+    help="Federated learning with adaptive step sizes, locally in one process and in Flower.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -52,7 +49,7 @@ app.command("report")(report_group.report)
 
 
 def main() -> None:
-    """Entry point: 0 done, 1 failed, 2 wrong request, 130 interrupted."""
+    """Entry point. Exit codes: 0 completed, 1 failed, 2 invalid request, 130 interrupted."""
     try:
         app()
     except FedstrideError as error:

@@ -1,4 +1,4 @@
-"""`fedstride partition`: who holds what."""
+"""`fedstride partition`: shows and saves how the examples are divided among the clients."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from .run import OVERRIDES, title
 
 def partition(
     overrides: Annotated[list[str] | None, OVERRIDES] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Draw it into this PNG file.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Also plot it into this PNG, SVG or PDF file.")
+    ] = None,
     save: Annotated[
         Path | None, typer.Option(help="Write each client's examples into this folder, as client-0.npz, ...")
     ] = None,
     form: Annotated[Format, FORMAT] = Format.TEXT,
 ) -> None:
-    """Count the examples of each class that each client holds, draw them, or hand them out as files.
+    """Print, plot or save the partition: how many examples of each class each client holds.
 
-    A file of --save is what a node's data=FILE reads. OVERRIDES are Hydra's, as in partition.alpha=0.5
-    clients=20 seed=2.
+    A node reads a file that --save wrote with data=FILE. OVERRIDES are Hydra overrides, as in
+    partition.alpha=0.5 clients=20 seed=2.
     """
     import numpy as np
 
@@ -39,19 +41,21 @@ def partition(
     if form is Format.JSON:
         typer.echo(json.dumps({"counts": counts}))
     else:
-        table = Table(title=f"examples a class and client, partition {config.partition.name}, seed {config.seed}")
-        for column in ["client", *map(str, range(source.classes)), "all"]:
+        table = Table(
+            title=f"examples per class and client, partition {config.partition.name}, seed {config.seed}"
+        )
+        for column in ["client", *map(str, range(source.classes)), "total"]:
             table.add_column(column, justify="right")
         for client, row in enumerate(counts):
             table.add_row(str(client), *(str(count) if count else "·" for count in row), str(sum(row)))
         Console().print(table)
     if save is not None:
-        from ..deployment.handout import hand_out
+        from ..deployment.client_files import save_partition
 
-        for path in hand_out(save, source, parts):
+        for path in save_partition(save, source, parts):
             typer.echo(f"examples {path}", err=form is Format.JSON)
     if output is not None:
         from ..plots.labels import draw_labels
 
         draw_labels(parts, source.train_y, source.classes, output, title(config))
-        typer.echo(f"picture {output.resolve()}", err=form is Format.JSON)
+        typer.echo(f"plot {output.resolve()}", err=form is Format.JSON)

@@ -1,4 +1,4 @@
-"""`fedstride register`: which nodes may join a SuperLink."""
+"""`fedstride register`: registers the public keys of nodes with a SuperLink."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .target import ADDRESS, CONNECTION, INSECURE, ROOT_CERTIFICATES, chosen, others
+from .target import ADDRESS, CONNECTION, INSECURE, ROOT_CERTIFICATES, after_connection, select
 
 
 def register(
@@ -20,13 +20,19 @@ def register(
     root_certificates: Annotated[Path | None, ROOT_CERTIFICATES] = None,
     insecure: Annotated[bool, INSECURE] = False,
 ) -> None:
-    """Let the nodes of these public keys join a SuperLink; a key that it knows stays as it is."""
+    """Register public keys with a SuperLink, so that their nodes may join; registered keys stay unchanged.
+
+    CONNECTION is a connection in Flower's config.toml; use --address instead for a SuperLink that is not in
+    it. KEYS are the files of the public keys, as in certs/node1.pub.
+    """
     from ..flower.registration import public_keys
     from ..flower.registration import register as register_key
 
-    given = others(connection, keys, address)
+    files = after_connection(connection, keys, address)
     with contextlib.ExitStack() as stack:
-        target = chosen(stack, "register", connection, address, root_certificates, insecure)
-        for key in public_keys([Path(text).expanduser() for text in given]):
+        target = select(stack, "register", connection, address, root_certificates, insecure)
+        for key in public_keys([Path(text).expanduser() for text in files]):
             node = register_key(target, key)
-            typer.echo(f"{key.stem}: known already" if node is None else f"{key.stem}: registered, node {node}")
+            typer.echo(
+                f"{key.stem}: already registered" if node is None else f"{key.stem}: registered, node {node}"
+            )

@@ -1,4 +1,4 @@
-"""`fedstride resume`: go on with a run that was interrupted, killed or is to be longer."""
+"""`fedstride resume`: resumes a run that was interrupted or killed, or that needs more rounds."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from .run import say, title, train
 
 
 def resume(
-    folder: Annotated[Path, typer.Argument(help="The run's folder.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(help="The run folder.", show_default=False)],
     overrides: Annotated[
         list[str] | None,
         typer.Argument(
-            help="What may change: rounds=40, target=0.95, patience=5, checkpoint_every=5.", show_default=False
+            help="Settings to change, as in rounds=40 target=0.95 patience=5 checkpoint_every=5.",
+            show_default=False,
         ),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")] = False,
 ) -> None:
-    """Go on with a run from its newest checkpoint, to the bits of an unbroken one.
+    """Resume a run from its newest checkpoint; the result is bit-identical to an uninterrupted run.
 
-    OVERRIDES: what may change, as in rounds=40, target=0.95, patience=5.
+    OVERRIDES are the settings to change, as in rounds=40 target=0.95 patience=5. docs/settings.md says
+    which settings may change.
     """
     from server_app.config.compose import compose
     from server_app.config.overrides import quote

@@ -1,4 +1,4 @@
-"""`fedstride run`: train one federation, or a sweep of them, in this process."""
+"""`fedstride run`: trains one federation, or a sweep of them, in this process."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def run(
         bool, typer.Option("--multirun", "-m", help="Run every combination of listed values: seed=1,2,3.")
     ] = False,
     jobs: Annotated[
-        int | None, typer.Option(help="Runs at a time in a sweep; by default one a core.", min=1)
+        int | None, typer.Option(help="Number of parallel runs in a sweep; by default one per core.", min=1)
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and run nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, without running it.")] = False,
     compare: Annotated[
-        bool, typer.Option(help="Run FedAvg beside it, with the same seed and budget, in a second process.")
+        bool, typer.Option(help="Also run FedAvg with the same seed and budget, in a second process.")
     ] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")] = False,
 ) -> None:
-    """Train one federation in this process and leave its folder (experiment quickstart if none is named).
+    """Train one federation in this process and save its run folder (default: experiment=quickstart).
 
-    OVERRIDES are Hydra's, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2.
+    OVERRIDES are Hydra overrides, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2.
     """
     from server_app.build import build_strategy
     from server_app.config.compose import compose
@@ -61,17 +61,17 @@ def run(
 
 
 def refuse_own_data(config: Config) -> None:
-    """Nodes in this process have no data of their own; raises ConfigError where the run asks for them."""
+    """Raise ConfigError if the run has partition=own: clients on this machine have no data of their own."""
     require(
         config.partition.name != "own",
         "partition",
         "own",
-        "one that divides the task's data; nodes bring their own only in a deployment (fedstride submit)",
+        "one that divides the task's data; only the nodes of a deployment have their own data (fedstride submit)",
     )
 
 
 def say(console: Console, text: str) -> None:
-    """Print a line as it is: no markup, no highlighting, no breaking."""
+    """Print a line unchanged: no markup, no highlighting, no line wrapping."""
     console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
@@ -79,12 +79,12 @@ def say(console: Console, text: str) -> None:
 
 
 def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> None:
-    """Run in this process, with the view, Ctrl-C and the last lines."""
+    """Run in this process, with the live view, handling of Ctrl-C and the summary lines."""
     from client_app.app import app
     from server_app import session
 
     from ..engine.beside import Beside, counterpart
-    from ..engine.interrupt import GentleInterrupt
+    from ..engine.interrupt import InterruptHandler
     from ..engine.live import LiveView
     from ..engine.local import LocalGrid
 
@@ -93,7 +93,7 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
     for note in prepared.notes:
         say(console, f"note: {note}")
     grid = LocalGrid(app, config.clients)
-    beside: list[Beside] = []
+    comparisons: list[Beside] = []
     folders: list[Path] = []
 
     def on_folder(folder: Path) -> None:
@@ -101,52 +101,52 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
         grid.keep_in(folder)
         other = counterpart(config, folder) if compare else None
         if other is not None:
-            beside.append(Beside(other))
+            comparisons.append(Beside(other))
 
     try:
-        with GentleInterrupt() as interrupt, LiveView(console, rounds=config.rounds, quiet=quiet) as view:
+        with InterruptHandler() as interrupt, LiveView(console, rounds=config.rounds, quiet=quiet) as view:
             outcome = session.run(grid, prepared, observers=[view, interrupt], on_folder=on_folder)
         if outcome.stopped:
             say(console, f"stopped early: {outcome.stopped}")
-        _report(console, config, outcome.folder, outcome.rows, beside)
+        _report(console, config, outcome.folder, outcome.rows, comparisons)
     except KeyboardInterrupt:
         for folder in folders:
-            say(console, f"stopped; go on with: fedstride resume {folder}")
+            say(console, f"stopped; resume with: fedstride resume {folder}")
         raise
     finally:
-        for process in beside:
-            process.stop()
+        for comparison in comparisons:
+            comparison.stop()
 
 
 def title(config: Config) -> str:
-    """One line that says what runs."""
+    """One line that describes the run."""
     from server_app.config.schema import label
 
     return (
         f"{config.experiment}: {label(config)}, client {config.client.name}, {config.clients} clients "
-        f"({config.cohort_size} a round), {config.rounds} rounds, seed {config.seed}"
+        f"({config.cohort_size} per round), {config.rounds} rounds, seed {config.seed}"
     )
 
 
-def _report(console: Console, config: Config, folder: Path, rows: list[Row], beside: list[Beside]) -> None:
-    """The last lines: final accuracy, FedAvg's, the folder."""
+def _report(console: Console, config: Config, folder: Path, rows: list[Row], comparisons: list[Beside]) -> None:
+    """Print the summary lines: the final accuracy, that of FedAvg, the plot and the run folder."""
     from server_app.config.schema import label
     from server_app.figures.curve import draw
 
     final = rows[-1]["test/accuracy"]
     name = label(config) + ("" if config.client.name == "sgd" else f" with {config.client.name}")
     say(console, f"{name:<28} final test accuracy {100 * final:6.2f} %")
-    for other in beside:
+    for other in comparisons:
         if not other.wait():
-            say(console, f"fedavg: the run beside it failed; see {other.folder / 'status.json'}")
+            say(console, f"fedavg: the comparison run failed; see {other.folder / 'status.json'}")
             continue
         other_rows = other.rows()
         fedavg = other_rows[-1]["test/accuracy"]
-        same = "(run beside it: same seed, same budget)"
+        same = "(comparison run: same seed, same budget)"
         say(console, f"{'fedavg':<28} final test accuracy {100 * fedavg:6.2f} %   {same}")
         say(console, f"{'difference':<28} {'':>19}{100 * (final - fedavg):+7.2f} points")
         draw([(name, rows), ("fedavg", other_rows)], folder / "curve.png", title=title(config))
-    say(console, f"{'picture':<28} {folder / 'curve.png'}")
+    say(console, f"{'plot':<28} {folder / 'curve.png'}")
     say(console, f"{'folder':<28} {folder}")
 
 
@@ -154,10 +154,10 @@ def _report(console: Console, config: Config, folder: Path, rows: list[Row], bes
 
 
 def sweep(overrides: list[str], console: Console, *, workers: int | None, dry_run: bool) -> None:
-    """Run every combination; a failed run does not end the others, and is named at the end."""
+    """Run every combination. A failed run does not stop the others; the summary names it."""
     from server_app import session
 
-    from ..engine.sweep import plan, play
+    from ..engine.sweep import plan, run_jobs
 
     jobs = plan(overrides)
     for number, job in enumerate(jobs, start=1):
@@ -165,16 +165,16 @@ def sweep(overrides: list[str], console: Console, *, workers: int | None, dry_ru
             say(console, f"[{number}/{len(jobs)}] fedstride run {' '.join(job.overrides)}")
     if dry_run:
         return
-    session.prepare(jobs[0].config)  # data and partition are there before the workers ask for them
+    session.prepare(jobs[0].config)  # caches data and partition before the workers need them
     count = min(workers or len(os.sched_getaffinity(0)), len(jobs))
     say(console, f"{len(jobs)} runs, {count} at a time, in {jobs[0].folder.parent}")
     numbers = {job.folder: number for number, job in enumerate(jobs, start=1)}
 
     def on_start(job: Job) -> None:
-        say(console, f"[{numbers[job.folder]}/{len(jobs)}] begins     {job.folder.name}")
+        say(console, f"[{numbers[job.folder]}/{len(jobs)}] started    {job.folder.name}")
 
     ended = []
-    for result in play(jobs, workers=count, on_start=on_start):
+    for result in run_jobs(jobs, workers=count, on_start=on_start):
         ended.append(result)
         say(console, f"[{numbers[result.job.folder]}/{len(jobs)}] {_result(result)}")
     _summary(console, jobs, ended)
@@ -189,18 +189,18 @@ def _result(ended: Ended) -> str:
 
 def _summary(console: Console, jobs: list[Job], ended: list[Ended]) -> None:
     folder = jobs[0].folder.parent
-    bad = [result for result in ended if result.state != "completed"]
-    begun = {result.job.folder for result in ended}
-    for result in bad:
+    failed = [result for result in ended if result.state != "completed"]
+    started = {result.job.folder for result in ended}
+    for result in failed:
         say(console, f"{result.state}: {result.job.folder.name}: {result.reason}")
     for job in jobs:
-        if job.folder not in begun:
-            say(console, f"not begun: fedstride run {' '.join(job.overrides)}")
+        if job.folder not in started:
+            say(console, f"not started: fedstride run {' '.join(job.overrides)}")
     say(
         console,
-        f"{len(ended) - len(bad)} of {len(jobs)} runs completed; compare them with: fedstride table {folder}",
+        f"{len(ended) - len(failed)} of {len(jobs)} runs completed; compare them with: fedstride table {folder}",
     )
-    if len(begun) < len(jobs):
+    if len(started) < len(jobs):
         raise KeyboardInterrupt
-    if bad:
+    if failed:
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""`fedstride simulate`: the same run in Flower's simulation, without its traps."""
+"""`fedstride simulate`: trains one federation in Flower's simulation."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .run import OVERRIDES, refuse_own_data, say, title
 
 def simulate(
     overrides: Annotated[list[str] | None, OVERRIDES] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show Flower's whole log.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show Flower's complete log.")] = False,
 ) -> None:
-    """Train one federation in Flower's simulation (Ray): own SuperLink, right folder, true exit code.
+    """Train one federation in Flower's simulation (Ray), with its own SuperLink; a failed run has exit code 1.
 
-    OVERRIDES are Hydra's, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2.
+    OVERRIDES are Hydra overrides, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2.
     """
     from server_app import session
     from server_app.config.compose import compose
@@ -24,13 +24,13 @@ def simulate(
 
     from ..flower.simulation import run_simulation
 
-    given = list(overrides or [])
-    config = compose(given)
+    overrides = overrides or []
+    config = compose(overrides)
     refuse_own_data(config)
     console = Console()
     say(console, f"{title(config)}, in Flower's simulation")
-    session.prepare(config)  # what can be refused is refused before anything starts
-    done = run_simulation(config, given, show=lambda line: say(console, line), verbose=verbose)
+    session.prepare(config)  # refuses an invalid run before any process starts
+    done = run_simulation(config, overrides, show=lambda line: say(console, line), verbose=verbose)
     if not done.completed:
         typer.echo(f"error: the run failed: {done.reason}", err=True)
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""`fedstride submit`: a run on a SuperLink that already stands."""
+"""`fedstride submit`: submits a run to a running SuperLink."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from .run import OVERRIDES, say
-from .target import ADDRESS, CONNECTION, INSECURE, ROOT_CERTIFICATES, chosen, others
+from .target import ADDRESS, CONNECTION, INSECURE, ROOT_CERTIFICATES, after_connection, select
 
 if TYPE_CHECKING:
     from ..flower.submission import Submitted
@@ -24,13 +24,17 @@ def submit(
     root_certificates: Annotated[Path | None, ROOT_CERTIFICATES] = None,
     insecure: Annotated[bool, INSECURE] = False,
 ) -> None:
-    """Submit a run to a SuperLink, follow it, and return its true status: 0 completed, 1 otherwise."""
-    given = others(connection, overrides, address)
+    """Submit a run to a SuperLink and follow its log; exit code 0 if the run completes, otherwise 1.
+
+    CONNECTION is a connection in Flower's config.toml; use --address instead for a SuperLink that is not in
+    it. OVERRIDES are Hydra overrides, as for fedstride run.
+    """
+    rest = after_connection(connection, overrides, address)
     with contextlib.ExitStack() as stack:
-        target = chosen(stack, "submit", connection, address, root_certificates, insecure)
+        target = select(stack, "submit", connection, address, root_certificates, insecure)
         console = Console()
-        _check(given, console)
-        done = _run(target, given, console)
+        _check(rest, console)
+        done = _run(target, rest, console)
     if not done.completed:
         where = f" (its folder on the SuperLink's machine: {done.folder})" if done.folder else ""
         typer.echo(f"error: run {done.run_id} failed: {done.reason}{where}", err=True)
@@ -41,7 +45,7 @@ def submit(
 
 
 def _check(overrides: list[str], console: Console) -> None:
-    """Refuse here what the ServerApp would refuse there, and say what is submitted."""
+    """Refuse here what the ServerApp would refuse, and print what is submitted."""
     from server_app.build import build_strategy
     from server_app.config.compose import compose
     from server_app.config.overrides import parse
@@ -49,7 +53,7 @@ def _check(overrides: list[str], console: Console) -> None:
     resumed = [text.partition("=")[2].strip("'\"") for text in overrides if text.startswith("resume=")]
     if resumed and not Path(resumed[-1]).is_dir():
         parse(overrides)
-        say(console, f"goes on with {resumed[-1]}, which only the SuperLink's machine can read")
+        say(console, f"resumes {resumed[-1]}, which only the SuperLink's machine can read")
         return
     config = compose(overrides)
     build_strategy(config)
@@ -68,9 +72,12 @@ def _run(target: Target, overrides: list[str], console: Console) -> Submitted:
         return submission.follow(target, run_id, lambda line: say(console, line))
     except KeyboardInterrupt:
         if run_id:
-            say(console, "no longer followed; the run goes on")
+            say(console, "no longer followed; the run continues")
             for line in target.commands(run_id):
                 say(console, f"  {line}")
         else:
-            say(console, f"interrupted while submitting; flwr list {target.name} shows whether the run was taken")
+            say(
+                console,
+                f"interrupted while submitting; flwr list {target.name} shows whether the run was accepted",
+            )
         raise

@@ -1,1 +1,1 @@
-"""What a deployment on real machines needs before it starts: certificates, keys, data handed out to nodes."""
+"""Files that a deployment needs before it starts: certificates, node keys, and data files for nodes."""

@@ -1,7 +1,6 @@
-"""A CA of our own, and the certificate that it gives to a server, as X.509.
+"""Creates a CA and the server certificate that it signs, as X.509.
 
-Knows which extensions a certificate must have so that gRPC and Python's ssl believe it, and only as much
-as it should be believed; does not know where files lie.
+The extensions are those that gRPC and Python's ssl require, and they limit each certificate to its purpose.
 """
 
 from __future__ import annotations
@@ -36,23 +35,23 @@ class Authority:
     certificate: x509.Certificate
 
     def files(self) -> dict[str, bytes]:
-        """As `ca.crt` and `ca.key`."""
+        """The contents of `ca.crt` and `ca.key`, in PEM."""
         return {"ca.crt": _pem(self.certificate), "ca.key": _pem_key(self.key)}
 
 
 def new_authority(now: datetime) -> Authority:
-    """A CA that holds for ten years; EC P-256."""
+    """A new CA, valid for ten years; EC P-256."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name("fedstride CA")
     builder = _builder(subject, subject, key, now, CA_DAYS)
-    # path_length 0: this CA signs servers, and no CA below it is believed.
+    # path_length 0: this CA may sign server certificates, but no other CA.
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_key_usage(sign_certificates=True), critical=True)
     return Authority(key, builder.sign(key, SHA256()))
 
 
 def read_authority(certificate_file: Path, key_file: Path) -> Authority:
-    """The CA in these files. Raises ConfigError where they cannot be read or are of two CAs."""
+    """The CA in these files. Raises ConfigError if they cannot be read or do not belong together."""
     try:
         certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
         key = load_pem_private_key(key_file.read_bytes(), password=None)
@@ -61,20 +60,20 @@ def read_authority(certificate_file: Path, key_file: Path) -> Authority:
             f"the CA in {certificate_file.parent} cannot be read: {str(error).splitlines()[0]}"
         ) from error
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
-        raise ConfigError(f"{key_file} is not the key of {certificate_file}: put the right one there")
+        raise ConfigError(f"{key_file} is not the key of {certificate_file}: replace it with the right key")
     return Authority(key, certificate)
 
 
 def server_certificate(
     authority: Authority, hosts: Sequence[x509.GeneralName], now: datetime, days: int
 ) -> dict[str, bytes]:
-    """`server.crt` for all these names and addresses, and `server.key`; EC P-256.
+    """The contents of `server.crt`, for all these names and addresses, and of `server.key`; EC P-256.
 
-    Raises ConfigError where it would outlive its CA.
+    Raises ConfigError if the certificate would expire after its CA.
     """
     ends = authority.certificate.not_valid_after_utc
     if now + timedelta(days=days) > ends:
-        raise ConfigError(f"--days = {days} is not allowed: the CA itself ends on {ends:%Y-%m-%d}")
+        raise ConfigError(f"--days = {days} is not allowed: the CA expires on {ends:%Y-%m-%d}")
     key = ec.generate_private_key(ec.SECP256R1())
     builder = _builder(_name("fedstride SuperLink"), authority.certificate.subject, key, now, days)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

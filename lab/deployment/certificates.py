@@ -1,7 +1,6 @@
-"""The files that a deployment trusts: a CA's, the server's, and a key pair for each node.
+"""Creates the files that a deployment trusts: the CA, the server certificate, and a key pair for each node.
 
-Knows what may be asked for and how files are made: for their owner alone, none ever replaced. Does not
-know what is in a certificate (`authority.py`) nor how a SuperLink is started.
+Only the user who creates the files can read them, and no existing file is ever replaced.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from fedstride.errors import ConfigError, RunError
 from .authority import CA_DAYS, Authority, new_authority, read_authority, server_certificate
 
 PURPOSES = {
-    "ca.crt": "the CA's certificate: every node and whoever submits needs a copy",
-    "ca.key": "the CA's private key: signs server certificates; no process needs it, keep it elsewhere",
+    "ca.crt": "the CA's certificate: every node and every user who submits runs needs a copy",
+    "ca.key": "the CA's private key: signs server certificates; no running process needs it, keep it elsewhere",
     "server.crt": "the SuperLink's certificate, signed by the CA",
     "server.key": "the SuperLink's private key: stays on its machine",
 }
@@ -34,7 +33,7 @@ NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 @dataclass(frozen=True)
 class Made:
-    """A file that was made, and what it is for."""
+    """A file that was created, and its purpose."""
 
     path: Path
     purpose: str
@@ -50,16 +49,16 @@ def make(
     keep: bool = False,
     now: datetime | None = None,
 ) -> list[Made]:
-    """Make what is asked for below `folder`: with names or addresses a server's certificate (and the CA
-    where there is none yet), for each of `nodes` a key pair. With `keep`, what is there already stays.
+    """Create files in `folder`: with names or addresses, a server certificate (and the CA, if the folder has
+    none yet); for each of `nodes`, a key pair. With `keep`, existing files stay and only missing ones are made.
 
-    Raises ConfigError for what cannot be, or would replace a file, before anything is made; RunError
-    where the folder cannot be written.
+    Raises ConfigError, before any file is created, if the request is invalid or would replace a file;
+    RunError if the folder cannot be written.
     """
     now = now or datetime.now(UTC)
     if not names and not addresses and not nodes:
         raise ConfigError(
-            "nothing to make: name the server with --name or --address, and nodes with --nodes or --node-names"
+            "no file to create: name the server with --name or --address, and nodes with --nodes or --node-names"
         )
     hosts = _hosts(names, addresses)
     _check_days(days)
@@ -76,13 +75,13 @@ def make(
     taken = [name for name in files if os.path.lexists(folder / name)]
     if taken:
         raise ConfigError(
-            f"{folder / taken[0]} exists and is not replaced: move it away first, or take another name"
+            f"{folder / taken[0]} exists and is not replaced: move it away first, or choose another name"
         )
     return [_write(folder / name, content) for name, content in files.items()]
 
 
 def free_node_names(folder: Path, count: int) -> list[str]:
-    """The next `count` names node1, node2, ... that `folder` has no key of."""
+    """The first `count` names of node1, node2, ... for which `folder` has no key."""
     if count < 1:
         raise ConfigError(f"--nodes = {count} is not allowed: it must be at least 1")
     free: list[str] = []
@@ -99,7 +98,7 @@ def free_node_names(folder: Path, count: int) -> list[str]:
 
 
 def _hosts(names: Sequence[str], addresses: Sequence[str]) -> list[x509.GeneralName]:
-    """What the certificate is for; loopback always, since the SuperLink's own ServerApp reaches it there."""
+    """The hosts of the certificate; always with loopback, where the ServerApp reaches its SuperLink."""
     return [
         *map(_dns_name, dict.fromkeys([*names, "localhost"])),
         *map(_ip_address, dict.fromkeys([*addresses, "127.0.0.1"])),
@@ -108,10 +107,10 @@ def _hosts(names: Sequence[str], addresses: Sequence[str]) -> list[x509.GeneralN
 
 def _dns_name(text: str) -> x509.DNSName:
     if _is_address(text):
-        raise ConfigError(f"--name {text!r} is not allowed: it is an address; give it with --address")
+        raise ConfigError(f"--name {text!r} is not allowed: it is an IP address; use --address")
     if len(text) > 253 or not all(LABEL.fullmatch(label) for label in text.split(".")):
         raise ConfigError(
-            f"--name {text!r} is not allowed: a host name has letters, digits, hyphens and dots, as in "
+            f"--name {text!r} is not allowed: a host name consists of letters, digits, hyphens and dots, as in "
             "superlink or fl.example.org (no port, no https://)"
         )
     return x509.DNSName(text)
@@ -120,8 +119,8 @@ def _dns_name(text: str) -> x509.DNSName:
 def _ip_address(text: str) -> x509.IPAddress:
     if not _is_address(text):
         raise ConfigError(
-            f"--address {text!r} is not allowed: an IP address is, as in 192.0.2.7 or 2001:db8::7 (no port); "
-            "give a host name with --name"
+            f"--address {text!r} is not allowed: it must be an IP address, as in 192.0.2.7 or 2001:db8::7 "
+            "(no port); for a host name, use --name"
         )
     return x509.IPAddress(ipaddress.ip_address(text))
 
@@ -143,47 +142,49 @@ def _check_node_names(nodes: Sequence[str]) -> None:
     for node in nodes:
         if not NODE_NAME.fullmatch(node) or node in ("ca", "server"):
             raise ConfigError(
-                f"node name {node!r} is not allowed: up to 64 letters, digits, - and _ are, but not ca or server"
+                f"node name {node!r} is not allowed: use up to 64 letters, digits, - and _, but not ca or server"
             )
         if nodes.count(node) > 1:
-            raise ConfigError(f"node name {node!r} is given twice: each node has a key of its own")
+            raise ConfigError(f"node name {node!r} is given twice: each node needs its own key")
 
 
 def _open_folder(folder: Path) -> None:
-    """Make the folder for its owner alone; refuse one into which others could put their own keys."""
+    """Create the folder, accessible only to its owner; refuse one in which others could replace keys."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
     except FileExistsError:
-        raise ConfigError(f"{folder} cannot be a folder: a file is in its way; choose another") from None
+        raise ConfigError(f"{folder} cannot be created: a file has this name; choose another folder") from None
     except OSError as error:
-        raise RunError(f"the folder {folder} cannot be made ({error.strerror}); choose another") from error
+        raise RunError(f"the folder {folder} cannot be created ({error.strerror}); choose another") from error
     if folder.stat().st_mode & 0o022:
-        raise ConfigError(f"{folder} can be written by others: chmod 700 {folder}, or choose another folder")
+        raise ConfigError(f"{folder} is writable by other users: chmod 700 {folder}, or choose another folder")
 
 
 # ---------------------------------------------------------------- files
 
 
 def _authority(folder: Path, now: datetime) -> tuple[Authority, dict[str, bytes]]:
-    """The CA in the folder, or a new one with its files."""
+    """The CA in the folder, or a new one and its files."""
     paths = [folder / "ca.crt", folder / "ca.key"]
     there = [path for path in paths if os.path.lexists(path)]
     if not there:
         authority = new_authority(now)
         return authority, authority.files()
     if len(there) == 1:
-        raise ConfigError(f"{there[0]} is there without its counterpart: put both there, or choose another folder")
+        raise ConfigError(
+            f"{there[0]} exists without its counterpart: put both files there, or choose another folder"
+        )
     return read_authority(*paths), {}
 
 
 def _is_there(folder: Path, *names: str) -> bool:
-    """Whether these files are there, all of them; half of a pair is refused when the other half is made."""
+    """Whether all these files exist. If only one file of a pair exists, creating the pair is refused later."""
     return all(os.path.lexists(folder / name) for name in names)
 
 
 def _node(name: str) -> dict[str, bytes]:
-    """A key pair as `ssh-keygen -t ecdsa -b 384` makes it; flower-supernode reads no other form."""
+    """A key pair as from `ssh-keygen -t ecdsa -b 384`: the only form that flower-supernode reads."""
     key = ec.generate_private_key(ec.SECP384R1())
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     return {
@@ -194,7 +195,7 @@ def _node(name: str) -> dict[str, bytes]:
 
 def _write(path: Path, content: bytes) -> Made:
     try:
-        # Closed to others from the first moment: a mode set afterwards would come too late.
+        # Created with mode 600: with a mode set afterwards, others could open the file in between.
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
     except FileExistsError:

@@ -1,1 +1,1 @@
-"""What runs on this machine: the two apps in this process, FedAvg beside them, sweeps, Ctrl-C, the live view."""
+"""Runs in process: both apps in this process, the FedAvg comparison run, sweeps, Ctrl-C and the live view."""

@@ -1,7 +1,4 @@
-"""Ctrl-C ends a run after the client at work, so that nothing is cut in the middle.
-
-Knows the signal; does not know what a run does with it.
-"""
+"""Handles Ctrl-C: the run ends after the current client, not in the middle of its training."""
 
 from __future__ import annotations
 
@@ -10,18 +7,19 @@ from types import FrameType
 from typing import Any
 
 
-class GentleInterrupt:
-    """An observer that ends the run after the current client once Ctrl-C was pressed; twice ends at once.
+class InterruptHandler:
+    """An observer that ends the run after the current client when Ctrl-C was pressed; twice: immediately.
 
-    Use it as a context manager, in the main thread. Raises KeyboardInterrupt from `replied`. Where SIGINT is
-    ignored (a script's `&` starts a process so), it stays ignored: Ctrl-C is then meant for another.
+    Use it as a context manager, in the main thread. `replied` and `round_done` raise KeyboardInterrupt. If
+    SIGINT is ignored (as in a process that a script started with `&`), it stays ignored: Ctrl-C is then meant
+    for another process.
     """
 
     def __init__(self) -> None:
         self.pressed = False
         self._before: Any = None
 
-    def __enter__(self) -> GentleInterrupt:
+    def __enter__(self) -> InterruptHandler:
         self._before = signal.getsignal(signal.SIGINT)
         if self._before is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, self._note)
@@ -31,12 +29,12 @@ class GentleInterrupt:
         signal.signal(signal.SIGINT, self._before)
 
     def replied(self, server_round: int, done: int, total: int) -> None:
-        """The moment between two clients."""
+        """Called after each client: raises KeyboardInterrupt if Ctrl-C was pressed."""
         if self.pressed:
             raise KeyboardInterrupt
 
     def round_done(self, done: object) -> None:
-        """The moment between two rounds."""
+        """Called after each round: raises KeyboardInterrupt if Ctrl-C was pressed."""
         if self.pressed:
             raise KeyboardInterrupt
 

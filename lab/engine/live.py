@@ -1,7 +1,4 @@
-"""What a person sees while a run goes on: a line a round, and on a terminal a bar with the time left.
-
-Knows rows of metrics and rich; does not know what produces them.
-"""
+"""Shows the progress of a run: a line per round and, on a terminal, a progress bar with the time left."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ HEAD = " round   train loss   test accuracy   clients   seconds"
 
 
 class LiveView:
-    """An observer that shows the rounds of a run; use it as a context manager."""
+    """An observer that prints the rounds of a run; use it as a context manager."""
 
     def __init__(self, console: Console, *, rounds: int, quiet: bool = False) -> None:
         self.console = console
@@ -44,7 +41,7 @@ class LiveView:
         self._bar.stop()
 
     def replied(self, server_round: int, done: int, total: int) -> None:
-        """Move the bar by one client."""
+        """Advance the bar by one client."""
         self._bar.update(
             self._task,
             completed=server_round - 1 + 0.95 * done / total,
@@ -52,7 +49,7 @@ class LiveView:
         )
 
     def round_done(self, done: Round) -> None:
-        """Show the round's line."""
+        """Print the line of the round."""
         self._bar.update(self._task, completed=done.number)
         self._show(line(done.row))
 

@@ -1,7 +1,7 @@
-"""A Grid in this process: the same ServerApp and ClientApp, no server, no Ray.
+"""A Flower Grid in this process: the same ServerApp and ClientApp, without a server and without Ray.
 
-Knows how Flower delivers messages; does not know what the apps do: they are arguments. Clients work one
-after the other, when their reply is asked for, so that the loop sees each reply as it comes.
+The clients run one after the other. Each runs when its reply is pulled, so that the server's loop receives
+every reply as soon as it exists.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fedstride import flower
 CLIENT_RAISED = 2  # Flower's error code for an exception in a ClientApp
 RUN_ID = 1
 SERVER_ID = 1
-STATES = "clients"  # where clients keep their states, in a run's folder
+STATES = "clients"  # folder of the clients' states, inside the run folder
 
 
 class LocalGrid(Grid):
     """`clients` nodes in this process, numbered from 2, with partition ids from 0.
 
-    A ClientApp that raises gives an error reply with code 2, as on a SuperNode. Each node keeps its
-    `Context.state` from message to message. Messages are not serialised.
+    An exception in the ClientApp becomes an error reply with code 2, as on a SuperNode. Each node keeps its
+    `Context.state` between messages. Messages are not serialised.
     """
 
     def __init__(self, client_app: ClientApp, clients: int, run_config: dict[str, Any] | None = None) -> None:
@@ -47,21 +47,21 @@ class LocalGrid(Grid):
         self._run: Any = None
 
     def keep_in(self, folder: Path) -> None:
-        """Let clients keep their states below this folder, the run's: in `clients/`."""
+        """Store the clients' states below this run folder, in `clients/`."""
         for context in self._contexts.values():
             context.node_config["state"] = str(folder / STATES)
 
     @property
     def run(self) -> Any:
-        """What `set_run` was given."""
+        """The description of the run that `set_run` stored."""
         return self._run
 
     def set_run(self, run: Any) -> None:
-        """Keep Flower's description of the run."""
+        """Store Flower's description of the run."""
         self._run = run
 
     def get_node_ids(self) -> Iterable[int]:
-        """All nodes."""
+        """The ids of all nodes."""
         return list(self._contexts)
 
     def create_message(self, *args: Any, **options: Any) -> Message:
@@ -69,7 +69,7 @@ class LocalGrid(Grid):
         raise NotImplementedError("create_message is deprecated in Flower: build a flwr.app.Message")
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Queue the messages; their ids."""
+        """Queue the messages; returns their ids."""
         ids = []
         for message in messages:
             ids.append(flower.stamp(message))
@@ -77,7 +77,7 @@ class LocalGrid(Grid):
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Let the next waiting client work; its reply, or nothing if none of these is waiting."""
+        """Run the client of the first queued message with one of these ids; its reply. Empty if none is queued."""
         wanted = set(message_ids)
         for message in list(self._queue):
             if message.metadata.message_id in wanted:
@@ -86,12 +86,12 @@ class LocalGrid(Grid):
         return []
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        """All replies, in the order of the messages; nothing here can time out."""
+        """All replies, in the order of the messages; `timeout` has no effect here."""
         waiting = list(self.push_messages(messages))
         return [reply for message_id in waiting for reply in self.pull_messages([message_id])]
 
     def _deliver(self, message: Message) -> Message:
         try:
             return self._app(message, self._contexts[message.metadata.dst_node_id])
-        except (Exception, SystemExit) as error:  # whatever a client does, the server goes on
+        except (Exception, SystemExit) as error:  # an error of one client must not end the run
             return Message(Error(CLIENT_RAISED, f"{type(error).__name__}: {error}"), reply_to=message)

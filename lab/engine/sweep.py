@@ -1,7 +1,4 @@
-"""Many runs from one line: every combination of the values that are listed.
-
-Knows Hydra's sweep grammar and worker processes; does not know what a run does or how it is shown.
-"""
+"""Sweeps: runs every combination of listed values, as in `seed=1,2,3`, in worker processes."""
 
 from __future__ import annotations
 
@@ -25,25 +22,25 @@ from server_app.folder import default_name, runs_dir
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a sweep; as text, since each process makes the types of a configuration itself."""
+    """One run of a sweep. The configuration is text, since each process creates its types itself."""
 
     overrides: tuple[str, ...]
     text: str  # the configuration as YAML
 
     @property
     def config(self) -> Config:
-        """What runs."""
+        """The configuration of the run."""
         return _read(self.text)
 
     @property
     def folder(self) -> Path:
-        """Where the run will leave its files."""
+        """The run folder."""
         return runs_dir(self.config) / str(self.config.name)
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run of a sweep ended: completed, failed or interrupted."""
+    """How a run of a sweep ended; `state` is completed, failed or interrupted."""
 
     job: Job
     state: str
@@ -55,7 +52,7 @@ class Ended:
 def expand(overrides: Sequence[str]) -> list[list[str]]:
     """All combinations of overrides like `seed=1,2,3`; the last key varies fastest.
 
-    Raises ConfigError for text that is no override or sweeps without listing values.
+    Raises ConfigError for text that is not an override, and for a sweep that does not list its values.
     """
     columns: list[list[str]] = []
     for text in overrides:
@@ -71,10 +68,10 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def plan(overrides: Sequence[str]) -> list[Job]:
-    """The runs of a sweep, each composed and named; nothing has been started.
+    """The runs of a sweep, each composed and named; none is started yet.
 
-    They share a folder `sweep-<time>` below the folder of runs, or `out` where that is given.
-    Raises ConfigError for the first that cannot be, and where a run's folder is there already.
+    They share a folder `sweep-<time>` below the folder of runs, or `out` if it is given. Raises ConfigError
+    for the first invalid run, and if a run folder already exists.
     """
     rows = expand(overrides)
     swept = [i for i in range(len(overrides)) if len({row[i] for row in rows}) > 1]
@@ -84,7 +81,7 @@ def plan(overrides: Sequence[str]) -> list[Job]:
         config = compose(row)
         if config.name is not None:
             raise ConfigError(
-                f"name = {config.name!r} is not allowed in a sweep: its runs name themselves; use out="
+                f"name = {config.name!r} is not allowed in a sweep, which names its runs itself: use out=FOLDER"
             )
         if config.out is None:
             config = replace(config, out=str(runs_dir(config) / shared))
@@ -97,16 +94,16 @@ def plan(overrides: Sequence[str]) -> list[Job]:
 
 
 def _name(config: Config, swept: Sequence[str]) -> str:
-    """The default name, and whatever else is swept, as in `...-seed1-beta=0.05`."""
-    said = (*GROUPS, "seed")
-    extra = [text.rpartition(".")[2] for text in swept if text.partition("=")[0] not in said]
+    """The default name and all other swept values, as in `...-seed1-beta=0.05`."""
+    in_default = (*GROUPS, "seed")
+    extra = [text.rpartition(".")[2] for text in swept if text.partition("=")[0] not in in_default]
     return "-".join([default_name(config), *(text.replace("/", "_") for text in extra)])
 
 
-def play(jobs: Sequence[Job], *, workers: int, on_start: Callable[[Job], None]) -> Iterator[Ended]:
-    """Run the jobs in so many processes; yields each as it ends, whatever its end.
+def run_jobs(jobs: Sequence[Job], *, workers: int, on_start: Callable[[Job], None]) -> Iterator[Ended]:
+    """Run the jobs in `workers` processes; yields each job's result when it ends, also if it failed.
 
-    After Ctrl-C, those at work end after their current client and the others do not begin.
+    After Ctrl-C, running jobs end after their current client, and no other job starts.
     """
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_quiet) as pool:
@@ -124,7 +121,7 @@ def play(jobs: Sequence[Job], *, workers: int, on_start: Callable[[Job], None]) 
             try:
                 future = next(as_completed(running))
             except KeyboardInterrupt:
-                interrupted = True  # the workers heard it too
+                interrupted = True  # the workers receive the signal, too
                 continue
             job = running.pop(future)
             try:
@@ -138,21 +135,21 @@ def play(jobs: Sequence[Job], *, workers: int, on_start: Callable[[Job], None]) 
 
 
 def run_job(job: Job) -> Ended:
-    """Run one job in this process; never raises for what the run does."""
+    """Run one job in this process; an error of the run is returned, not raised."""
     from client_app.app import app
     from server_app import session
 
-    from .interrupt import GentleInterrupt
+    from .interrupt import InterruptHandler
     from .local import LocalGrid
 
     started = time.monotonic()
     try:
-        with GentleInterrupt() as interrupt:
+        with InterruptHandler() as interrupt:
             grid = LocalGrid(app, job.config.clients)
             outcome = session.run(grid, session.prepare(job.config), observers=[interrupt], on_folder=grid.keep_in)
     except KeyboardInterrupt:
-        return Ended(job, "interrupted", reason=f"go on with: fedstride resume {job.folder}")
-    except Exception as error:  # one run's failure is not the sweep's
+        return Ended(job, "interrupted", reason=f"resume with: fedstride resume {job.folder}")
+    except Exception as error:  # a failed run must not stop the sweep
         return Ended(job, "failed", reason=f"{type(error).__name__}: {error}")
     seconds = time.monotonic() - started
     return Ended(job, "completed", accuracy=outcome.rows[-1]["test/accuracy"], seconds=seconds)

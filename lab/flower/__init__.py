@@ -1,4 +1,4 @@
-"""Flower's own commands, called as programs: its simulation, its SuperLinks, its bundle.
+"""Runs in Flower: calls Flower's command-line programs for the simulation, SuperLinks and bundles.
 
-A new Flower is met here.
+A new Flower version that changes its command line needs changes only here.
 """

@@ -1,7 +1,7 @@
-"""The folder that Flower bundles: the clone, or one put together from the installed package.
+"""Provides the folder that Flower bundles: the clone, or a copy made from the installed package.
 
-Knows where the app's code and its pyproject lie; does not know how a bundle is run. In the wheel all of the app
-is inside the package, and so it is in a bundle made from it (`hatch_build.py`).
+In the wheel, the complete app is inside the package `fedstride`, and so it is in a bundle made from it
+(`hatch_build.py`).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from pathlib import Path
 from fedstride.own import find
 from server_app.config.compose import conf_dir
 
-ROOMS = ("fedstride", "strategies", "client_app", "server_app", "conf")
+PACKAGES = ("fedstride", "strategies", "client_app", "server_app", "conf")
 INCLUDE = "fab-include = ["
 
 
 @contextlib.contextmanager
 def app_folder(parts: str | None = None) -> Iterator[Path]:
-    """A folder with pyproject.toml and the app's code and configuration, as `flwr run` takes it.
+    """A folder with pyproject.toml and the app's code and configuration, for `flwr run`.
 
-    `parts`: a file with the user's own parts, which then travels inside the bundle.
+    `parts`: a file with user-defined parts; it becomes part of the bundle.
     """
     home = conf_dir().parent
     is_clone = (home / "pyproject.toml").is_file()
@@ -32,11 +32,11 @@ def app_folder(parts: str | None = None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="fedstride-app-") as temporary:
         folder = Path(temporary)
-        left_out = shutil.ignore_patterns("__pycache__", "lab", "app.toml")
-        for room in ROOMS if is_clone else ():
-            shutil.copytree(home / room, folder / room, ignore=left_out)
+        ignored = shutil.ignore_patterns("__pycache__", "lab", "app.toml")
+        for package in PACKAGES if is_clone else ():
+            shutil.copytree(home / package, folder / package, ignore=ignored)
         if not is_clone:
-            shutil.copytree(home, folder / "fedstride", ignore=left_out)
+            shutil.copytree(home, folder / "fedstride", ignore=ignored)
         text = (home / ("pyproject.toml" if is_clone else "app.toml")).read_text(encoding="utf-8")
         if parts is not None:
             (folder / "own_parts").mkdir()

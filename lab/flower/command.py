@@ -1,7 +1,4 @@
-"""Flower's command line, called as a program: its environment, its files, what it prints.
-
-Knows console scripts, FLWR_HOME and Flower 1.39's ways of saying things; does not know what is run.
-"""
+"""Calls Flower's command line: its environment variables, its files, and the output of Flower 1.39."""
 
 from __future__ import annotations
 
@@ -23,14 +20,14 @@ from fedstride.errors import RunError
 
 @dataclass(frozen=True)
 class Connection:
-    """How a SuperLink is reached; without root certificates in plain text."""
+    """The address of a SuperLink and the certificate to trust; without root certificates, in plain text."""
 
     name: str
     address: str  # HOST:PORT
     root_certificates: Path | None = None
 
     def toml(self) -> str:
-        """As it stands in Flower's config.toml."""
+        """The connection as an entry of Flower's config.toml."""
         trust = (
             "insecure = true"
             if self.root_certificates is None
@@ -40,40 +37,43 @@ class Connection:
 
 
 def environment(home: Path | None = None) -> dict[str, str]:
-    """This process's environment with Flower's traps switched off, and `home` as FLWR_HOME where given."""
-    quiet = {
+    """This process's environment, with telemetry, update checks and dependency installation switched off.
+
+    `home`, if given, becomes FLWR_HOME.
+    """
+    defaults = {
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "PYTHONUNBUFFERED": "1",  # a log that is followed comes line by line
-        # Our console scripts first: Flower starts its helpers by name.
+        "PYTHONUNBUFFERED": "1",  # so that a log can be followed line by line
+        # This environment's programs first: Flower starts its helper processes by name.
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
     }
-    return os.environ | quiet | ({} if home is None else {"FLWR_HOME": str(home)})
+    return os.environ | defaults | ({} if home is None else {"FLWR_HOME": str(home)})
 
 
 def write_connection(home: Path, connection: Connection) -> None:
-    """Make `home` a FLWR_HOME whose only connection is this one."""
+    """Write a config.toml into `home`, an FLWR_HOME, with this connection alone."""
     text = f"[superlink]\ndefault = {toml_string(connection.name)}\n\n{connection.toml()}"
     (home / "config.toml").write_text(text, encoding="utf-8")
 
 
 def write_run_config(folder: Path, overrides: Sequence[str]) -> Path:
-    """The file that `flwr run -c` takes; a file, since Flower's parser of key=value pairs knows no escapes."""
+    """Write the file for `flwr run -c`. A file, because Flower's parser of key=value pairs has no escapes."""
     path = folder / "run-config.toml"
     path.write_text(f"overrides = {toml_string(shlex.join(overrides))}\n", encoding="utf-8")
     return path
 
 
 def toml_string(text: str) -> str:
-    """Text as TOML writes it: JSON's way, but for the one sign that JSON leaves bare and TOML does not allow."""
+    """A TOML string: as JSON, except for the one character that TOML does not allow unescaped (U+007F)."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def ask(command: Sequence[str], env: dict[str, str]) -> dict[str, Any]:
-    """The answer of a `flwr ... --format json`. Raises RunError with Flower's reason where it says no.
+    """The JSON answer of a `flwr` command. Raises RunError with Flower's reason if the command failed.
 
-    Flower's exit code says nothing here: it is 0 for most failures (1.39).
+    The exit code does not show a failure: in Flower 1.39 it is 0 for most of them.
     """
     done = subprocess.run(
         [*command, "--format", "json"],
@@ -81,7 +81,7 @@ def ask(command: Sequence[str], env: dict[str, str]) -> dict[str, Any]:
         capture_output=True,
         text=True,
         check=False,
-        start_new_session=True,  # Ctrl-C is ours to handle
+        start_new_session=True,  # this process handles Ctrl-C
     )
     start, end = done.stdout.find("{"), done.stdout.rfind("}")
     try:
@@ -90,28 +90,28 @@ def ask(command: Sequence[str], env: dict[str, str]) -> dict[str, Any]:
         raise RunError(f"{' '.join(command[:2])}: {reason_in(done.stdout + done.stderr)}") from None
     if not answer.get("success"):
         lines = str(answer.get("error-message", "")).strip().splitlines()
-        raise RunError(f"{' '.join(command[:2])}: {lines[-1] if lines else 'Flower gave no reason'}")
+        raise RunError(f"{' '.join(command[:2])}: {lines[-1] if lines else 'Flower reported no reason'}")
     assert isinstance(answer, dict)
     return answer
 
 
 def reason_in(log: str) -> str:
-    """The line of Flower's log that says why: an error's own, else the text of the box it draws."""
+    """The reason for a failure in Flower's log: the last error line, else the text of the box that it prints."""
     lines = [text.strip(" │") for text in log.splitlines() if text.strip(" │─╭╮╰╯")]
     errors = [text for text in lines if "Error: " in text]
     boxed = " ".join(text.strip(" │") for text in log.splitlines() if text.startswith("│"))
-    return errors[-1] if errors else boxed or (lines or ["Flower said nothing"])[-1]
+    return errors[-1] if errors else boxed or (lines or ["Flower printed nothing"])[-1]
 
 
 def free_port() -> int:
-    """A loopback port that nothing listens on now."""
+    """A loopback port on which no process listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def end_marked(mark: str, value: str) -> None:
-    """End what Flower or Ray left behind: every other process with `mark=value` in its environment."""
+def kill_marked(mark: str, value: str) -> None:
+    """Kill what Flower or Ray left running: every other process with `mark=value` in its environment."""
     needle = f"{mark}={value}".encode()
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

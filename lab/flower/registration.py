@@ -1,7 +1,4 @@
-"""Nodes' public keys at a SuperLink: which may join.
-
-Knows the command `flwr supernode register`; does not know how keys are made (`lab/deployment/certificates.py`).
-"""
+"""Registers the public keys of nodes with a SuperLink, by `flwr supernode register`."""
 
 from __future__ import annotations
 
@@ -12,30 +9,32 @@ from fedstride.errors import ConfigError, RunError
 from .command import ask
 from .target import Target
 
-KNOWN = "[code: 23]"  # Flower 1.39: this key has been registered before
+REGISTERED = "[code: 23]"  # Flower 1.39: this key has been registered before
 
 
 def public_keys(given: list[Path]) -> list[Path]:
-    """The files of public keys that were named. Raises ConfigError for one that cannot be one."""
+    """The given files. Raises ConfigError if there are none, or if a file is not a node's public key."""
     if not given:
         raise ConfigError("name the public keys to register, as in certs/node1.pub certs/node2.pub")
     for path in given:
         if not path.is_file():
             raise ConfigError(f"{path} does not exist: name a node's public key, as in certs/node1.pub")
         if path.read_bytes()[:11] != b"ecdsa-sha2-":
-            raise ConfigError(f"{path} is no public key of a node: name its .pub file, made by certificates")
+            raise ConfigError(
+                f"{path} is not the public key of a node: name its .pub file, made by fedstride certificates"
+            )
     return given
 
 
 def register(target: Target, key: Path) -> str | None:
-    """Let the node of this public key join; its node id, or None where the key is known already.
+    """Register this public key, so that its node may join; the node id, or None if it was registered before.
 
-    Raises RunError where the SuperLink does not take it.
+    Raises RunError if the SuperLink does not accept the key.
     """
     command = ["flwr", "supernode", "register", str(key), target.name, "--name", key.stem]
     try:
         return str(ask(command, target.env)["node-id"])
     except RunError as error:
-        if KNOWN in str(error):
+        if REGISTERED in str(error):
             return None
         raise RunError(f"{key} was not registered at {target.address}: {error}") from error

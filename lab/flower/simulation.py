@@ -1,8 +1,8 @@
-"""A run in Flower's simulation, with a SuperLink of its own that is gone afterwards.
+"""Runs the app in Flower's simulation, with a SuperLink that is started and stopped for this run.
 
-Knows processes, ports and Flower's command line; does not know what is trained. `flwr run` by itself
-uses whatever SuperLink already listens, installs dependencies anew for every run, puts files where that
-SuperLink was started, returns 0 when the run failed and leaves the SuperLink behind (Flower 1.39).
+The reason (Flower 1.39): `flwr run` alone uses any SuperLink that already listens, installs the dependencies
+again for every run, writes files to the folder in which that SuperLink was started, returns 0 when the run
+failed, and leaves the SuperLink running.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from ..results.runs import read_rows
 from .bundle import app_folder
 from .command import (
     Connection,
-    end_marked,
     environment,
     free_port,
+    kill_marked,
     reason_in,
     write_connection,
     write_run_config,
@@ -61,16 +61,17 @@ def run_simulation(
 ) -> Simulated:
     """Run the app with these Hydra overrides in Flower's simulation; `config` is what they compose to.
 
-    `show` gets a line a round; with `verbose` Flower's log goes to standard error as it comes. The log
-    is kept in the run's folder as `flower.log`. Raises RunError where Flower cannot be started.
+    `show` is called with a line for each round. With `verbose`, Flower's log is copied to standard error
+    while it is written. The log is saved in the run folder as `flower.log`. Raises RunError if Flower does
+    not start.
     """
     folder = _free_folder(config)
-    before = _status(folder)  # of a run that goes on: it says how it ended last time
+    before = _status(folder)  # if the run is resumed: how it ended last time
     with contextlib.ExitStack() as stack:
         home = Path(tempfile.mkdtemp(prefix="fedstride-"))
         stack.callback(shutil.rmtree, home, ignore_errors=True)
         env = _environment(home, folder, config)
-        stack.callback(end_marked, MARK, env[MARK])
+        stack.callback(kill_marked, MARK, env[MARK])
         write_connection(home, Connection(CONNECTION, stack.enter_context(_superlink(env, home))))
         app = stack.enter_context(app_folder(config.parts))
         log = _follow(_flwr_run_command(app, home, config, overrides, folder), env, folder, show, verbose)
@@ -83,31 +84,34 @@ def run_simulation(
 
 
 def _free_folder(config: Config) -> Path:
-    """The folder that the run will make; named here, so that it is known and where the user stands.
+    """The folder of the run. It is chosen here so that it is known, and below the user's folder of runs.
 
-    A run that goes on stays where it is.
+    A resumed run keeps its folder.
     """
     if config.resume is not None:
         return Path(config.resume)
     root = runs_dir(config)
     name = config.name or default_name(config)
     if config.name is not None and (root / name).exists():
-        raise ConfigError(f"name = {name!r} is taken: {root / name} exists and is not overwritten; choose another")
+        raise ConfigError(
+            f"name = {name!r} is taken: {root / name} exists and is not overwritten; choose another name"
+        )
     candidates = (root / (name if number == 1 else f"{name}-{number}") for number in itertools.count(1))
     return next(folder for folder in candidates if not folder.exists())
 
 
 def _environment(home: Path, folder: Path, config: Config) -> dict[str, str]:
-    own = {MARK: uuid.uuid4().hex, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(home)}
-    own["FEDSTRIDE_STATE"] = str(folder / STATES)  # what clients keep lies in the run's folder, as at the desk
+    variables = {MARK: uuid.uuid4().hex, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(home)}
+    # The clients' states are stored in the run folder, as for runs in process.
+    variables["FEDSTRIDE_STATE"] = str(folder / STATES)
     if config.parts is not None:
-        own["FEDSTRIDE_PARTS"] = str(Path(config.parts).parent)
-    return environment(home) | own
+        variables["FEDSTRIDE_PARTS"] = str(Path(config.parts).parent)
+    return environment(home) | variables
 
 
 @contextlib.contextmanager
 def _superlink(env: dict[str, str], home: Path) -> Iterator[str]:
-    """A SuperLink on a free loopback port, ready to take a run; its address."""
+    """Start a SuperLink on a free loopback port and wait until it is ready; its address."""
     port = free_port()
     command = [
         "flower-superlink",
@@ -141,7 +145,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) ->
         try:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2).close()
             return
-        except OSError:  # not yet; URLError is one
+        except OSError:  # not ready yet (URLError is an OSError)
             time.sleep(0.2)
     tail = log.read_text(errors="replace").strip().splitlines()[-5:]
     raise RunError(f"Flower's SuperLink did not start on port {port}: {' | '.join(tail)}")
@@ -151,10 +155,10 @@ def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) ->
 
 
 def _flwr_run_command(app: Path, home: Path, config: Config, overrides: Sequence[str], folder: Path) -> list[str]:
-    place = [f"name={quote(folder.name)}", f"out={quote(str(folder.parent))}"]
+    location = [f"name={quote(folder.name)}", f"out={quote(str(folder.parent))}"]
     if config.resume is not None:
-        place = [f"resume={quote(config.resume)}"]  # the last one counts: this is absolute
-    named = [*with_parts(overrides, config.parts), *place]
+        location = [f"resume={quote(config.resume)}"]  # the last override applies: this path is absolute
+    named = [*with_parts(overrides, config.parts), *location]
     nodes = f"num-supernodes={config.clients} client-resources-num-cpus=1 init-args-log-to-driver=false"
     run_config = str(write_run_config(home, named))
     return ["flwr", "run", str(app), CONNECTION, "--stream", "--federation-config", nodes, "-c", run_config]
@@ -163,14 +167,14 @@ def _flwr_run_command(app: Path, home: Path, config: Config, overrides: Sequence
 def _follow(
     command: Sequence[str], env: dict[str, str], folder: Path, show: Callable[[str], None], verbose: bool
 ) -> str:
-    """Run the command to its end, showing a line for each round that is over; its whole output."""
+    """Run the command until it ends, and show a line for each completed round; its complete output."""
     shown = 0
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         process = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         position = 0
         try:
             while True:
-                ended = process.poll() is not None
+                finished = process.poll() is not None
                 if verbose:
                     log.seek(position)
                     sys.stderr.write(log.read())
@@ -181,7 +185,7 @@ def _follow(
                         show(HEAD)
                     show(line(row))
                     shown += 1
-                if ended:
+                if finished:
                     break
                 time.sleep(0.2)
         finally:
@@ -196,17 +200,17 @@ def _follow(
 
 
 def _status(folder: Path) -> str:
-    """What the run's folder says of how it ended; empty where it says nothing."""
+    """The text of the run folder's status.json; empty if there is none."""
     path = folder / "status.json"
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def _judge(folder: Path, log: str, before: str) -> Simulated:
-    """How the run ended, from its own folder: for Flower a run that trained nothing is completed too."""
+    """How the run ended, by its run folder: Flower reports a run that trained nothing as completed, too."""
     status = _status(folder)
     if status == before:
         return Simulated(False, folder, reason=reason_in(log))
-    told = json.loads(status)
-    if told["state"] != "completed":
-        return Simulated(False, folder, reason=told.get("reason") or reason_in(log))
-    return Simulated(True, folder, accuracy=told["final"]["test/accuracy"])
+    ended = json.loads(status)
+    if ended["state"] != "completed":
+        return Simulated(False, folder, reason=ended.get("reason") or reason_in(log))
+    return Simulated(True, folder, accuracy=ended["final"]["test/accuracy"])

@@ -1,7 +1,6 @@
-"""A run on a SuperLink that already stands: submitted, followed, and its true end reported.
+"""Submits a run to a running SuperLink, follows its log, and reports how it ended.
 
-Knows the commands `flwr run | log | list`; does not know how a SuperLink is found (`target.py`) or
-started, nor what is trained. Flower (1.39) returns 0 whatever became of a run.
+The commands are `flwr run`, `flwr log` and `flwr list`. In Flower 1.39 they return 0 even if the run failed.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from .bundle import app_folder
 from .command import ask, reason_in, write_run_config
 from .target import Target
 
-ATTEMPTS = 10  # to reach a SuperLink that does not answer while a run is followed
+ATTEMPTS = 10  # failed calls in a row after which a run is no longer followed
 PAUSE_SECONDS = 3.0
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -43,9 +42,9 @@ class Submitted:
 
 
 def submit(target: Target, overrides: Sequence[str]) -> str:
-    """Hand the run over; its id. Raises RunError where the SuperLink does not take it."""
+    """Submit the run; its id. Raises RunError if the SuperLink does not accept it."""
     parts = parts_in(overrides)
-    named = None if parts is None else Path(parts).name  # as it is found in the bundle
+    named = None if parts is None else Path(parts).name  # the path inside the bundle
     with app_folder(parts) as app, tempfile.TemporaryDirectory(prefix="fedstride-") as folder:
         run_config = write_run_config(Path(folder), with_parts(overrides, named))
         try:
@@ -56,9 +55,9 @@ def submit(target: Target, overrides: Sequence[str]) -> str:
 
 
 def follow(target: Target, run_id: str, show: Callable[[str], None]) -> Submitted:
-    """Show the run's log until it ends, however often the line breaks; how it ended.
+    """Show the run's log until the run ends; how it ended. A broken connection is opened again.
 
-    Raises RunError where the SuperLink can no longer be reached: the run may go on.
+    Raises RunError if the SuperLink can no longer be reached; the run may still continue.
     """
     log: list[str] = []
     silent = 0
@@ -72,7 +71,9 @@ def follow(target: Target, run_id: str, show: Callable[[str], None]) -> Submitte
         except RunError as error:
             silent += 1
             if silent == ATTEMPTS:
-                raise RunError(f"run {run_id} can no longer be followed ({error}); it may go on") from error
+                raise RunError(
+                    f"run {run_id} can no longer be followed ({error}); it may still continue"
+                ) from error
         else:
             if str(run["status"]).startswith("finished"):
                 return _judge(run_id, str(run["status"]), str(run["status-details"]), log)
@@ -80,20 +81,20 @@ def follow(target: Target, run_id: str, show: Callable[[str], None]) -> Submitte
 
 
 def _new_lines(target: Target, run_id: str, seen: int) -> Iterator[str]:
-    """The lines of the run's log after the first `seen`; ends with the run, or where the line breaks."""
+    """The lines of the run's log after the first `seen`; ends with the run, or if the connection breaks."""
     process = subprocess.Popen(
         ["flwr", "log", run_id, target.name],
         env=target.env,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # its own complaints are no lines of the run; `flwr list` has the reason
+        stderr=subprocess.DEVNULL,  # errors of `flwr log` itself; `flwr list` reports the reason
         text=True,
         errors="replace",
-        start_new_session=True,  # Ctrl-C is ours to handle
+        start_new_session=True,  # this process handles Ctrl-C
     )
     try:
         assert process.stdout is not None
         lines = (COLOURS.sub("", line).rstrip() for line in process.stdout)
-        # What `flwr log` says of itself comes first, and each time anew.
+        # `flwr log` first prints lines about itself, each time that it is called.
         of_the_run = itertools.dropwhile(lambda line: not line.startswith("Using SuperLink:"), lines)
         yield from itertools.islice(of_the_run, seen + 1, None)
     finally:
@@ -102,7 +103,7 @@ def _new_lines(target: Target, run_id: str, seen: int) -> Iterator[str]:
 
 
 def _judge(run_id: str, status: str, details: str, log: Sequence[str]) -> Submitted:
-    """How the run ended: by Flower's status, with what our ServerApp logged."""
+    """How the run ended: by Flower's status and what the ServerApp logged."""
     final = next((found for line in reversed(log) if (found := FINAL.search(line))), None)
     folder = next((found[1] for line in log if (found := FOLDER.search(line))), "")
     if status == "finished:completed" and final is not None:
@@ -111,5 +112,5 @@ def _judge(run_id: str, status: str, details: str, log: Sequence[str]) -> Submit
         return Submitted(run_id, True, folder)
     if status == "finished:stopped":
         return Submitted(run_id, False, folder, reason="it was stopped")
-    said = "" if details in ("", "N/A") else details.strip().splitlines()[0]
-    return Submitted(run_id, False, folder, reason=said or reason_in("\n".join(log)))
+    first = "" if details in ("", "N/A") else details.strip().splitlines()[0]
+    return Submitted(run_id, False, folder, reason=first or reason_in("\n".join(log)))

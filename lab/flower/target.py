@@ -1,7 +1,4 @@
-"""Which SuperLink is meant: a connection of Flower's, or an address and the certificate to trust.
-
-Knows Flower's config.toml; does not know what a SuperLink is asked.
-"""
+"""Selects a SuperLink: by a connection in Flower's config.toml, or by an address and the CA's certificate."""
 
 from __future__ import annotations
 
@@ -25,27 +22,27 @@ TEMPORARY = "fedstride"  # the name of a connection that was given as an address
 
 @dataclass(frozen=True)
 class Target:
-    """Where a run is submitted: a connection's name, and the environment in which `flwr` knows it."""
+    """A SuperLink: the name of a connection, and the environment in which `flwr` finds it."""
 
     name: str
     address: str
     env: dict[str, str]
-    connection: Connection | None = None  # where it was given as an address: nothing else knows it
+    connection: Connection | None = None  # if given by --address: then it is in no config.toml that lasts
 
     def commands(self, run_id: str) -> list[str]:
-        """How a user goes on with a run that she no longer follows."""
+        """Lines for the user who no longer follows a run: how to follow or stop it."""
         name = shlex.quote(self.name)
-        first = [] if self.connection is None else _how_to_keep(self.connection)
+        first = [] if self.connection is None else _how_to_save(self.connection)
         return [*first, f"follow it:  flwr log {run_id} {name}", f"stop it:    flwr stop {run_id} {name}"]
 
 
 def flower_home() -> Path:
-    """Where Flower keeps its connections."""
+    """The folder of Flower's config.toml, which contains the connections."""
     return Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr").expanduser()
 
 
 def named(name: str) -> Target:
-    """The connection of this name in Flower's config.toml. Raises ConfigError, naming those there are."""
+    """The connection of this name in Flower's config.toml. Raises ConfigError, which lists the known names."""
     path = flower_home() / "config.toml"
     try:
         known = tomllib.loads(path.read_text(encoding="utf-8")).get("superlink", {}) if path.is_file() else {}
@@ -54,22 +51,22 @@ def named(name: str) -> Target:
     connections = {key: value for key, value in known.items() if isinstance(value, dict)}
     if name not in connections:
         raise ConfigError(
-            f"{unknown('connection', name, connections or ['none'])} (in {path}); or give --address HOST:PORT"
+            f"{unknown('connection', name, connections or ['none'])} (in {path}); or use --address HOST:PORT"
         )
     address = str(connections[name].get("address", ""))
     if address.startswith(":"):
         raise ConfigError(
-            f"connection {name!r} is Flower's simulation on this machine, no SuperLink: use fedstride simulate"
+            f"connection {name!r} is Flower's simulation on this machine, not a SuperLink: use fedstride simulate"
         )
     return Target(name, address, environment())
 
 
 @contextlib.contextmanager
 def at_address(address: str, root_certificates: Path | None) -> Iterator[Target]:
-    """A connection that needs no config.toml; in plain text where no certificate is given."""
+    """A connection without an entry in the user's config.toml; in plain text if no certificate is given."""
     if not _is_host_and_port(address):
         raise ConfigError(
-            f"--address {address!r} is not allowed: HOST:PORT is, as in superlink:8000 or [::1]:8000"
+            f"--address {address!r} is not allowed: it must be HOST:PORT, as in superlink:8000 or [::1]:8000"
         )
     if root_certificates is not None and not root_certificates.is_file():
         raise ConfigError(
@@ -93,6 +90,6 @@ def _is_host_and_port(address: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9._-]+", host) is not None
 
 
-def _how_to_keep(connection: Connection) -> list[str]:
+def _how_to_save(connection: Connection) -> list[str]:
     lines = ["    " + line for line in connection.toml().splitlines()]
-    return [f"first put this into {flower_home() / 'config.toml'}:", *lines]
+    return [f"first add this to {flower_home() / 'config.toml'}:", *lines]

@@ -1,7 +1,4 @@
-"""The five papers' tables and settings, as data in this folder.
-
-Knows the two files and their forms; does not know runs.
-"""
+"""Reads the tables and experiment settings of the five papers: `papers.yaml` and `experiments.yaml`."""
 
 from __future__ import annotations
 
@@ -16,12 +13,12 @@ import yaml
 from fedstride.errors import unknown
 
 UNSTATED = "unstated"
-"""What stands where a paper leaves something open."""
+"""The value of a setting that a paper does not state."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: what the paper says of its setting (dataset, partition, model, ...), as in papers.yaml."""
+    """A column: its setting as stated by the paper (dataset, partition, model, ...), as in papers.yaml."""
 
     key: str
     fields: Mapping[str, Any]
@@ -29,7 +26,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Line:
-    """A row: a method (or, in tables of settings, a label) and its numbers, None where none is printed."""
+    """A row: a method (in tables of settings, a label) and its numbers; None if the paper prints none."""
 
     method: str
     variant: str | None
@@ -40,10 +37,10 @@ class Line:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table as printed."""
+    """A table of a paper, as printed."""
 
     name: str  # <paper>/<table>
-    title: str  # of the paper
+    title: str  # title of the paper
     caption: str
     metric: str
     unit: str
@@ -54,12 +51,12 @@ class PaperTable:
 
 
 def table_names() -> list[str]:
-    """All tables, as `fednnnn/table2`, in the papers' order."""
+    """The names of all tables, such as `fednnnn/table2`, in the order of the file."""
     return [f"{paper}/{table}" for paper, entry in _read("papers").items() for table in entry["tables"]]
 
 
 def paper_table(name: str) -> PaperTable:
-    """A table by its name. Raises ConfigError with the nearest names for one that does not exist."""
+    """A table by its name. Raises ConfigError, with similar names, for an unknown one."""
     if name not in table_names():
         raise unknown("table of a paper", name, table_names())
     paper, _, key = name.partition("/")
@@ -90,14 +87,14 @@ def _line(row: Mapping[str, Any]) -> Line:
 
 
 def experiment_names() -> list[str]:
-    """All experiments, as `fednnnn/table2_mnist_iid_b`, in the papers' order."""
+    """The names of all experiments, such as `fednnnn/table2_mnist_iid_b`, in the order of the file."""
     return list(_read("experiments")["experiments"])
 
 
 def experiment(name: str) -> dict[str, Any]:
-    """The settings of an experiment, complete; what the fields mean stands at the head of experiments.yaml.
+    """The complete settings of an experiment; the head of experiments.yaml explains the fields.
 
-    Raises ConfigError with the nearest names for one that does not exist.
+    Raises ConfigError, with similar names, for an unknown one.
     """
     if name not in experiment_names():
         raise unknown("experiment of a paper", name, experiment_names())
@@ -106,7 +103,7 @@ def experiment(name: str) -> dict[str, Any]:
 
 
 def experiment_of(table: str, column: str) -> dict[str, Any] | None:
-    """The settings behind a column of a table, where the paper gives them."""
+    """The settings of a column of a table; None if the paper does not give them."""
     paper, _, key = table.partition("/")
     for name, found in _read("experiments")["experiments"].items():
         if name.startswith(f"{paper}/") and found.get("results") == {"table": key, "column": column}:
@@ -116,7 +113,7 @@ def experiment_of(table: str, column: str) -> dict[str, Any] | None:
 
 @cache
 def _read(name: str) -> dict[str, Any]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same result, ten times as fast
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader gives the same result ten times faster
     with (Path(__file__).parent / f"{name}.yaml").open("rb") as file:
         tree: dict[str, Any] = yaml.load(file, loader)
     return tree

@@ -1,7 +1,7 @@
-"""Whether a run has the setting of a paper's column, and what it has otherwise than the paper says.
+"""Decides whether a run has the setting of a paper's column, and lists differences from the paper.
 
-Knows how the papers' words map to our configuration; does not know results. Where a paper leaves
-something open anything fits; what a paper names and a run lacks does not.
+If a paper does not state a value, any value matches. If a paper states a value that a run does not have, the
+run does not match.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import Any
 
 from server_app.config.schema import Config
 
-from ..results.alike import method_values, plain
+from ..results.grouping import method_values, plain
 from ..results.runs import Run
 from . import UNSTATED, Column, Line, PaperTable, experiment_of
 
-PARTS_OF = {"mnist5k": ("mnist", "holds 5,000 of MNIST's 70,000 images")}
-"""Tasks that a paper's data set could be taken for, and why they are not it."""
+PARTS_OF = {"mnist5k": ("mnist", "contains 5,000 of MNIST's 70,000 images")}
+"""Tasks that could be mistaken for a paper's data set: that data set, and the difference."""
 
 SCHEMES = {"pathological": "shards"}
-"""Our partitions that draw what the papers call otherwise: a few classes a client."""
+"""Our partitions that have another name in the papers."""
 
 GIVEN = {"iid": {"balanced": True}, "pathological": {"balanced": True}}
-"""What a partition is by its making, without a key of its own: parts of even size."""
+"""Properties that a partition always has, without a key in its configuration."""
 
 STATED: Mapping[str, Callable[[Config], Any]] = {
     "rounds": lambda c: c.rounds,
@@ -32,22 +32,22 @@ STATED: Mapping[str, Callable[[Config], Any]] = {
     "momentum": lambda c: c.client.momentum,
     "weight_decay": lambda c: c.client.weight_decay,
 }
-"""Where the settings of an experiment stand in a configuration."""
+"""How to read the settings of an experiment from a configuration."""
 
 PARAMETERS = {"C": "attenuation"}
-"""The papers' names of parameters that have another name in our configuration."""
+"""Parameters of the papers that have another name in our configuration."""
 
 ON_FEDAVG = ("fednlr", "two_d_lrd", "fedlws")
-"""Add-ons that the papers print under their own name alone where the base is FedAvg."""
+"""Add-ons that the papers print without their base method if it is FedAvg."""
 
 
 def canonical(method: str) -> str:
-    """One name for `fednlr` and `fedavg+fednlr`."""
+    """The same name for `fednlr` and `fedavg+fednlr`: the second."""
     return f"fedavg+{method}" if method in ON_FEDAVG else method
 
 
 def misfits(table: PaperTable, column: Column, config: Config) -> list[str]:
-    """What of the column's setting the run does not have; empty where it fits."""
+    """The differences between the run and the column's setting; empty if the run matches."""
     if "aggregate" in column.fields:
         return ["the column is computed from the others"]
     found: list[str] = []
@@ -59,7 +59,7 @@ def misfits(table: PaperTable, column: Column, config: Config) -> list[str]:
                 found += _wrong("model", config.model.name, wanted)
             case "partition":
                 found += _partition_misfits(wanted, config)
-            case "setting":  # its values stand with the experiment
+            case "setting":  # its values are in experiments.yaml
                 behind = experiment_of(table.name, column.key) or {}
                 for key in ("learning_rate", "batch_size", "participation"):
                     found += _wrong(key, STATED[key](config), behind.get(key, UNSTATED))
@@ -74,7 +74,7 @@ def _partition_misfits(wanted: Mapping[str, Any], config: Config) -> list[str]:
     name = config.partition.name
     has = {**GIVEN.get(name, {}), **vars(config.partition), "clients": config.clients}
     found = _wrong("partition", SCHEMES.get(name, name), wanted["scheme"])
-    if found:  # another scheme has other parameters: no use in listing them
+    if found:  # another scheme has other parameters, which cannot be compared
         return found + _wrong("clients", config.clients, wanted.get("clients", UNSTATED))
     return [text for key, value in wanted.items() if key != "scheme" for text in _wrong(key, has.get(key), value)]
 
@@ -86,7 +86,7 @@ def _wrong(key: str, has: object, wanted: object, why: str = "") -> list[str]:
 
 
 def is_line(table: PaperTable, column: Column, line: Line, run: Run) -> bool:
-    """Whether a run of the column's setting is one of this row, variant included."""
+    """Whether a run with the column's setting belongs to this row, which includes its variant."""
     if not line.is_method or canonical(line.method) != canonical(run.method):
         return False
     if line.variant is None:
@@ -97,7 +97,7 @@ def is_line(table: PaperTable, column: Column, line: Line, run: Run) -> bool:
 
 
 def deviations(table: PaperTable, column: Column, line: Line, config: Config) -> list[str]:
-    """What the run has otherwise than the paper's experiment, as in `rounds 5 (paper: 100)`."""
+    """The differences between the run and the paper's experiment, such as `rounds 5 (paper: 100)`."""
     behind = experiment_of(table.name, column.key) or {}
     pairs = [(key, read(config), behind.get(key, UNSTATED)) for key, read in STATED.items()]
     local = behind.get("local")

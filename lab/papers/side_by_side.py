@@ -1,7 +1,4 @@
-"""A paper's table beside ours: its number, ours, the difference, and what was done otherwise.
-
-Knows tables of both kinds; does not know how they are written.
-"""
+"""Compares a paper's table with our runs: the paper's number, ours, the difference, and other settings."""
 
 from __future__ import annotations
 
@@ -12,23 +9,23 @@ from typing import Any
 
 from fedstride.metrics import fact
 
-from ..results.alike import plain
 from ..results.formats import Grid, Sheet
+from ..results.grouping import plain
 from ..results.runs import Run
 from ..results.tables import NONE, Cell, Statistic, compare, spread
 from . import Column, Line, PaperTable, experiment_of
 from .matching import PARTS_OF, deviations, is_line, misfits
 
 METRICS = {"top1_accuracy": "test/accuracy", "aggregation_time": "seconds/aggregate"}
-"""Our metrics for those of the papers that a run measures."""
+"""Our names of the papers' metrics, for those that a run measures."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A cell of the paper and ours; both in the paper's unit."""
+    """A cell of the paper and our result; `paper` is in the paper's unit, `ours` in the metric's."""
 
     column: str
-    method: str  # ours, with variant and setting where there are several
+    method: str  # our label, with variant and setting if there are several
     paper: float
     paper_std: float | None
     ours: Cell
@@ -37,14 +34,14 @@ class Pair:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """A paper's table and the cells of it that the runs match."""
+    """A paper's table and its cells for which there are matching runs."""
 
     table: PaperTable
     pairs: list[Pair]
     remarks: list[str]
 
     def grid(self) -> Grid:
-        """Both numbers and the difference; the paper's whole table where no run matches."""
+        """Both numbers and the difference; the complete table of the paper if no run matches."""
         if not self.pairs:
             return printed(self.table)
         metric = METRICS[self.table.metric]
@@ -63,7 +60,7 @@ class SideBySide:
         return Grid(title, ["column", "method", "paper", "ours", "difference", "our rounds"], rows, words=2)
 
     def sheet(self) -> Sheet:
-        """A line a cell, in the paper's unit."""
+        """The table for programs: a line per cell, in the paper's unit."""
         if not self.pairs:
             grid = printed(self.table)
             return Sheet(grid.head, [[None if cell == NONE else cell for cell in row] for row in grid.rows])
@@ -90,15 +87,15 @@ class SideBySide:
         return fact(METRICS[self.table.metric]).factor * pair.ours.mean - pair.paper
 
 
-def beside(table: PaperTable, runs: Sequence[Run], statistic: Statistic | None = None) -> SideBySide:
-    """The cells of the table that these runs match; `statistic`: the paper's own where None.
+def side_by_side(table: PaperTable, runs: Sequence[Run], statistic: Statistic | None = None) -> SideBySide:
+    """The cells of the table for which there are matching runs; `statistic`: that of the paper if None.
 
-    Remarks say which runs are left out and why, and what a matching run has otherwise than the paper.
+    The remarks list the runs left out, with the reason, and how matching runs differ from the paper.
     """
     remarks = [f"left out: {run.folder} {run.remark}" for run in runs if not run.completed]
     runs = [run for run in runs if run.completed]
     if table.metric not in METRICS:
-        return SideBySide(table, [], [*remarks, f"{table.name} is about {table.metric}: no run measures that"])
+        return SideBySide(table, [], [*remarks, f"{table.name} is about {table.metric}, which no run measures"])
     pairs: list[Pair] = []
     used: set[str] = set()
     for number, column in enumerate(table.columns):
@@ -106,20 +103,20 @@ def beside(table: PaperTable, runs: Sequence[Run], statistic: Statistic | None =
         for line in table.rows:
             matched = [run for run in fitting if is_line(table, column, line, run)]
             if matched and line.values[number] is not None:
-                found, said = _pairs(table, number, line, matched, statistic)
-                pairs, remarks = pairs + found, remarks + said
+                found, more = _pairs(table, number, line, matched, statistic)
+                pairs, remarks = pairs + found, remarks + more
                 used |= {str(run.folder) for run in matched}
     rest = [run for run in runs if str(run.folder) not in used]
-    remarks += _why_not(table, rest)
+    remarks += _unmatched(table, rest)
     if not pairs:
-        remarks += ["no run matches; the paper's numbers alone are shown. Columns of the table:", *_wants(table)]
+        remarks += ["no run matches; only the paper's numbers are shown. Columns of the table:", *_columns(table)]
     return SideBySide(table, pairs, remarks)
 
 
 def _pairs(
     table: PaperTable, number: int, line: Line, runs: Sequence[Run], statistic: Statistic | None
 ) -> tuple[list[Pair], list[str]]:
-    """The cell beside each variant and setting that our runs have of it."""
+    """A pair with this cell of the paper for each variant and setting of our runs."""
     column = table.columns[number]
     statistic = statistic or _of_paper(table, column, runs)
     ours = compare(runs, METRICS[table.metric], statistic)
@@ -131,25 +128,25 @@ def _pairs(
         pairs.append(Pair(column.key, name, line.values[number], std, cell, statistic))
         other = deviations(table, column, line, each.config)
         if other:
-            remarks.append(f"{column.key}, {name} is not as in the paper: {', '.join(other)}")
+            remarks.append(f"{column.key}, {name} differs from the paper: {', '.join(other)}")
     return pairs, remarks
 
 
 def _of_paper(table: PaperTable, column: Column, runs: Sequence[Run]) -> Statistic:
-    """What the paper prints of its rounds; the last round where it does not say."""
+    """The statistic that the paper prints; the last round if the paper does not say."""
     if table.metric == "aggregation_time":
         return Statistic(last=max(run.config.rounds for run in runs))
-    told = (experiment_of(table.name, column.key) or {}).get("evaluation", {})
-    if told.get("statistic") == "best":
+    stated = (experiment_of(table.name, column.key) or {}).get("evaluation", {})
+    if stated.get("statistic") == "best":
         return Statistic(best=True)
-    return Statistic(last=told.get("rounds", 1) if told.get("over") == "last_rounds" else 1)
+    return Statistic(last=stated.get("rounds", 1) if stated.get("over") == "last_rounds" else 1)
 
 
 # ---------------------------------------------------------------- what does not match
 
 
-def _why_not(table: PaperTable, runs: Sequence[Run]) -> list[str]:
-    """For the runs that match nothing: what the column closest to them has otherwise."""
+def _unmatched(table: PaperTable, runs: Sequence[Run]) -> list[str]:
+    """For the runs without a matching column: how the closest column differs."""
     reasons = Counter(_closest(table, run) for run in runs)
     return [f"{count} run{'s' * (count > 1)} not matched: {reason}" for reason, count in reasons.items()]
 
@@ -157,14 +154,14 @@ def _why_not(table: PaperTable, runs: Sequence[Run]) -> list[str]:
 def _closest(table: PaperTable, run: Run) -> str:
     columns = [column for column in table.columns if "aggregate" not in column.fields]
     lacks = {column.key: misfits(table, column, run.config) for column in columns}
-    kin = PARTS_OF.get(run.config.task.name, (run.config.task.name, ""))[0]
-    column = min(columns, key=lambda c: (len(lacks[c.key]), c.fields.get("dataset") != kin))
+    dataset = PARTS_OF.get(run.config.task.name, (run.config.task.name, ""))[0]
+    column = min(columns, key=lambda c: (len(lacks[c.key]), c.fields.get("dataset") != dataset))
     if lacks[column.key]:
         return f"{'; '.join(lacks[column.key])} (closest column: {column.key})"
-    return f"{column.key} has no row for {run.method} as it was run"
+    return f"{column.key} has no row for {run.method} with the run's parameters"
 
 
-def _wants(table: PaperTable) -> list[str]:
+def _columns(table: PaperTable) -> list[str]:
     return [f"  {column.key}: {_words(column)}" for column in table.columns]
 
 
@@ -183,7 +180,7 @@ def _words(column: Column) -> str:
 
 
 def printed(table: PaperTable) -> Grid:
-    """The paper's table alone."""
+    """The paper's table without our results."""
     rows = []
     for line in table.rows:
         deviation = line.std or (None,) * len(line.values)
@@ -195,7 +192,7 @@ def printed(table: PaperTable) -> Grid:
 
 
 def _printed(table: PaperTable, value: Any, std: float | None) -> str:
-    """A number with as many digits as the paper prints in this table."""
+    """A number with the decimals that the paper prints in this table."""
     if value is None:
         return NONE
     if isinstance(value, list):  # the shape of a layer

@@ -1,7 +1,4 @@
-"""The pictures that can be drawn from run folders.
-
-Knows their names and what a run must have measured for each; how they are drawn stands in the modules.
-"""
+"""Plots from run folders: the table of all kinds, and the metric that a run needs for each."""
 
 from __future__ import annotations
 
@@ -20,47 +17,47 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Kind:
-    """A picture: what it shows, the metric that a run must have for it, and where it is drawn."""
+    """A kind of plot: what it shows, which metric a run needs for it, and the function that draws it."""
 
     about: str
-    needs: str | None  # a metric's name, or the beginning of one
+    needs: str | None  # a metric's name, or its first part if it ends with /
     place: str  # module:function below this package
-    advice: str = ""  # how a run comes to have the metric
+    advice: str = ""  # the choice with which a run has the metric
 
     def shown(self, runs: Sequence[Run]) -> list[Run]:
-        """Those of the runs that have what the picture shows."""
+        """The runs that have the metric."""
         return [run for run in runs if self.needs is None or _has(run, self.needs)]
 
 
 KINDS: dict[str, Kind] = {
     "accuracy": Kind("test accuracy against rounds", "test/accuracy", "curves:accuracy"),
     "seconds": Kind("test accuracy against seconds", "test/accuracy", "curves:seconds"),
-    "norms": Kind("N, E and the step, whole and per layer", "norms/N", "norms:norms"),
+    "norms": Kind("N, E and step, of the whole model and per layer", "norms/N", "norms:norms"),
     "fedlws": Kind("FedLWS: gamma and tau per layer", "fedlws/gamma/", "fedlws:fedlws", "strategy=fedlws"),
-    "fedalr": Kind("Fedalr: every client's rate", "fedalr/eta", "fedalr:fedalr", "strategy=fedalr"),
+    "fedalr": Kind("Fedalr: rate of every client", "fedalr/eta", "fedalr:fedalr", "strategy=fedalr"),
     "two_d_lrd": Kind("2D-LRD: detector and rates", "two_d_lrd/S", "two_d_lrd:two_d_lrd", "strategy=two_d_lrd"),
-    "fednlr": Kind("FedNLR: rates of the neurons", "fednlr/rate_mean/", "fednlr:fednlr", "client=fednlr"),
-    "labels": Kind("who holds which classes", None, "labels:labels"),
+    "fednlr": Kind("FedNLR: learning rates of the neurons", "fednlr/rate_mean/", "fednlr:fednlr", "client=fednlr"),
+    "labels": Kind("training examples of each class at each client", None, "labels:labels"),
 }
 
 
 def kind(name: str) -> Kind:
-    """A picture by name. Raises ConfigError with the nearest names for one that does not exist."""
+    """A kind of plot by name. Raises ConfigError, with similar names, for an unknown one."""
     if name not in KINDS:
-        raise unknown("picture", name, KINDS)
+        raise unknown("plot", name, KINDS)
     return KINDS[name]
 
 
 def draw(name: str, runs: Sequence[Run]) -> Figure:
-    """The picture of those of the runs that have what it shows.
+    """Draw the plot of this kind from all runs that have its metric.
 
-    Raises ConfigError for an unknown name or where no run has it.
+    Raises ConfigError for an unknown name, and if no run has the metric.
     """
     chosen = kind(name)
     shown = chosen.shown(runs)
     if not shown:
-        advice = f": it comes with {chosen.advice}" if chosen.advice else ""
-        raise ConfigError(f"none of {len(runs)} runs has {chosen.needs}, which the picture {name} shows{advice}")
+        advice = f": runs with {chosen.advice} have it" if chosen.advice else ""
+        raise ConfigError(f"none of {len(runs)} runs has {chosen.needs}, which the plot {name} shows{advice}")
     module, _, function = chosen.place.partition(":")
     drawer: Callable[[Sequence[Run]], Figure] = getattr(import_module(f".{module}", __package__), function)
     return drawer(shown)

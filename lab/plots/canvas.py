@@ -1,7 +1,7 @@
-"""What all pictures share: panels, bands over seeds, maps with numbers, where they are saved.
+"""Functions that all plots share: panels, bands over seeds, heat maps with numbers, saving.
 
-Knows matplotlib; does not know what a picture shows. Everything can be told apart in grey: lines by
-mark and dash, maps by lightness alone, with the numbers in them where there is room.
+All plots are readable without colours: lines differ in marker and dash, heat maps in lightness, and small
+heat maps contain their numbers.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from server_app.figures.curve import points
 from server_app.figures.style import map_colours, new_figure, style
 from server_app.rows import Row
 
-from ..results.alike import Group
 from ..results.files import check_replaceable, writing
+from ..results.grouping import Group
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SOFTWARE = "fedstride plot"
-"""Written into every picture: only a file that has it is replaced."""
+"""Written into the metadata of every plot: only a file that contains it is replaced."""
 
-NUMBERS = 240  # cells of a map up to which each shows its number
+NUMBERS = 240  # heat maps up to this number of cells show the value of each cell
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True)
 class Band:
-    """A metric over rounds, of several seeds: at the rounds that all of them have."""
+    """A metric of several seeds, at the rounds for which all of them have a value."""
 
     x: list[float]
     mean: list[float]
@@ -46,7 +46,7 @@ class Band:
 
 
 def over_rounds(seeds: Sequence[Sequence[Row]], key: str, factor: float = 1.0) -> Band | None:
-    """The metric `key` of each seed's rows, times `factor`; None where no round has it in all of them."""
+    """The metric `key` of each seed's rows, times `factor`; None if no round has it for all seeds."""
     values = [{number: factor * value for number, value in points(rows, key)} for rows in seeds]
     rounds = sorted(set.intersection(*map(set, values))) if values else []
     if not rounds:
@@ -56,29 +56,29 @@ def over_rounds(seeds: Sequence[Sequence[Row]], key: str, factor: float = 1.0) -
     return Band([float(number) for number in rounds], mean, low, high, len(values))
 
 
-def spread_words(groups: Sequence[Group]) -> str:
-    """What lines and bands are, for a title."""
+def spread_note(groups: Sequence[Group]) -> str:
+    """The meaning of lines and bands, for a title."""
     if all(len(each.runs) == 1 for each in groups):
         return "each line is one run"
     return "line: mean over seeds, band: lowest to highest seed"
 
 
 def line(axes: Axes, band: Band | None, label: str, number: int) -> None:
-    """Draw a band and its mean line in the look of line `number`; nothing for None."""
+    """Draw a band and its mean line in the style of line `number`; nothing if `band` is None."""
     if band is None:
         return
-    look = style(number, len(band.x))
-    axes.plot(band.x, band.mean, label=label, **look)
+    drawn = style(number, len(band.x))
+    axes.plot(band.x, band.mean, label=label, **drawn)
     if band.n > 1:
-        axes.fill_between(band.x, band.low, band.high, color=look["color"], alpha=0.09, linewidth=0)
-        for edge in (band.low, band.high):  # in the line's dashes, so that bands on each other can be told apart
-            axes.plot(band.x, edge, color=look["color"], linestyle=look["linestyle"], linewidth=0.6, alpha=0.7)
+        axes.fill_between(band.x, band.low, band.high, color=drawn["color"], alpha=0.09, linewidth=0)
+        for edge in (band.low, band.high):  # dashed as the line, to distinguish overlapping bands
+            axes.plot(band.x, edge, color=drawn["color"], linestyle=drawn["linestyle"], linewidth=0.6, alpha=0.7)
 
 
 def panels(
     rows: int, columns: int, *, width: float, height: float, title: str, **shared: Any
 ) -> tuple[Figure, list[list[Axes]]]:
-    """A figure of panels, each of this size in inches, under a title."""
+    """A figure with a grid of panels, each of this size in inches, and a title above them."""
     figure = new_figure(max(4.5, columns * width), rows * height + 0.6)
     grid = figure.subplots(rows, columns, squeeze=False, **shared)
     figure.suptitle(wrapped(title, figure.get_figwidth()), fontsize=9.5)
@@ -86,14 +86,16 @@ def panels(
 
 
 def wrapped(text: str, inches: float) -> str:
-    """Text broken into lines that fit so many inches at the titles' size."""
+    """Text with line breaks that fits a width in inches, in the font size of titles."""
     import textwrap
 
-    return "\n".join(part for whole in text.split("\n") for part in textwrap.wrap(whole, int(inches * 13.5)))
+    return "\n".join(
+        line for paragraph in text.split("\n") for line in textwrap.wrap(paragraph, int(inches * 13.5))
+    )
 
 
 def legend_below(figure: Figure, axes: Iterable[Axes]) -> None:
-    """One legend for all panels, below them; each label once."""
+    """One legend for all panels, below them, with each label once."""
     found: dict[str, Any] = {}
     for each in axes:
         for handle, label in zip(*each.get_legend_handles_labels(), strict=True):
@@ -110,7 +112,7 @@ def legend_below(figure: Figure, axes: Iterable[Axes]) -> None:
 def heat_map(
     axes: Axes, values: np.ndarray, *, unit: str, form: str = "{:.2f}", limits: tuple[float, float] | None = None
 ) -> None:
-    """A map of (rows, columns) from light to dark; NaN stays white. Numbers in the cells where they fit."""
+    """A heat map of (rows, columns) from light to dark; NaN is white. Cells show their values if they fit."""
     colours = map_colours()
     low, high = limits or (float(np.nanmin(values)), float(np.nanmax(values)))
     shown = np.ma.masked_invalid(values)
@@ -129,28 +131,28 @@ def heat_map(
 
 
 def whole_numbers(axis: Axis, count: int) -> None:
-    """Ticks at whole numbers from 0: all of a few, some of many."""
+    """Ticks at whole numbers from 0: at all of them up to 20, otherwise at some."""
     from matplotlib.ticker import FixedLocator, MaxNLocator
 
     axis.set_major_locator(FixedLocator(range(count)) if count <= 20 else MaxNLocator(integer=True))
 
 
 def some(items: Sequence[str], limit: int) -> list[str]:
-    """At most so many items, evenly spread, first and last among them."""
+    """At most `limit` items, evenly spaced, including the first and the last."""
     if len(items) <= limit:
         return list(items)
     return [items[round(number * (len(items) - 1) / (limit - 1))] for number in range(limit)]
 
 
 def check_target(path: Path) -> None:
-    """Raises ConfigError for a file that is there and is none of ours, or another suffix."""
+    """Raises ConfigError for another suffix, and for an existing file that is not a plot by fedstride."""
     if path.suffix.lower() not in SUFFIXES:
-        raise ConfigError(f"{path} cannot be drawn: the name must end with {', '.join(SUFFIXES)}")
-    check_replaceable(path, SOFTWARE, "picture")
+        raise ConfigError(f"{path} is not allowed: the name must end with {', '.join(SUFFIXES)}")
+    check_replaceable(path, SOFTWARE, "plot")
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a picture. Raises ConfigError where `check_target` does, RunError where it cannot be written."""
+    """Write a plot. Raises ConfigError as `check_target` does, RunError if the file cannot be written."""
     check_target(path)
     key = "Software" if path.suffix.lower() == ".png" else "Creator"
     with writing(path):

@@ -1,7 +1,4 @@
-"""Accuracy against rounds and against seconds: a line a method, a panel a setting.
-
-Knows the two ways to count; does not know a method's own figures.
-"""
+"""Plots of test accuracy against rounds and against seconds: a line per method, a panel per setting."""
 
 from __future__ import annotations
 
@@ -12,9 +9,9 @@ from typing import TYPE_CHECKING
 from server_app.figures.style import against_rounds
 from server_app.rows import Row
 
-from ..results.alike import Group, group
+from ..results.grouping import Group, group
 from ..results.runs import Run
-from .canvas import Band, legend_below, line, over_rounds, panels, spread_words
+from .canvas import Band, legend_below, line, over_rounds, panels, spread_note
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +28,7 @@ def accuracy(runs: Sequence[Run]) -> Figure:
 def seconds(runs: Sequence[Run]) -> Figure:
     """Test accuracy in percent against the seconds spent on training and aggregating so far.
 
-    A point stands at the mean of the seeds' seconds after the same round.
+    The x value of a point is the mean over seeds of the seconds after the same round.
     """
     return _draw(runs, seconds=True)
 
@@ -46,7 +43,7 @@ def _draw(runs: Sequence[Run], *, seconds: bool) -> Figure:
         columns,
         width=7.0 if columns == 1 else 4.2,
         height=4.0 if columns == 1 else 3.2,
-        title=f"test accuracy against {'seconds' if seconds else 'rounds'}\n{spread_words(groups)}",
+        title=f"test accuracy against {'seconds' if seconds else 'rounds'}\n{spread_note(groups)}",
         sharey=True,
     )
     axes = list(itertools.chain.from_iterable(grid))
@@ -79,6 +76,6 @@ def _band(group: Group, seconds: bool) -> Band | None:
 
 
 def _seconds(rows: Sequence[Row]) -> dict[float, float]:
-    """Seconds of training and aggregation until each round is over."""
+    """Seconds of training and aggregation until the end of each round."""
     each = [row.get("seconds/train", 0.0) + row.get("seconds/aggregate", 0.0) for row in rows]
     return {float(row["round"]): total for row, total in zip(rows, itertools.accumulate(each), strict=True)}

@@ -1,4 +1,4 @@
-"""Fedalr: the rate eta of every client over rounds, as lines of the extremes and as a map."""
+"""Plot of Fedalr: the rate eta of every client over rounds, as lines (extremes and mean) and as a heat map."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ LINES = {"fedalr/eta_max": "largest", "fedalr/eta_mean": "mean", "fedalr/eta_min
 
 
 def fedalr(runs: Sequence[Run]) -> Figure:
-    """Smallest, mean and largest rate (left), every client's (right); white where it was not asked.
+    """Smallest, mean and largest rate (left); the rate of every client (right), white if it did not take part.
 
-    One run a method and setting, since the clients of two seeds hold other data.
+    One run per method and setting, since the clients of different seeds hold different data.
     """
     shown, which = first_of_each(runs)
     figure, grid = panels(
@@ -47,7 +47,7 @@ def _map(axes: Axes, run: Run) -> None:
     values = np.full((run.config.clients, len(rows)), np.nan)
     for column, row in enumerate(rows):
         for client, eta in zip(row["fedalr/client"], row["fedalr/eta"], strict=True):
-            if 0 <= client < run.config.clients:  # a client of a deployment may be known by its node id only
+            if 0 <= client < run.config.clients:  # in a deployment, a client may have only its node id
                 values[client, column] = eta
     if np.isfinite(values).any():
         heat_map(axes, values, unit="eta")

@@ -1,4 +1,4 @@
-"""FedNLR: the smallest, mean and largest rate of the neurons of each layer over rounds."""
+"""Plot of FedNLR: the smallest, mean and largest learning rate of each layer's neurons over rounds."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from server_app.figures.style import against_rounds
 
-from ..results.alike import group
+from ..results.grouping import group
 from ..results.runs import Run
-from .canvas import legend_below, line, over_rounds, panels, some, spread_words
+from .canvas import legend_below, line, over_rounds, panels, some, spread_note
 from .layers import layers_of
 
 if TYPE_CHECKING:
@@ -22,14 +22,14 @@ COLUMNS, LAYERS = 4, 12
 
 
 def fednlr(runs: Sequence[Run]) -> Figure:
-    """A panel a layer, for each method and setting; all panels share their axes, rates on a log scale."""
+    """A panel per layer, method and setting; all panels share their axes; the rate axis is logarithmic."""
     groups = group(runs)
     layers = layers_of(runs, "fednlr/rate_mean")
     shown = some(layers, LAYERS)
     columns = min(COLUMNS, len(shown))
     rows = -(-len(shown) // columns)
     left_out = f", {len(shown)} of {len(layers)} layers" if len(shown) < len(layers) else ""
-    title = f"FedNLR: rates of the neurons, averaged over clients{left_out}\n{spread_words(groups)}"
+    title = f"FedNLR: learning rates of the neurons, averaged over clients{left_out}\n{spread_note(groups)}"
     figure, grid = panels(
         rows * len(groups), columns, width=2.6, height=2.4, title=title, sharex=True, sharey=True
     )
@@ -52,7 +52,7 @@ def fednlr(runs: Sequence[Run]) -> Figure:
 
 
 def _plain_log_scale(axes: Axes) -> None:
-    """Logarithmic along y, with numbers as they are set: 0.05, not a power of ten."""
+    """A logarithmic y axis with plain numbers, such as 0.05, instead of powers of ten."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axes.set_yscale("log")

@@ -1,6 +1,6 @@
-"""Who holds what: examples of each class at each client, as Fedalr's Fig. 1 and FedLWS's Fig. 11.
+"""Plot of partitions: examples of each class at each client, as Fedalr's Fig. 1 and FedLWS's Fig. 11.
 
-Knows labels and positions; does not know how a partition was drawn, but for runs, whose own it draws again.
+For a run, the partition is computed again from its configuration.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fedstride.tasks.partitions import Parts, partition
 from server_app.config.schema import Config
 from server_app.figures.style import BARS
 
-from ..results.alike import summary
+from ..results.grouping import summary
 from ..results.runs import Run
 from .canvas import heat_map, panels, save, whole_numbers
 from .examples import LIMIT
@@ -27,35 +27,36 @@ if TYPE_CHECKING:
 
 
 def counts_of(parts: Parts, labels: np.ndarray, classes: int) -> np.ndarray:
-    """Examples of each class (rows) that each client (columns) holds."""
+    """The number of examples of each class (rows) at each client (columns)."""
     return np.stack([np.bincount(labels[part], minlength=classes) for part in parts], axis=1)
 
 
 def draw_labels(parts: Parts, labels: np.ndarray, classes: int, path: Path, title: str) -> None:
-    """Draw a partition into a picture file.
+    """Plot a partition into a file.
 
-    `parts`: positions in `labels` that each client holds. Raises ConfigError where the file is not ours.
+    `parts`: for each client the positions of its examples in `labels`. Raises ConfigError if `path` is an
+    existing file that is not a plot by fedstride.
     """
     save(figure([(counts_of(parts, labels, classes), "")], title), path)
 
 
 def labels(runs: Sequence[Run]) -> Figure:
-    """The partitions of these runs, each drawn once; needs the data. Raises DataError without them."""
-    unlike: dict[str, Config] = {}
+    """The partitions of these runs, each plotted once. Raises DataError if the data are missing."""
+    distinct: dict[str, Config] = {}
     for run in runs:
         config = run.config
-        unlike.setdefault(repr((config.task, config.partition, config.clients, config.seed)), config)
+        distinct.setdefault(repr((config.task, config.partition, config.clients, config.seed)), config)
     maps = []
-    for config in list(unlike.values())[:LIMIT]:
+    for config in list(distinct.values())[:LIMIT]:
         source = data.load(config.task)
         parts = partition(config.partition, source.train_y, config.clients, config.seed)
         maps.append((counts_of(parts, source.train_y, source.classes), f"{summary(config)}, seed {config.seed}"))
-    left_out = f"; {LIMIT} of {len(unlike)} partitions" if len(unlike) > LIMIT else ""
+    left_out = f"; {LIMIT} of {len(distinct)} partitions" if len(distinct) > LIMIT else ""
     return figure(maps, f"training examples of each class at each client{left_out}")
 
 
 def figure(maps: Sequence[tuple[np.ndarray, str]], title: str) -> Figure:
-    """One map a partition, (classes, clients) each with its name, above it the examples of each client."""
+    """A heat map (classes, clients) with its name per partition; above it, bars of the examples per client."""
     clients, classes = max(m.shape[1] for m, _ in maps), max(m.shape[0] for m, _ in maps)
     width = min(14.0, max(5.5, 0.5 * clients + 1.8))
     height = min(6.0, max(2.4, 0.26 * classes)) + 0.9

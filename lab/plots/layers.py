@@ -1,7 +1,4 @@
-"""A figure that every layer has, over rounds: lines for a few layers, a map for many.
-
-Knows names of metrics that end with a layer's; does not know what they measure.
-"""
+"""Draws a metric of every layer over rounds: lines for a few layers, a heat map for many."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ def layers_of(runs: Sequence[Run], prefix: str) -> list[str]:
 
 
 def by_layer(axes: Axes, runs: Sequence[Run], prefix: str, name: str) -> None:
-    """The mean over these runs (seeds) of `prefix/<layer>`; `name`: of the quantity, for the axis."""
+    """Draw the mean of `prefix/<layer>` over these runs (seeds); `name`: label of the quantity's axis."""
     layers = layers_of(runs, prefix)
     bands = {layer: over_rounds([run.rows for run in runs], f"{prefix}/{layer}") for layer in layers}
     against_rounds(axes)
@@ -48,7 +45,7 @@ def by_layer(axes: Axes, runs: Sequence[Run], prefix: str, name: str) -> None:
 
 
 def label_columns(axes: Axes, rounds: Sequence[float], limit: int = 8) -> None:
-    """Round numbers below the columns of a map: the first step of 1, 2, 5, 10, ... that gives at most so many."""
+    """Label columns of a heat map with round numbers, at most `limit`; the step is one of 1, 2, 5, 10, ..."""
     steps = (digit * 10**power for power in range(7) for digit in (1, 2, 5))
     step = next(step for step in steps if len(_multiples(rounds, step)) <= limit)
     axes.set_xticks(_multiples(rounds, step), [f"{rounds[place]:g}" for place in _multiples(rounds, step)])

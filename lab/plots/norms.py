@@ -1,7 +1,7 @@
-"""The norm-based divergence analysis: N, E and the step, of the whole model and of every layer.
+"""Plot of the norm-based divergence analysis: N, E and step, of the whole model and of every layer.
 
-N is how far the average of the clients moves, E how far clients move on average, the step what was
-really taken; all in the units of the weights.
+N is the norm of the averaged update of the clients, E the mean norm of the clients' updates, step the norm of
+the update that the server applied; all in the units of the weights.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING
 
 from server_app.figures.style import against_rounds
 
-from ..results.alike import group
+from ..results.grouping import group
 from ..results.runs import Run
-from .canvas import legend_below, line, over_rounds, panels, some, spread_words
+from .canvas import legend_below, line, over_rounds, panels, some, spread_note
 from .layers import layers_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MEANING = {"N": "N, move of the average", "E": "E, mean move of a client", "step": "step taken"}
+MEANING = {"N": "N, norm of the averaged update", "E": "E, mean norm of updates", "step": "step of the server"}
 ROWS = 11  # layers shown at most
 
 
 def norms(runs: Sequence[Run]) -> Figure:
-    """A row for the model and one for each layer; columns N, E, step; a line a method and setting."""
+    """Columns N, E and step; a row for the whole model and one per layer; a line per method and setting."""
     groups = group(runs)
     layers = layers_of(runs, "norms/N")
     shown = some(layers, ROWS)
     several = len({each.setting for each in groups}) > 1
     left_out = f", {len(shown)} of {len(layers)} layers" if len(shown) < len(layers) else ""
-    title = f"how far clients and their average move a round (norm of weights){left_out}\n{spread_words(groups)}"
+    title = f"norms of the updates in each round (units of the weights){left_out}\n{spread_note(groups)}"
     figure, grid = panels(1 + len(shown), 3, width=3.3, height=2.1, title=title, sharex=True)
     for row, layer in zip(grid, [None, *shown], strict=True):
         for axes, (symbol, meaning) in zip(row, MEANING.items(), strict=True):

@@ -1,4 +1,4 @@
-"""2D-LRD: the detector's sum S, the decays d, alpha and tau, and the rates of each round."""
+"""Plot of 2D-LRD: the detector's sum S, the number of decays d, tau, alpha, and the rates of each round."""
 
 from __future__ import annotations
 
@@ -23,13 +23,18 @@ RATES = "two_d_lrd/rates"
 
 
 def two_d_lrd(runs: Sequence[Run]) -> Figure:
-    """A column a run; rows: S and its last term, d and tau, alpha, the rates of the local iterations.
+    """A column per run; rows: S and its last term, d and tau, alpha, the rates of the local iterations.
 
-    One run a method and setting: a mean over detectors that fire in other rounds says nothing.
+    One run per method and setting: detectors of different seeds fire in different rounds, so a mean over seeds
+    has no meaning.
     """
     shown, which = first_of_each(runs)
     figure, grid = panels(
-        4, len(shown), width=5.2, height=2.2, title=f"2D-LRD: detector and rates; a dotted line: d rises\n{which}"
+        4,
+        len(shown),
+        width=5.2,
+        height=2.2,
+        title=f"2D-LRD: detector and rates; dotted line: d increases\n{which}",
     )
     for column, (run, name) in enumerate(shown):
         detector, counts, alpha, rates = (row[column] for row in grid)
@@ -37,7 +42,7 @@ def two_d_lrd(runs: Sequence[Run]) -> Figure:
         detector.axhline(0.0, color="k", linewidth=0.7)
         detector.set_ylabel("S (norm² of weights)", fontsize=8)
         detector.set_title(name, fontsize=8)
-        _lines(counts, run, {"d": "d, decays so far", "tau": "tau, mini-batches a round"})
+        _lines(counts, run, {"d": "d, decays so far", "tau": "tau, mini-batches per round"})
         counts.set_ylabel("count", fontsize=8)
         counts.set_ylim(bottom=0)
         _lines(alpha, run, {"alpha": "alpha, decay within a round"})
@@ -71,7 +76,7 @@ def _rates(axes: Axes, run: Run) -> None:
     values = np.full((longest, len(rows)), np.nan)
     for column, row in enumerate(rows):
         values[: len(row[RATES]), column] = row[RATES]
-    heat_map(axes, values, unit="share of the first rate", limits=(0.0, 1.0))
+    heat_map(axes, values, unit="fraction of the first rate", limits=(0.0, 1.0))
     axes.set_ylabel("local iteration j", fontsize=8)
     whole_numbers(axes.yaxis, longest)
     label_columns(axes, [row["round"] for row in rows])

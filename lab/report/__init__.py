@@ -1,6 +1,6 @@
-"""One page about a set of runs: tables, pictures, differences, failures, and how to repeat each run.
+"""The HTML report about a set of runs: tables, plots, differences, failures, and how to repeat each run.
 
-Knows the order of the parts; what they say stands in `sections.py`, how the page looks in `page.py`.
+`sections.py` writes the sections, `page.py` the HTML around them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from html import escape
 
-from ..results.alike import group, newest
+from ..results.grouping import group, newest
 from ..results.runs import Run
 from . import sections
 from .page import page
@@ -18,7 +18,7 @@ TARGET = 0.9
 
 
 def report(runs: Sequence[Run], remarks: Sequence[str] = (), *, target: float = TARGET) -> str:
-    """The page as HTML; `remarks`: what was passed over when the runs were looked for."""
+    """The page as HTML; `remarks`: about folders that were skipped when the runs were searched."""
     kept, repeated = newest(runs)
     return page(
         f"fedstride: {_count(len({run.method for run in kept}), 'method')}, {_count(len(runs), 'run')}",
@@ -26,7 +26,7 @@ def report(runs: Sequence[Run], remarks: Sequence[str] = (), *, target: float = 
         [
             ("Results", sections.results(kept, target)),
             ("Accuracy", sections.curves(kept)),
-            ("What the methods did", sections.diagnostics(kept)),
+            ("Diagnostics of the methods", sections.diagnostics(kept)),
             ("Differences between configurations", sections.differences(kept)),
             ("Failures", sections.failures(runs, [*remarks, *repeated])),
             ("Runs", sections.overview(runs)),
@@ -41,8 +41,8 @@ def _lead(runs: Sequence[Run]) -> str:
     methods = ", ".join(dict.fromkeys(run.method for each in groups for run in each.runs))
     settings = "; ".join(dict.fromkeys(each.setting for each in groups))
     seeds = ", ".join(map(str, sorted({run.config.seed for run in runs})))
-    made = time.strftime("%Y-%m-%d %H:%M")
-    return f"<p>{escape(methods)}<br>{escape(settings)}<br>seeds {seeds}; page made {made}</p>"
+    created = time.strftime("%Y-%m-%d %H:%M")
+    return f"<p>{escape(methods)}<br>{escape(settings)}<br>seeds {seeds}; page created {created}</p>"
 
 
 def _count(number: int, noun: str) -> str:

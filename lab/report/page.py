@@ -1,6 +1,6 @@
-"""One HTML page that needs nothing else: its style, tables and pictures stand in it.
+"""The HTML of a self-contained page: style, tables and plots are embedded.
 
-Knows HTML; does not know runs. Wide things scroll inside boxes of their own, so the page fits a phone.
+Wide tables and plots scroll inside their own boxes, so that the page fits the screen of a phone.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 GENERATOR = "fedstride report"
-"""Written into the head of every page: only a file that has it is replaced."""
+"""Written into the head of every page: only a file that contains it is replaced."""
 
-SMALLEST = 0.62  # of its own width, to which a picture shrinks before it scrolls: its letters stay readable
+SMALLEST = 0.62  # a plot shrinks to this fraction of its width and then scrolls, so that its text is readable
 
 STYLE = """
 :root { color-scheme: light; }
@@ -57,7 +57,7 @@ ul { padding-left: 1.2rem; }
 
 
 def page(title: str, lead: str, sections: Iterable[tuple[str, str]]) -> str:
-    """The whole page; sections are (heading, HTML), empty ones left out."""
+    """The complete page; `sections` are (heading, HTML), empty ones are left out."""
     shown = [(heading, body) for heading, body in sections if body]
     links = "".join(f'<a href="#s{number}">{escape(heading)}</a>' for number, (heading, _) in enumerate(shown))
     bodies = "".join(
@@ -74,7 +74,7 @@ def page(title: str, lead: str, sections: Iterable[tuple[str, str]]) -> str:
 
 
 def table(grid: Grid) -> str:
-    """A table in a box that scrolls, its title above the box; the first column names the rows."""
+    """A table in a box that scrolls, with its title above; the first column contains the row headers."""
     rows = "\n".join(_row(row, grid.words) for row in grid.rows)
     head = _row(grid.head, grid.words, head=True)
     return (
@@ -88,13 +88,13 @@ def _row(cells: Iterable[str], words: int, *, head: bool = False) -> str:
     for number, cell in enumerate(cells):
         tag, scope = ("th", ' scope="col"') if head else ("th", ' scope="row"') if number == 0 else ("td", "")
         kind = ' class="word"' if number < words else ""
-        text = escape(cell).replace("+", "+<wbr>")  # where a method's long name may break
+        text = escape(cell).replace("+", "+<wbr>")  # a long method name may break here
         parts.append(f"<{tag}{scope}{kind}>{text}</{tag}>")
     return f"<tr>{''.join(parts)}</tr>"
 
 
-def picture(figure: Figure, alt: str, caption: str) -> str:
-    """A picture inside the page; `alt` says in words what it shows."""
+def embedded(figure: Figure, alt: str, caption: str) -> str:
+    """A figure embedded in the page; `alt`: a description in words."""
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=110, metadata={"Software": GENERATOR})
     width, height = (round(110 * inches) for inches in figure.get_size_inches())
@@ -107,18 +107,18 @@ def picture(figure: Figure, alt: str, caption: str) -> str:
 
 
 def listed(lines: Iterable[str], kind: str = "") -> str:
-    """A list; empty for no lines."""
+    """An HTML list; empty text if there are no lines."""
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
     return f'<ul class="{kind}">{items}</ul>\n' if items else ""
 
 
 def check_target(path: Path) -> None:
-    """Raises ConfigError for a folder, or a file that is there and is none of ours."""
+    """Raises ConfigError for a folder, and for an existing file that is not a report by fedstride."""
     check_replaceable(path, f'content="{GENERATOR}"', "report", within=2000)
 
 
 def save(text: str, path: Path) -> None:
-    """Write the page. Raises ConfigError where `check_target` does, RunError where it cannot be written."""
+    """Write the page. Raises ConfigError as `check_target` does, RunError if the file cannot be written."""
     check_target(path)
     with writing(path):
         write(path, text.encode())

@@ -1,7 +1,7 @@
-"""The command that repeats a run, derived from its configuration.
+"""Derives the command that repeats a run from its configuration.
 
-Knows how overrides compose; does not know records. Only what differs from the experiment's own
-composition is named, and what the command composes to is compared with the run before it is shown.
+The command contains only the differences from the experiment. Before it is shown, it is composed again and
+compared with the run's configuration.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ..results.runs import Run
 
 DEFAULT = Config().experiment
 NOT_REPEATED = frozenset({"experiment", "out", "name", "resume", "presets"})
-"""Where a run goes and what an experiment holds in store: no part of what is repeated."""
+"""Keys that are not repeated: the place of a run, and the presets of an experiment."""
 
 
 def overrides_for(config: Config) -> list[str]:
     """The fewest Hydra overrides that compose to this configuration.
 
-    Raises ConfigError where none do: the experiment is gone, or the choices cannot be combined any more.
+    Raises ConfigError if there are none: the experiment no longer exists, or the choices are not compatible.
     """
     chosen = [] if config.experiment == DEFAULT else [f"experiment={config.experiment}"]
     base = _composed(*chosen)
@@ -42,22 +42,21 @@ def overrides_for(config: Config) -> list[str]:
     values = [f"{key}={quote(value)}" for key, value in wanted.items() if before.get(key) != value]
     found = [*chosen, *values]
     if _wanted(compose(found)) != wanted:
-        raise ConfigError("this version composes another configuration")
+        raise ConfigError("in this version, the same overrides give another configuration")
     return found
 
 
 def command(run: Run) -> str:
-    """The `fedstride run` line that repeats a run; a sentence that says why there is none."""
+    """The `fedstride run` command that repeats a run, or a comment with the reason why there is none."""
     try:
-        if run.config.parts is not None:  # composing would execute the file, and a report is of anybody's runs
-            raise ConfigError(f"it has parts of its own, in {run.config.parts}")
+        if run.config.parts is not None:  # composing executes the file, and the runs may be another user's
+            raise ConfigError(f"it uses user-defined parts, in {run.config.parts}")
         overrides = overrides_for(run.config)
     except ConfigError as error:
-        return (
-            f"# no command of this version repeats the run ({error}); its configuration: {run.folder}/config.yaml"
-        )
-    alone = [] if (run.folder / NAME).is_dir() else ["--no-compare"]
-    return shlex.join(["fedstride", "run", *alone, *overrides])
+        place = f"{run.folder}/config.yaml"
+        return f"# this version has no command that repeats the run ({error}); its configuration: {place}"
+    options = [] if (run.folder / NAME).is_dir() else ["--no-compare"]
+    return shlex.join(["fedstride", "run", *options, *overrides])
 
 
 @lru_cache(maxsize=64)
@@ -66,5 +65,5 @@ def _composed(*overrides: str) -> Config:
 
 
 def _wanted(config: Config) -> dict[str, Any]:
-    """What a run's command has to name, by dotted key."""
+    """The values that a command has to reproduce, by dotted key."""
     return {key.path: key.value for key in keys(config) if key.path not in NOT_REPEATED}

@@ -1,7 +1,6 @@
-"""What a report says, part by part: results, pictures, differences, failures, runs, versions, commands.
+"""The sections of a report: results, plots, differences, failures, runs, versions, commands.
 
-Knows runs and what can be made of them; how a page looks stands in `page.py`. Each part is HTML, empty
-where there is nothing to say.
+Each function returns HTML, which is empty if the section has no content.
 """
 
 from __future__ import annotations
@@ -14,18 +13,18 @@ from typing import Any
 from fedstride.errors import FedstrideError
 
 from ..plots import KINDS, draw
-from ..results.alike import describe, differing, group, method_values, plain, setting_values
 from ..results.formats import Grid
+from ..results.grouping import describe, differing, group, method_values, plain, setting_values
 from ..results.runs import Run
 from ..results.tables import NONE, Statistic, compare
-from .page import listed, picture, table
+from .page import embedded, listed, table
 from .repeat import command
 
 CURVES = ("accuracy", "seconds")
 
 
 def results(runs: Sequence[Run], target: float) -> str:
-    """Last round, best round, rounds to the target; and what could not be compared."""
+    """Tables of the last round, the best round and the rounds to the target; and remarks on runs left out."""
     body, remarks = "", []
     for statistic in (Statistic(), Statistic(best=True), Statistic(target=target)):
         try:
@@ -34,57 +33,58 @@ def results(runs: Sequence[Run], target: float) -> str:
             return f'<p class="bad">{escape(str(error))}</p>'
         body += table(made.grid())
         remarks += made.remarks
-    notes = "<p class='small'>A deviation is a sample's (n − 1); where n is 1 there is none.</p>"
+    notes = "<p class='small'>The deviation is the sample standard deviation (n − 1); for n = 1 there is none.</p>"
     return body + notes + listed(dict.fromkeys(remarks), "small")
 
 
 def curves(runs: Sequence[Run]) -> str:
-    """Accuracy against rounds and against seconds."""
-    return "".join(_picture(name, runs) for name in CURVES)
+    """Plots of accuracy against rounds and against seconds."""
+    return "".join(_plot(name, runs) for name in CURVES)
 
 
 def diagnostics(runs: Sequence[Run]) -> str:
-    """The methods' own pictures, for the runs that have what they show."""
-    return "".join(_picture(name, runs) for name in KINDS if name not in CURVES)
+    """The plots of single methods, for the runs that have their metrics."""
+    return "".join(_plot(name, runs) for name in KINDS if name not in CURVES)
 
 
-def _picture(name: str, runs: Sequence[Run]) -> str:
+def _plot(name: str, runs: Sequence[Run]) -> str:
     chosen = KINDS[name]
     shown = chosen.shown(runs)
     if not shown:
         return ""
     try:
         figure = draw(name, shown)
-    except FedstrideError as error:  # for who holds what: the data need not be where the page is made
-        return f'<p class="small">{escape(chosen.about)}: cannot be drawn here: {escape(str(error))}</p>'
+    except FedstrideError as error:  # plots of partitions need the data, which may be missing here
+        return f'<p class="small">{escape(chosen.about)}: not available on this machine: {escape(str(error))}</p>'
     methods = ", ".join(dict.fromkeys(each.method for each in group(shown)))
-    part = f"{len(shown)} of {len(runs)} runs" if len(shown) < len(runs) else f"all {len(runs)} runs"
-    return f"<h3>{escape(chosen.about)}</h3>" + picture(figure, f"{chosen.about}: {methods}", part)
+    caption = f"{len(shown)} of {len(runs)} runs" if len(shown) < len(runs) else f"all {len(runs)} runs"
+    return f"<h3>{escape(chosen.about)}</h3>" + embedded(figure, f"{chosen.about}: {methods}", caption)
 
 
 def differences(runs: Sequence[Run]) -> str:
-    """The methods' parameters, what differs between the settings, and what all runs share."""
+    """The methods' parameters, the differences between the settings, and the values that all runs share."""
     groups = group(runs)
     methods = {each.method: method_values(each.config) for each in groups}
     rows = [[name, describe(values, list(values)) or NONE] for name, values in methods.items()]
-    body = table(Grid("the methods' own parameters", ["method", "parameters"], rows, words=2))
+    body = table(Grid("parameters of the methods", ["method", "parameters"], rows, words=2))
     settings = [setting_values(run.config) for run in runs]
     keys = differing(settings)
     if keys:
-        unlike = {each.setting: setting_values(each.config) for each in groups}
+        by_setting = {each.setting: setting_values(each.config) for each in groups}
         cells = [
-            [name, *(plain(values[k]) if k in values else NONE for k in keys)] for name, values in unlike.items()
+            [name, *(plain(values[k]) if k in values else NONE for k in keys)]
+            for name, values in by_setting.items()
         ]
-        body += table(Grid("what differs between the settings", ["setting", *keys], cells))
+        body += table(Grid("differences between the settings", ["setting", *keys], cells))
     shared = {key: value for key, value in settings[0].items() if key not in keys}
-    words = "All runs have in common" if keys else "The runs differ in method and seed alone; they have in common"
+    words = "Common to all runs" if keys else "The runs differ only in method and seed. Common to all runs"
     return body + f"<p>{words}: {escape(', '.join(f'{k}={plain(v)}' for k, v in shared.items()))}</p>"
 
 
 def failures(runs: Sequence[Run], remarks: Sequence[str]) -> str:
-    """Runs that are not completed, replies that were not used, folders passed over: each with its reason."""
+    """Runs that are not completed, replies that were not used, and skipped folders, each with its reason."""
     lines = [
-        f"{run.folder.name} {run.remark}; go on with: fedstride resume {run.folder}"
+        f"{run.folder.name} {run.remark}; resume with: fedstride resume {run.folder}"
         for run in runs
         if not run.completed
     ]
@@ -92,14 +92,14 @@ def failures(runs: Sequence[Run], remarks: Sequence[str]) -> str:
         lost = sum(row.get("screening/rejected", 0) + row.get("screening/missing", 0) for row in run.rows)
         if lost:
             reasons = Counter(str(row.get("reason")) for row in run.clients if row.get("status") != "used")
-            told = "; ".join(f"{count} times: {reason}" for reason, count in reasons.most_common(5))
-            lines.append(f"{run.folder.name}: {lost} replies were not used: {told}")
+            counted = "; ".join(f"{count} times: {reason}" for reason, count in reasons.most_common(5))
+            lines.append(f"{run.folder.name}: {lost} replies were not used: {counted}")
     lines += remarks
-    return listed(lines, "bad") or "<p>None: every run was completed, and every reply was used.</p>"
+    return listed(lines, "bad") or "<p>None: all runs are completed, and all replies were used.</p>"
 
 
 def overview(runs: Sequence[Run]) -> str:
-    """A line a run: how it ended, its last accuracy, its seconds."""
+    """A table with a row per run: its state, its last accuracy, its seconds."""
     rows = []
     for run in runs:
         accuracy = Statistic().of(run.rows, "test/accuracy")
@@ -117,11 +117,11 @@ def overview(runs: Sequence[Run]) -> str:
             ]
         )
     head = ["method", "folder", "seed", "test accuracy (%)", "state", "rounds", "time (s)", "started"]
-    return table(Grid("every run, as its folder tells it", head, rows, words=2))
+    return table(Grid("all runs", head, rows, words=2))
 
 
 def machines(runs: Sequence[Run]) -> str:
-    """Versions and hardware, once where they are the same."""
+    """Versions and hardware, only once if they are the same for all runs."""
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(_machine(run.status), []).append(run)
@@ -147,10 +147,12 @@ def _machine(status: dict[str, Any]) -> str:
 
 
 def commands(runs: Sequence[Run]) -> str:
-    """The command that repeats each run, to the same bits on the same machine and versions."""
+    """The command that repeats each run; with the same machine and versions, the result is bit-identical."""
     blocks = [
         f'<h3>{escape(run.folder.name)}</h3><p class="small">{escape(str(run.folder))}</p>'
         f"<pre><code>{escape(command(run))}</code></pre>\n"
         for run in runs
     ]
-    return "<p>Each command gives the same configuration; the folder is a new one.</p>" + "".join(blocks)
+    return "<p>Each command gives the configuration of the run; the new run gets a new folder.</p>" + "".join(
+        blocks
+    )

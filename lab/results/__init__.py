@@ -1,1 +1,1 @@
-"""What runs have left, read and compared: folders, which runs are alike, tables, and the forms tables come in."""
+"""Reads and compares run folders: which runs belong together, tables of results, and their output formats."""

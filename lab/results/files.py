@@ -1,7 +1,4 @@
-"""Files that a user asks for with -o: what is never replaced, and what is said where one cannot be written.
-
-Knows paths and marks; does not know what is in a file.
-"""
+"""Output files of a command (-o): protects other files from being overwritten, and reports write errors."""
 
 from __future__ import annotations
 
@@ -13,19 +10,21 @@ from fedstride.errors import ConfigError, RunError
 
 
 def check_replaceable(path: Path, mark: str, kind: str, within: int | None = None) -> None:
-    """Raises ConfigError for a folder, or a file that is there without the mark that ours of this kind bear.
+    """Raises ConfigError for a folder, and for an existing file without `mark`, which fedstride's files contain.
 
-    `within`: so many bytes from the beginning; anywhere if None.
+    `within`: search the mark in this number of bytes from the beginning; in the whole file if None.
     """
     if path.is_dir():
         raise ConfigError(f"{path} is a folder: name a file in it")
     if path.exists() and mark.encode() not in path.read_bytes()[:within]:
-        raise ConfigError(f"{path} exists and is no {kind} of ours: it is not overwritten; name another file")
+        raise ConfigError(
+            f"{path} exists and is not a {kind} by fedstride: it is not overwritten; name another file"
+        )
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """While a file is written; its folder is made. Raises RunError where that cannot be done."""
+    """Context for writing a file: creates its folder; raises RunError if the file cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield

@@ -1,7 +1,4 @@
-"""A table as text, Markdown, CSV or LaTeX.
-
-Knows how each form wants its cells; does not know what the numbers mean.
-"""
+"""Writes a table as text, Markdown, CSV or LaTeX."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from enum import StrEnum
 
 
 class Form(StrEnum):
-    """How a table is written."""
+    """Output formats of a table."""
 
     TEXT = "text"
     MARKDOWN = "markdown"
@@ -23,7 +20,7 @@ class Form(StrEnum):
 
 @dataclass(frozen=True)
 class Grid:
-    """A table for reading: cells are text, the first `words` columns words, the others numbers."""
+    """A table for people: all cells are text; the first `words` columns are words, the others numbers."""
 
     title: str
     head: Sequence[str]
@@ -33,14 +30,14 @@ class Grid:
 
 @dataclass(frozen=True)
 class Sheet:
-    """The same for machines: one value a cell, nothing rounded, None where there is none."""
+    """A table for programs: one unrounded value per cell, None if there is no value."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[object]]
 
 
 def write(grid: Grid, sheet: Sheet, form: Form, *, width: int | None = None) -> str:
-    """The table in this form, ending without a line break; `width`: of the screen, for text."""
+    """The table in this format, without a final line break; `width`: of the terminal, for text."""
     match form:
         case Form.TEXT:
             return text(grid, width)
@@ -53,7 +50,7 @@ def write(grid: Grid, sheet: Sheet, form: Form, *, width: int | None = None) -> 
 
 
 def text(grid: Grid, width: int | None = None) -> str:
-    """For a screen of `width` signs; a table that is wider comes in parts, one below the other."""
+    """For a terminal of `width` characters; a wider table is split into parts, one below the other."""
     parts = [
         _box([[row[column] for column in columns] for row in [grid.head, *grid.rows]], grid.words)
         for columns in _parts(grid, width)
@@ -62,7 +59,7 @@ def text(grid: Grid, width: int | None = None) -> str:
 
 
 def _parts(grid: Grid, width: int | None) -> list[list[int]]:
-    """The columns of each part: all words, and as many numbers as there is room for, at least one."""
+    """The columns of each part: all columns of words, and the number columns that fit, at least one."""
     widths = [max(len(row[column]) for row in [grid.head, *grid.rows]) + 3 for column in range(len(grid.head))]
     words = list(range(grid.words))
     parts, room = [list(words)], 0
@@ -93,7 +90,7 @@ def _box(rows: Sequence[Sequence[str]], words: int) -> str:
 
 
 def markdown(grid: Grid) -> str:
-    """A pipe table under a bold title."""
+    """A Markdown table below a bold title."""
     rule = [":--" if number < grid.words else "--:" for number in range(len(grid.head))]
     rows = [[cell.replace("|", "\\|") for cell in row] for row in [grid.head, *grid.rows]]
     lines = ["| " + " | ".join(row) + " |" for row in [rows[0], rule, *rows[1:]]]
@@ -101,7 +98,7 @@ def markdown(grid: Grid) -> str:
 
 
 def latex(grid: Grid) -> str:
-    """A tabular that needs no package, the title as a comment above it."""
+    """A LaTeX tabular that needs no package; the title is a comment above it."""
     columns = "l" * grid.words + "r" * (len(grid.head) - grid.words)
     rows = [" & ".join(map(_tex, row)) + r" \\" for row in [grid.head, *grid.rows]]
     return "\n".join(
@@ -120,7 +117,7 @@ def latex(grid: Grid) -> str:
 
 _TEX = {
     "\\": r"\textbackslash{}",
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    **{char: f"\\{char}" for char in "&%$#_{}"},
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "±": r"$\pm$",
@@ -130,11 +127,11 @@ _TEX = {
 
 
 def _tex(cell: str) -> str:
-    return "".join(_TEX.get(sign, sign) for sign in cell)
+    return "".join(_TEX.get(char, char) for char in cell)
 
 
 def sheet_csv(sheet: Sheet) -> str:
-    """Comma-separated, quoted where needed, an empty cell where there is no value."""
+    """Comma-separated values, quoted if needed; an empty cell if there is no value."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(sheet.head)

@@ -1,7 +1,4 @@
-"""Run folders, read: what a run was, how it ended, what it measured.
-
-Knows the files of a run; does not know how they came about nor what is made of them.
-"""
+"""Finds and reads run folders: each run's configuration, its metrics and how it ended."""
 
 from __future__ import annotations
 
@@ -23,60 +20,60 @@ from server_app.lines import read_lines
 from server_app.rows import Row
 
 DAMAGE = (ValueError, OSError, yaml.YAMLError, AttributeError, TypeError)
-"""What reading a file that is not ours may raise; ConfigError is a ValueError."""
+"""Exceptions of reading a damaged or foreign file (ConfigError is a ValueError)."""
 
 
 def read_rows(folder: Path) -> list[Row]:
-    """The metrics of the rounds that are over, round 0 first; none where there is no run yet."""
+    """The metrics of the completed rounds, round 0 first; empty if there is no file yet."""
     return read_lines(folder / "metrics.jsonl")
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run as its folder tells it, whether it was completed, failed, was stopped or still goes on."""
+    """One run as read from its folder; it may be completed, failed, interrupted or still running."""
 
     folder: Path
     config: Config
-    rows: list[Row]  # a row a round that is over, round 0 first
-    status: dict[str, Any]  # status.json; empty where there is none
+    rows: list[Row]  # a row per completed round, round 0 first
+    status: dict[str, Any]  # status.json; empty if there is none
 
     @cached_property
     def clients(self) -> list[Row]:
-        """A row a client and round; read when asked for, since it is by far the longest file."""
+        """A row per client and round; read on first use, since it is by far the longest file."""
         return read_lines(self.folder / "clients.jsonl")
 
     @property
     def method(self) -> str:
-        """The method as the papers' tables write it; see `method_of`."""
+        """The method's name as in the papers' tables; see `method_of`."""
         return method_of(self.config)
 
     @property
     def state(self) -> str:
-        """completed, failed, interrupted, running; unknown where the folder does not say."""
+        """completed, failed, interrupted or running; unknown if there is no status.json."""
         return str(self.status.get("state", "unknown"))
 
     @property
     def completed(self) -> bool:
-        """Whether the run came to its end (early stop included)."""
+        """Whether the run reached its end, which includes early stopping."""
         return self.state == "completed"
 
     @property
     def remark(self) -> str:
-        """Why a run that is not completed is not; empty for one that is."""
-        over = f"{self.rows[-1]['round'] if self.rows else 0} of {self.config.rounds} rounds are over"
+        """Why the run is not completed; empty if it is completed."""
+        progress = f"{self.rows[-1]['round'] if self.rows else 0} of {self.config.rounds} rounds completed"
         match self.state:
             case "completed":
                 return ""
             case "running":
-                return f"still runs or was killed, {over}"
+                return f"is still running or was killed, {progress}"
             case "unknown":
-                return f"has no status.json, {over}"
+                return f"has no status.json, {progress}"
             case state:
-                return f"{state} ({self.status.get('reason') or 'no reason is recorded'}), {over}"
+                return f"{state} ({self.status.get('reason') or 'no reason is recorded'}), {progress}"
 
     @property
     def started(self) -> float:
-        """When it was started (or resumed last), in seconds since 1970."""
+        """The time of its start or last resumption, in seconds since 1970."""
         try:
             return datetime.strptime(str(self.status.get("started")), "%Y-%m-%dT%H:%M:%S%z").timestamp()
         except ValueError:
@@ -84,9 +81,9 @@ class Run:
 
 
 def method_of(config: Config) -> str:
-    """Base first, then what is added to it: `fedavg+fedlws`, `fedavg+fednlr`, `fedprox`, `fednnnn+fedprox`.
+    """The base method and its add-ons: `fedavg+fedlws`, `fedavg+fednlr`, `fedprox`, `fednnnn+fedprox`.
 
-    An objective of its own names the base where the server only averages, as in the papers.
+    If the server only averages (FedAvg), an objective other than `plain` becomes the base, as in the papers.
     """
     base, *wrappers = label(config).split("+")
     objective, rule = config.objective.name, config.client.name
@@ -96,14 +93,14 @@ def method_of(config: Config) -> str:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a run left its files here."""
+    """Whether the folder contains the files of a run."""
     return (folder / "config.yaml").is_file() and any(
         (folder / name).is_file() for name in ("status.json", "metrics.jsonl")
     )
 
 
 def load(folder: Path) -> Run:
-    """Read one run. Raises ConfigError, naming the file, where it is not ours or is damaged."""
+    """Read one run. Raises ConfigError, which names the file, if a file is damaged or not from fedstride."""
     name = "config.yaml"
     try:
         config = from_yaml((folder / name).read_text(encoding="utf-8"), execute=False)
@@ -118,10 +115,10 @@ def load(folder: Path) -> Run:
 
 
 def find_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """The runs in these folders, each a run's own or any above runs; and remarks on runs passed over.
+    """The runs in these folders (run folders, or folders that contain some), and remarks on skipped runs.
 
-    A run inside another run's folder (FedAvg, run beside it) counts only if it is named itself.
-    Raises ConfigError for a path that is no run and holds none, or names a run that cannot be read.
+    A run inside a run folder (the FedAvg comparison run) counts only if its own folder is given. Raises
+    ConfigError for a path without runs, and for a given run folder that cannot be read.
     """
     found: dict[Path, Run] = {}
     remarks = []
@@ -131,12 +128,12 @@ def find_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
             continue
         folders = list(_below(path))
         if not folders:
-            raise ConfigError(_why_no_run(path))
+            raise ConfigError(_no_run(path))
         for folder in folders:
             try:
                 found.setdefault(folder.resolve(), load(folder))
             except ConfigError as error:
-                remarks.append(f"passed over: {error}")
+                remarks.append(f"skipped: {error}")
     return [run for _, run in sorted(found.items())], remarks
 
 
@@ -147,13 +144,13 @@ def _below(path: Path) -> Iterator[Path]:
             yield Path(folder)
 
 
-def _why_no_run(path: Path) -> str:
+def _no_run(path: Path) -> str:
     if not path.exists():
-        return f"{path} does not exist: name a run's folder, or one with runs below it"
+        return f"{path} does not exist: name a run folder, or a folder that contains run folders"
     if not path.is_dir():
         parent = path.resolve().parent
-        return f"{path} is a file: name a run's folder" + (f", {parent}" if is_run(parent) else "")
+        return f"{path} is a file: name a run folder" + (f", {parent}" if is_run(parent) else "")
     return (
-        f"{path} is no run and holds none (a run's folder has config.yaml and metrics.jsonl): "
-        "name another folder, or make a run with fedstride run"
+        f"{path} is not a run folder and contains no run folders (files of a run: config.yaml, metrics.jsonl): "
+        "name another folder, or create a run with fedstride run"
     )

@@ -1,7 +1,4 @@
-"""Methods x settings: mean and standard deviation over seeds, from any set of runs.
-
-Knows what a run measured and which runs are alike; does not know how a table is written.
-"""
+"""Tables of results: methods by settings, with mean and standard deviation over seeds."""
 
 from __future__ import annotations
 
@@ -16,8 +13,8 @@ from fedstride.metrics import fact, is_better, require_direction, shown
 from server_app.rows import Row
 from server_app.stopping import best_round
 
-from .alike import Group, group, method_values, newest
 from .formats import Grid, Sheet
+from .grouping import Group, group, method_values, newest
 from .runs import Run
 
 NONE = "–"
@@ -25,7 +22,7 @@ NONE = "–"
 
 @dataclass(frozen=True)
 class Statistic:
-    """What of a run's rounds becomes its number: the mean of the last ones, the best, or when a target is met."""
+    """The number of a run: mean of its last rounds, best round, or number of rounds to reach a target."""
 
     last: int = 1
     best: bool = False
@@ -35,18 +32,18 @@ class Statistic:
         if self.last < 1:
             raise ConfigError(f"last = {self.last} is not allowed: it must be at least 1 round")
         if (self.last > 1) + self.best + (self.target is not None) > 1:
-            raise ConfigError("last, best and target exclude each other: make a table of each")
+            raise ConfigError("last, best and target exclude each other: make one table for each")
 
     def check(self, metric: str) -> None:
-        """Raises ConfigError where this cannot be said of the metric."""
+        """Raises ConfigError if the statistic is not defined for the metric."""
         if self.best or self.target is not None:
             require_direction(metric)
         if self.target is not None and fact(metric).unit == "%" and self.target > 1:
-            share = f"{metric} is a share, so {self.target:g} % is {self.target / 100:g}"
-            raise ConfigError(f"target = {self.target:g} is not allowed: {share}")
+            reason = f"{metric} is a fraction, so {self.target:g} % is {self.target / 100:g}"
+            raise ConfigError(f"target = {self.target:g} is not allowed: {reason}")
 
     def of(self, rows: Sequence[Row], metric: str) -> float | None:
-        """The run's number; None where it has none (for a target: where it was not reached)."""
+        """The run's number; None if it has none, for example if a target was not reached."""
         if self.best:
             best = best_round(rows, metric)
             return None if best is None else best[1]
@@ -58,8 +55,8 @@ class Statistic:
         values = [float(row[metric]) for row in measured[-self.last :]]
         return math.fsum(values) / len(values) if values else None
 
-    def words(self, metric: str) -> str:
-        """For a title: `test accuracy (%), last round`."""
+    def title(self, metric: str) -> str:
+        """The statistic for a title, such as `test accuracy (%), last round`."""
         name, unit = shown(metric), fact(metric).unit
         if self.target is not None:
             return f"rounds until {name} is {fact(metric).factor * self.target:g}{' ' + unit if unit else ''}"
@@ -68,7 +65,7 @@ class Statistic:
 
     @property
     def short(self) -> str:
-        """As in `last 1`, `best`, `rounds to 0.9`."""
+        """The statistic in short: `last 1`, `best`, `rounds to 0.9`."""
         if self.target is not None:
             return f"rounds to {self.target:g}"
         return "best" if self.best else f"last {self.last}"
@@ -76,12 +73,12 @@ class Statistic:
 
 @dataclass(frozen=True)
 class Cell:
-    """A method in a setting: mean and sample standard deviation (n - 1) over n runs of `of`."""
+    """A method in a setting: mean and sample standard deviation (n - 1) over n of its `of` runs."""
 
     mean: float
-    std: float | None  # None where n < 2
+    std: float | None  # None if n < 2
     n: int
-    of: int  # more than n where a target was not reached by all
+    of: int  # more than n if some runs did not reach a target
 
 
 @dataclass(frozen=True)
@@ -96,19 +93,19 @@ class Comparison:
 
     @property
     def methods(self) -> list[str]:
-        """The rows."""
+        """The labels of the rows."""
         return list(dict.fromkeys(each.method for each in sorted(self.groups, key=lambda each: each.order[0])))
 
     @property
     def settings(self) -> list[str]:
-        """The columns."""
+        """The labels of the columns."""
         return list(dict.fromkeys(each.setting for each in sorted(self.groups, key=lambda each: each.order[1])))
 
     def grid(self) -> Grid:
-        """For reading; the number of runs stands once in the title where it is the same in all cells."""
+        """The table for people; the title has the number of runs if it is the same in all cells."""
         counts = {(cell.n, cell.of) for cell in self.cells.values()}
         shared = len(counts) == 1 and self.statistic.target is None
-        title = f"{self.statistic.words(self.metric)}, mean ± standard deviation over seeds"
+        title = f"{self.statistic.title(self.metric)}, mean ± standard deviation over seeds"
         title += f" (n = {next(iter(counts))[0]})" if shared else ""
         rows = [
             [method, *(self.written((method, setting), with_n=not shared) for setting in self.settings)]
@@ -117,7 +114,7 @@ class Comparison:
         return Grid(title, ["method", *self.settings], rows)
 
     def written(self, place: tuple[str, str], *, with_n: bool = True) -> str:
-        """A cell as text: `97.31 ± 0.25 (n=3)`, for a target `12.5 ± 2.1 (2 of 3)`."""
+        """A cell as text: `97.31 ± 0.25 (n=3)`; for a target, `12.5 ± 2.1 (2 of 3)`."""
         cell = self.cells.get(place)
         if cell is None:
             return NONE
@@ -127,7 +124,7 @@ class Comparison:
         return spread(cell, self.metric) + (f" (n={cell.n})" if with_n else "")
 
     def sheet(self) -> Sheet:
-        """For machines, a line a cell; accuracies as shares, as in the records."""
+        """The table for programs, a line per cell; accuracies are fractions, as in the records."""
         rows = [
             [*place, self.metric, self.statistic.short, cell.mean if cell.n else None, cell.std, cell.n, cell.of]
             for place, cell in self.cells.items()
@@ -138,13 +135,13 @@ class Comparison:
 def compare(runs: Sequence[Run], metric: str = "test/accuracy", statistic: Statistic | None = None) -> Comparison:
     """The table of these runs.
 
-    Runs that are not completed, lack the metric, or repeat another are left out; a remark says so.
-    Raises ConfigError where no run is left, with the metrics that there are.
+    Runs that are not completed, lack the metric, or repeat another run are left out, each with a remark.
+    Raises ConfigError, with the available metrics, if no run is left.
     """
     statistic = statistic or Statistic()
-    usable, remarks = _usable(runs, metric)
+    kept, remarks = _comparable(runs, metric)
     statistic.check(metric)
-    groups = group(usable)
+    groups = group(kept)
     frame = pd.DataFrame(
         [
             {"method": each.method, "setting": each.setting, "value": statistic.of(run.rows, metric)}
@@ -165,11 +162,11 @@ def _counts(row: pd.Series) -> tuple[int, int]:
     return int(row["count"]), int(row["size"])
 
 
-def _usable(runs: Sequence[Run], metric: str) -> tuple[list[Run], list[str]]:
+def _comparable(runs: Sequence[Run], metric: str) -> tuple[list[Run], list[str]]:
     remarks = [f"left out: {run.folder} {run.remark}" for run in runs if not run.completed]
     completed = [run for run in runs if run.completed]
     if not completed:
-        raise ConfigError(f"none of {len(runs)} runs is completed: {'; '.join(remarks) or 'there is none'}")
+        raise ConfigError(f"none of {len(runs)} runs is completed: {'; '.join(remarks) or 'no run was found'}")
     with_metric = [run for run in completed if any(_is_number(row.get(metric)) for row in run.rows)]
     if not with_metric:
         raise _unknown_metric(metric, completed)
@@ -182,7 +179,7 @@ def _unknown_metric(metric: str, runs: Sequence[Run]) -> ConfigError:
     known = sorted({key for run in runs for row in run.rows for key, value in row.items() if _is_number(value)})
     close = nearest(metric, known)
     hint = f" Did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
-    whole = [key for key in known if key.count("/") == 1]  # without those of single layers
+    whole = [key for key in known if key.count("/") == 1]  # without the metrics of single layers
     return ConfigError(f"no completed run has the metric {metric!r}.{hint} Known: {', '.join(whole)}")
 
 
@@ -191,7 +188,7 @@ def _is_number(value: object) -> bool:
 
 
 def _budgets(groups: Sequence[Group]) -> list[str]:
-    """Where 2D-LRD counts mini-batches and its neighbours epochs, they do not train the same amount."""
+    """Remarks on settings whose methods train different amounts: 2D-LRD counts mini-batches, others epochs."""
     remarks = []
     for setting in dict.fromkeys(each.setting for each in groups):
         steps = {
@@ -201,8 +198,10 @@ def _budgets(groups: Sequence[Group]) -> list[str]:
         }
         counted = [f"{method} {n} mini-batches" for method, n in steps.items() if n]
         if len(set(steps.values())) > 1:
-            others = "" if all(steps.values()) else ", the others whole epochs"
-            remarks.append(f"{setting}: methods train differently much a round: {', '.join(counted)}{others}")
+            others = "" if all(steps.values()) else ", the others full epochs"
+            remarks.append(
+                f"{setting}: the methods train different amounts per round: {', '.join(counted)}{others}"
+            )
     return remarks
 
 
@@ -210,11 +209,11 @@ def _budgets(groups: Sequence[Group]) -> list[str]:
 
 
 def number(value: float, metric: str) -> str:
-    """A value as a table shows it."""
+    """A value in the format of a table."""
     known = fact(metric)
     return f"{known.factor * value:.2f}" if known.unit == "%" else f"{known.factor * value:.4g}"
 
 
 def spread(cell: Cell, metric: str) -> str:
-    """`97.31 ± 0.25`, without the deviation where there is none."""
+    """`97.31 ± 0.25`; only the mean if there is no deviation."""
     return number(cell.mean, metric) + ("" if cell.std is None else f" ± {number(cell.std, metric)}")

@@ -1,4 +1,4 @@
-"""A SuperLink with registered keys for each module of deployed tests; the nodes are the module's own."""
+"""A SuperLink with registered keys for each module of deployed tests; each module starts its own nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from processes import Deployment, Desk, Site, answers, left_over, until
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """One cache of prepared data for this process and all that it starts."""
+    """One cache of prepared data for this process and all processes that it starts."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("cache")
         patch.setenv("FEDSTRIDE_CACHE", str(folder))
@@ -21,7 +21,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Site]:
-    """A SuperLink with three registered keys, of which two nodes use their own."""
+    """A SuperLink with three registered keys and one key that is not registered."""
     root = tmp_path_factory.mktemp("site")
     with Deployment(root) as deployment:
         certificates = root / "certificates"

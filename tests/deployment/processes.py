@@ -1,4 +1,4 @@
-"""A deployment of real processes on loopback: SuperLinks, SuperNodes, the command; nothing outlives it."""
+"""A deployment of real processes on loopback (SuperLinks, SuperNodes, commands), all of which end with it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from lab.flower.command import Connection, ask, end_marked, environment, free_port, write_connection
+from lab.flower.command import Connection, ask, environment, free_port, kill_marked, write_connection
 
 MARK = "FEDSTRIDE_TEST_DEPLOYMENT"  # environment variable by which all processes of a deployment are found
-START_SECONDS = 120.0  # the machine may have other work
+START_SECONDS = 120.0  # long, since the machine may be busy
 STOP_SECONDS = 15.0
-IN = "SuperNode ID: "  # what a SuperNode logs once it was let in
+JOINED = "SuperNode ID: "  # logged by a SuperNode when the SuperLink has accepted it
 
 T = TypeVar("T")
 
 
 def until(found: Callable[[], T | None], what: str, seconds: float = START_SECONDS, pause: float = 0.2) -> T:
-    """Ask until there is an answer; fails where there is none in time."""
+    """Call `found` until it returns a value; fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while (answer := found()) is None:
         assert time.monotonic() < deadline, f"no {what} within {seconds:g} s"
@@ -38,7 +38,7 @@ def until(found: Callable[[], T | None], what: str, seconds: float = START_SECON
 
 @dataclass(frozen=True)
 class Running:
-    """A process with a folder and an FLWR_HOME of its own, and all it has printed."""
+    """A process with its own folder and FLWR_HOME, and the log of its output."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -54,25 +54,25 @@ class Running:
         os.kill(self.process.pid, signal.SIGINT)
 
     def signal_all(self, what: signal.Signals) -> None:
-        """A signal to the process and all that it has started: they share its group."""
+        """Send a signal to the process and all its children, which share its process group."""
         os.killpg(self.process.pid, what)
 
     def kill(self) -> None:
-        """What a machine does that loses power: nothing in it ends in order."""
+        """Kill the process and its children without warning, as in a power failure."""
         self.signal_all(signal.SIGKILL)
-        self.process.wait()  # its children look for its id, which it keeps until then
+        self.process.wait()  # the children watch its process id, which exists until then
 
     def joined(self) -> bool | None:
-        """True once a SuperNode was let in; None before. Fails where it has ended."""
+        """True when the SuperLink has accepted the SuperNode; None before. Fails if the process has ended."""
         assert self.ended() is None, self.log()
-        return True if IN in self.log() else None
+        return True if JOINED in self.log() else None
 
 
-def stop(*all_of: Running) -> None:
-    """End them as an operator would, and by force what takes too long (a SuperLink waits for streams)."""
-    for running in all_of:
+def stop(*processes: Running) -> None:
+    """Terminate the processes, and kill those that take too long (a SuperLink waits for open streams)."""
+    for running in processes:
         running.process.terminate()
-    for running in all_of:
+    for running in processes:
         try:
             running.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -82,7 +82,7 @@ def stop(*all_of: Running) -> None:
 
 @dataclass(frozen=True)
 class Link:
-    """A SuperLink that answers."""
+    """A started SuperLink and its addresses."""
 
     running: Running
     control: str  # HOST:PORT for submitting
@@ -91,7 +91,7 @@ class Link:
 
 
 class Deployment:
-    """Processes below one folder; use it as a context manager."""
+    """Processes that share a root folder; a context manager that ends them."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -105,17 +105,17 @@ class Deployment:
         try:
             stop(*reversed(self._running))
         finally:
-            end_marked(MARK, self.mark)
+            kill_marked(MARK, self.mark)
 
     def env(self, home: Path) -> dict[str, str]:
         home.mkdir(parents=True, exist_ok=True)
         env = environment(home) | {MARK: self.mark, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
-        env.pop("FEDSTRIDE_RUNS", None)  # runs land where their SuperLink stands
-        env["FEDSTRIDE_STATE"] = str(home / "state")  # and what clients keep with each node
+        env.pop("FEDSTRIDE_RUNS", None)  # runs are then saved below the folder of their SuperLink
+        env["FEDSTRIDE_STATE"] = str(home / "state")  # and clients' states with their nodes
         return env
 
     def start(self, name: str, *command: str, env: dict[str, str] | None = None) -> Running:
-        """Start a command in a folder of its own; a name that is used again starts a new log."""
+        """Start a command in its own folder; using a name again starts a new log."""
         folder = self.root / name
         env = self.env(folder / "home") | (env or {})
         with (folder / "log").open("wb") as log:
@@ -127,7 +127,7 @@ class Deployment:
         return running
 
     def fedstride(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        """Run our command to its end."""
+        """Run the command `fedstride` until it ends."""
         command = [sys.executable, "-m", "lab.cli.main", *arguments]
         given = self.env(self.root / "desk/home") | (env or {})
         return subprocess.run(command, env=given, capture_output=True, text=True, timeout=300, check=False)
@@ -135,12 +135,12 @@ class Deployment:
     # ---------------------------------------------------------------- Flower's parts
 
     def superlink(self, name: str, certificates: Path) -> Link:
-        """Start a SuperLink with TLS and node authentication; it may not answer yet."""
+        """Start a SuperLink with TLS and node authentication, without waiting for it."""
         control, fleet = (f"127.0.0.1:{free_port()}" for _ in range(2))
         return self._superlink(name, certificates, control, fleet)
 
     def superlink_again(self, link: Link) -> Link:
-        """Start it as it was, in its folder, where its database is."""
+        """Start the SuperLink again with the same addresses, in its folder, which contains its database."""
         return self._superlink(link.running.name, link.certificates, link.control, link.fleet)
 
     def _superlink(self, name: str, certificates: Path, control: str, fleet: str) -> Link:
@@ -156,7 +156,7 @@ class Deployment:
         return Link(running, control, fleet, certificates)
 
     def supernode(self, name: str, fleet: str, *options: str, node_config: str = "") -> Running:
-        """Start a SuperNode with these options; it may not have joined yet."""
+        """Start a SuperNode with these options, without waiting until it has joined."""
         config = ["--node-config", node_config] if node_config else []
         return self.start(
             name, "flower-supernode", "--superlink", fleet, "--port", str(free_port()), *options, *config
@@ -164,7 +164,7 @@ class Deployment:
 
 
 class Desk:
-    """Who submits: an FLWR_HOME with a connection to one SuperLink."""
+    """The user who submits runs: an FLWR_HOME with a connection to one SuperLink."""
 
     def __init__(self, deployment: Deployment, link: Link) -> None:
         self.link = link
@@ -186,9 +186,9 @@ class Desk:
 
 
 def answers(link: Link) -> bool | None:
-    """True once the SuperLink takes requests; None before. Fails where it has ended."""
+    """True when the SuperLink answers; None before. Fails if the process has ended."""
     assert link.running.ended() is None, link.running.log()
-    # Whether its certificate is good is for the nodes to find out.
+    # The certificate is not checked here: the nodes check it.
     trusting = ssl._create_unverified_context()
     with contextlib.suppress(OSError):
         urllib.request.urlopen(f"https://{link.control}/health", timeout=2, context=trusting).close()
@@ -197,30 +197,30 @@ def answers(link: Link) -> bool | None:
 
 
 class Site(NamedTuple):
-    """A SuperLink with certificates, and a desk; what the tests of a module share."""
+    """What the tests of a module share: a SuperLink, its certificates, and a user who submits."""
 
     deployment: Deployment
     certificates: Path
     link: Link
     desk: Desk
-    ids: dict[str, str]  # node id by key name, of the registered ones
+    ids: dict[str, str]  # node ids of the registered keys, by key name
 
     def join(self, key: str, node_config: str) -> Running:
-        """Start the node of this key as the guide says."""
+        """Start the node with this key, as in docs/deployment.md."""
         trust = ["--root-certificates", str(self.certificates / "ca.crt")]
         proof = ["--auth-supernode-private-key", str(self.certificates / key)]
         return self.deployment.supernode(key, self.link.fleet, *trust, *proof, node_config=node_config)
 
 
 def folder_in(out: str) -> Path:
-    """The run's folder, as `fedstride submit` tells it."""
+    """The run folder, from the output of `fedstride submit`."""
     found = re.search(r"folder, on the SuperLink's machine: (.+)", out)
     assert found, out
     return Path(found[1])
 
 
 def left_over(mark: str) -> list[str]:
-    """Command lines of processes that carry the mark."""
+    """The command lines of processes with the mark in their environment."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

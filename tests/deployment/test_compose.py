@@ -1,4 +1,4 @@
-"""The containers on a real engine: the demonstration, what each container may do, more nodes, mistakes."""
+"""The containers on a real Docker engine: the demonstration, permissions, more nodes, errors."""
 
 from __future__ import annotations
 
@@ -15,26 +15,22 @@ import pytest
 from desk import play, table, weights
 
 from fedstride.tasks import data, partitions
-from lab.deployment.handout import hand_out
+from lab.deployment.client_files import save_partition
 from lab.results.runs import load
 from server_app.config.compose import compose as fedstride_config
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(3600),  # the first builds the image
+    pytest.mark.timeout(3600),  # the first test builds the image
     pytest.mark.xdist_group("deployment"),
 ]
 
 ROOT = Path(__file__).parents[2]
-ENGINE = ROOT.parent / "shared/tools/docker-engine"  # starts one on a machine without registries
+ENGINE = ROOT.parent / "shared/tools/docker-engine"  # starts an engine on a machine without registries
 ROLES = ("superlink", "node1", "node2", "node3")
 UID = 1000
-DEMO = (
-    "clients=3",
-    "partition=dirichlet",
-    "rounds=5",
-    "client.device=cpu",
-)  # what docker/compose.yaml runs, at a desk
+DEMO = ("clients=3", "partition=dirichlet", "rounds=5", "client.device=cpu")
+"""The run of docker/compose.yaml, for a run in process."""
 
 
 def run(*command: str, seconds: float = 60, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -52,16 +48,16 @@ def run(*command: str, seconds: float = 60, **variables: str) -> subprocess.Comp
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[None]:
-    """An engine with compose; one that had to be started is stopped again."""
+    """A Docker engine with compose; if it was started here, it is stopped afterwards."""
     if shutil.which("docker") is None and not ENGINE.is_file():
-        pytest.skip("no docker here")
+        pytest.skip("docker is not installed")
     ours = run("docker", "info").returncode != 0 if shutil.which("docker") else True
     if ours and not (ENGINE.is_file() and os.geteuid() == 0):
-        pytest.skip("no docker engine answers here")
+        pytest.skip("no docker engine is running")
     if ours:
         started = run(str(ENGINE), "start", seconds=300)
         if started.returncode != 0:
-            pytest.skip(f"no docker engine could be started here: {started.stdout.strip().splitlines()[-1:]}")
+            pytest.skip(f"no docker engine could be started: {started.stdout.strip().splitlines()[-1:]}")
     if ENGINE.is_file() and run("docker", "image", "inspect", "python:3.11-slim").returncode != 0:
         base = run(str(ENGINE), "base", seconds=400)
         assert base.returncode == 0, base.stdout + base.stderr
@@ -71,7 +67,7 @@ def engine() -> Iterator[None]:
 
 
 class Composed:
-    """One project of docker compose, with a folder of runs of its own."""
+    """A project of docker compose with its own folder of runs."""
 
     def __init__(self, runs: Path) -> None:
         runs.mkdir()
@@ -115,13 +111,13 @@ def compose(engine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="module")
 def demonstration(compose: Composed) -> subprocess.CompletedProcess[str]:
-    """The README's command; all containers are stopped when the run has ended."""
+    """The demonstration of docker/compose.yaml; all containers stop when the run has ended."""
     return compose("up", "--exit-code-from", "submit", seconds=600)
 
 
 @pytest.fixture(scope="module")
-def standing(compose: Composed, demonstration: Any) -> None:
-    """SuperLink and nodes, started again with the volumes of the demonstration."""
+def running(compose: Composed, demonstration: Any) -> None:
+    """The SuperLink and the nodes, started again with the volumes of the demonstration."""
     done = compose("up", "--detach", "--wait", *ROLES)
     assert done.returncode == 0, done.stderr
 
@@ -129,23 +125,23 @@ def standing(compose: Composed, demonstration: Any) -> None:
 def test_the_demonstration_ends_with_accuracy_exit_code_and_folder(
     compose: Composed, demonstration: subprocess.CompletedProcess[str], tmp_path: Path
 ) -> None:
-    said = demonstration.stdout
-    assert demonstration.returncode == 0, said + demonstration.stderr + compose("logs", "certificates").stdout
-    where = re.search(r"on the host: (.+)", said)
-    assert where, said
+    out = demonstration.stdout
+    assert demonstration.returncode == 0, out + demonstration.stderr + compose("logs", "certificates").stdout
+    where = re.search(r"on the host: (.+)", out)
+    assert where, out
     folder = Path(where[1].strip())
     assert folder.parent == compose.runs
-    desk = play(tmp_path, *DEMO, small=False)
-    assert f"final test accuracy {100 * desk.rows[-1]['test/accuracy']:.2f} %" in said
-    assert re.search(r"exit code 0\s", said)
+    local = play(tmp_path, *DEMO, small=False)
+    assert f"final test accuracy {100 * local.rows[-1]['test/accuracy']:.2f} %" in out
+    assert re.search(r"exit code 0\s", out)
     assert load(folder).status["state"] == "completed"
-    # Data came from the nodes' own files, torch from another build: the bits are the desk's all the same.
-    assert weights(folder) == weights(desk.folder)
-    assert table(folder) == table(desk.folder)
+    # The data come from the nodes' own files and torch is another build, but the bits are those in process.
+    assert weights(folder) == weights(local.folder)
+    assert table(folder) == table(local.folder)
 
 
 @pytest.mark.parametrize("service", ROLES)
-def test_what_a_container_may_do(compose: Composed, standing: None, service: str) -> None:
+def test_what_a_container_may_do(compose: Composed, running: None, service: str) -> None:
     found = compose.inspect(service)
     host, config = found["HostConfig"], found["Config"]
     assert config["User"] == f"{UID}:0"
@@ -160,7 +156,7 @@ def test_what_a_container_may_do(compose: Composed, standing: None, service: str
     assert "pip" in compose.inside(service, "sh", "-c", "echo $FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION pip")
 
 
-def test_a_node_sees_its_own_key_and_data_alone(compose: Composed, standing: None) -> None:
+def test_a_node_sees_only_its_own_key_and_data(compose: Composed, running: None) -> None:
     seen = {node: compose.inside(node, "sha256sum", "/trust/node.key", "/data/examples.npz") for node in ROLES[1:]}
     digests = [line.split()[0] for text in seen.values() for line in text.splitlines()]
     assert len(digests) == len(set(digests)) == 6
@@ -180,12 +176,12 @@ for host, port in (("superlink", 9092), ("superlink", 8000), ("node2", 9094), ("
 """
 
 
-def test_a_node_reaches_the_port_for_nodes_and_nothing_else(compose: Composed, standing: None) -> None:
-    said = compose.inside("node1", "python", "-c", REACH).splitlines()
-    assert said == ["9092 open", "8000 closed", "9094 closed", "443 closed"]
+def test_a_node_reaches_only_the_port_for_nodes(compose: Composed, running: None) -> None:
+    lines = compose.inside("node1", "python", "-c", REACH).splitlines()
+    assert lines == ["9092 open", "8000 closed", "9094 closed", "443 closed"]
 
 
-def test_a_refused_run_has_its_exit_code(compose: Composed, standing: None) -> None:
+def test_a_refused_run_has_exit_code_2(compose: Composed, running: None) -> None:
     done = compose("run", "--rm", "submit", "rounds=0")
     assert done.returncode == 2
     assert "rounds = 0 is not allowed" in done.stdout
@@ -198,16 +194,16 @@ services:
 """
 
 
-def test_another_run_with_the_same_keys_and_a_file_of_ones_own(
-    compose: Composed, standing: None, tmp_path: Path
+def test_another_run_with_the_same_keys_and_another_data_file(
+    compose: Composed, running: None, tmp_path: Path
 ) -> None:
-    """After being taken down; the second file is docs/deployment.md's."""
+    """After `docker compose down`; the overlay file is the one in docs/deployment.md."""
     key = compose.inside("node1", "sha256sum", "/trust/node.key")
     assert compose("down").returncode == 0
     config = fedstride_config(["clients=3", "seed=9"])
     source = data.load(config.task)
     parts = partitions.partition(config.partition, source.train_y, 3, 9)
-    mine = hand_out(tmp_path / "data", source, parts)[0]
+    mine = save_partition(tmp_path / "data", source, parts)[0]
     overlay = tmp_path / "mine.yaml"
     overlay.write_text(OWN.replace("FILE", str(mine)))
     done = compose("run", "--rm", "submit", "rounds=1", "model=mlp", "name=again", files=("compose", str(overlay)))
@@ -215,14 +211,14 @@ def test_another_run_with_the_same_keys_and_a_file_of_ones_own(
     rows = {row["client"]: row["num-examples"] for row in load(compose.runs / "again").clients}
     assert rows[0] == len(parts[0])
     assert compose.inside("node1", "sha256sum", "/trust/node.key") == key
-    assert "known already" in compose("logs", "register").stdout
+    assert "already registered" in compose("logs", "register").stdout
 
 
-def test_a_folder_of_runs_that_is_not_ours_is_said_at_once(compose: Composed) -> None:
+def test_a_folder_of_runs_that_is_not_writable_is_reported_at_once(compose: Composed) -> None:
     compose("down")
     done = compose("up", "--exit-code-from", "submit", FEDSTRIDE_UID="4321")
     assert done.returncode != 0
-    assert "user 4321 may not write the folder of runs" in compose("logs", "certificates").stdout
+    assert "user 4321 cannot write to the folder of runs" in compose("logs", "certificates").stdout
 
 
 def test_more_nodes(compose: Composed) -> None:
@@ -235,14 +231,14 @@ def test_more_nodes(compose: Composed) -> None:
     assert sorted(set(claimed)) == ["node1", "node2", "node3", "node4"]
 
 
-def test_the_gpu_overlay_asks_for_devices(engine: None) -> None:
+def test_the_gpu_overlay_requests_devices(engine: None) -> None:
     done = run(
         "docker", "compose", "-f", "docker/compose.yaml", "-f", "docker/gpu.yaml", "config", "--format", "json",
         GPU2="1",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     services = json.loads(done.stdout)["services"]
-    asked = {
+    requested = {
         name: services[name]["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"] for name in ROLES
     }
-    assert asked == {"superlink": ["0"], "node1": ["0"], "node2": ["1"], "node3": ["0"]}
+    assert requested == {"superlink": ["0"], "node1": ["0"], "node2": ["1"], "node3": ["0"]}

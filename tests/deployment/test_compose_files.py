@@ -1,4 +1,4 @@
-"""The compose files as text: a port stands in one place. Containers themselves: `test_compose.py`."""
+"""The compose files as text: each port is defined only once. `test_compose.py` runs the containers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def services(name: str) -> dict[str, Any]:
     return found
 
 
-def test_ports_stand_in_one_block() -> None:
-    """A port is changed in `x-addresses` alone."""
+def test_ports_are_defined_in_one_block() -> None:
+    """To change a port, only `x-addresses` is edited."""
     block = re.search(r"^x-addresses:\n(?:  .+\n)+", COMPOSE.read_text(), re.MULTILINE)
     assert block is not None
     assert re.findall(r":(\d{4})\b", block[0])
@@ -30,7 +30,7 @@ def test_ports_stand_in_one_block() -> None:
         assert not re.findall(r"(?:[a-z0-9.]:|\bport )\d{4}\b", text, re.IGNORECASE), path
 
 
-def test_all_go_by_them() -> None:
+def test_all_services_use_these_ports() -> None:
     found = services("compose.yaml")
     fleet = found["superlink"]["command"]
     port = fleet[fleet.index("--fleet-api-address") + 1].rpartition(":")[2]

@@ -1,4 +1,4 @@
-"""Faults that need processes: nodes that are killed, hang or come late, a SuperLink that dies."""
+"""Faults with real processes: nodes that are killed, hang or join late, and a SuperLink that is killed."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 from desk import play, table, weights
-from processes import IN, Running, Site, answers, folder_in, stop, until
+from processes import JOINED, Running, Site, answers, folder_in, stop, until
 
 from server_app.lines import read_lines
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]
 
 SMALL = ("model=mlp", "client.local_steps=3", "client.batch_size=20", "client.device=cpu")
-TIMEOUT = 30  # seconds of a round; one without faults takes about ten
+TIMEOUT = 30  # seconds per round; a round without faults takes about ten
 
 
 @pytest.fixture(scope="module")
 def nodes(site: Site) -> Iterator[dict[str, Running]]:
-    """Two of three nodes; what a test starts again or anew it puts in here."""
+    """Two of three nodes; a test that starts a node adds it here."""
     running = {key: site.join(key, part(k)) for k, key in enumerate(("one", "two"))}
     for node in running.values():
         until(node.joined, f"joining of {node.name}")
@@ -35,7 +35,7 @@ def part(k: int) -> str:
 
 
 class Followed:
-    """A run that was submitted, and what it has recorded so far."""
+    """A submitted run, and its records so far."""
 
     def __init__(self, site: Site, name: str, *overrides: str) -> None:
         self.folder = site.link.running.folder / "runs" / name
@@ -44,19 +44,20 @@ class Followed:
         self.submitting = site.deployment.start(f"submit-{name}", *command, env=home)
 
     def closed(self, server_round: int) -> None:
-        """Wait until a round is over."""
+        """Wait until a round is completed."""
         until(
-            lambda: True if len(self._rounds()) > server_round else self._goes_on(), f"end of round {server_round}"
+            lambda: True if len(self._rounds()) > server_round else self._still_running(),
+            f"end of round {server_round}",
         )
 
     def _rounds(self) -> list[dict[str, Any]]:
         return read_lines(self.folder / "metrics.jsonl")
 
-    def _goes_on(self) -> None:
+    def _still_running(self) -> None:
         assert self.submitting.ended() is None, self.submitting.log()
 
     def status(self) -> dict[int, dict[int, str]]:
-        """What became of each client in each round: each round once, and each client at most once in it."""
+        """The status of each client in each round; checks that there are no duplicate records."""
         assert [row["round"] for row in self._rounds()] == list(range(len(self._rounds())))
         found: dict[int, dict[int, str]] = {}
         for row in read_lines(self.folder / "clients.jsonl"):
@@ -70,14 +71,14 @@ class Followed:
 
 
 def back(site: Site, key: str, k: int) -> Running:
-    """Start a node that was killed until it is let in.
+    """Start a killed node again, and repeat it until the SuperLink accepts it.
 
-    A minute long the SuperLink takes it for one that is there, and refuses it as it would refuse a second one.
+    For a minute, the SuperLink believes that the killed node is still online, and refuses a second one.
     """
 
     def attempt() -> Running | None:
         node = site.join(key, part(k))
-        until(lambda: True if IN in node.log() or node.ended() is not None else None, f"answer to {key}")
+        until(lambda: True if JOINED in node.log() or node.ended() is not None else None, f"answer to {key}")
         if node.ended() is None:
             return node
         assert "[code: 2004] Failed to activate SuperNode" in node.log()
@@ -87,13 +88,13 @@ def back(site: Site, key: str, k: int) -> Running:
 
 
 def at_work(node: Running, server_round: int) -> None:
-    """Wait until a node has taken the message of a round."""
+    """Wait until a node has received the message of a round."""
     taken = re.compile(rf"ROUND {server_round}\](?s:.*)Receiving: train message(?s:.*)Received successfully")
     until(lambda: True if taken.search(node.log()) else None, f"message of round {server_round} at {node.name}")
 
 
-def test_nodes_that_come_late_are_killed_or_hang(site: Site, nodes: dict[str, Running]) -> None:
-    """The third node comes in round 1; in round 2 the first is killed and the second stops past the timeout."""
+def test_nodes_that_join_late_are_killed_or_hang(site: Site, nodes: dict[str, Running]) -> None:
+    """The third node joins in round 1; in round 2 the first is killed and the second hangs until the timeout."""
     run = Followed(
         site, "faults", "clients=3", "min_clients=2", "rounds=6", f"timeout={TIMEOUT}", "strategy=fedavg"
     )
@@ -117,10 +118,8 @@ def test_nodes_that_come_late_are_killed_or_hang(site: Site, nodes: dict[str, Ru
     assert status[6] == {0: "used", 1: "used", 2: "used"}
 
 
-def test_a_superlink_that_is_killed_and_started_again(
-    site: Site, nodes: dict[str, Running], tmp_path: Path
-) -> None:
-    """With its database; the nodes come back by themselves, and one command gives the bits of an unbroken run."""
+def test_a_superlink_that_is_killed_and_restarted(site: Site, nodes: dict[str, Running], tmp_path: Path) -> None:
+    """With its database: the nodes reconnect, and one command gives the bits of an uninterrupted run."""
     if "three" in nodes:
         stop(nodes.pop("three"))
     given = ("clients=2", "rounds=2", "strategy=fednnnn+two_d_lrd", "strategy.local_steps=3", "strategy.window=0")

@@ -1,4 +1,4 @@
-"""Ctrl-C on the real command: it ends after the current client, keeps what is done, says how to go on."""
+"""Ctrl-C on the real command: it ends after the current client, keeps its results, and prints how to resume."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_ctrl_c_and_resume(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert f"go on with: fedstride resume {tmp_path / 'part'}" in out
+    assert f"resume with: fedstride resume {tmp_path / 'part'}" in out
     assert "Traceback" not in err
     assert json.loads((tmp_path / "part/status.json").read_text())["state"] == "interrupted"
     subprocess.run([*COMMAND, "resume", str(tmp_path / "part"), "-q"], check=True, timeout=120)
@@ -55,7 +55,7 @@ def test_ctrl_c_in_a_sweep(tmp_path: Path) -> None:
         "--jobs",
         "1",
     ]
-    # A group of its own, so that the signal reaches the workers as it does from a terminal.
+    # Its own process group, so that the signal reaches the workers, as from a terminal.
     process = subprocess.Popen(
         [*COMMAND, "run", "-m", *given],
         stdout=subprocess.PIPE,
@@ -68,6 +68,6 @@ def test_ctrl_c_in_a_sweep(tmp_path: Path) -> None:
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert f"go on with: fedstride resume {first}" in out
-    assert out.count("not begun: fedstride run") == 2
+    assert f"resume with: fedstride resume {first}" in out
+    assert out.count("not started: fedstride run") == 2
     assert json.loads((first / "status.json").read_text())["state"] == "interrupted"

@@ -1,4 +1,4 @@
-"""The same app in Flower's simulation, by real processes: same bits, true exit code, nothing left."""
+"""The app in Flower's simulation with real processes: same bits, exit codes, no process left."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def fedstride(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def left_over(cwd: Path) -> list[str]:
-    """Processes that carry the mark of a simulation and this test's folder in their environment."""
+    """Processes with the mark of a simulation and this test's folder in their environment."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             environment = (entry / "environ").read_bytes()
             if f"{MARK}=".encode() in environment and f"FEDSTRIDE_RUNS={cwd}/".encode() in environment:
                 found.append((entry / "cmdline").read_text().replace("\0", " "))
-        except OSError:  # it has ended, or is another user's
+        except OSError:  # it has ended, or belongs to another user
             continue
     return found
 
 
 class Simulated(NamedTuple):
-    """A run in the simulation, and where it was started."""
+    """A run in the simulation, and the folder in which it was started."""
 
     given: list[str]
     done: subprocess.CompletedProcess[str]
@@ -53,7 +53,7 @@ RULES = {
 
 @pytest.fixture(scope="module", params=RULES)
 def simulated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Simulated:
-    """One simulation a rule; the tests look at it from several sides."""
+    """One simulation per rule, shared by several tests."""
     cwd = tmp_path_factory.mktemp(request.param)
     given = [*SMALL, "rounds=3", *RULES[request.param]]
     done = fedstride("simulate", *given, cwd=cwd)
@@ -63,25 +63,25 @@ def simulated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return Simulated(given, done, cwd, folder)
 
 
-def test_simulation_has_the_bits_of_the_desk(simulated: Simulated, tmp_path: Path) -> None:
-    desk = play(tmp_path, *simulated.given).folder
-    assert weights(simulated.folder) == weights(desk)
-    assert table(simulated.folder) == table(desk)
+def test_simulation_has_the_bits_of_a_run_in_process(simulated: Simulated, tmp_path: Path) -> None:
+    local = play(tmp_path, *simulated.given).folder
+    assert weights(simulated.folder) == weights(local)
+    assert table(simulated.folder) == table(local)
 
 
-def test_a_run_that_goes_on_in_the_simulation_finds_what_its_clients_kept(tmp_path: Path) -> None:
-    """SCAFFOLD, two of three clients a round, begun for one round and made longer: the bits of an unbroken run."""
+def test_a_run_resumed_in_the_simulation_has_its_client_states(tmp_path: Path) -> None:
+    """SCAFFOLD, two of three clients per round, one round and then two more: the bits of an uninterrupted run."""
     given = [*SMALL, "clients=3", "cohort=2", "strategy=scaffold", "name=begun"]
-    begun = fedstride("simulate", *given, "rounds=1", cwd=tmp_path)
-    assert begun.returncode == 0, begun.stdout + begun.stderr
-    longer = fedstride("simulate", "resume=runs/begun", "rounds=3", cwd=tmp_path)
-    assert longer.returncode == 0, longer.stdout + longer.stderr
-    desk = play(tmp_path / "desk", *given, "rounds=3").folder
-    assert weights(tmp_path / "runs/begun") == weights(desk)
-    assert table(tmp_path / "runs/begun") == table(desk)
+    first = fedstride("simulate", *given, "rounds=1", cwd=tmp_path)
+    assert first.returncode == 0, first.stdout + first.stderr
+    second = fedstride("simulate", "resume=runs/begun", "rounds=3", cwd=tmp_path)
+    assert second.returncode == 0, second.stdout + second.stderr
+    local = play(tmp_path / "desk", *given, "rounds=3").folder
+    assert weights(tmp_path / "runs/begun") == weights(local)
+    assert table(tmp_path / "runs/begun") == table(local)
 
 
-def test_it_says_where_the_run_is_and_leaves_no_process(simulated: Simulated) -> None:
+def test_it_prints_the_run_folder_and_leaves_no_process(simulated: Simulated) -> None:
     assert str(simulated.folder) in simulated.done.stdout
     assert "round" in simulated.done.stdout
     assert not left_over(simulated.cwd)
@@ -93,7 +93,7 @@ def test_status_and_log_are_kept(simulated: Simulated) -> None:
 
 
 def test_a_failed_run_has_exit_code_1_and_a_reason(tmp_path: Path) -> None:
-    """A file stands where the folder of runs should be."""
+    """The folder of runs cannot be created, since a file has its name."""
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where the run's folder should be")
     done = fedstride("simulate", *SMALL, "rounds=1", f"out={blocked}/runs", cwd=tmp_path)

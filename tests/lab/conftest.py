@@ -1,4 +1,4 @@
-"""What tests of more than one command need."""
+"""Fixtures shared by the tests of several commands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache of prepared data for the module's own."""
+    """A separate cache of prepared data for the module."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDSTRIDE_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield

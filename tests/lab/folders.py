@@ -1,4 +1,4 @@
-"""Run folders made by hand, with numbers that can be checked on paper; and the command as a user types it."""
+"""Creates run folders with chosen numbers, so that results can be checked by hand; and the type of `call`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAYERS = ("conv1", "fc1")
 
 
 def config(*overrides: str) -> Config:
-    """What these overrides compose to; free to be changed."""
+    """The configuration that these overrides give; a copy that the caller may change."""
     return copy.deepcopy(_composed(overrides))
 
 
@@ -37,9 +37,9 @@ def make(
     extra: Callable[[int], Mapping[str, Any]] = lambda server_round: {},
     clients: Sequence[Mapping[str, Any]] = (),
 ) -> Path:
-    """A run's folder; `accuracy` of round 1 and on (0.1 in round 0), `extra`: more metrics of a round.
+    """Create a run folder; `accuracy`: of rounds 1, 2, ... (round 0: 0.1); `extra`: more metrics of a round.
 
-    Training takes 2 s a round, aggregation 0.5 s. `state` None: no status.json.
+    Training takes 2 s per round, aggregation 0.5 s. If `state` is None, there is no status.json.
     """
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(to_yaml(settings))
@@ -69,7 +69,7 @@ def lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def diagnostics(method: str, layers: Sequence[str] = LAYERS) -> Callable[[int], dict[str, Any]]:
-    """What a run of this method measures beside accuracy, as the rules name it."""
+    """The metrics that a run of this method has in addition to accuracy, with the names of the rules."""
 
     def row(t: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -106,7 +106,7 @@ METHODS = {
 
 
 def make_all(root: Path, seeds: Sequence[int] = (1, 2)) -> Path:
-    """A folder for each method and seed, with all that its method measures."""
+    """A run folder for each method and seed, with all metrics of the method."""
     for place, (method, overrides) in enumerate(METHODS.items()):
         for seed in seeds:
             accuracy = [0.5 + 0.02 * place, 0.8 + 0.01 * seed, 0.9 + 0.01 * place]

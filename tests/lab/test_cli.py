@@ -1,4 +1,4 @@
-"""The command as a user types it: help, listings, mistakes, exit codes."""
+"""The command line: help texts, listings, errors, exit codes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUICK = ["model=mlp", "clients=4", "client.local_steps=2", "rounds=1"]
 
 @pytest.fixture(autouse=True)
 def _folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Commands run in a folder of their own."""
+    """Each command runs in its own folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FEDSTRIDE_RUNS", raising=False)
 
@@ -28,14 +28,14 @@ def commands() -> list[str]:
 
 
 @pytest.mark.parametrize("command", commands())
-def test_every_command_has_help_and_stands_in_the_docs(call, command: str) -> None:
+def test_every_command_has_help_and_is_in_the_docs(call, command: str) -> None:
     code, out, _ = call(command, "--help")
     assert code == 0
     assert len(out.splitlines()) > 5
     assert f"fedstride {command}" in (ROOT / "docs/commands.md").read_text()
 
 
-def test_run_leaves_its_folder_where_the_user_stands(call, tmp_path: Path) -> None:
+def test_run_creates_its_folder_below_the_current_one(call, tmp_path: Path) -> None:
     code, out, _ = call("run", *QUICK, "--no-compare")
     assert code == 0
     folder = tmp_path / "runs/quickstart-fednnnn-sgd-seed1"
@@ -46,13 +46,13 @@ def test_run_leaves_its_folder_where_the_user_stands(call, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_fedavg_runs_beside_with_the_same_seed_and_budget(call, tmp_path: Path) -> None:
+def test_the_fedavg_comparison_run_has_the_same_seed_and_budget(call, tmp_path: Path) -> None:
     code, out, _ = call("run", *QUICK, "strategy=fedlws", "client=fednlr")
     assert code == 0
-    assert "run beside it: same seed, same budget" in out
+    assert "comparison run: same seed, same budget" in out
     assert call("run", *QUICK, "strategy=fedavg", "name=alone")[0] == 0
-    beside = tmp_path / "runs/quickstart-fedavg+fedlws-fednlr-seed1/fedavg"
-    assert weights(beside) == weights(tmp_path / "runs/alone")
+    comparison = tmp_path / "runs/quickstart-fedavg+fedlws-fednlr-seed1/fedavg"
+    assert weights(comparison) == weights(tmp_path / "runs/alone")
 
 
 def test_fedavg_gets_the_mini_batches_of_two_d_lrd() -> None:
@@ -82,7 +82,9 @@ def test_fedavg_gets_the_mini_batches_of_two_d_lrd() -> None:
         (["strategy=fedadam+fedlws"], "examples"),
     ],
 )
-def test_fedavg_beside_a_run_weighs_as_its_innermost_rule(overrides: list[str], weighting: str) -> None:
+def test_the_fedavg_comparison_run_has_the_weighting_of_the_innermost_rule(
+    overrides: list[str], weighting: str
+) -> None:
     from lab.engine.beside import counterpart
     from server_app.config.compose import compose
 
@@ -92,7 +94,7 @@ def test_fedavg_beside_a_run_weighs_as_its_innermost_rule(overrides: list[str], 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["strategy=fednnn"], "unknown strategy 'fednnn'. Did you mean 'fednnnn'"),
         (["strategy.betta=1"], "unknown key 'strategy.betta'. Did you mean 'strategy.beta'"),
@@ -110,16 +112,18 @@ def test_fedavg_beside_a_run_weighs_as_its_innermost_rule(overrides: list[str], 
         (["partition=own"], "partition = 'own' is not allowed"),
     ],
 )
-def test_mistakes_get_one_line_and_exit_code_2(call, tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_an_invalid_request_gives_one_line_and_exit_code_2(
+    call, tmp_path: Path, arguments: list[str], message: str
+) -> None:
     for command in ("run", "simulate"):
         code, _, err = call(command, *arguments)
         assert code == 2
-        assert said in err
+        assert message in err
         assert len(err.strip().splitlines()) == 1
     assert not (tmp_path / "runs").exists()
 
 
-def test_data_that_cannot_be_divided_is_exit_code_1(call) -> None:
+def test_data_that_cannot_be_divided_give_exit_code_1(call) -> None:
     code, _, err = call("run", "partition.min_size=3000")
     assert code == 1
     assert "partition.min_size" in err
@@ -149,9 +153,9 @@ def test_partition_counts_every_example_once(call, tmp_path: Path) -> None:
     counts = json.loads(call("partition", "clients=6", "--format", "json")[1])["counts"]
     assert len(counts) == 6
     assert [sum(column) for column in zip(*counts, strict=True)] == [400] * 10
-    code, out, _ = call("partition", "clients=6", "-o", "who.png")
+    code, out, _ = call("partition", "clients=6", "-o", "partition.png")
     assert code == 0
-    assert (tmp_path / "who.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "partition.png").read_bytes().startswith(b"\x89PNG")
     assert "client" in out
 
 
@@ -178,8 +182,8 @@ def test_a_dry_run_runs_nothing(call, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_sweep_goes_on_after_a_failed_run_and_says_so(call, tmp_path: Path) -> None:
-    # One of the two cannot be divided so; nothing but the data shows it.
+def test_a_sweep_continues_after_a_failed_run_and_reports_it(call, tmp_path: Path) -> None:
+    # One of the two partitions is impossible, which only the data show.
     arguments = [*QUICK, "partition.min_size=1,1001", "partition.alpha=100"]
     code, out, _ = call("run", "-m", *arguments, f"out={tmp_path / 'sweep'}", "--jobs", "1")
     assert code == 1
@@ -188,7 +192,7 @@ def test_a_sweep_goes_on_after_a_failed_run_and_says_so(call, tmp_path: Path) ->
     assert (tmp_path / "sweep/quickstart-fednnnn-sgd-seed1-min_size=1/model.safetensors").is_file()
 
 
-def test_a_sweep_is_refused_whole_before_it_starts(call, tmp_path: Path) -> None:
+def test_an_invalid_sweep_is_refused_before_any_run_starts(call, tmp_path: Path) -> None:
     assert call("run", "-m", "strategy=fedavg,fedaverage", f"out={tmp_path / 'x'}")[0] == 2
     assert call("run", "-m", "seed=interval(1,3)")[0] == 2
     assert not (tmp_path / "x").exists()
@@ -202,7 +206,7 @@ def test_runs_of_a_sweep_have_the_bits_of_single_runs(call, tmp_path: Path) -> N
     assert weights(tmp_path / "sweep" / name) == weights(tmp_path / "runs" / name)
 
 
-def test_resume_goes_on(call, tmp_path: Path) -> None:
+def test_resume_continues_a_run(call, tmp_path: Path) -> None:
     call("run", *QUICK, "name=part", "--no-compare", "-q")
     code, out, _ = call("resume", "runs/part", "rounds=2")
     assert code == 0

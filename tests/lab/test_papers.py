@@ -1,4 +1,4 @@
-"""The papers' tables as data, which runs match them, and both side by side."""
+"""The papers' tables as data, the matching of runs, and the comparison with our results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedstride.parts import OWN, Part
 from fedstride.tasks.parts import PARTITIONS
 from lab.papers import experiment, experiment_names, experiment_of, paper_table, table_names
 from lab.papers.matching import canonical, deviations, is_line, misfits
-from lab.papers.side_by_side import beside, printed
+from lab.papers.side_by_side import printed, side_by_side
 from lab.results.formats import Form, write
 from lab.results.runs import Run
 from lab.results.tables import Statistic
@@ -26,8 +26,8 @@ STARTED = "2026-01-01T10:00:00+0000"
 
 
 @pytest.fixture(autouse=True)
-def _the_papers_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The papers' data sets and networks, which we do not have, as parts of a user's own."""
+def _parts_of_the_papers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data sets and models of the papers that fedstride does not have, registered as user-defined parts."""
     for group, names in {"task": ("mnist", "cifar10"), "model": ("resnet20", "vgg9")}.items():
         monkeypatch.setitem(OWN, group, {name: Part(name, lambda: None, "Of a paper.") for name in names})
 
@@ -83,7 +83,7 @@ def test_tables_are_as_in_the_file() -> None:
         assert len({(row.method, row.variant) for row in table.rows}) == len(table.rows)
 
 
-def test_a_number_from_each_end_of_the_data() -> None:
+def test_some_numbers_of_the_tables() -> None:
     table = paper_table("fednnnn/table2")
     assert (table.metric, table.unit, table.columns[2].key) == ("top1_accuracy", "percent", "mnist_noniid_b")
     assert line("fednnnn/table2", "fednnnn").values[2] == 99.1
@@ -104,7 +104,7 @@ def test_experiments_are_complete() -> None:
             assert results["column"] in keys
 
 
-def test_unknown_names_suggest_the_nearest() -> None:
+def test_unknown_names_give_similar_names() -> None:
     with pytest.raises(
         ConfigError, match=r"unknown table of a paper 'fedlws/tabel4'\. Did you mean 'fedlws/table4'"
     ):
@@ -116,7 +116,7 @@ def test_unknown_names_suggest_the_nearest() -> None:
 # ---------------------------------------------------------------- matching
 
 
-def test_a_run_fits_a_column_that_names_its_setting() -> None:
+def test_a_run_matches_the_column_of_its_setting() -> None:
     table = paper_table("fednnnn/table2")
     assert [c.key for c in table.columns if not misfits(table, c, mnist())] == ["mnist_noniid_b"]
     table = paper_table("fedlws/table1")
@@ -124,34 +124,36 @@ def test_a_run_fits_a_column_that_names_its_setting() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"clients": 10}, "clients is 10, not 100"),
-        ({"task": "mnist5k"}, "task is mnist5k (holds 5,000 of MNIST's 70,000 images), not mnist"),
+        ({"task": "mnist5k"}, "task is mnist5k (contains 5,000 of MNIST's 70,000 images), not mnist"),
         ({"model": "mlp"}, "model is mlp, not cnn_mnist"),
         ({"classes": 3}, "classes_per_client is 3, not 2"),
     ],
 )
-def test_a_run_that_differs_does_not_fit_and_says_in_what(change: dict[str, Any], said: str) -> None:
+def test_a_different_run_does_not_match_and_reports_the_difference(change: dict[str, Any], message: str) -> None:
     settings = mnist()
     settings.clients = change.get("clients", settings.clients)
     settings.task.name = change.get("task", settings.task.name)
     settings.model.name = change.get("model", settings.model.name)
     settings.partition.classes_per_client = change.get("classes", 2)
-    assert misfits(paper_table("fednnnn/table2"), column("fednnnn/table2", "mnist_noniid_b"), settings) == [said]
+    assert misfits(paper_table("fednnnn/table2"), column("fednnnn/table2", "mnist_noniid_b"), settings) == [
+        message
+    ]
 
 
-def test_what_a_paper_names_and_a_run_lacks_does_not_fit() -> None:
-    # power-law sizes: no partition of ours has such a key
+def test_a_stated_value_that_a_run_does_not_have_is_a_difference() -> None:
+    # none of our partitions has power-law sizes
     found = misfits(paper_table("fednnnn/table2"), column("fednnnn/table2", "mnist_noniid_ub"), mnist())
     assert found == ["balanced is true, not false", "sizes is null, not power_law"]
 
 
-def test_what_a_paper_leaves_open_fits_anything() -> None:
+def test_a_value_that_the_paper_does_not_state_matches_any() -> None:
     assert misfits(paper_table("fedlws/table3"), column("fedlws/table3", "resnet20"), cifar(clients=7)) == []
 
 
-def test_settings_that_stand_with_the_experiment_count() -> None:
+def test_settings_of_the_experiment_are_compared() -> None:
     table, setting3 = paper_table("fedalr/fig3_text"), column("fedalr/fig3_text", "cifar10_d0.1_setting3")
     settings = cifar("client.lr=0.01", "client.batch_size=64", "fraction=0.2", model="cnn2conv3fc", clients=100)
     assert misfits(table, setting3, settings) == []
@@ -161,7 +163,7 @@ def test_settings_that_stand_with_the_experiment_count() -> None:
     assert "client.lr is 0.01, not 0.05" in misfits(table, lr, cifar("client.lr=0.01"))
 
 
-def test_methods_have_one_name_whatever_the_paper_calls_them() -> None:
+def test_methods_have_one_canonical_name() -> None:
     assert canonical("fednlr") == canonical("fedavg+fednlr") == "fedavg+fednlr"
     assert canonical("fedprox+fedlws") == "fedprox+fedlws"
 
@@ -185,100 +187,102 @@ def test_deviations_from_the_papers_experiment_are_listed() -> None:
         "weighting examples (paper: uniform)",
         "gamma 0.5 (paper: 0.8)",
     ]
-    # 2D-LRD: the paper's C is our attenuation, its local iterations are those of the strategy
+    # 2D-LRD: the paper's C is our attenuation; its local iterations are a setting of our strategy
     table, place = paper_table("two_d_lrd/table3"), column("two_d_lrd/table3", "cifar10")
     settings = cifar("strategy=two_d_lrd", "strategy.attenuation=0.1", "strategy.local_steps=5", "client.lr=0.01")
-    said = deviations(table, place, line(table.name, "two_d_lrd"), settings)
-    assert {"local iterations 5 (paper: 10)", "attenuation 0.1 (paper: 0.2)", "window 5 (paper: 500)"} <= set(said)
-    assert not any(text.startswith("learning_rate") for text in said)
+    found = deviations(table, place, line(table.name, "two_d_lrd"), settings)
+    assert {"local iterations 5 (paper: 10)", "attenuation 0.1 (paper: 0.2)", "window 5 (paper: 500)"} <= set(
+        found
+    )
+    assert not any(text.startswith("learning_rate") for text in found)
 
 
 # ---------------------------------------------------------------- side by side
 
 
-def test_the_papers_number_ours_and_the_difference() -> None:
-    # the paper's 98.2; ours 97 and 99: mean 98, deviation sqrt(2), difference -0.2
+def test_numbers_of_the_paper_and_ours_and_their_difference() -> None:
+    # paper: 98.2; ours: 97 and 99, so mean 98, deviation sqrt(2), difference -0.2
     runs = [run(mnist("strategy=fedavg", f"seed={seed}"), value) for seed, value in ((1, 0.97), (2, 0.99))]
-    made = beside(paper_table("fednnnn/table2"), runs)
+    made = side_by_side(paper_table("fednnnn/table2"), runs)
     assert made.grid().rows == [["mnist_noniid_b", "fedavg", "98.2", "98.00 ± 1.41 (n=2)", "-0.20", "last 1"]]
     (row,) = made.sheet().rows
     assert row[:5] == ["fednnnn/table2", "mnist_noniid_b", "fedavg", 98.2, None]
     assert row[5:] == [pytest.approx(98.0), pytest.approx(2**0.5), 2, -0.2, "last 1"]
     (remark,) = made.remarks
-    assert remark.startswith("mnist_noniid_b, fedavg is not as in the paper: rounds 20 (paper: 100)")
+    assert remark.startswith("mnist_noniid_b, fedavg differs from the paper: rounds 20 (paper: 100)")
 
 
-def test_variants_and_settings_of_ours_get_lines_of_their_own() -> None:
+def test_our_variants_and_settings_get_separate_lines() -> None:
     runs = [
         run(mnist("strategy=fednnnn", f"strategy.beta={beta}", f"rounds={r}"))
         for beta in (0.6, 0.7)
         for r in (5, 9)
     ]
-    made = beside(paper_table("fednnnn/table2"), runs)
+    made = side_by_side(paper_table("fednnnn/table2"), runs)
     assert [pair.method for pair in made.pairs] == [
         f"fednnnn beta={beta}, rounds={r}" for beta in (0.6, 0.7) for r in (5, 9)
     ]
 
 
-def test_the_papers_own_statistic_is_used_unless_another_is_asked_for() -> None:
+def test_the_statistic_of_the_paper_is_the_default() -> None:
     settings = cifar("strategy=fedavg", "client=fednlr", model="vgg9")
     values = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]  # mean of the last 5: 0.5
-    (pair,) = beside(paper_table("fednlr/table1"), [run(settings, values)]).pairs
+    (pair,) = side_by_side(paper_table("fednlr/table1"), [run(settings, values)]).pairs
     assert (pair.statistic, pair.ours.mean) == (Statistic(last=5), pytest.approx(0.5))
-    (pair,) = beside(paper_table("fednlr/table1"), [run(settings, values)], Statistic(best=True)).pairs
+    (pair,) = side_by_side(paper_table("fednlr/table1"), [run(settings, values)], Statistic(best=True)).pairs
     assert pair.ours.mean == pytest.approx(0.7)
 
 
-def test_seconds_of_an_aggregation_are_a_mean_over_all_rounds() -> None:
-    (pair,) = beside(paper_table("fedlws/table3"), [run(cifar("strategy=fedavg"), [0.5, 0.5, 0.5])]).pairs
+def test_aggregation_times_are_averaged_over_all_rounds() -> None:
+    (pair,) = side_by_side(paper_table("fedlws/table3"), [run(cifar("strategy=fedavg"), [0.5, 0.5, 0.5])]).pairs
     assert (pair.paper, pair.ours.mean) == (0.10, pytest.approx(1.0))  # 0.5, 1.0, 1.5
 
 
 def test_mnist5k_is_not_the_papers_mnist() -> None:
-    made = beside(paper_table("fednnnn/table2"), [run(config("strategy=fedavg"))])
+    made = side_by_side(paper_table("fednnnn/table2"), [run(config("strategy=fedavg"))])
     assert made.pairs == []
     assert made.grid().rows[0] == ["fedavg", "99.0", "81.3", "98.2", "72.6", "99.1", "83.5", "93.5", "56.6"]
-    assert "mnist5k (holds 5,000 of MNIST's 70,000 images), not mnist" in made.remarks[0]
+    assert "mnist5k (contains 5,000 of MNIST's 70,000 images), not mnist" in made.remarks[0]
     assert "  mnist_iid_b: mnist, iid balanced=true clients=100, cnn_mnist" in made.remarks
 
 
-def test_a_method_without_a_row_and_a_run_that_is_not_completed_are_said() -> None:
+def test_remarks_on_a_method_without_a_row_and_on_a_failed_run() -> None:
     failed = run(mnist("strategy=fedavg"))
     failed.status["state"] = "failed"
-    made = beside(paper_table("fednnnn/table2"), [run(mnist("strategy=fedalr")), failed])
+    made = side_by_side(paper_table("fednnnn/table2"), [run(mnist("strategy=fedalr")), failed])
     assert made.remarks[0].startswith(f"left out: {failed.folder} failed")
-    assert made.remarks[1] == "1 run not matched: mnist_noniid_b has no row for fedalr as it was run"
+    assert made.remarks[1] == "1 run not matched: mnist_noniid_b has no row for fedalr with the run's parameters"
 
 
-def test_tables_that_no_run_measures_are_printed_alone() -> None:
-    made = beside(paper_table("fednnnn/table1"), [run(mnist())])
+def test_tables_that_no_run_measures_are_printed_without_our_results() -> None:
+    made = side_by_side(paper_table("fednnnn/table1"), [run(mnist())])
     assert made.grid().rows[0] == ["mnist", "100", "1", "100", "50", "5", "0.05", "0", "false"]
-    assert made.remarks == ["fednnnn/table1 is about setting: no run measures that"]
+    assert made.remarks == ["fednnnn/table1 is about setting, which no run measures"]
 
 
 @pytest.mark.parametrize("name", table_names())
-def test_every_table_can_be_printed_in_every_form(name: str) -> None:
-    made = beside(paper_table(name), [])
+def test_every_table_can_be_printed_in_every_format(name: str) -> None:
+    made = side_by_side(paper_table(name), [])
     assert made.grid() == printed(paper_table(name))
     for form in Form:
         assert len(write(made.grid(), made.sheet(), form).splitlines()) > len(paper_table(name).rows)
 
 
-def test_digits_are_the_papers() -> None:
+def test_numbers_have_the_digits_of_the_paper() -> None:
     assert printed(paper_table("fednlr/table1")).rows[0][2] == "78.10 ± 0.52"
     assert printed(paper_table("fednnnn/table3")).rows[1][1:] == ["1 x 28 x 28", "20 x 24 x 24", "5", "1"]
 
 
-def test_the_command_shows_the_paper_alone_where_nothing_matches(tmp_path: Path, call: Call) -> None:
+def test_the_command_prints_only_the_paper_if_no_run_matches(tmp_path: Path, call: Call) -> None:
     make(tmp_path / "a", config("strategy=fedavg"))
     for arguments in ([], [tmp_path]):
         code, out, err = call("table", "--paper", "fedalr/table1", "--format", "csv", *arguments)
         assert code == 0
         assert "fedalr,72.15,68.68,32.21,26.21" in out.splitlines()
-        assert "no run matches; the paper's numbers alone are shown" in err
+        assert "no run matches; only the paper's numbers are shown" in err
 
 
-def test_the_command_sets_them_side_by_side(tmp_path: Path, call: Call) -> None:
+def test_the_command_prints_both_side_by_side(tmp_path: Path, call: Call) -> None:
     make(tmp_path / "a", mnist("strategy=fedavg"), [0.97])
     code, out, _ = call("table", tmp_path, "--paper", "fednnnn/table2", "--format", "markdown")
     assert code == 0

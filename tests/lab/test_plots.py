@@ -1,4 +1,4 @@
-"""Pictures: every kind is drawn and labelled, numbers in them checked by hand, nothing of others overwritten."""
+"""Plots: every kind is drawn and labelled, its numbers are checked by hand, other files are not overwritten."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from server_app.figures.style import STYLES, style
 
 pytestmark = pytest.mark.usefixtures("cache")
 
-Picture = Callable[[str], Figure]
+Plot = Callable[[str], Figure]
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -32,13 +32,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def picture(runs: list[Run]) -> Picture:
-    """The picture of this kind of all runs, drawn once."""
+def plot(runs: list[Run]) -> Plot:
+    """The plot of a kind from all runs, drawn once."""
     return cache(lambda name: draw(name, runs))
 
 
 def shown(figure: Figure) -> list[Axes]:
-    """The panels that hold something; colour bars stand in no grid."""
+    """The panels with data, without colour bars (which are not in the grid)."""
     return [axes for axes in figure.axes if axes.has_data() and axes.axison and axes.get_subplotspec()]
 
 
@@ -60,13 +60,13 @@ def words(figure: Figure) -> str:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_kind_is_drawn_and_every_panel_labelled(picture: Picture, tmp_path: Path, name: str) -> None:
-    figure = picture(name)
+def test_every_kind_is_drawn_and_every_panel_labelled(plot: Plot, tmp_path: Path, name: str) -> None:
+    figure = plot(name)
     assert words(figure)
     panels = shown(figure)
     assert panels
     assert all(axes.get_ylabel() for axes in panels if axes.get_subplotspec().is_first_col())
-    columns = {axes.get_subplotspec().colspan.start: axes for axes in panels}  # the last, lowest, of each
+    columns = {axes.get_subplotspec().colspan.start: axes for axes in panels}  # the lowest panel of each column
     assert all(axes.get_xlabel() for axes in columns.values())
     assert all(axes.get_ylabel() for axes in figure.axes if axes.get_label() == "<colorbar>")
     save(figure, tmp_path / f"{name}.png")
@@ -88,18 +88,18 @@ UNITS = {
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_axes_have_units(picture: Picture, name: str) -> None:
-    first = shown(picture(name))[0]
+def test_axes_have_units(plot: Plot, name: str) -> None:
+    first = shown(plot(name))[0]
     assert (first.get_xlabel(), first.get_ylabel()) == UNITS[name]
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if KINDS[name].advice])
-def test_a_picture_of_nothing_is_refused_with_the_way_to_get_it(root: Path, name: str) -> None:
+def test_a_plot_without_data_is_refused_with_advice(root: Path, name: str) -> None:
     with pytest.raises(ConfigError, match=f"none of 1 runs has {KINDS[name].needs}.*{KINDS[name].advice}"):
         draw(name, [load(root / "fedavg-1")])
 
 
-def test_single_runs_are_drawn_too(root: Path) -> None:
+def test_single_runs_are_drawn(root: Path) -> None:
     figure = draw("accuracy", [load(root / "fedavg-1")])
     assert "each line is one run" in words(figure)
 
@@ -107,7 +107,7 @@ def test_single_runs_are_drawn_too(root: Path) -> None:
 # ---------------------------------------------------------------- numbers
 
 
-def test_a_band_is_mean_lowest_and_highest_where_all_seeds_have_a_value() -> None:
+def test_a_band_is_mean_lowest_and_highest_of_the_common_rounds() -> None:
     seeds = [
         [{"round": 0, "m": 1.0}, {"round": 1, "m": 2.0}, {"round": 2, "m": 5.0}],
         [{"round": 0, "m": 3.0}, {"round": 1, "m": None}, {"round": 2, "m": 6.0}, {"round": 3, "m": 7.0}],
@@ -131,7 +131,7 @@ def test_accuracy_and_seconds_by_hand(tmp_path: Path) -> None:
     assert lines_of(panel)["fedavg: 65.0 %"][0] == [0.0, 2.5, 5.0]  # 2 s of training, 0.5 s of aggregation
 
 
-def test_settings_get_panels_and_unfinished_runs_a_mark(tmp_path: Path) -> None:
+def test_settings_get_panels_and_failed_runs_are_marked(tmp_path: Path) -> None:
     for alpha in (1, 10):
         make(tmp_path / f"{alpha}", config(f"partition.alpha={alpha}", "strategy=fedavg"))
         make(tmp_path / f"{alpha}f", config(f"partition.alpha={alpha}"), [0.3], state="failed", reason="x")
@@ -140,8 +140,8 @@ def test_settings_get_panels_and_unfinished_runs_a_mark(tmp_path: Path) -> None:
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fedavg", "fednnnn (failed)"]
 
 
-def test_norms_of_the_whole_model_and_of_each_layer(picture: Picture) -> None:
-    figure = picture("norms")
+def test_norms_of_the_whole_model_and_of_each_layer(plot: Plot) -> None:
+    figure = plot("norms")
     assert [axes.get_ylabel() for axes in shown(figure)] == [
         f"{symbol} ({place})" for place in ("whole model", *LAYERS) for symbol in ("N", "E", "step")
     ]
@@ -149,13 +149,13 @@ def test_norms_of_the_whole_model_and_of_each_layer(picture: Picture) -> None:
     assert lines_of(shown(figure)[1])["fedavg"] == ([1, 2, 3], pytest.approx([1, 0.5, 1 / 3]))
 
 
-def test_fedlws_has_a_line_a_layer(picture: Picture) -> None:
-    gamma, tau = shown(picture("fedlws"))
+def test_fedlws_has_a_line_per_layer(plot: Plot) -> None:
+    gamma, tau = shown(plot("fedlws"))
     assert lines_of(gamma) == {"conv1": ([1, 2, 3], [1, 1, 1]), "fc1": ([1, 2, 3], [0.99, 0.99, 0.99])}
     assert lines_of(tau)["fc1"] == ([1, 2, 3], pytest.approx([0.1, 0.2, 0.3]))
 
 
-def test_many_layers_become_a_map(tmp_path: Path) -> None:
+def test_many_layers_give_a_heat_map(tmp_path: Path) -> None:
     layers = [f"block{number}.conv" for number in range(20)]
     make(tmp_path / "a", config("strategy=fedlws"), [0.1, 0.2], extra=diagnostics("fedlws", layers))
     figure = draw("fedlws", find_runs([tmp_path])[0])
@@ -167,8 +167,8 @@ def test_many_layers_become_a_map(tmp_path: Path) -> None:
     assert len(shown(norms)) == 3 * 12
 
 
-def test_fedalr_shows_who_was_asked(picture: Picture) -> None:
-    curves, clients = shown(picture("fedalr"))[:2]
+def test_fedalr_shows_the_clients_that_took_part(plot: Plot) -> None:
+    curves, clients = shown(plot("fedalr"))[:2]
     assert list(lines_of(curves)) == ["largest", "mean", "smallest"]
     rates = np.ma.filled(np.ma.asarray(clients.images[0].get_array()), np.nan)
     assert rates.shape == (10, 3)
@@ -177,8 +177,8 @@ def test_fedalr_shows_who_was_asked(picture: Picture) -> None:
     assert np.isnan(rates[[1, 3, 4, 5, 6, 7, 8, 9]]).all()
 
 
-def test_two_d_lrd_marks_where_d_rises(picture: Picture) -> None:
-    figure = picture("two_d_lrd")
+def test_two_d_lrd_marks_the_rounds_in_which_d_increases(plot: Plot) -> None:
+    figure = plot("two_d_lrd")
     detector, counts, alpha, rates = shown(figure)[:4]
     assert lines_of(detector)["S, before the test"][1] == pytest.approx([0.1, -0.1, -0.3])
     assert lines_of(counts)["d, decays so far"][1] == [0, 1, 1]
@@ -189,14 +189,14 @@ def test_two_d_lrd_marks_where_d_rises(picture: Picture) -> None:
     assert "the lowest seed of each" in words(figure)
 
 
-def test_fednlr_has_a_panel_a_layer(picture: Picture) -> None:
-    panels = shown(picture("fednlr"))
+def test_fednlr_has_a_panel_per_layer(plot: Plot) -> None:
+    panels = shown(plot("fednlr"))
     assert [axes.get_title() for axes in panels] == list(LAYERS)
     assert [y[0] for _, y in lines_of(panels[0]).values()] == [0.2, 0.05, 0.02]
     assert panels[0].get_yscale() == "log"
 
 
-# ---------------------------------------------------------------- who holds what
+# ---------------------------------------------------------------- partitions
 
 
 PARTS = [np.array([0, 1, 2]), np.array([3]), np.array([4, 5])]
@@ -208,44 +208,44 @@ def test_label_counts_by_hand() -> None:
 
 
 def test_a_partition_is_drawn_into_a_file(tmp_path: Path) -> None:
-    draw_labels(PARTS, LABELS, 4, tmp_path / "new/who.png", "who holds what")
-    assert (tmp_path / "new/who.png").read_bytes().startswith(PNG)
+    draw_labels(PARTS, LABELS, 4, tmp_path / "new/partition.png", "examples of each class")
+    assert (tmp_path / "new/partition.png").read_bytes().startswith(PNG)
 
 
-def test_runs_of_one_partition_share_a_picture(picture: Picture) -> None:
-    figure = picture("labels")
+def test_runs_with_the_same_partition_share_a_map(plot: Plot) -> None:
+    figure = plot("labels")
     maps = [axes for axes in shown(figure) if axes.images]
-    assert len(maps) == 2  # two seeds, whatever the method
+    assert len(maps) == 2  # one per seed, for all methods
     counts = np.ma.filled(np.ma.asarray(maps[0].images[0].get_array()), 0)
     assert counts.shape == (10, 10)
     assert counts.sum(axis=1).tolist() == [400] * 10
     assert {text.get_text() for text in maps[0].texts} == {f"{count:.0f}" for count in counts.ravel() if count}
 
 
-# ---------------------------------------------------------------- the look
+# ---------------------------------------------------------------- style
 
 
-def test_lines_can_be_told_apart_in_grey() -> None:
+def test_lines_differ_without_colours() -> None:
     marks = [(str(each["linestyle"]), each["marker"]) for each in STYLES]
     assert len({mark for _, mark in marks}) == len(STYLES)
     assert len(set(marks)) == len(STYLES)
-    looks = [(style(n)["color"], style(n)["marker"]) for n in range(2 * len(STYLES))]
-    assert len(set(looks)) == len(looks)
+    styles = [(style(n)["color"], style(n)["marker"]) for n in range(2 * len(STYLES))]
+    assert len(set(styles)) == len(styles)
     assert style(0, 500)["markevery"] == 25
 
 
-def test_maps_grow_darker_with_the_value_and_say_it(tmp_path: Path) -> None:
+def test_heat_maps_get_darker_with_the_value_and_contain_it(tmp_path: Path) -> None:
     axes = Figure().subplots()
     heat_map(axes, np.array([[0.0, 0.5, 1.0, np.nan]]), unit="share")
     image = axes.images[0]
     red, green, blue = np.asarray(image.cmap(image.norm([0.0, 0.5, 1.0])))[:, :3].T
     grey = 0.299 * red + 0.587 * green + 0.114 * blue
-    assert 0.98 > grey[0] > grey[1] > grey[2]  # white is left to what is not there
+    assert 0.98 > grey[0] > grey[1] > grey[2]  # white is reserved for missing values
     assert [text.get_text() for text in axes.texts] == ["0.00", "0.50", "1.00"]
     assert [text.get_color() for text in axes.texts] == ["k", "k", "w"]
 
 
-def test_some_of_many_keeps_the_ends() -> None:
+def test_some_keeps_the_first_and_the_last() -> None:
     assert some(["a", "b"], 3) == ["a", "b"]
     assert some([str(n) for n in range(10)], 4) == ["0", "3", "6", "9"]
 
@@ -260,25 +260,25 @@ def numbers(count: int) -> Figure:
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
-def test_our_picture_is_replaced_and_no_other_file(tmp_path: Path, suffix: str) -> None:
+def test_only_plots_by_fedstride_are_replaced(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
     save(numbers(2), path)
     before = path.read_bytes()
     save(numbers(5), path)
     assert path.read_bytes() != before
     path.write_bytes(b"somebody's")
-    with pytest.raises(ConfigError, match="no picture of ours: it is not overwritten"):
+    with pytest.raises(ConfigError, match="is not a plot by fedstride: it is not overwritten"):
         save(numbers(2), path)
     assert path.read_bytes() == b"somebody's"
 
 
-def test_a_folder_is_no_place_for_a_picture(tmp_path: Path) -> None:
+def test_a_folder_instead_of_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.png").mkdir()
     with pytest.raises(ConfigError, match=r"a\.png is a folder: name a file in it"):
         save(numbers(2), tmp_path / "a.png")
 
 
-def test_the_command_writes_a_file_and_says_what_it_drew(
+def test_the_command_writes_a_file_and_reports_it(
     root: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -289,38 +289,38 @@ def test_the_command_writes_a_file_and_says_what_it_drew(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        (["acuracy", "RUNS"], "unknown picture 'acuracy'. Did you mean 'accuracy'?"),
-        (["accuracy"], "name one or more runs' folders"),
+        (["acuracy", "RUNS"], "unknown plot 'acuracy'. Did you mean 'accuracy'?"),
+        (["accuracy"], "name one or more run folders"),
         (["accuracy", "nowhere"], "nowhere does not exist"),
         (["accuracy", "RUNS", "-o", "a.jpg"], "the name must end with .png, .svg, .pdf"),
         (["accuracy", "RUNS", "-o", "mine.png"], "it is not overwritten"),
-        (["fedalr", "RUNS/fedavg-1"], "it comes with strategy=fedalr"),
+        (["fedalr", "RUNS/fedavg-1"], "runs with strategy=fedalr have it"),
     ],
 )
-def test_wrong_requests_end_with_exit_code_2(
-    root: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch, arguments: Sequence[str], said: str
+def test_invalid_requests_give_exit_code_2(
+    root: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch, arguments: Sequence[str], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "RUNS").symlink_to(root)
     (tmp_path / "mine.png").write_bytes(b"mine")
     code, out, err = call("plot", *arguments)
     assert (code, out) == (2, "")
-    assert said in err
+    assert message in err
     assert len(err.splitlines()) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["RUNS", "mine.png"]
 
 
-def test_the_help_names_every_picture(call: Call) -> None:
+def test_the_help_names_every_kind(call: Call) -> None:
     code, out, _ = call("plot", "--help")
     assert code == 0
     assert all(name in out and kind(name).about for name in KINDS)
 
 
-def test_nothing_is_left_in_pyplot(runs: list[Run]) -> None:
+def test_pyplot_is_not_loaded(runs: list[Run]) -> None:
     import sys
 
-    had: Any = sys.modules.get("matplotlib.pyplot")
+    before: Any = sys.modules.get("matplotlib.pyplot")
     draw("accuracy", runs)
-    assert sys.modules.get("matplotlib.pyplot") is had
+    assert sys.modules.get("matplotlib.pyplot") is before

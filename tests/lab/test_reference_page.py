@@ -1,4 +1,4 @@
-"""docs/settings.md is what the tables say, and nobody writes in it."""
+"""docs/settings.md is exactly what is generated from the tables of parts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ def _no_parts_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "OWN", {})
 
 
-def test_the_page_is_what_is_generated() -> None:
-    assert PAGE.read_text(encoding="utf-8") == reference(), f"write it anew: uv run {COMMAND} > docs/settings.md"
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == reference(), (
+        f"generate it again: uv run {COMMAND} > docs/settings.md"
+    )
 
 
-def test_every_part_and_every_key_of_a_run_stands_in_it() -> None:
+def test_the_page_contains_every_part_and_every_key() -> None:
     page = reference()
     for group, table in TABLES.items():
         assert all(f"### `{group}={name}`" in page for name in table)
@@ -34,7 +36,7 @@ def test_every_part_and_every_key_of_a_run_stands_in_it() -> None:
         assert rows[key.path].endswith("| may change |") == (key.may_change and key.path not in KEPT), key.path
 
 
-def test_a_part_of_ones_own_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_contains_a_user_defined_part(monkeypatch: pytest.MonkeyPatch) -> None:
     def mine(labels: object, clients: int, seed: int) -> None:
         """Of my own."""
 

@@ -1,4 +1,4 @@
-"""The page: all of it in one file, everything said, every run's command true, readable in a browser."""
+"""The report: self-contained, complete, with a correct command for each run, readable in a browser."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ pytestmark = pytest.mark.usefixtures("cache")
 
 LOST = [
     {"round": 1, "client": 0, "status": "used"},
-    {"round": 1, "client": 1, "status": "rejected", "reason": "'fc1.weight' holds <NaN>"},
+    {"round": 1, "client": 1, "status": "rejected", "reason": "'fc1.weight' contains <NaN>"},
 ]
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """FedAvg and the five methods with two seeds; one more that failed, one that lost a reply."""
+    """FedAvg and the five methods with two seeds; one failed run, and one with a rejected reply."""
     root = make_all(tmp_path_factory.mktemp("runs"))
     make(root / "broken", config("seed=7"), [0.2], state="failed", reason="RunError: <b>no</b> client & none")
     lost = config("strategy=fedavg", "seed=9", "rounds=3")
@@ -42,11 +42,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def html(runs: list[Run]) -> str:
-    return report(runs, ["passed over: something"], target=0.9)
+    return report(runs, ["skipped: something"], target=0.9)
 
 
 class Reader(HTMLParser):
-    """Collects what the page holds, and complains where tags do not close in order."""
+    """Collects tags and text of the page; fails if tags are not closed in order."""
 
     VOID = frozenset({"meta", "img", "br", "wbr"})
 
@@ -83,7 +83,7 @@ def page(html: str) -> Reader:
 # ---------------------------------------------------------------- one file
 
 
-def test_the_page_needs_nothing_else(html: str, page: Reader) -> None:
+def test_the_page_is_self_contained(html: str, page: Reader) -> None:
     names = {tag for tag, _ in page.tags}
     assert not names & {"script", "link", "iframe", "object", "embed", "video", "audio", "base", "form"}
     for tag, attributes in page.tags:
@@ -97,10 +97,10 @@ def test_the_page_needs_nothing_else(html: str, page: Reader) -> None:
     assert not re.search(r"https?:|//\w", re.sub(r"base64,[^\"]*", "", html))
 
 
-def test_the_pictures_are_whole_and_say_in_words_what_they_show(page: Reader) -> None:
-    pictures = page.attributes("img")
-    assert len(pictures) == 8
-    for each in pictures:
+def test_the_plots_are_complete_and_have_a_description(page: Reader) -> None:
+    images = page.attributes("img")
+    assert len(images) == 8
+    for each in images:
         content = base64.b64decode((each["src"] or "").partition(",")[2])
         assert content.startswith(b"\x89PNG")
         width, height = (int.from_bytes(content[place : place + 4], "big") for place in (16, 20))
@@ -109,7 +109,7 @@ def test_the_pictures_are_whole_and_say_in_words_what_they_show(page: Reader) ->
         assert len(each["alt"] or "") > 20
 
 
-def test_the_page_is_made_for_phones_too(page: Reader) -> None:
+def test_the_page_fits_phones(page: Reader) -> None:
     (viewport,) = [meta["content"] for meta in page.attributes("meta") if meta.get("name") == "viewport"]
     assert viewport == "width=device-width, initial-scale=1"
     boxes = [attributes for attributes in page.attributes("div") if attributes.get("class") == "box"]
@@ -118,15 +118,15 @@ def test_the_page_is_made_for_phones_too(page: Reader) -> None:
     assert targets == {f"#{attributes['id']}" for attributes in page.attributes("h2")}
 
 
-# ---------------------------------------------------------------- what it says
+# ---------------------------------------------------------------- content
 
 
-def test_the_parts_stand_in_order(page: Reader) -> None:
+def test_the_sections_are_in_order(page: Reader) -> None:
     assert page.text["title"] == ["fedstride: 6 methods, 14 runs"]
     assert page.text["h2"] == [
         "Results",
         "Accuracy",
-        "What the methods did",
+        "Diagnostics of the methods",
         "Differences between configurations",
         "Failures",
         "Runs",
@@ -136,45 +136,46 @@ def test_the_parts_stand_in_order(page: Reader) -> None:
 
 
 def test_results_are_those_of_the_tables(html: str) -> None:
-    # fednnnn, the second of METHODS: 0.91 in the last round of both seeds; 0.9 is reached in round 3
+    # fednnnn, the second of METHODS: both seeds have 0.91 in the last round and reach 0.9 in round 3
     for cell in ("91.00 ± 0.00 (n=2)", "3.0 ± 0.0 (2 of 2)"):
         assert f"<td>{cell}</td>" in html
     assert "<td>83.33 ± 11.55 (n=3)</td>" in html  # fedavg: 90, 90, 70
     assert "rounds until test accuracy is 90 %" in html
-    assert "the others whole epochs" in html
+    assert "the others full epochs" in html
 
 
-def test_failures_have_their_reasons_and_nothing_of_theirs_is_markup(html: str, root: Path) -> None:
-    assert "broken failed (RunError: &lt;b&gt;no&lt;/b&gt; client &amp; none), 1 of 20 rounds are over" in html
-    assert f"go on with: fedstride resume {root / 'broken'}" in html
-    assert "lost: 1 replies were not used: 1 times: &#x27;fc1.weight&#x27; holds &lt;NaN&gt;" in html
-    assert "passed over: something" in html
+def test_failures_have_reasons_and_their_text_is_escaped(html: str, root: Path) -> None:
+    assert "broken failed (RunError: &lt;b&gt;no&lt;/b&gt; client &amp; none), 1 of 20 rounds completed" in html
+    assert f"resume with: fedstride resume {root / 'broken'}" in html
+    assert "lost: 1 replies were not used: 1 times: &#x27;fc1.weight&#x27; contains &lt;NaN&gt;" in html
+    assert "skipped: something" in html
 
 
-def test_versions_hardware_and_parameters_are_there(html: str) -> None:
+def test_versions_hardware_and_parameters_are_included(html: str) -> None:
     assert "python 3.11, flwr 1.39.0; a processor, 2 cores, no GPU; Linux" in html
     assert "beta=0.1, granularity=layer" in html
     assert "partition.alpha=0.1" in html
 
 
-def test_a_page_without_a_completed_run_says_so(tmp_path: Path) -> None:
+def test_a_page_without_completed_runs(tmp_path: Path) -> None:
     run = load(make(tmp_path / "a", config(), [], state="failed", reason="no data", clients=[]))
     text = report([run])
     assert "none of 1 runs is completed" in text
-    assert "failed (no data), 0 of 20 rounds are over" in text
+    assert "failed (no data), 0 of 20 rounds completed" in text
     Reader(text)
 
 
-def test_settings_are_set_side_by_side(tmp_path: Path) -> None:
+def test_differences_between_settings(tmp_path: Path) -> None:
     runs = [load(make(tmp_path / a, config(f"partition.alpha={a}"), [0.5])) for a in ("0.5", "5")]
     text = report(runs)
-    assert "what differs between the settings" in text
+    assert "differences between the settings" in text
     assert '<th scope="row" class="word">alpha=0.5</th><td>0.5</td>' in text
 
 
-def test_pictures_that_need_missing_data_do_not_end_the_page(tmp_path: Path) -> None:
+def test_plots_without_their_data_are_replaced_by_the_reason(tmp_path: Path) -> None:
     run = load(make(tmp_path / "a", config("partition.min_size=3000"), [0.5]))
-    assert "who holds which classes: cannot be drawn here: partition.alpha = 0.1 gives no draw" in report([run])
+    text = report([run])
+    assert "at each client: not available on this machine: partition.alpha = 0.1 gives no draw" in text
 
 
 # ---------------------------------------------------------------- how to repeat
@@ -193,7 +194,7 @@ REQUESTS = [
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=" ".join)
-def test_the_command_composes_to_the_configuration_of_the_run(tmp_path: Path, request_: list[str]) -> None:
+def test_the_command_gives_the_configuration_of_the_run(tmp_path: Path, request_: list[str]) -> None:
     wanted = compose([*request_, f"out='{tmp_path}'", "name=elsewhere"])
     run = load(make(tmp_path / "a", wanted))
     words = shlex.split(command(run))
@@ -203,7 +204,7 @@ def test_the_command_composes_to_the_configuration_of_the_run(tmp_path: Path, re
     assert (again.rounds, again.target, again.patience) == (wanted.rounds, wanted.target, wanted.patience)
 
 
-def test_only_what_differs_is_named() -> None:
+def test_only_differences_are_in_the_command() -> None:
     assert overrides_for(config()) == []
     assert overrides_for(config("strategy=fedlws", "seed=2", "client.lr=0.05")) == [
         "strategy=fedavg+fedlws",
@@ -211,18 +212,18 @@ def test_only_what_differs_is_named() -> None:
     ]
 
 
-def test_fedavg_beside_is_repeated_too(tmp_path: Path) -> None:
+def test_the_fedavg_comparison_run_is_repeated(tmp_path: Path) -> None:
     folder = make(tmp_path / "a", config())
     make(folder / "fedavg", config("strategy=fedavg"))
     assert command(load(folder)) == "fedstride run"
 
 
-def test_a_run_of_an_experiment_that_is_gone_says_where_its_configuration_is(tmp_path: Path) -> None:
+def test_a_run_whose_experiment_does_not_exist_any_more(tmp_path: Path) -> None:
     settings = config()
     settings.experiment = "gone"
-    said = command(load(make(tmp_path / "a", settings)))
-    assert said.startswith("# no command of this version repeats the run (unknown experiment 'gone'")
-    assert said.endswith(f"{tmp_path / 'a'}/config.yaml")
+    text = command(load(make(tmp_path / "a", settings)))
+    assert text.startswith("# this version has no command that repeats the run (unknown experiment 'gone'")
+    assert text.endswith(f"{tmp_path / 'a'}/config.yaml")
 
 
 def test_every_run_of_the_page_has_its_command(page: Reader, runs: list[Run]) -> None:
@@ -235,13 +236,13 @@ def test_every_run_of_the_page_has_its_command(page: Reader, runs: list[Run]) ->
 # ---------------------------------------------------------------- the file and the command
 
 
-def test_our_page_is_replaced_and_no_other_file(tmp_path: Path, html: str) -> None:
+def test_only_reports_by_fedstride_are_replaced(tmp_path: Path, html: str) -> None:
     path = tmp_path / "new/report.html"
     save(html, path)
     save(html + " ", path)
     assert path.read_text() == html + " "
     path.write_text("<html>mine</html>")
-    with pytest.raises(ConfigError, match="no report of ours: it is not overwritten"):
+    with pytest.raises(ConfigError, match="is not a report by fedstride: it is not overwritten"):
         save(html, path)
     assert path.read_text() == "<html>mine</html>"
     with pytest.raises(ConfigError, match="is a folder"):
@@ -259,24 +260,24 @@ def test_the_command_writes_the_page(tmp_path: Path, call: Call, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        ([], "name one or more runs' folders"),
+        ([], "name one or more run folders"),
         (["nowhere"], "nowhere does not exist"),
         (["RUNS", "-o", "mine.html"], "it is not overwritten"),
         (["RUNS", "-o", "RUNS"], "is a folder"),
-        (["RUNS", "--target", "90"], "it is an accuracy in (0, 1]"),
+        (["RUNS", "--target", "90"], "it must be an accuracy in (0, 1]"),
     ],
 )
-def test_wrong_requests_end_with_exit_code_2(
-    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+def test_invalid_requests_give_exit_code_2(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     make(tmp_path / "RUNS/a", config(), [0.9])
     (tmp_path / "mine.html").write_text("mine")
     code, out, err = call("report", *arguments)
     assert (code, out) == (2, "")
-    assert said in err
+    assert message in err
     assert not (tmp_path / "report.html").exists()
 
 
@@ -307,12 +308,12 @@ def browser() -> str | None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(browser() is None, reason="no chromium here: apt-get install chromium, or set CHROMIUM")
+@pytest.mark.skipif(browser() is None, reason="chromium is missing: apt-get install chromium, or set CHROMIUM")
 @pytest.mark.parametrize("width", [390, 1280])
 def test_in_a_browser_nothing_overflows_and_nothing_is_fetched(html: str, tmp_path: Path, width: int) -> None:
-    """The page tells its own measures: a script, only in this copy of it, sends them to the frame around it.
+    """A script, added only to this copy of the page, sends the page's measures to the surrounding frame.
 
-    In a frame, since the browser's own window is never narrower than 500.
+    The frame is needed because the window of the browser cannot be narrower than 500 pixels.
     """
     (tmp_path / "page.html").write_text(html.replace("</body>", PROBE))
     (tmp_path / "frame.html").write_text(FRAME.format(width=width))
@@ -332,13 +333,13 @@ def test_in_a_browser_nothing_overflows_and_nothing_is_fetched(html: str, tmp_pa
     ]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=True)
     (found,) = re.findall(r'<pre id="probe">(.*?)</pre>', done.stdout)
-    told = json.loads(found)
-    assert told["width"] == width
-    assert told["scrolled"] <= width
-    assert told["wide"] == []
-    assert told["fetched"] == []
-    assert len(told["pictures"]) == 8
-    assert all(whole for whole, _ in told["pictures"])
-    if width == 390:  # wide things scroll inside their boxes; pictures stay large enough to be read
-        assert told["boxes"] > 5
-        assert min(shown for _, shown in told["pictures"]) >= 350
+    measured = json.loads(found)
+    assert measured["width"] == width
+    assert measured["scrolled"] <= width
+    assert measured["wide"] == []
+    assert measured["fetched"] == []
+    assert len(measured["pictures"]) == 8
+    assert all(whole for whole, _ in measured["pictures"])
+    if width == 390:  # wide elements scroll inside their boxes; plots stay large enough to be readable
+        assert measured["boxes"] > 5
+        assert min(shown for _, shown in measured["pictures"]) >= 350

@@ -1,7 +1,7 @@
-"""A pytest plugin (`-p older_flower`): what the tests of the strategies ask of Flower and older ones do not have.
+"""A pytest plugin (`-p older_flower`) for the tests of the strategies with Flower from 1.21 on.
 
-Knows Flower's versions from 1.21 on. Strategies that came later skip the tests that make one; where an older
-Flower's own FedAvg or FedAdam behaves otherwise, the test may fail: it says nothing about ours.
+A test that uses a strategy which this Flower does not have yet is skipped. A test may fail if FedAvg or FedAdam
+of an older Flower behaves differently: this is not a fault of fedstride.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ import flwr
 import pytest
 from flwr.serverapp import strategy
 
-from fedstride import flower  # noqa: F401  before there are stand-ins
+from fedstride import flower  # noqa: F401  imported before the stand-ins exist
 
-LATER = ("FedAvgM", "FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum")  # than 1.21
+LATER = ("FedAvgM", "FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum")  # strategies added after Flower 1.21
 
-OTHERWISE = {
-    "test_flowers_own_fails_the_run_without_a_wrapper*": "it ends the process, by an error that is no Exception",
+DIFFERENT = {
+    "test_flowers_own_fails_the_run_without_a_wrapper*": "its error is not an Exception and ends the process",
     "test_arrays_without_dimensions*<lambda>0?": "its FedAdam fails for arrays without dimensions",
-    "test_nothing_is_sent_where_the_inner_strategy_sends_nothing*": "its FedAvg sends all the same",
+    "test_nothing_is_sent_where_the_inner_strategy_sends_nothing*": "its FedAvg sends messages anyway",
 }
-"""Patterns of tests that need a later Flower, with what older ones do."""
+"""Patterns of tests that need a later Flower, and what older versions do."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let those tests fail in an older Flower."""
+    """Mark these tests as expected failures in an older Flower."""
     if tuple(map(int, flwr.__version__.split(".")[:2])) >= (1, 30):
         return
     for item in items:
-        for pattern, reason in OTHERWISE.items():
+        for pattern, reason in DIFFERENT.items():
             if fnmatchcase(item.name, pattern):
                 item.add_marker(pytest.mark.xfail(reason=reason, raises=BaseException, strict=False))
 

@@ -1,4 +1,4 @@
-"""What hatch_build.py puts into the wheel: one package, whose rooms find each other and nobody else's."""
+"""The wheel that hatch_build.py builds: one package whose subpackages import each other and no other package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the package as the wheel holds it."""
+    """A folder with the package as in the wheel."""
     folder = tmp_path_factory.mktemp("site")
     (folder / "fedstride").mkdir()
     hatch_build.stage(ROOT, folder / "fedstride")
@@ -47,13 +47,13 @@ def python(code: str, site: Path) -> str:
         ("from .strategies import x", "from .strategies import x"),
         ("from fedstride.arrays import views", "from fedstride.arrays import views"),
         (
-            "from laboratory import lab\nimport strategies_of_hers",
-            "from laboratory import lab\nimport strategies_of_hers",
+            "from laboratory import lab\nimport strategies_of_a_user",
+            "from laboratory import lab\nimport strategies_of_a_user",
         ),
         ('"""Text on strategies.norms."""\nx = "strategies"', '"""Text on strategies.norms."""\nx = "strategies"'),
     ],
 )
-def test_imports_of_other_rooms_are_rewritten_and_nothing_else(source: str, want: str | None) -> None:
+def test_only_imports_of_our_packages_are_rewritten(source: str, want: str | None) -> None:
     want = want or "def f():\n    from fedstride.lab.x import y; from fedstride.lab import z"
     assert hatch_build.rewritten(source, "m.py") == want
 
@@ -68,28 +68,28 @@ def test_imports_of_other_rooms_are_rewritten_and_nothing_else(source: str, want
         "x = 'server_app.app:app'",
     ],
 )
-def test_what_cannot_be_rewritten_ends_the_build(source: str) -> None:
+def test_an_import_that_cannot_be_rewritten_stops_the_build(source: str) -> None:
     with pytest.raises(ValueError, match=r"m.py, line 1: "):
         hatch_build.rewritten(source, "m.py")
 
 
-def test_an_app_that_is_written_otherwise_ends_the_build() -> None:
+def test_an_unexpected_app_table_stops_the_build() -> None:
     with pytest.raises(ValueError, match=r"\[tool.flwr.app\] is not written as"):
         hatch_build.app_toml('serverapp = "server_app.app:app"')
 
 
 def test_the_app_of_the_wheel_is_inside_the_package(site: Path) -> None:
     app = tomllib.loads((site / "fedstride/app.toml").read_text())["tool"]["flwr"]["app"]
-    mine = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    original = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
     assert app["components"] == {
         "serverapp": "fedstride.server_app.app:app",
         "clientapp": "fedstride.client_app.app:app",
     }
     assert app["fab-include"] == ["fedstride/**"]
-    assert app["config"] == mine["config"]
+    assert app["config"] == original["config"]
 
 
-def test_all_that_the_apps_load_comes_from_the_package(site: Path) -> None:
+def test_the_apps_load_only_modules_of_the_package(site: Path) -> None:
     code = (
         "import sys, fedstride.server_app.app, fedstride.client_app.app\n"
         "import fedstride.__main__, fedstride.lab.cli.main\n"
@@ -103,7 +103,7 @@ def test_all_that_the_apps_load_comes_from_the_package(site: Path) -> None:
     assert python(code, site).splitlines() == ["[]", str(site / "fedstride/__init__.py")]
 
 
-def test_a_bundle_from_the_wheel_holds_the_app_without_the_lab(site: Path) -> None:
+def test_a_bundle_from_the_wheel_contains_the_app_without_the_lab(site: Path) -> None:
     (module,) = (site / "fedstride/lab").rglob("bundle.py")
     name = ".".join(module.relative_to(site).with_suffix("").parts)
     code = (

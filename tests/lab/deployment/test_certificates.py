@@ -1,4 +1,4 @@
-"""What is made, for whom it is readable, what is refused; and that TLS believes it."""
+"""Certificates and keys: which files are created, their permissions, refusals, and verification by TLS."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _open_umask() -> Iterator[None]:
-    """Files must be closed by how they are made, not by the user's habits."""
+    """A umask of 0: the permissions must not depend on the user's umask."""
     import os
 
     before = os.umask(0)
@@ -48,10 +48,10 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-# ---------------------------------------------------------------- what is made
+# ---------------------------------------------------------------- created files
 
 
-def test_all_files_are_made_and_say_what_they_are_for(folder: Path) -> None:
+def test_all_files_are_created_with_their_purposes(folder: Path) -> None:
     made = make(folder, names=["superlink"], addresses=["192.0.2.7"], nodes=["a", "b"])
     names = ["ca.crt", "ca.key", "server.crt", "server.key", "a", "a.pub", "b", "b.pub"]
     assert [file.path for file in made] == [folder / name for name in names]
@@ -59,7 +59,7 @@ def test_all_files_are_made_and_say_what_they_are_for(folder: Path) -> None:
     assert len({file.purpose for file in made}) == len(names)
 
 
-def test_the_owner_alone_reads_them(folder: Path) -> None:
+def test_only_the_owner_can_read_them(folder: Path) -> None:
     make(folder, names=["superlink"], nodes=["a"])
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
@@ -97,7 +97,7 @@ def test_the_servers_certificate(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["superlink", "localhost", "127.0.0.1", "::1"])
-def test_a_strict_verifier_believes_it(folder: Path, host: str) -> None:
+def test_a_strict_verifier_accepts_it(folder: Path, host: str) -> None:
     make(folder, names=["superlink"], addresses=["::1"], now=NOW)
     subject: x509.GeneralName = x509.DNSName(host) if host[0].isalpha() else x509.IPAddress(ip_address(host))
     assert isinstance(subject, (x509.DNSName, x509.IPAddress))
@@ -108,7 +108,7 @@ def test_a_strict_verifier_believes_it(folder: Path, host: str) -> None:
 
 
 def test_a_handshake(folder: Path, tmp_path: Path) -> None:
-    """Over a real socket pair: our CA is believed, another one and another name are not."""
+    """Over a real socket pair: our CA is accepted; another CA and another host name are not."""
     make(folder, names=["superlink"])
     make(tmp_path / "foreign", names=["superlink"])
     shake(folder, folder / "ca.crt", "superlink")
@@ -152,7 +152,7 @@ def test_a_nodes_key_pair(folder: Path) -> None:
     assert set(contents(folder)) == {"hospital-a", "hospital-a.pub"}  # keys need no CA
 
 
-@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not here")
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is missing")
 def test_ssh_keygen_reads_it(folder: Path) -> None:
     make(folder, nodes=["a"])
     done = subprocess.run(
@@ -165,10 +165,10 @@ def test_ssh_keygen_reads_it(folder: Path) -> None:
     assert "384" in listed.stdout and "ECDSA" in listed.stdout
 
 
-# ---------------------------------------------------------------- later
+# ---------------------------------------------------------------- later additions
 
 
-def test_nodes_are_added_and_the_rest_is_left_alone(folder: Path) -> None:
+def test_nodes_are_added_and_other_files_stay_unchanged(folder: Path) -> None:
     make(folder, names=["superlink"], nodes=free_node_names(folder, 2))
     before = contents(folder)
     make(folder, nodes=free_node_names(folder, 2))
@@ -177,7 +177,7 @@ def test_nodes_are_added_and_the_rest_is_left_alone(folder: Path) -> None:
     assert set(after) - set(before) == {"node3", "node3.pub", "node4", "node4.pub"}
 
 
-def test_free_names_fill_gaps_but_never_half_a_pair(folder: Path) -> None:
+def test_free_names_fill_gaps_but_never_complete_half_a_pair(folder: Path) -> None:
     make(folder, nodes=["node1", "node3"])
     (folder / "node1").unlink()
     assert free_node_names(folder, 2) == ["node2", "node4"]
@@ -193,14 +193,14 @@ def test_a_new_certificate_from_the_same_ca(folder: Path) -> None:
     certificate(folder / "server.crt").verify_directly_issued_by(certificate(folder / "ca.crt"))
 
 
-# ---------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize(
-    ("request_", "said"),
+    ("request_", "message"),
     [
-        ({}, "nothing to make"),
-        ({"names": ["super_link"]}, "--name 'super_link' is not allowed: a host name has letters"),
+        ({}, "no file to create"),
+        ({"names": ["super_link"]}, "--name 'super_link' is not allowed: a host name consists of letters"),
         ({"names": ["https://x.org"]}, "no port, no https"),
         ({"names": ["x.org:8000"]}, "--name 'x.org:8000'"),
         ({"names": ["-x.org"]}, "--name '-x.org'"),
@@ -208,8 +208,8 @@ def test_a_new_certificate_from_the_same_ca(folder: Path) -> None:
         ({"names": [""]}, "--name ''"),
         ({"names": ["x" * 64]}, "--name 'xxx"),
         ({"names": ["bücher.example"]}, "--name 'bücher.example'"),
-        ({"names": ["127.0.0.1"]}, "it is an address; give it with --address"),
-        ({"addresses": ["superlink"]}, "--address 'superlink' is not allowed: an IP address is"),
+        ({"names": ["127.0.0.1"]}, "it is an IP address; use --address"),
+        ({"addresses": ["superlink"]}, "--address 'superlink' is not allowed: it must be an IP address"),
         ({"addresses": ["192.0.2.256"]}, "--address '192.0.2.256'"),
         ({"addresses": ["192.0.2.7:8000"]}, "no port"),
         ({"names": ["x"], "days": 0}, "--days = 0 is not allowed: it must be between 1 and 3650"),
@@ -220,16 +220,16 @@ def test_a_new_certificate_from_the_same_ca(folder: Path) -> None:
         ({"nodes": ["a", "a"]}, "node name 'a' is given twice"),
     ],
 )
-def test_a_wrong_request_makes_nothing(folder: Path, request_: dict[str, object], said: str) -> None:
+def test_an_invalid_request_creates_no_file(folder: Path, request_: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         make(folder, **request_)  # type: ignore[arg-type]
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not folder.exists()
 
 
 @pytest.mark.parametrize("name", ["server.crt", "server.key", "a", "b.pub"])
-def test_nothing_is_replaced(folder: Path, name: str) -> None:
+def test_no_file_is_replaced(folder: Path, name: str) -> None:
     folder.mkdir(mode=0o700)
     (folder / name).write_text("mine")
     with pytest.raises(ConfigError, match=f"{name} exists and is not replaced"):
@@ -248,7 +248,7 @@ def test_a_dangling_link_is_not_written_through(folder: Path, tmp_path: Path) ->
 def test_half_a_ca(folder: Path) -> None:
     make(folder, names=["superlink"])
     (folder / "ca.key").unlink()
-    with pytest.raises(ConfigError, match=r"ca\.crt is there without its counterpart"):
+    with pytest.raises(ConfigError, match=r"ca\.crt exists without its counterpart"):
         make(folder, names=["other"])
 
 
@@ -269,35 +269,35 @@ def test_no_certificate_outlives_its_ca(folder: Path) -> None:
     make(folder, names=["superlink"], now=NOW - timedelta(days=3600))
     for name in ("server.crt", "server.key"):
         (folder / name).unlink()
-    with pytest.raises(ConfigError, match=r"--days = 365 is not allowed: the CA itself ends on 2026-06-20"):
+    with pytest.raises(ConfigError, match=r"--days = 365 is not allowed: the CA expires on 2026-06-20"):
         make(folder, names=["superlink"], now=NOW)
 
 
-def test_a_folder_that_others_write_to(folder: Path) -> None:
+def test_a_folder_that_others_can_write_to(folder: Path) -> None:
     folder.mkdir()
     folder.chmod(0o777)
-    with pytest.raises(ConfigError, match="can be written by others: chmod 700"):
+    with pytest.raises(ConfigError, match="is writable by other users: chmod 700"):
         make(folder, nodes=["a"])
 
 
-def test_a_folder_that_is_none(folder: Path) -> None:
+def test_a_folder_that_cannot_be_created(folder: Path) -> None:
     folder.write_text("a file")
     for path in (folder, folder / "below"):
-        with pytest.raises(ConfigError, match="a file is in its way"):
+        with pytest.raises(ConfigError, match="a file has this name"):
             make(path, nodes=["a"])
-    with pytest.raises(RunError, match="/proc/certificates cannot be made"):
+    with pytest.raises(RunError, match="/proc/certificates cannot be created"):
         make(Path("/proc/certificates"), nodes=["a"])
 
 
-def test_none_or_fewer_nodes(folder: Path) -> None:
+def test_zero_nodes(folder: Path) -> None:
     with pytest.raises(ConfigError, match="--nodes = 0 is not allowed: it must be at least 1"):
         free_node_names(folder, 0)
 
 
-# ---------------------------------------------------------------- what is there stays
+# ---------------------------------------------------------------- existing files stay
 
 
-def test_keep_makes_only_what_is_missing(folder: Path) -> None:
+def test_keep_creates_only_missing_files(folder: Path) -> None:
     make(folder, names=["superlink"], nodes=["a"])
     before = contents(folder)
     made = make(folder, names=["superlink"], nodes=["a", "b"], keep=True)
@@ -307,7 +307,7 @@ def test_keep_makes_only_what_is_missing(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("half", ["server.crt", "server.key", "a", "a.pub"])
-def test_keep_does_not_make_half_of_a_pair(folder: Path, half: str) -> None:
+def test_keep_does_not_create_half_of_a_pair(folder: Path, half: str) -> None:
     make(folder, names=["superlink"], nodes=["a"])
     (folder / half).unlink()
     before = contents(folder)

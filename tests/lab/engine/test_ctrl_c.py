@@ -1,4 +1,4 @@
-"""Ctrl-C while a run goes on: at the next client, at once the second time, never where it is ignored."""
+"""Ctrl-C during a run: it ends after the current client; a second one ends it immediately; or it is ignored."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from lab.engine.interrupt import GentleInterrupt
+from lab.engine.interrupt import InterruptHandler
 
 
 def press() -> None:
@@ -15,8 +15,8 @@ def press() -> None:
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_the_run_ends_after_the_client_at_work() -> None:
-    with GentleInterrupt() as interrupt:
+def test_the_run_ends_after_the_current_client() -> None:
+    with InterruptHandler() as interrupt:
         interrupt.replied(1, 1, 3)
         press()
         with pytest.raises(KeyboardInterrupt):
@@ -27,17 +27,17 @@ def test_the_run_ends_after_the_client_at_work() -> None:
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_the_second_time_ends_at_once() -> None:
-    with GentleInterrupt():
+def test_a_second_ctrl_c_ends_immediately() -> None:
+    with InterruptHandler():
         press()
         with pytest.raises(KeyboardInterrupt):
             press()
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_where_it_is_ignored_it_stays_so() -> None:
+def test_an_ignored_sigint_stays_ignored() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with GentleInterrupt() as interrupt:
+    with InterruptHandler() as interrupt:
         press()
         press()
         interrupt.replied(1, 1, 3)

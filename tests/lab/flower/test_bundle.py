@@ -1,4 +1,4 @@
-"""The folder that Flower bundles: what is in the bundle that it makes of it."""
+"""The folder that Flower bundles: the files of the resulting bundle."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ EXAMPLE = Path(__file__).parents[3] / "examples/own_strategy.py"
 
 
 @pytest.mark.parametrize(("parts", "found"), [(None, []), (str(EXAMPLE), ["own_parts/own_strategy.py"])])
-def test_parts_of_ones_own_travel_inside_the_bundle(parts: str | None, found: list[str]) -> None:
-    """Flower leaves out folders of some names without a word, `parts` among them."""
+def test_user_defined_parts_are_in_the_bundle(parts: str | None, found: list[str]) -> None:
+    """Flower leaves out folders with certain names, such as `parts`, without a message."""
     with app_folder(parts) as folder:
         made = build_fab_from_disk(folder)
     names = zipfile.ZipFile(io.BytesIO(made if isinstance(made, bytes) else made[0])).namelist()

@@ -1,4 +1,4 @@
-"""Registering keys against a `flwr` that plays a part; the real one is in tests/deployment."""
+"""Registration of keys, with a stand-in for `flwr`; tests/deployment uses the real one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_new_key(target: Target, tmp_path: Path, key: Path, monkeypatch: pytes
     assert asked == ["supernode", "register", str(key), "tls", "--name", "a", "--format", "json"]
 
 
-def test_a_known_key_is_left_as_it_is(
+def test_a_registered_key_stays_unchanged(
     target: Target, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", target.env["PATH"])
@@ -51,7 +51,7 @@ def test_a_known_key_is_left_as_it_is(
     assert register(target, key) is None
 
 
-def test_a_refusal_says_which_key(
+def test_a_refusal_names_the_key(
     target: Target, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", target.env["PATH"])
@@ -60,11 +60,11 @@ def test_a_refusal_says_which_key(
         register(target, key)
 
 
-def test_what_is_no_public_key(tmp_path: Path, key: Path) -> None:
+def test_files_that_are_not_public_keys(tmp_path: Path, key: Path) -> None:
     assert public_keys([key]) == [key]
     with pytest.raises(ConfigError, match="name the public keys"):
         public_keys([])
     with pytest.raises(ConfigError, match="does not exist"):
         public_keys([tmp_path / "b.pub"])
-    with pytest.raises(ConfigError, match="is no public key"):
+    with pytest.raises(ConfigError, match="is not the public key"):
         public_keys([key.with_suffix("")])

@@ -1,6 +1,6 @@
-"""Submitting against a `flwr` that plays a part: what is asked of it, what is made of its answers.
+"""Submission with a stand-in for `flwr`: the commands that it gets, and how its answers are handled.
 
-The real one is in tests/deployment; here are the ways in which it fails.
+tests/deployment uses the real one; the tests here simulate its failures.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lab.flower.target import Target
 
 HEAD = ["!INFO :      Starting logstream for run_id `7`", "Using SuperLink: tls (127.0.0.1:8000)"]
 BROKEN = ["!Error: the SuperLink is unavailable", "!nothing of the run"]  # "!" is for standard error
-STORY = [
+LOG = [
     f"\x1b[92mINFO \x1b[0m:      {wire.FOLDER_LINE % '/srv/runs/a b'}",
     "\x1b[92mINFO \x1b[0m:      round   1   test accuracy  40.10 %",
     f"\x1b[92mINFO \x1b[0m:      {wire.FINAL_LINE % (53.2, '/srv/runs/a b')}",
@@ -58,8 +58,8 @@ else:
 
 
 @pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Target]:
-    """A stand-in for `flwr`; what it answers to each verb, call after call, the last one for ever."""
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Target]:
+    """A stand-in for `flwr` with a list of answers for each verb; it repeats the last answer."""
     monkeypatch.setattr(submission, "PAUSE_SECONDS", 0.0)
     script = tmp_path / "bin/flwr"
     script.parent.mkdir()
@@ -85,9 +85,9 @@ def listed(status: str, details: str = "N/A") -> dict[str, Any]:
 # ---------------------------------------------------------------- submitting
 
 
-def test_the_overrides_arrive_as_they_were_given(stage: Callable[..., Target], tmp_path: Path) -> None:
+def test_the_overrides_arrive_unchanged(stand_in: Callable[..., Target], tmp_path: Path) -> None:
     given = ["strategy=fedlws", "out='/srv/it''s \\\\ here'", 'name="ä 😀 \x7f"', "model=mlp"]
-    assert submit(stage(run=[{"success": True, "run-id": "7"}]), given) == "7"
+    assert submit(stand_in(run=[{"success": True, "run-id": "7"}]), given) == "7"
     import shlex
 
     written = tomllib.loads((tmp_path / "run-config.toml").read_text())
@@ -98,76 +98,77 @@ def test_the_overrides_arrive_as_they_were_given(stage: Callable[..., Target], t
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (
             {"success": False, "error-message": "Using SuperLink\n\n[code: 15] Invalid run configuration."},
             "no run was submitted to 127.0.0.1:8000: flwr run: [code: 15] Invalid run configuration.",
         ),
-        ({"success": False}, "Flower gave no reason"),
+        ({"success": False}, "Flower reported no reason"),
         ("│ No such option │", "No such option"),
         ("TypeError: boom", "TypeError: boom"),
-        ([""], "Flower said nothing"),
+        ([""], "Flower printed nothing"),
     ],
 )
-def test_a_superlink_that_says_no(stage: Callable[..., Target], answer: Any, said: str) -> None:
+def test_a_superlink_that_refuses(stand_in: Callable[..., Target], answer: Any, message: str) -> None:
     with pytest.raises(RunError) as caught:
-        submit(stage(run=[answer]), [])
-    assert said in str(caught.value)
+        submit(stand_in(run=[answer]), [])
+    assert message in str(caught.value)
 
 
 # ---------------------------------------------------------------- following
 
 
-def test_a_completed_run(stage: Callable[..., Target], tmp_path: Path) -> None:
+def test_a_completed_run(stand_in: Callable[..., Target], tmp_path: Path) -> None:
     shown: list[str] = []
-    done = follow(stage(log=[HEAD + STORY], list=[listed("finished:completed")]), "7", shown.append)
+    done = follow(stand_in(log=[HEAD + LOG], list=[listed("finished:completed")]), "7", shown.append)
     assert (done.completed, done.folder, done.accuracy) == (True, "/srv/runs/a b", "53.20")
-    assert shown[0] == "INFO :      the run's folder is /srv/runs/a b"  # no colours, nothing of `flwr log` itself
+    # Without colours, and without lines by `flwr log` itself.
+    assert shown[0] == "INFO :      the run's folder is /srv/runs/a b"
     assert len(shown) == 3
     assert calls(tmp_path) == [["log", "7", "tls"], ["list", "tls", "--run-id", "7", "--format", "json"]]
 
 
-def test_a_line_that_breaks_is_taken_up_where_it_broke(stage: Callable[..., Target]) -> None:
+def test_a_broken_connection_is_continued_without_repeated_lines(stand_in: Callable[..., Target]) -> None:
     shown: list[str] = []
-    target = stage(
-        log=[HEAD + STORY[:1] + BROKEN, HEAD[:1] + BROKEN, HEAD + STORY[:2] + BROKEN, HEAD + STORY],
+    target = stand_in(
+        log=[HEAD + LOG[:1] + BROKEN, HEAD[:1] + BROKEN, HEAD + LOG[:2] + BROKEN, HEAD + LOG],
         list=[listed("running"), "Error: unreachable", listed("running"), listed("finished:completed")],
     )
     assert follow(target, "7", shown.append).accuracy == "53.20"
-    assert [line[-7:] for line in shown] == [line.rstrip()[-7:] for line in STORY]
+    assert [line[-7:] for line in shown] == [line.rstrip()[-7:] for line in LOG]
 
 
-def test_a_superlink_that_is_gone(stage: Callable[..., Target]) -> None:
-    with pytest.raises(RunError, match=r"run 7 can no longer be followed \(.*gone\); it may go on"):
-        follow(stage(log=[HEAD], list=["Error: gone"]), "7", print)
+def test_a_superlink_that_is_unreachable(stand_in: Callable[..., Target]) -> None:
+    with pytest.raises(RunError, match=r"run 7 can no longer be followed \(.*gone\); it may still continue"):
+        follow(stand_in(log=[HEAD], list=["Error: gone"]), "7", print)
 
 
 @pytest.mark.parametrize(
     ("status", "details", "log", "reason"),
     [
-        ("finished:failed", "ServerApp failed with exception: clients = 3\nmore", STORY[:1], "clients = 3"),
+        ("finished:failed", "ServerApp failed with exception: clients = 3\nmore", LOG[:1], "clients = 3"),
         (
             "finished:failed",
             "N/A",
-            [*STORY[:1], "ERROR :     RunError: no reply", "Traceback"],
+            [*LOG[:1], "ERROR :     RunError: no reply", "Traceback"],
             "RunError: no reply",
         ),
         ("finished:failed", "", ["nothing of use"], "nothing of use"),
-        ("finished:stopped", "Stopped by user", STORY[:1], "it was stopped"),
+        ("finished:stopped", "Stopped by user", LOG[:1], "it was stopped"),
     ],
 )
 def test_a_run_that_is_not_completed(
-    stage: Callable[..., Target], status: str, details: str, log: list[str], reason: str
+    stand_in: Callable[..., Target], status: str, details: str, log: list[str], reason: str
 ) -> None:
-    done = follow(stage(log=[HEAD + log], list=[listed(status, details)]), "7", print)
+    done = follow(stand_in(log=[HEAD + log], list=[listed(status, details)]), "7", print)
     assert not done.completed
     assert done.reason.endswith(reason)
     assert "\n" not in done.reason
 
 
-def test_ctrl_c_leaves_no_follower(stage: Callable[..., Target]) -> None:
-    target = stage(log=[[*HEAD, STORY[0], "it stays"]])
+def test_ctrl_c_ends_the_following_process(stand_in: Callable[..., Target]) -> None:
+    target = stand_in(log=[[*HEAD, LOG[0], "it stays"]])
 
     def show(line: str) -> None:
         if "stays" in line:
@@ -183,7 +184,7 @@ def test_ctrl_c_leaves_no_follower(stage: Callable[..., Target]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "name a connection first"),
         (["rounds=2"], "name a connection first"),
@@ -192,33 +193,35 @@ def test_ctrl_c_leaves_no_follower(stage: Callable[..., Target]) -> None:
         (["clinic", "strategy.betta=1"], "unknown key 'strategy.betta'"),
         (["clinic", "strategy.beta=-1"], "strategy.beta = -1.0 is not allowed"),
         (["clinic", "resume=/srv/runs/x", "nonsense"], "'nonsense' is not an override"),
-        (["clinic", "--insecure"], "belong to --address"),
+        (["clinic", "--insecure"], "are only allowed with --address"),
         (["--address", "superlink:8000"], "--address needs --root-certificates ca.crt, or --insecure"),
         (["--address", "superlink:8000", "--insecure", "--root-certificates", "x"], "one of them"),
         (["--address", "superlink:8000", "--root-certificates", "nowhere.crt"], "nowhere.crt does not exist"),
         (["--address", "superlink:8000", "--insecure", "clinic"], "'clinic' is not an override"),
     ],
 )
-def test_a_wrong_request_is_one_line_and_exit_code_2(
+def test_an_invalid_request_gives_one_line_and_exit_code_2(
     home: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
-    said: str,
+    message: str,
 ) -> None:
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("Flower was asked"))
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("Flower was called"))
     monkeypatch.setattr("sys.argv", ["fedstride", "submit", *arguments])
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert end.value.code == 2
     err = capsys.readouterr().err
-    assert said in err and len(err.strip().splitlines()) == 1
+    assert message in err and len(err.strip().splitlines()) == 1
 
 
 def test_the_last_lines(
-    stage: Callable[..., Target], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    stand_in: Callable[..., Target], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = stage(run=[{"success": True, "run-id": "7"}], log=[HEAD + STORY], list=[listed("finished:completed")])
+    target = stand_in(
+        run=[{"success": True, "run-id": "7"}], log=[HEAD + LOG], list=[listed("finished:completed")]
+    )
     monkeypatch.setattr("lab.flower.target.named", lambda name: target)
     monkeypatch.setattr("sys.argv", ["fedstride", "submit", "tls", "rounds=1"])
     with pytest.raises(SystemExit) as end:
@@ -230,18 +233,19 @@ def test_the_last_lines(
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_ctrl_c_says_how_to_go_on(
-    stage: Callable[..., Target],
+def test_ctrl_c_prints_how_to_follow_or_stop_the_run(
+    stand_in: Callable[..., Target],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    target = stage(run=[{"success": True, "run-id": "7"}], log=[[*HEAD, STORY[0], "it stays"]])
+    target = stand_in(run=[{"success": True, "run-id": "7"}], log=[[*HEAD, LOG[0], "it stays"]])
     monkeypatch.setattr("lab.flower.target.named", lambda name: target)
     monkeypatch.setattr("sys.argv", ["fedstride", "submit", "tls", "rounds=1"])
 
     def press() -> None:
-        while not (tmp_path / "calls.jsonl").exists() or calls(tmp_path)[-1][0] != "log":
+        record = tmp_path / "calls.jsonl"
+        while not record.exists() or '["log"' not in record.read_text():
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -250,5 +254,5 @@ def test_ctrl_c_says_how_to_go_on(
         cli.main()
     assert end.value.code == 130
     out = capsys.readouterr().out
-    assert "no longer followed; the run goes on" in out
+    assert "no longer followed; the run continues" in out
     assert "flwr log 7 tls" in out and "flwr stop 7 tls" in out

@@ -1,4 +1,4 @@
-"""Which SuperLink is meant: connections of Flower's, and addresses."""
+"""Selection of a SuperLink: by a connection of Flower's config.toml, or by an address."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def test_an_unknown_connection_names_the_known_ones(home: Path) -> None:
         named("clinics")
     assert str(caught.value) == (
         "unknown connection 'clinics'. Did you mean 'clinic'? Known: clinic, local "
-        f"(in {home / 'config.toml'}); or give --address HOST:PORT"
+        f"(in {home / 'config.toml'}); or use --address HOST:PORT"
     )
 
 
-def test_a_simulation_is_no_superlink(home: Path) -> None:
+def test_a_simulation_is_not_a_superlink(home: Path) -> None:
     with pytest.raises(ConfigError, match="use fedstride simulate"):
         named("local")
 
@@ -51,7 +51,7 @@ def test_an_address(address: str, tmp_path: Path) -> None:
     with at_address(address, ca) as target:
         written = tomllib.loads((Path(target.env["FLWR_HOME"]) / "config.toml").read_text())
         assert written["superlink"][target.name] == {"address": address, "root-certificates": str(ca)}
-        assert "first put this into" in target.commands("7")[0]
+        assert "first add this to" in target.commands("7")[0]
     assert not Path(target.env["FLWR_HOME"]).exists()
 
 
@@ -64,8 +64,8 @@ def test_an_address_without_tls() -> None:
     "address", ["superlink", "superlink:", ":8000", "superlink:0", "superlink:65536", "superlink:http", "[x]:1",
                 "https://superlink:8000", "2001:db8::7:8000", "superlink:８０"]
 )  # fmt: skip
-def test_what_is_no_address(address: str) -> None:
-    with pytest.raises(ConfigError, match="HOST:PORT is"), at_address(address, None):
+def test_invalid_addresses(address: str) -> None:
+    with pytest.raises(ConfigError, match="it must be HOST:PORT"), at_address(address, None):
         pass
 
 

@@ -1,4 +1,4 @@
-"""Reading run folders: what is a run, how it ended, what is passed over and why."""
+"""Reading run folders: which folders are runs, how they ended, which are skipped and why."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lab.results.runs import find_runs, load, method_of
 from lab.results.tables import compare
 
 
-def test_a_real_run_reads_as_it_was(tmp_path: Path) -> None:
+def test_a_real_run_is_read_completely(tmp_path: Path) -> None:
     outcome = play(tmp_path, "strategy=fedlws", "rounds=2", "seed=3")
     run = load(outcome.folder)
     assert run.rows == outcome.rows
@@ -43,11 +43,11 @@ def test_a_real_run_reads_as_it_was(tmp_path: Path) -> None:
         (["strategy=fednnnn", "objective=fedprox"], "fednnnn+fedprox"),
     ],
 )
-def test_methods_have_the_names_of_the_papers_tables(overrides: list[str], method: str) -> None:
+def test_methods_have_the_names_of_the_papers(overrides: list[str], method: str) -> None:
     assert method_of(config(*overrides)) == method
 
 
-def test_runs_are_found_at_any_depth_once_each(tmp_path: Path) -> None:
+def test_runs_are_found_at_any_depth_and_only_once(tmp_path: Path) -> None:
     one = make(tmp_path / "a/one", config())
     two = make(tmp_path / "a/deep/er/two", config("seed=2"))
     runs, remarks = find_runs([tmp_path, one, tmp_path / "a"])
@@ -55,14 +55,14 @@ def test_runs_are_found_at_any_depth_once_each(tmp_path: Path) -> None:
     assert remarks == []
 
 
-def test_fedavg_beside_a_run_counts_only_if_named(tmp_path: Path) -> None:
+def test_a_fedavg_comparison_run_counts_only_if_it_is_named(tmp_path: Path) -> None:
     run = make(tmp_path / "run", config())
-    beside = make(run / "fedavg", config("strategy=fedavg"))
+    comparison = make(run / "fedavg", config("strategy=fedavg"))
     assert [found.folder for found in find_runs([tmp_path])[0]] == [run]
-    assert [found.folder for found in find_runs([beside])[0]] == [beside]
+    assert [found.folder for found in find_runs([comparison])[0]] == [comparison]
 
 
-def test_a_torn_last_line_is_no_line_yet(tmp_path: Path) -> None:
+def test_a_truncated_last_line_is_ignored(tmp_path: Path) -> None:
     run = make(tmp_path / "run", config(), [0.5, 0.6])
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"round": 3, "test/acc')
@@ -72,13 +72,13 @@ def test_a_torn_last_line_is_no_line_yet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("state", "reason", "remark"),
     [
-        ("failed", "RunError: no client", "failed (RunError: no client), 1 of 20 rounds are over"),
-        ("interrupted", None, "interrupted (no reason is recorded), 1 of 20 rounds are over"),
-        ("running", None, "still runs or was killed, 1 of 20 rounds are over"),
-        (None, None, "has no status.json, 1 of 20 rounds are over"),
+        ("failed", "RunError: no client", "failed (RunError: no client), 1 of 20 rounds completed"),
+        ("interrupted", None, "interrupted (no reason is recorded), 1 of 20 rounds completed"),
+        ("running", None, "is still running or was killed, 1 of 20 rounds completed"),
+        (None, None, "has no status.json, 1 of 20 rounds completed"),
     ],
 )
-def test_runs_that_are_not_completed_are_kept_and_say_why(
+def test_runs_that_are_not_completed_have_a_remark(
     tmp_path: Path, state: str | None, reason: str | None, remark: str
 ) -> None:
     (run,), remarks = find_runs([make(tmp_path / "run", config(), [0.5], state=state, reason=reason)])
@@ -86,15 +86,15 @@ def test_runs_that_are_not_completed_are_kept_and_say_why(
     assert run.started > 0
 
 
-def test_a_path_that_is_no_run_is_refused(tmp_path: Path) -> None:
+def test_a_path_without_runs_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     run = make(tmp_path / "run", config())
-    for path, said in [
+    for path, message in [
         (tmp_path / "nowhere", "does not exist"),
-        (tmp_path / "empty", "is no run and holds none"),
-        (run / "metrics.jsonl", f"is a file: name a run's folder, {run}"),
+        (tmp_path / "empty", "is not a run folder and contains no run folders"),
+        (run / "metrics.jsonl", f"is a file: name a run folder, {run}"),
     ]:
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             find_runs([path])
 
 
@@ -108,9 +108,7 @@ def test_a_path_that_is_no_run_is_refused(tmp_path: Path) -> None:
         ("status.json", '{"state": '),
     ],
 )
-def test_a_damaged_run_is_refused_by_name_and_passed_over_below_a_folder(
-    tmp_path: Path, file: str, content: str
-) -> None:
+def test_a_damaged_run_is_refused_if_named_and_otherwise_skipped(tmp_path: Path, file: str, content: str) -> None:
     good, bad = make(tmp_path / "good", config()), make(tmp_path / "bad", config())
     (bad / file).write_text(content)
     with pytest.raises(ConfigError, match=rf"bad cannot be read: {file}: .+"):
@@ -118,12 +116,12 @@ def test_a_damaged_run_is_refused_by_name_and_passed_over_below_a_folder(
     runs, remarks = find_runs([tmp_path])
     assert [run.folder for run in runs] == [good]
     assert len(remarks) == 1
-    assert remarks[0].startswith(f"passed over: {bad} cannot be read: {file}: ")
+    assert remarks[0].startswith(f"skipped: {bad} cannot be read: {file}: ")
     assert "\n" not in remarks[0]
 
 
-def test_reading_a_run_executes_none_of_its_code(tmp_path: Path) -> None:
-    """A folder from somebody else names a file of parts; its method is read all the same, settings included."""
+def test_reading_a_run_does_not_execute_its_code(tmp_path: Path) -> None:
+    """A run of another user names a file with parts; its method and settings are read without that file."""
     file = tmp_path / "theirs.py"
     file.write_text(f"open({str(tmp_path / 'executed')!r}, 'w')\n")
     for number, depth in ((1, 0.5), (2, 0.25)):
@@ -137,5 +135,7 @@ def test_reading_a_run_executes_none_of_its_code(tmp_path: Path) -> None:
     assert remarks == []
     assert {run.method for run in runs} == {"fedavg+theirs+fednlr"}
     assert compare(runs).methods == ["fedavg+theirs+fednlr depth=0.25", "fedavg+theirs+fednlr depth=0.5"]
-    assert command(runs[0]).startswith("# no command of this version repeats the run (it has parts of its own")
+    assert command(runs[0]).startswith(
+        "# this version has no command that repeats the run (it uses user-defined parts"
+    )
     assert not (tmp_path / "executed").exists()

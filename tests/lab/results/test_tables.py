@@ -1,4 +1,4 @@
-"""Tables of results: numbers checked by hand, what is left out and said, every form, every mistake."""
+"""Tables of results: numbers checked by hand, remarks on runs left out, all formats, invalid requests."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 from folders import Call, config, make
 
 from fedstride.errors import ConfigError
-from lab.results.alike import describe, differing, newest, plain, setting_values
 from lab.results.formats import Form, Grid, text, write
+from lab.results.grouping import describe, differing, newest, plain, setting_values
 from lab.results.runs import Run, load
 from lab.results.tables import Comparison, Statistic, compare
 
 
 def seeds(tmp_path: Path, *accuracy: list[float | None], strategy: str = "fedavg") -> list[Run]:
-    """One run a seed, with these accuracies of rounds 1, 2, ..."""
+    """One run per seed, with these accuracies of rounds 1, 2, ..."""
     return [
         load(make(tmp_path / f"{strategy}-{seed}", config(f"strategy={strategy}", f"seed={seed}"), values))
         for seed, values in enumerate(accuracy, start=1)
@@ -23,7 +23,7 @@ def seeds(tmp_path: Path, *accuracy: list[float | None], strategy: str = "fedavg
 
 
 def only(made: Comparison) -> tuple[float, float | None, int, int]:
-    """The numbers of a table of one cell."""
+    """The numbers of a table with one cell."""
     (cell,) = made.cells.values()
     return cell.mean, cell.std, cell.n, cell.of
 
@@ -41,7 +41,7 @@ def test_mean_and_sample_deviation_of_the_last_round(tmp_path: Path) -> None:
     assert grid.head == ["method", "mnist5k, dirichlet alpha=0.1, 10 clients"]
 
 
-def test_the_best_round_of_times_is_the_fastest(tmp_path: Path) -> None:
+def test_the_best_round_of_a_time_is_the_shortest(tmp_path: Path) -> None:
     run = load(make(tmp_path / "a", config(), [0.5] * 3, extra=lambda number: {"seconds/aggregate": 0.5 / number}))
     made = compare([run], "seconds/aggregate", Statistic(best=True))
     assert only(made)[0] == 0.5 / 3
@@ -49,14 +49,14 @@ def test_the_best_round_of_times_is_the_fastest(tmp_path: Path) -> None:
 
 
 def test_mean_of_the_last_rounds_best_and_rounds_to_a_target(tmp_path: Path) -> None:
-    # rounds that were not evaluated (None) are no rounds of the mean
+    # rounds without evaluation (None) do not count
     runs = seeds(tmp_path, [0.6, 0.9, None, 0.7], [0.5, 0.6, 0.7, 0.8])
     assert only(compare(runs, statistic=Statistic(last=2)))[0] == pytest.approx((0.8 + 0.75) / 2)
     assert only(compare(runs, statistic=Statistic(last=100)))[0] == pytest.approx((2.2 / 3 + 0.65) / 2)
     assert only(compare(runs, statistic=Statistic(best=True)))[0] == pytest.approx(0.85)
     # 0.7 is reached in rounds 2 and 3: 2.5, deviation sqrt(0.5)
     assert only(compare(runs, statistic=Statistic(target=0.7))) == (2.5, pytest.approx(0.5**0.5), 2, 2)
-    # 0.9 only by the first
+    # only the first run reaches 0.9
     made = compare(runs, statistic=Statistic(target=0.9))
     assert only(made) == (2.0, None, 1, 2)
     assert made.grid().rows[0][1] == "2.0 (1 of 2)"
@@ -65,7 +65,7 @@ def test_mean_of_the_last_rounds_best_and_rounds_to_a_target(tmp_path: Path) -> 
     assert made.sheet().rows[0][3:] == ["rounds to 0.95", None, None, 0, 2]
 
 
-def test_round_0_is_nobodys_result(tmp_path: Path) -> None:
+def test_round_0_does_not_count(tmp_path: Path) -> None:
     assert only(compare(seeds(tmp_path, [0.05]), statistic=Statistic(best=True)))[0] == 0.05
     assert only(compare(seeds(tmp_path / "b", [0.05, 0.2]), statistic=Statistic(target=0.1)))[0] == 2.0
 
@@ -86,7 +86,7 @@ def test_one_seed_has_no_deviation(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- rows and columns
 
 
-def test_columns_are_told_apart_by_what_differs_and_stand_in_order(tmp_path: Path) -> None:
+def test_columns_are_labelled_by_differences_and_sorted(tmp_path: Path) -> None:
     runs = [
         load(
             make(tmp_path / f"{alpha}-{clients}", config(f"partition.alpha={alpha}", f"clients={clients}"), [0.5])
@@ -102,7 +102,7 @@ def test_columns_are_told_apart_by_what_differs_and_stand_in_order(tmp_path: Pat
     ]
 
 
-def test_a_cohort_is_the_same_however_it_was_given(tmp_path: Path) -> None:
+def test_cohort_and_fraction_give_the_same_setting(tmp_path: Path) -> None:
     runs = [
         load(make(tmp_path / "a", config("cohort=4", "strategy=fedavg"), [0.5])),
         load(make(tmp_path / "b", config("fraction=0.4", "strategy=fedalr"), [0.6])),
@@ -110,13 +110,13 @@ def test_a_cohort_is_the_same_however_it_was_given(tmp_path: Path) -> None:
     assert len(compare(runs).settings) == 1
 
 
-def test_what_no_result_depends_on_makes_no_column(tmp_path: Path) -> None:
+def test_keys_without_effect_give_no_columns(tmp_path: Path) -> None:
     other = config("seed=2", "timeout=5", "checkpoint_every=7", "client.threads=2", "out=x", "name=y")
     runs = [load(make(tmp_path / "a", config(), [0.5])), load(make(tmp_path / "b", other, [0.7]))]
     assert only(compare(runs))[2] == 2
 
 
-def test_variants_of_a_method_are_told_apart(tmp_path: Path) -> None:
+def test_variants_of_a_method_get_separate_rows(tmp_path: Path) -> None:
     runs = [
         load(make(tmp_path / f"{beta}", config("strategy=fednnnn+fedlws", f"strategy.beta={beta}"), [0.5]))
         for beta in ("0.1", "0.05")
@@ -125,7 +125,7 @@ def test_variants_of_a_method_are_told_apart(tmp_path: Path) -> None:
     assert compare(runs).methods == ["fedavg", "fednnnn+fedlws beta=0.05", "fednnnn+fedlws beta=0.1"]
 
 
-def test_keys_are_short_where_they_can_be() -> None:
+def test_keys_are_shortened_if_unambiguous() -> None:
     values = [
         {"fednnnn.beta": 0.7, "fedlws.beta": b, "a.window": 5, "a.terms": t} for b, t in [(0.1, None), (0.2, True)]
     ]
@@ -146,10 +146,10 @@ def test_keys_are_short_where_they_can_be() -> None:
     assert "client.name" not in setting_values(config())
 
 
-# ---------------------------------------------------------------- left out, and said
+# ---------------------------------------------------------------- runs left out
 
 
-def test_runs_that_cannot_be_compared_are_left_out_and_said(tmp_path: Path) -> None:
+def test_runs_that_cannot_be_compared_are_left_out_with_a_remark(tmp_path: Path) -> None:
     good = load(make(tmp_path / "good", config("strategy=fedavg"), [0.9]))
     failed = load(make(tmp_path / "failed", config("seed=2"), [0.9], state="failed", reason="no client"))
     blind = load(make(tmp_path / "blind", config("seed=3"), [None]))
@@ -157,31 +157,32 @@ def test_runs_that_cannot_be_compared_are_left_out_and_said(tmp_path: Path) -> N
     made = compare([good, failed, blind])
     assert made.methods == ["fedavg"]
     assert made.remarks == [
-        f"left out: {failed.folder} failed (no client), 1 of 20 rounds are over",
+        f"left out: {failed.folder} failed (no client), 1 of 20 rounds completed",
         f"left out: {blind.folder} has no test/accuracy",
     ]
 
 
 def test_of_repeated_runs_the_newest_completed_one_counts(tmp_path: Path) -> None:
-    old = load(make(tmp_path / "z", config(), [0.5], started="2026-01-01T10:00:00+0000"))
-    new = load(make(tmp_path / "a", config(), [0.7], started="2026-01-01T11:30:00+0200"))  # 9:30 at old's clock
-    cut = load(make(tmp_path / "c", config(), [0.9], started="2026-02-01T10:00:00+0000", state="failed"))
-    made = compare([new, old])
+    later = load(make(tmp_path / "z", config(), [0.5], started="2026-01-01T10:00:00+0000"))
+    # 11:30 at +02:00 is 9:30 in the time zone of the other run.
+    earlier = load(make(tmp_path / "a", config(), [0.7], started="2026-01-01T11:30:00+0200"))
+    failed = load(make(tmp_path / "c", config(), [0.9], started="2026-02-01T10:00:00+0000", state="failed"))
+    made = compare([earlier, later])
     assert only(made)[:1] == (0.5,)
-    assert made.remarks == [f"left out: {new.folder} has the method, setting and seed of {old.folder}"]
-    assert newest([cut, old])[0] == [old]
+    assert made.remarks == [f"left out: {earlier.folder} has the method, setting and seed of {later.folder}"]
+    assert newest([failed, later])[0] == [later]
 
 
-def test_unlike_budgets_are_said(tmp_path: Path) -> None:
+def test_a_remark_on_different_budgets(tmp_path: Path) -> None:
     runs = [load(make(tmp_path / name, config(f"strategy={name}"), [0.5])) for name in ("fedavg", "two_d_lrd")]
     (remark,) = compare(runs).remarks
     assert remark.endswith(
-        "methods train differently much a round: fedavg+two_d_lrd 10 mini-batches, the others whole epochs"
+        "the methods train different amounts per round: fedavg+two_d_lrd 10 mini-batches, the others full epochs"
     )
 
 
 @pytest.mark.parametrize(
-    ("make_it", "said"),
+    ("make_it", "message"),
     [
         (lambda runs: compare(runs, "test/acuracy"), "Did you mean 'test/accuracy'?"),
         (lambda runs: compare(runs, statistic=Statistic(target=90)), "90 % is 0.9"),
@@ -192,12 +193,12 @@ def test_unlike_budgets_are_said(tmp_path: Path) -> None:
         (lambda runs: compare([]), "none of 0 runs is completed"),
     ],
 )
-def test_mistakes_are_refused_with_what_is_allowed(tmp_path: Path, make_it, said: str) -> None:
-    with pytest.raises(ConfigError, match=said.replace("?", r"\?")):
+def test_invalid_requests_are_refused_with_the_allowed_values(tmp_path: Path, make_it, message: str) -> None:
+    with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
         make_it(seeds(tmp_path, [0.9]))
 
 
-# ---------------------------------------------------------------- forms
+# ---------------------------------------------------------------- formats
 
 
 def two(tmp_path: Path) -> Comparison:
@@ -243,12 +244,12 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_forms_for_reading(tmp_path: Path, form: Form) -> None:
+def test_formats_for_people(tmp_path: Path, form: Form) -> None:
     made = two(tmp_path)
     assert write(made.grid(), made.sheet(), form).splitlines() == FORMS[form]
 
 
-def test_csv_has_a_line_a_cell_and_nothing_rounded(tmp_path: Path) -> None:
+def test_csv_has_a_line_per_cell_and_unrounded_values(tmp_path: Path) -> None:
     made = two(tmp_path)
     rows = [line.split(",") for line in write(made.grid(), made.sheet(), Form.CSV).splitlines()]
     assert rows[0] == ["method", "setting", "metric", "statistic", "mean", "std", "n", "runs"]
@@ -262,7 +263,7 @@ def test_csv_has_a_line_a_cell_and_nothing_rounded(tmp_path: Path) -> None:
     assert rows[2][5] == ""
 
 
-def test_a_narrow_screen_gets_a_table_in_parts() -> None:
+def test_a_wide_table_is_split_for_a_narrow_terminal() -> None:
     grid = Grid("title", ["method", "first", "second", "third"], [["fedavg", "11.11", "22.22", "33.33"]])
     assert text(grid, 32).count("fedavg") == 2
     assert text(grid, 1).count("fedavg") == 3
@@ -273,7 +274,7 @@ def test_a_narrow_screen_gets_a_table_in_parts() -> None:
 # ---------------------------------------------------------------- the command
 
 
-def test_the_command_prints_the_table_and_says_the_rest_on_stderr(tmp_path: Path, call: Call) -> None:
+def test_the_command_prints_the_table_and_writes_remarks_to_stderr(tmp_path: Path, call: Call) -> None:
     make(tmp_path / "runs/a", config("strategy=fedavg"), [0.9])
     make(tmp_path / "runs/b", config("strategy=fedalr"), [0.9], state="interrupted", reason="stopped by the user")
     code, out, err = call("table", tmp_path / "runs", "--best", "--format", "markdown")
@@ -281,28 +282,28 @@ def test_the_command_prints_the_table_and_says_the_rest_on_stderr(tmp_path: Path
     assert out.splitlines()[-1] == "| fedavg | 90.00 |"
     assert (
         err
-        == f"note: left out: {tmp_path / 'runs/b'} interrupted (stopped by the user), 1 of 20 rounds are over\n"
+        == f"note: left out: {tmp_path / 'runs/b'} interrupted (stopped by the user), 1 of 20 rounds completed\n"
     )
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["nowhere"], "nowhere does not exist"),
-        ([], "name one or more runs' folders"),
+        ([], "name one or more run folders"),
         (["RUNS", "--metric", "tset/loss"], "Did you mean 'test/loss'"),
         (["RUNS", "--last", "3", "--best"], "exclude each other"),
         (["RUNS", "--format", "html"], "'text', 'markdown', 'csv', 'latex'"),
         (["RUNS", "--paper", "fednnnn/table"], "Did you mean 'fednnnn/table5'"),
-        (["RUNS", "--paper", "fednnnn/table2", "--target", "0.9"], "leave out --metric and --target"),
+        (["RUNS", "--paper", "fednnnn/table2", "--target", "0.9"], "remove --metric and --target"),
     ],
 )
-def test_wrong_requests_end_with_exit_code_2(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call, arguments: list[str], said: str
+def test_invalid_requests_give_exit_code_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call, arguments: list[str], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     make(tmp_path / "RUNS/a", config(), [0.9])
     code, out, err = call("table", *arguments)
     assert code == 2
     assert out == ""
-    assert said in err
+    assert message in err

@@ -1,4 +1,4 @@
-"""Her clients, in numpy: each goes half the way to a point of its own."""
+"""The app's clients, in numpy: each moves half of the way to its own point."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def train(message: Message, context: Context) -> Message:
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
-    """How far this client's point is."""
+    """The distance to this client's point."""
     k = int(context.node_config["partition-id"])
     far = float(np.linalg.norm(message.content["arrays"]["layer.weight"].numpy() - TARGETS[k]))
     return Message(RecordDict({"m": MetricRecord({"num-examples": 10, "distance": far})}), reply_to=message)

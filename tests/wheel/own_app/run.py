@@ -1,4 +1,4 @@
-"""Runs the app in this process, and checks where its names come from and where its models end."""
+"""Runs the app in this process; checks which files its modules come from, and its final models."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ NODES = (2, 3, 4)
 
 
 def context(node: int) -> Context:
-    """What Flower tells an app about its node."""
+    """The context that Flower gives to an app."""
     return Context(1, node, {"partition-id": node - NODES[0]}, RecordDict(), {})
 
 
 class Here(Grid):
-    """Three nodes in this process, which answer at once."""
+    """Three nodes in this process, which answer immediately."""
 
     def get_node_ids(self) -> list[int]:
-        """All of them."""
+        """All nodes."""
         return list(NODES)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
@@ -40,27 +40,27 @@ class Here(Grid):
         return [client_app.app(message, context(message.metadata.dst_node_id)) for message in messages]
 
     def set_run(self, run: Any) -> None:
-        """There is one run."""
+        """Does nothing: there is only one run."""
 
     @property
     def run(self) -> Any:
-        """Not asked for."""
+        """Not used."""
         raise NotImplementedError
 
     def create_message(self, *args: Any, **kwargs: Any) -> Message:
-        """Not asked for."""
+        """Not used."""
         raise NotImplementedError
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Not asked for."""
+        """Not used."""
         raise NotImplementedError
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Not asked for."""
+        """Not used."""
         raise NotImplementedError
 
 
-assert Path(strategies.__file__).parent == HERE / "strategies", "fedstride's strategies took the place of hers"
+assert Path(strategies.__file__).parent == HERE / "strategies", "fedstride's strategies replaced those of the app"
 assert Path(fedstride.__file__).parent.parent.name == "site-packages", "fedstride is not the installed one"
 
 flower.set_identity()

@@ -1,1 +1,1 @@
-"""Her own strategies, below a name that fedstride's clone uses too."""
+"""Strategies of the app, in a package whose name fedstride's clone also uses."""

@@ -1,4 +1,4 @@
-"""A strategy of her own around Flower's FedAvg."""
+"""A user's strategy, derived from Flower's FedAvg."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Careful(FedAvg):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """As FedAvg; remembers what is sent."""
+        """As FedAvg; stores the model that is sent."""
         self.sent = arrays
         return super().configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Half way from the sent model to the mean."""
+        """The model half way between the sent model and the mean."""
         mean, metrics = super().aggregate_train(server_round, replies)
         if mean is None:
             return None, metrics

@@ -1,7 +1,4 @@
-"""A partition as files: each client's examples, for nodes that shall hold data of their own.
-
-Knows the layout that `fedstride.tasks.own` reads; does not know how data are divided.
-"""
+"""Saves a partition: one file of examples for each client, in the layout that `fedstride.tasks.own` reads."""
 
 from __future__ import annotations
 
@@ -15,11 +12,11 @@ from fedstride.errors import ConfigError, RunError
 from fedstride.tasks.data import Data
 
 
-def hand_out(folder: Path, source: Data, parts: Sequence[np.ndarray]) -> list[Path]:
+def save_partition(folder: Path, source: Data, parts: Sequence[np.ndarray]) -> list[Path]:
     """Write `client-K.npz` for each part: images uint8 (n, channels, height, width) and labels.
 
-    A node with this file and `partition-id=K` trains as the client K of the divided task does. Raises
-    ConfigError before anything is written where a file is there already, RunError where none can be written.
+    A node with this file and `partition-id=K` trains as client K of the partition does. Raises ConfigError,
+    before anything is written, if a file already exists; RunError if the folder cannot be written.
     """
     paths = [folder.expanduser().resolve() / f"client-{client}.npz" for client in range(len(parts))]
     taken = [path for path in paths if os.path.lexists(path)]

@@ -1,6 +1,7 @@
-"""Which runs are alike: what of a configuration is the method, what the setting, what neither.
+"""Groups runs by method and setting, as the rows and columns of tables and plots.
 
-Knows the schema's groups; does not know metrics. Labels show only what differs between the runs.
+Keys of a configuration belong to the method, to the setting, or to neither (`Kind`). A label shows only the
+keys that differ between the runs.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ from server_app.config.schema import TABLES, Config, keys
 from .runs import Run
 
 Values = dict[str, Any]
-"""Plain values by key: of a method `fednnnn.beta`, of a setting `partition.alpha`."""
+"""Plain values by key, such as `fednnnn.beta` of a method or `partition.alpha` of a setting."""
 
 Order = tuple[tuple[int, float, str], ...]
-"""What rows and columns are sorted by: numbers by size, before words."""
+"""Sort key of rows and columns: numbers by value, before words."""
 
 
 def method_values(config: Config) -> Values:
-    """The settings of what is compared: server rules (base first), objective, client rule; as `fednnnn.beta`."""
+    """The values of the method: server rules (base first), objective, client rule; keys as `fednnnn.beta`."""
     found = [key for key in keys(config) if key.kind is Kind.METHOD]
-    # A strategy's keys come from the outermost in; tables name the base first.
+    # `keys` lists a strategy's keys from the outermost wrapper to the base; tables name the base first.
     inside_out = sorted(found, key=lambda key: (list(TABLES).index(key.group), -key.path.count(".")))
     return {f"{key.part}.{key.field.name}": key.value for key in inside_out}
 
 
 def setting_values(config: Config) -> Values:
-    """All that a result depends on beside method and seed; the cohort as a number, however it was given."""
+    """All values, except method and seed, on which a result depends; the cohort always as a number."""
     chosen = {group: getattr(config, group).name for group, table in TABLES.items() if table.kind is Kind.SETTING}
     parts_first = sorted(keys(config), key=lambda key: not key.group)
     found = {key.path: key.value for key in parts_first if key.kind is Kind.SETTING}
@@ -45,7 +46,7 @@ def setting_values(config: Config) -> Values:
 
 
 def differing(values: Sequence[Values]) -> list[str]:
-    """The keys whose values differ among those that have them, in order of first appearance."""
+    """The keys with different values, among the dicts that contain them, in order of first appearance."""
     seen: dict[str, set[str]] = {}
     for each in values:
         for key, value in each.items():
@@ -54,25 +55,27 @@ def differing(values: Sequence[Values]) -> list[str]:
 
 
 def describe(values: Values, keys: Sequence[str]) -> str:
-    """As in `alpha=0.1, lr=0.05`: keys by their last part where that is enough to tell them apart."""
+    """A label such as `alpha=0.1, lr=0.05`; a key is shortened to its last part if that is unambiguous."""
     short = Counter(key.rsplit(".", 1)[-1] for key in keys)
     names = {key: tail if short[tail := key.rsplit(".", 1)[-1]] == 1 else key for key in keys}
     return ", ".join(f"{names[key]}={plain(values[key])}" for key in keys if key in values)
 
 
 def plain(value: Any) -> str:
-    """A value as an override has it."""
+    """A value as it is written in an override."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(plain(item) for item in value) + "]"
-    if isinstance(value, float) and float(f"{value:g}") == value:  # as written; else all digits, to tell apart
+    if (
+        isinstance(value, float) and float(f"{value:g}") == value
+    ):  # short form if it is exact; otherwise all digits
         return f"{value:g}"
     return str(value)
 
 
 def summary(config: Config) -> str:
-    """The setting in a few words, where nothing differs."""
+    """A short label of the setting, for runs whose settings do not differ."""
     partition = [config.partition.name]
     for key in ("alpha", "classes_per_client"):
         if hasattr(config.partition, key):
@@ -88,21 +91,21 @@ def summary(config: Config) -> str:
 class Group:
     """Runs that differ only in their seed."""
 
-    method: str  # with what tells it from other variants of the method
-    setting: str  # what tells it from the other settings; a summary if there is only one
+    method: str  # with the values that distinguish it from other variants of the method
+    setting: str  # the values that distinguish it from other settings; a summary if there is only one
     runs: tuple[Run, ...]  # by seed
-    order: tuple[Order, Order] = field(repr=False)  # where its row and its column stand in a table
+    order: tuple[Order, Order] = field(repr=False)  # sort keys of its row and its column in a table
 
     @property
     def config(self) -> Config:
-        """That of the first run; the others differ from it in what a result does not depend on."""
+        """The configuration of the first run; the others differ only in the seed and in keys without effect."""
         return self.runs[0].config
 
 
 def newest(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
-    """Of runs that repeat each other (method, setting, seed) the newest, completed before others; remarks.
+    """For each method, setting and seed only the newest run, completed runs preferred; remarks on the others.
 
-    A resumed or repeated run would otherwise count twice in a mean.
+    Otherwise a repeated run would count twice in a mean.
     """
     kept: dict[str, Run] = {}
     remarks = []
@@ -119,7 +122,7 @@ def _key(run: Run) -> str:
 
 
 def group(runs: Sequence[Run]) -> list[Group]:
-    """Runs by method and setting, FedAvg first; runs that are not completed stand apart, marked."""
+    """Group runs by method and setting, FedAvg first; runs that are not completed form separate, marked groups."""
     settings = [setting_values(run.config) for run in runs]
     setting_keys = differing(settings)
     variants = {
