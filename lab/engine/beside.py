@@ -1,8 +1,4 @@
-"""FedAvg in a second process, with the same seed and the same budget, for comparison.
-
-Knows how a configuration is turned into its FedAvg counterpart and how to run it aside; does not know
-how either is shown.
-"""
+"""The comparison run: FedAvg in a second process, with the same seed, budget and weights as the run itself."""
 
 from __future__ import annotations
 
@@ -23,14 +19,14 @@ from strategies.parts import STRATEGIES
 
 from ..results.runs import read_rows
 
-NAME = "fedavg"  # the folder inside the run's own
+NAME = "fedavg"  # its folder, inside the run's
 
 
 def counterpart(config: Config, folder: Path) -> Config | None:
-    """The same run with FedAvg and local SGD, kept inside `folder`; None where that is what runs already.
+    """The same run with FedAvg and local SGD, to be written into `folder`; None if the run is FedAvg already.
 
-    The budget is the same: where the strategy counts mini-batches (2D-LRD), FedAvg gets as many. So is the
-    weighting of clients.
+    The budget is the same: if the strategy counts mini-batches (2D-LRD), FedAvg gets the same number. The
+    weights of clients are those of the run's innermost rule.
     """
     specs = list(chain(config.strategy))
     counted = [spec.local_steps for spec in specs if hasattr(spec, "local_steps")]
@@ -50,7 +46,7 @@ def counterpart(config: Config, folder: Path) -> Config | None:
 
 
 class Beside:
-    """A run in a process of its own; it ends with this one."""
+    """A run in a second process, which ends with this one."""
 
     def __init__(self, config: Config) -> None:
         self.folder = Path(config.out or "") / (config.name or "")
@@ -59,7 +55,7 @@ class Beside:
         self._process.start()
 
     def rows(self) -> list[Row]:
-        """The metrics of the rounds that are over."""
+        """The metrics of the completed rounds."""
         return read_rows(self.folder)
 
     def wait(self) -> bool:
@@ -68,7 +64,7 @@ class Beside:
         return self._process.exitcode == 0
 
     def stop(self) -> None:
-        """End the process if it still runs."""
+        """End the process if it is still running."""
         if self._process.is_alive():
             self._process.terminate()
         self._process.join()
