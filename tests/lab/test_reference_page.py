@@ -9,14 +9,14 @@ import pytest
 from fedstride import parts
 from lab.reference import COMMAND, reference
 from server_app.config.compose import compose
-from server_app.config.schema import KEPT, TABLES, keys
+from server_app.config.schema import FIXED_ON_RESUME, TABLES, keys
 
 PAGE = Path(__file__).parents[2] / "docs/settings.md"
 
 
 @pytest.fixture(autouse=True)
 def _no_parts_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "OWN", {})
+    monkeypatch.setattr(parts, "USER_PARTS", {})
 
 
 def test_the_page_is_what_is_generated() -> None:
@@ -31,7 +31,9 @@ def test_every_part_and_every_key_of_a_run_stands_in_it() -> None:
     for key in keys(compose(["strategy=fedlws", "objective=fedprox", "privacy=server_side", "client=fednlr"])):
         if ".inner." in key.path:
             continue
-        assert rows[key.path].endswith("| may change |") == (key.may_change and key.path not in KEPT), key.path
+        assert rows[key.path].endswith("| may change |") == (key.may_change and key.path not in FIXED_ON_RESUME), (
+            key.path
+        )
 
 
 def test_a_part_of_ones_own_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
