@@ -15,8 +15,8 @@ from .config.schema import Config
 class CentralEvaluation:
     """Evaluates models on the test set. Created once per run.
 
-    `initial`: the initial model, with weights from the run's seed. Raises ConfigError or DataError if the task,
-    the model or the device is not available.
+    `initial`: the initial model, with weights from the run's seed. `buffers`: the names of its registered buffers.
+    Raises ConfigError or DataError if the task, the model or the device is not available.
     """
 
     def __init__(self, config: Config) -> None:

@@ -81,7 +81,7 @@ def compose(overrides: Sequence[str] = ()) -> Config:
     with _Hydra():
         tree = _compose(chosen)
         _check_keys(values, tree)
-        tree = _compose(chosen, _presets(tree), _alone(tree, chosen), values)
+        tree = _compose(chosen, _presets(tree), _inner_defaults(tree, chosen), values)
     tree.parts = parts and str(find(parts))  # absolute, because the run may be resumed from another folder
     return _checked(tree)
 
@@ -246,8 +246,8 @@ def _presets(tree: DictConfig) -> list[Override]:
     return parse(lines)
 
 
-def _alone(tree: DictConfig, chosen: Sequence[Override]) -> list[Override]:
-    """The settings of the FedAvg inside a wrapper that is chosen without naming what it goes around."""
+def _inner_defaults(tree: DictConfig, chosen: Sequence[Override]) -> list[Override]:
+    """A wrapper's settings for the FedAvg inside it, if the wrapper is chosen without a base strategy."""
     named = {override.package for override in chosen}
     path, node, lines = "strategy", tree.strategy, []
     while (inner := node.get("inner")) is not None:

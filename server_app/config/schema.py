@@ -207,16 +207,16 @@ def check(config: Config) -> None:
 
 
 def _check_local_steps(config: Config) -> None:
-    """A strategy that counts mini-batches itself (2D-LRD) and `client.local_steps` must agree (A4-10)."""
+    """Check that `client.local_steps` agrees with a strategy that sets the number of mini-batches (2D-LRD, A4-10)."""
     path = "strategy"
     for spec in chain(config.strategy):
-        counted = getattr(spec, "local_steps", None)
-        own = config.client.local_steps
+        by_strategy = getattr(spec, "local_steps", None)
+        by_client = config.client.local_steps
         require(
-            counted is None or own in (None, counted),
+            by_strategy is None or by_client in (None, by_strategy),
             "client.local_steps",
-            own,
-            f"{path}.local_steps = {counted}, since {spec.name} says how many mini-batches a round has; "
-            f"set {path}.local_steps, or leave client.local_steps out",
+            by_client,
+            f"{path}.local_steps = {by_strategy}, because {spec.name} sets the number of mini-batches in a round; "
+            f"set {path}.local_steps instead, or omit client.local_steps",
         )
         path += ".inner"

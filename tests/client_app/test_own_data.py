@@ -112,7 +112,7 @@ def brings(configs: list[dict[str, Any]]) -> ClientApp:
 
 def play(out: Path, configs: list[dict[str, Any]], *overrides: str) -> session.Outcome:
     small = ["model=mlp", "client.device=cpu", "client.local_steps=3", "rounds=2", f"clients={len(configs)}"]
-    if "two_d_lrd" in str(overrides):  # which says itself how many mini-batches a round has
+    if "two_d_lrd" in str(overrides):  # 2D-LRD sets the number of mini-batches itself
         small.remove("client.local_steps=3")
     config = compose([*small, f"out='{out}'", *overrides])
     return session.run(LocalGrid(brings(configs), config.clients), session.prepare(config))

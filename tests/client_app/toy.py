@@ -1,4 +1,4 @@
-"""The worked example T2 of docs/methods.md: one parameter, rate 0.1, two steps, with the real composition and training loop.
+"""The worked example T2 of docs/methods.md: one parameter, rate 0.1, two steps, with the real training loop.
 
 F_A = (w - 3)^2 and F_B = (w + 1)^2 / 2, so the gradients are 2 (w - 3) and w + 1; all in float64.
 """

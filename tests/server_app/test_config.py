@@ -56,11 +56,12 @@ def test_every_choice_composes_with_its_type_and_defaults_and_comes_back_from_ya
     assert (chosen.name, type(chosen)) == (name, kind)
     assert from_yaml(to_yaml(config)) == config
     if name not in PRESET:
-        assert chosen == (kind(inner=FedAvg(**ALONE.get(name, {}))) if TABLES[group].wraps(name) else kind())
+        inner = {"inner": FedAvg(**INNER_DEFAULTS.get(name, {}))} if TABLES[group].wraps(name) else {}
+        assert chosen == kind(**inner)
 
 
-ALONE = {"two_d_lrd": {"weighting": "uniform"}}
-"""What a wrapper that is named alone sets of the FedAvg inside (A4-1)."""
+INNER_DEFAULTS = {"two_d_lrd": {"weighting": "uniform"}}
+"""The settings of the FedAvg inside a wrapper that is chosen without a base strategy (A4-1)."""
 
 PRESET = {getattr(compose(), group).name for group in ("strategy", "client", "partition")}
 """The names for which the quickstart can contain settings too."""
@@ -564,16 +565,17 @@ def test_a_folder_without_a_run_is_rejected(tmp_path: Path) -> None:
         (["strategy=fedlws"], "examples"),
     ],
 )
-def test_two_d_lrd_by_name_weighs_clients_alike(overrides: list[str], weighting: str) -> None:
+def test_two_d_lrd_without_a_base_weighs_clients_equally(overrides: list[str], weighting: str) -> None:
     config = compose(overrides)
     assert config.strategy.inner.weighting == weighting
     assert from_yaml(to_yaml(config)) == config
 
 
 @pytest.mark.parametrize("strategy", ["two_d_lrd", "fednnnn+fedlws+two_d_lrd"])
-def test_other_local_steps_beside_2d_lrds_own_are_refused(strategy: str) -> None:
+def test_local_steps_that_differ_from_those_of_2d_lrd_are_rejected(strategy: str) -> None:
     with pytest.raises(
-        ConfigError, match=r"client\.local_steps = 3 is not allowed: .*strategy\.local_steps = 10, since two_d_lrd"
+        ConfigError,
+        match=r"client\.local_steps = 3 is not allowed: .*strategy\.local_steps = 10, because two_d_lrd",
     ):
         compose([f"strategy={strategy}", "client.local_steps=3"])
     assert compose([f"strategy={strategy}", "client.local_steps=10"]).client.local_steps == 10

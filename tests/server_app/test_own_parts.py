@@ -315,9 +315,7 @@ class Tied(nn.Module):
 
 
 @pytest.mark.parametrize("strategy", ["fednnnn+fedlws", "fedavgm", "scaffold"])
-def test_a_tied_tensor_is_trained_once_and_a_registered_buffer_is_not_changed(
-    tmp_path: Path, strategy: str
-) -> None:
+def test_a_tied_tensor_is_trained_once_and_buffers_do_not_change(tmp_path: Path, strategy: str) -> None:
     model = [named(write(tmp_path / "tied.py", TIED)), "model=tied", "rounds=2"]
     outcome = play(tmp_path, f"strategy={strategy}", *model)
     arrays = load_file(outcome.folder / "model.safetensors")
