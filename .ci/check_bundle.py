@@ -1,4 +1,4 @@
-"""Checks what `flwr build` and `uv build` made: conf/ is in, tests and data are out, the size is small."""
+"""Checks what `flwr build` and `uv build` built: conf/ is included, tests and data are not, the size is small."""
 
 import sys
 import zipfile
@@ -12,7 +12,7 @@ assert fab.stat().st_size < LIMIT, f"{fab.name} has {fab.stat().st_size} bytes, 
 for wanted in ("conf/config.yaml", "conf/experiment/quickstart.yaml", "server_app/app.py", "client_app/app.py"):
     assert wanted in names, f"{wanted} is missing from {fab.name}"
 strays = [n for n in names if n.startswith(("tests/", "runs/", "docs/", "data/")) or n.endswith((".npy", ".gz"))]
-assert not strays, f"{fab.name} holds {strays[:5]}"
+assert not strays, f"{fab.name} contains {strays[:5]}"
 inside = zipfile.ZipFile(wheel).namelist()
 for wanted in ("conf/config.yaml", "py.typed", "strategies/norms.py", "server_app/app.py", "app.toml"):
     assert f"fedstride/{wanted}" in inside, f"fedstride/{wanted} is missing from {wheel.name}"

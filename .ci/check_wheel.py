@@ -1,8 +1,9 @@
-"""Checks the wheel as others get it: alone in an empty environment, in an app that is not ours.
+"""Checks the wheel as a user installs it: in an empty environment, used by another Flower app.
 
-For the oldest and the newest Flower and Python: one name in site-packages, no torch, an app with a `strategies/`
-of its own, the command's one line, and the strategies' tests. Interpreters are taken from this machine; what is
-not here is said and left out. `check_wheel.py WHEEL [--quick]`: quick leaves out the tests.
+Checked with the oldest and the newest Flower and Python: only one name in site-packages, no torch, an app that has
+its own package `strategies`, the error message of the command, and the tests of the strategies. Only interpreters
+that exist on this machine are used; missing ones are reported. `check_wheel.py WHEEL [--quick]`: with --quick the
+tests are not run.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ for name in home.places(): getattr(fedstride, name)
 
 
 def main(wheel: Path, quick: bool) -> None:
-    """All checks; raises at the first that fails."""
+    """Run all checks. Raises an error at the first one that fails."""
     found = {version: path for version in PYTHONS if (path := interpreter(version))}
     for version in PYTHONS:
         if version not in found:
-            print(f"Python {version}: left out, there is no such interpreter on this machine")
+            print(f"Python {version}: skipped, this machine has no such interpreter")
     oldest, newest = min(found.items()), max(found.items())
     everything = lower_bounds()
     flower = [text for text in everything if text.startswith("flwr")]
@@ -48,14 +49,14 @@ def main(wheel: Path, quick: bool) -> None:
 
 
 def lower_bounds() -> list[str]:
-    """The oldest versions that pyproject.toml allows, of what the strategies need."""
+    """The oldest versions that pyproject.toml allows for the packages that the strategies need."""
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     bounds = [re.match(r"([\w-]+)>=([\d.]+)", text) for text in needed]
     return [f"{bound[1]}=={bound[2]}.*" for bound in bounds if bound]
 
 
 def interpreter(version: str) -> str | None:
-    """A Python of this version on this machine."""
+    """The path of a Python of this version on this machine, or None."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     for path in [shutil.which(f"python{version}"), *sorted(map(str, pyenv.glob(f"{version}.*/bin/python")))]:
         if path and subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0:
@@ -64,7 +65,7 @@ def interpreter(version: str) -> str | None:
 
 
 def check(wheel: Path, python: str, versions: list[str], tests: bool) -> None:
-    """One environment, with these versions and otherwise the newest that install."""
+    """Check one environment, with these versions and the newest versions of all other packages."""
     with tempfile.TemporaryDirectory(prefix="fedstride-wheel-") as folder:
         env = Path(folder) / "env"
         inside = str(env / "bin/python")
@@ -73,22 +74,22 @@ def check(wheel: Path, python: str, versions: list[str], tests: bool) -> None:
         packages = call([inside, "-c", COUNT], folder)
         size = sum(path.stat().st_size for path in env.rglob("*") if path.is_file() and not path.is_symlink())
         call([inside, "-c", EVERY_NAME], folder)
-        said = call([inside, "run.py"], str(ROOT / "tests/wheel/own_app")).splitlines()[-1]
-        print(f"{call([inside, '-V'], folder)}: {packages} packages, {size / 1e6:.0f} MB; {said}")
+        result = call([inside, "run.py"], str(ROOT / "tests/wheel/own_app")).splitlines()[-1]
+        print(f"{call([inside, '-V'], folder)}: {packages} packages, {size / 1e6:.0f} MB; {result}")
         only_the_strategies(env)
         if tests:
             run_tests(inside, folder)
 
 
 def only_the_strategies(env: Path) -> None:
-    """The command says in one line what it needs."""
+    """Without the extra `desk`, the command prints one line that names the missing packages."""
     done = subprocess.run([env / "bin/fedstride", "run"], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and done.stderr.count("\n") == 1, done
     assert "pip install 'fedstride[desk]'" in done.stderr, done
 
 
 def run_tests(python: str, folder: str) -> None:
-    """The strategies' tests, of this clone, with the versions of this environment."""
+    """Run this clone's tests of the strategies with the package versions of the environment."""
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
     tools = [text for text in groups["dev"] if text.startswith(("pytest", "hypothesis"))]
     uv("pip", "install", "--python", python, *tools)
@@ -101,7 +102,7 @@ def run_tests(python: str, folder: str) -> None:
 
 
 def uv(*arguments: str) -> None:
-    """uv outside of this project: its tested versions do not hold, and no interpreter is fetched."""
+    """Run uv outside of this project: without the project's version constraints and without Python downloads."""
     command = ["uv", "--quiet", "--no-config", "--no-python-downloads", *arguments]
     done = subprocess.run(command, cwd=tempfile.gettempdir(), capture_output=True, text=True, check=False)
     if done.returncode:
@@ -109,7 +110,7 @@ def uv(*arguments: str) -> None:
 
 
 def call(command: list[str], folder: str) -> str:
-    """What a command prints; its errors are shown."""
+    """Run a command and return its output. If it fails, exit with its output and errors."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{command} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")

@@ -1,4 +1,4 @@
-"""The ClientApp: one client's part of one round. Knows neither the server nor Hydra."""
+"""The ClientApp: executes a client's part of one round."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from .rules.fednlr import NeuronSGD as NeuronSGD
     from .rules.fednlr import network_rates as network_rates
 
-HOMES = {
+MODULE_OF = {
     "Method": "method",
     "NeuronSGD": "rules.fednlr",
     "Plan": "method",
     "Returned": "method",
     "network_rates": "rules.fednlr",
 }
-"""What the package offers to others, by module; imported when it is used, since it needs torch."""
+"""The public names of this package and their modules. They are imported on first use, because they need torch."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in HOMES:
-        return getattr(import_module(f".{HOMES[name]}", __name__), name)
+    if name in MODULE_OF:
+        return getattr(import_module(f".{MODULE_OF[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

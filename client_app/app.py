@@ -1,7 +1,7 @@
-"""The ClientApp: train, evaluate, and the answer to the roll call.
+"""The ClientApp: handles the messages for training, evaluation and the roll call.
 
-Knows messages and what is sent back, and names no method; what is done is said by the methods of the round
-(`composition.py`) and done in `training.py`.
+It contains no code for a particular method: the methods of the round (`composition.py`) plan the training, and
+`training.py` executes it.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def train_message(message: Message, context: Context) -> Message:
     job = work.read(config, context)
     methods = composition.of(job, config)
     store = state.store(config, context, job.client_id)
-    kept = store.load()
+    loaded = store.load()
     sent = _load_model(job, message)
     with seeded(seeds.derive(job.seed, "dropout", job.server_round, job.client_id), job.device):
-        plan = methods.begin(job, message.content, kept.states)
+        plan = methods.begin(job, message.content, loaded.states)
         result = train(
             job.model,
             job.examples,
@@ -47,7 +47,7 @@ def train_message(message: Message, context: Context) -> Message:
             momentum=job.client.momentum,
             weight_decay=job.client.weight_decay,
         )
-        handed = methods.end(job, plan, result)
+        output = methods.end(job, plan, result)
     model, metrics = protection.protect(
         job.protection,
         sent,
@@ -58,18 +58,18 @@ def train_message(message: Message, context: Context) -> Message:
             wire.TRAIN_LOSS: result.loss,
             wire.TRAIN_ACCURACY: result.accuracy,
             wire.TRAIN_STEPS: result.steps,
-            **handed.metrics,
-            # A round in which nobody keeps anything leaves no version, so none is missed.
-            **({wire.STATE_LOST: 1} if kept.lost and any(handed.states.values()) else {}),
+            **output.metrics,
+            # If no method keeps a state, no file was written in earlier rounds, so a missing one is not a loss.
+            **({wire.STATE_LOST: 1} if loaded.lost and any(output.states.values()) else {}),
             wire.TRAIN_SECONDS: time.perf_counter() - started,
         },
         server_round=job.server_round,
         client_id=job.client_id,
-        beside=handed.arrays,
+        other_arrays=output.arrays,
     )
-    if not store.save(handed.states):  # last: a round that fails leaves no version
+    if not store.save(output.states):  # last, so that a round that fails does not save a state
         metrics[wire.STATE_HELD] = 1
-    arrays = {wire.ARRAYS: model, **handed.arrays}
+    arrays = {wire.ARRAYS: model, **output.arrays}
     content = RecordDict({name: to_record(record) for name, record in arrays.items()})
     content[wire.METRICS] = MetricRecord(metrics)
     return Message(content=content, reply_to=message)
@@ -77,10 +77,13 @@ def train_message(message: Message, context: Context) -> Message:
 
 @app.evaluate()
 def evaluate_message(message: Message, context: Context) -> Message:
-    """Loss and accuracy of the received model on this client's examples."""
+    """Evaluate the received model on this client's examples and send back the loss and accuracy."""
     job = work.read(message.content.config_records[wire.CONFIG], context)
     if job.protection.is_local:
-        raise ConfigError("this client's privacy is its own: it tells no figures of its data")
+        raise ConfigError(
+            f"this client adds noise itself ({wire.NOISE_MULTIPLIER} = {job.protection.noise_multiplier:g}), so "
+            "it does not report metrics of its data; set evaluate_clients=false"
+        )
     _load_model(job, message)
     loss, accuracy = evaluate(job.model, job.examples)
     metrics = MetricRecord(
@@ -96,7 +99,7 @@ def evaluate_message(message: Message, context: Context) -> Message:
 
 @app.query()
 def roll_call(message: Message, context: Context) -> Message:
-    """Who this client is: partition id, number of examples, device, versions."""
+    """Reply with the client id, the number of examples, the device, and versions."""
     job = work.read(message.content.config_records[wire.CONFIG], context)
     facts = ConfigRecord(
         {
@@ -113,16 +116,20 @@ def roll_call(message: Message, context: Context) -> Message:
 
 
 def _load_model(job: Job, message: Message) -> Arrays:
-    """Load the model that was sent; its arrays. Raises ConfigError where there is none, or not this one."""
+    """Load the received model into the network, and return its arrays.
+
+    Raises ConfigError if the message has no model, or a model of another network.
+    """
     records = message.content.array_records
     if wire.ARRAYS not in records:
-        raise ConfigError(f"the message holds no ArrayRecord {wire.ARRAYS!r}, but {sorted(records) or 'none'}")
+        found = f"its ArrayRecords are {sorted(records)}" if records else "it has no ArrayRecords"
+        raise ConfigError(f"the message has no ArrayRecord {wire.ARRAYS!r} with the model: {found}")
     sent = composition.arrays_in(wire.ARRAYS, records[wire.ARRAYS])
     try:
         load_arrays(job.model, sent)
     except (RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"the model that was sent is not this client's: {' '.join(str(error).split())}; server and clients "
-            "must build the same model"
+            f"the received model does not fit this client's network: {' '.join(str(error).split())}; server and "
+            "clients must build the same model"
         ) from error
     return declare(sent, buffer_names(job.model))

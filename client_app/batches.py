@@ -1,7 +1,4 @@
-"""Which examples make up each mini-batch of a round.
-
-Knows seeds and positions; does not know data or models.
-"""
+"""The examples of each mini-batch of a round, as positions drawn from the run's seed."""
 
 from __future__ import annotations
 
@@ -15,7 +12,10 @@ from fedstride import seeds
 def epochs(
     examples: int, batch_size: int, count: int, *, seed: int, server_round: int, client: int
 ) -> Iterator[np.ndarray]:
-    """`count` passes over all examples, each in an order of its own; the last batch may be smaller."""
+    """Mini-batches of `count` passes over all examples, each in a new random order.
+
+    The last batch of a pass can be smaller.
+    """
     rng = seeds.generator(seed, "batches", server_round, client)
     for _ in range(count):
         order = rng.permutation(examples)
@@ -25,10 +25,10 @@ def epochs(
 def from_cursor(
     examples: int, batch_size: int, count: int, cursor: int, *, seed: int, client: int
 ) -> Iterator[np.ndarray]:
-    """`count` mini-batches, going on at mini-batch number `cursor` of the client's endless sequence.
+    """`count` mini-batches of the client's endless sequence, from mini-batch number `cursor` on.
 
-    The sequence is epoch after epoch, each reshuffled from (seed, epoch, client), so the cursor alone
-    says where a client stands (A4-5).
+    The sequence is epoch after epoch, each shuffled from (seed, epoch, client). So the cursor alone determines the
+    position of a client in its sequence (A4-5).
     """
     per_epoch = -(-examples // batch_size)
     epoch, order = -1, np.empty(0, dtype=np.int64)

@@ -1,8 +1,7 @@
-"""All methods of a round together: begun in turn, their plans made one, ended in turn.
+"""Combines all methods of a client's round: begins each, merges their plans into one, and ends each.
 
-Knows names, records and what two methods cannot share; does not know what any of them does. The order is
-client rule, objective, halves of server rules as the server names them, then the client's own counting of
-mini-batches, if nobody else says which.
+The order is: client rule, objective, client halves in the order that the server sends, and `client.local_steps` if
+no other method sets the mini-batches. A client half is the code that a server rule needs on the client.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from .parts import OBJECTIVES, RULES
 from .state import States
 from .work import Work
 
-ALONE = {
+EXCLUSIVE = {
     "factors": "a rate for each neuron",
     "step_factors": "a rate for each step",
-    "batches": "which mini-batches are met",
+    "batches": "the mini-batches of the round",
     "displacement": "a displacement after each step",
 }
-"""What only one method of a round can say."""
+"""The fields of a Plan that only one method of a round can set, and their descriptions."""
 
 
-RESERVED = {
+RESERVED_METRICS = {
     wire.NUM_EXAMPLES,
     wire.CLIENT_ID,
     wire.TRAIN_LOSS,
@@ -40,11 +39,11 @@ RESERVED = {
     wire.TRAIN_STEPS,
     wire.TRAIN_SECONDS,
 }
-"""Metrics that the client itself reports."""
+"""Metrics that the ClientApp reports. A method cannot use these names."""
 
 
 class Member(NamedTuple):
-    """A method under its name; `role` is the group that chose it."""
+    """A method of a round, with its name. `role`: the group in which it was chosen."""
 
     role: str
     name: str
@@ -52,12 +51,12 @@ class Member(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Tells the methods of a round apart, in errors and in what the client keeps."""
+        """A unique name of the method in its round, for error messages and for its saved state."""
         return f"{self.role}.{self.name}"
 
 
-class Handed(NamedTuple):
-    """What the methods of a round hand back: records of arrays by name, metrics, and their states."""
+class RoundOutput(NamedTuple):
+    """The combined results of all methods of a round: records of arrays by name, metrics, and states by label."""
 
     arrays: dict[str, Arrays]
     metrics: dict[str, float]
@@ -71,40 +70,44 @@ class Composition:
         self.members = members
 
     def begin(self, job: Job, content: RecordDict, states: States) -> Plan:
-        """Begin all methods with what the message holds for each; their one plan.
+        """Begin all methods, each with its part of the message, and return the combined plan.
 
-        Raises ConfigError where two of them cannot share the round, naming both.
+        Raises ConfigError, with the names of both, if two methods cannot be used together.
         """
-        plans = {member.label: _begun(member, job, content, states) for member in self.members}
+        plans = {member.label: _begin(member, job, content, states) for member in self.members}
         plan = combine(plans)
         if plan.batches is None and job.client.local_steps is not None:
-            own = Member("client", "local_steps", LocalSteps(job.client.local_steps))
-            self.members = [*self.members, own]
-            plan = combine({**plans, own.label: _begun(own, job, content, states)})
+            local_steps = Member("client", "local_steps", LocalSteps(job.client.local_steps))
+            self.members = [*self.members, local_steps]
+            plan = combine({**plans, local_steps.label: _begin(local_steps, job, content, states)})
         return plan
 
-    def end(self, job: Job, plan: Plan, result: Result) -> Handed:
-        """End all methods; arrays go under `NAME.KEY`, and each half says that it was done.
+    def end(self, job: Job, plan: Plan, result: Result) -> RoundOutput:
+        """End all methods and collect their results.
 
-        Raises ConfigError for a metric or record that another one, or the client itself, has under its name.
+        Arrays are returned under `NAME.KEY`, and each client half gets the metric `done/NAME`. Raises ConfigError
+        for a metric or record whose name is reserved, or used by another method of the round.
         """
-        handed = Handed({}, {}, {})
+        output = RoundOutput({}, {}, {})
         for member in self.members:
             returned, state = member.method.end(job, plan, result)
             arrays = {wire.of_half(member.name, key): dict(found) for key, found in returned.arrays.items()}
-            taken = (RESERVED | set(handed.metrics)) & set(returned.metrics) | set(handed.arrays) & set(arrays)
-            if taken:
-                raise ConfigError(f"{member.label} hands back {min(taken)}, which is already taken this round")
-            handed.metrics.update(returned.metrics)
-            handed.arrays.update(arrays)
+            used = (RESERVED_METRICS | set(output.metrics)) & set(returned.metrics)
+            used |= set(output.arrays) & set(arrays)
+            if used:
+                raise ConfigError(
+                    f"{member.label} returns {min(used)}, but this name is already used in the round; rename it"
+                )
+            output.metrics.update(returned.metrics)
+            output.arrays.update(arrays)
             if member.role == halves.ROLE:
-                handed.metrics[wire.done(member.name)] = 1
-            handed.states[member.label] = state
-        return handed
+                output.metrics[wire.done(member.name)] = 1
+            output.states[member.label] = state
+        return output
 
 
 def of(work: Work, config: Mapping[str, Any]) -> Composition:
-    """The methods that a message asks for. Raises ConfigError for a half that this client does not have."""
+    """The methods that a message names. Raises ConfigError for a client half that this client does not have."""
     chosen = [
         Member("client", work.client.name, RULES.make(work.client)),
         Member("objective", work.objective.name, OBJECTIVES.make(work.objective)),
@@ -115,54 +118,55 @@ def of(work: Work, config: Mapping[str, Any]) -> Composition:
 
 
 def combine(plans: Mapping[str, Plan]) -> Plan:
-    """One plan from those of several methods, by label.
+    """Combine the plans of several methods, given by label, into one plan.
 
-    Raises ConfigError, naming both, where two say what only one can.
+    Raises ConfigError, with the labels of both, if two methods set a field that only one can set.
     """
-    said: dict[str, Any] = {}
-    by: dict[str, str] = {}
+    values: dict[str, Any] = {}
+    set_by: dict[str, str] = {}
     for label, plan in plans.items():
-        for key in ALONE:
+        for key in EXCLUSIVE:
             value = getattr(plan, key)
             if value is None:
                 continue
-            if key in said:
+            if key in values:
                 raise ConfigError(
-                    f"{by[key]} and {label} cannot be used together: both set {ALONE[key]}; choose one of them"
+                    f"{set_by[key]} and {label} cannot be used together: both set {EXCLUSIVE[key]}; "
+                    "choose one of them"
                 )
-            said[key], by[key] = value, label
+            values[key], set_by[key] = value, label
     return Plan(
-        **said,
+        **values,
         corrections=tuple(correct for plan in plans.values() for correct in plan.corrections),
         loss_terms=tuple(term for plan in plans.values() for term in plan.loss_terms),
     )
 
 
-def _begun(member: Member, job: Job, content: RecordDict, states: States) -> Plan:
+def _begin(member: Member, job: Job, content: RecordDict, states: States) -> Plan:
     return member.method.begin(job, received(member.name, content), states.get(member.label, {}))
 
 
 def received(name: str, content: RecordDict) -> Received:
-    """What a message holds for the method of this name: keys and records called `NAME.KEY`.
+    """The values and arrays in a message for the method with this name: keys and records named `NAME.KEY`.
 
     Raises ConfigError for arrays that cannot be read.
     """
     config: Mapping[str, Any] = content.config_records.get(wire.CONFIG) or {}
     return Received(
         name,
-        values=dict(_under(name, config)),
-        arrays={key: arrays_in(f"{name}.{key}", each) for key, each in _under(name, content.array_records)},
+        values=dict(_with_prefix(name, config)),
+        arrays={key: arrays_in(f"{name}.{key}", each) for key, each in _with_prefix(name, content.array_records)},
     )
 
 
 def arrays_in(name: str, record: ArrayRecord) -> Arrays:
-    """Read-only views of a record's arrays. Raises ConfigError, naming the record, for bytes that are none."""
+    """Read-only views of a record's arrays. Raises ConfigError, with the record's name, for invalid arrays."""
     try:
         return views(record)
     except ValueError as error:
-        raise ConfigError(f"{name} holds arrays that cannot be read: {error}") from error
+        raise ConfigError(f"{name} contains arrays that cannot be read: {error}") from error
 
 
-def _under(name: str, records: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _with_prefix(name: str, records: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     start = wire.of_half(name, "")
     return ((key.removeprefix(start), value) for key, value in records.items() if key.startswith(start))

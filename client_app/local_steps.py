@@ -1,7 +1,4 @@
-"""A round of so many mini-batches, from a cursor over the client's shuffled data (A4-5).
-
-Knows the cursor and how it is kept; does not know rates, nor who counts mini-batches instead of epochs.
-"""
+"""A fixed number of mini-batches in each round, from a cursor over the client's shuffled data (A4-5)."""
 
 from __future__ import annotations
 
@@ -18,8 +15,8 @@ CURSOR = "cursor"  # in the state: the number of the client's next mini-batch, f
 def cursor_of(state: State, server_round: int, count: int) -> int:
     """The number of the round's first mini-batch.
 
-    A client without a state starts where it would stand had it taken part in every round so far with this
-    many mini-batches (A4-5).
+    A client without a state starts where it would be if it had used `count` mini-batches in every earlier round
+    (A4-5).
     """
     kept = state.get(CURSOR)
     return kept if isinstance(kept, int) and kept >= 0 else (server_round - 1) * count
@@ -41,10 +38,10 @@ class LocalSteps(Method):
         self.count = count
 
     def begin(self, job: Job, received: Received, state: State) -> Plan:
-        """The mini-batches that come next."""
+        """The next mini-batches."""
         found, self.after = following(job, state, self.count)
         return Plan(batches=found)
 
     def end(self, job: Job, plan: Plan, result: Result) -> tuple[Returned, State]:
-        """The cursor stays."""
+        """Keep the cursor."""
         return Returned(), self.after

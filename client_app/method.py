@@ -1,11 +1,12 @@
-"""The one seam of clients: what a method may do in a round.
+"""The interface of methods on the client.
 
-    begin(job, received, state) -> Plan                       before local training
-    end(job, plan, result)      -> what goes back, what stays after it
+    begin(job, received, state) -> Plan                      before local training
+    end(job, plan, result)      -> (Returned, new state)     after local training
 
-A client rule, an objective and a client's half of a server rule are all methods. An object is made for one
-round: what `begin` finds out for `end` it keeps in itself, what lasts longer is its state. Plans are combined
-by `composition.py` and carried out by `training.py`. No method is known here.
+Client rules, objectives and client halves of server rules are methods. (A client half is the code that a server
+rule needs on the client.) An object is created for each round, and `begin` can store values in it for `end`.
+Values for later rounds belong in the state. `composition.py` combines the plans, and `training.py` executes the
+combined plan.
 """
 
 from __future__ import annotations
@@ -30,97 +31,100 @@ from .parts import Training
 from .step import NO_FACTORS, Factors
 
 Tensors = Sequence[torch.Tensor]
-"""A tensor for each trainable parameter, in the network's order."""
+"""One tensor for each trainable parameter, in the network's order."""
 
 Correction = Callable[[Tensors, Tensors], Tensors]
-"""(gradients, parameters) -> gradients: new tensors, since autograd may hand out one tensor twice."""
+"""(gradients, parameters) -> gradients. It must return new tensors, because autograd can return the same tensor
+for two parameters."""
 
 LossTerm = Callable[[nn.Module, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """(model, images, labels, logits) -> scalar, added to the mean cross-entropy of the mini-batch."""
 
 State = Mapping[str, np.ndarray | Plain]
-"""What a method of one client keeps from round to round, flat; empty where it keeps nothing."""
+"""The values that a method of one client keeps for the next round, without nesting; empty if there are none."""
 
 
 @dataclass(frozen=True)
 class Job:
     """One client's part of one round."""
 
-    client_id: int  # the partition id; the node id where a node with its own data has none
+    client_id: int  # the partition id; the node id of a node with its own data and without a partition id
     server_round: int  # from 1
-    seed: int  # the run's
+    seed: int  # of the run
     client: Training
     examples: Examples
-    model: nn.Module  # holds the received weights in `begin`, the trained ones in `end`
+    model: nn.Module  # with the received weights in `begin`, with the trained weights in `end`
     device: torch.device
 
     @property
     def lr(self) -> float:
-        """eta of this round."""
+        """The learning rate eta of this round."""
         return self.client.lr * self.client.lr_decay ** (self.server_round - 1)
 
     @cached_property
     def parameters(self) -> dict[str, nn.Parameter]:
-        """The trainable parameters by name, in the network's order: a position in a Plan is one in here."""
+        """The trainable parameters by name, in the network's order. Positions in a Plan refer to this order."""
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
     def copies(self) -> list[torch.Tensor]:
-        """Copies of the trainable parameters as they are now; in `begin`, of the received ones w^t."""
+        """Copies of the current trainable parameters; in `begin` these are the received ones, w^t."""
         return [parameter.detach().clone() for parameter in self.parameters.values()]
 
     def zeros(self) -> list[torch.Tensor]:
-        """A zero for each trainable parameter."""
+        """A tensor of zeros for each trainable parameter, of the same shape, dtype and device."""
         return [torch.zeros_like(parameter) for parameter in self.parameters.values()]
 
     def tensors(self, arrays: Mapping[str, Any], what: str) -> list[torch.Tensor]:
-        """Named arrays as tensors of the parameters' dtypes, on their device.
+        """Named arrays as tensors with the dtypes and devices of the trainable parameters, in their order.
 
-        Raises ConfigError, naming `what`, where names or shapes are not those of the trainable parameters, or
-        there are no plain real numbers in them.
+        Raises ConfigError, with `what` in the message, if names or shapes differ from those of the trainable
+        parameters, or an array does not contain floats in native byte order.
         """
-        strange = min(set(arrays) ^ set(self.parameters), default=None)
-        if strange is not None:
+        different = min(set(arrays) ^ set(self.parameters), default=None)
+        if different is not None:
+            where = "is not a trainable parameter" if different in arrays else "is missing"
             raise ConfigError(
-                f"{what} and the trainable parameters differ in {strange!r}; server and clients must build the "
-                "same model"
+                f"{what} does not fit this client's network: {different!r} {where}; server and clients must build "
+                "the same model"
             )
         for name, parameter in self.parameters.items():
             if np.shape(arrays[name]) != tuple(parameter.shape):
                 raise ConfigError(
-                    f"{what}: {name!r} has shape {np.shape(arrays[name])}, the parameter {tuple(parameter.shape)}"
+                    f"{what}: {name!r} has shape {np.shape(arrays[name])}, but the parameter has "
+                    f"{tuple(parameter.shape)}; server and clients must build the same model"
                 )
             kind = np.asarray(arrays[name]).dtype
             if kind.kind != "f" or not kind.isnative:
-                raise ConfigError(f"{what}: {name!r} holds {kind}, allowed are real numbers in native byte order")
+                raise ConfigError(f"{what}: {name!r} has dtype {kind}, but must be floats in native byte order")
         return [torch.tensor(arrays[name]).to(p.device, p.dtype) for name, p in self.parameters.items()]
 
     def arrays(self, tensors: Tensors) -> dict[str, np.ndarray]:
-        """Tensors, one a trainable parameter, as named arrays of the parameters' dtypes."""
+        """Tensors, one for each trainable parameter, as named arrays with the parameters' dtypes."""
         named = zip(self.parameters.items(), tensors, strict=True)
         return {name: tensor.detach().to(p.dtype).cpu().numpy().copy() for (name, p), tensor in named}
 
 
 @dataclass(frozen=True)
 class Received:
-    """What the server sent for the method of this name, beside the model."""
+    """The values and arrays that the server sent for one method, in addition to the model."""
 
     method: str
     values: Mapping[str, Any] = field(default_factory=dict)
     arrays: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)  # read-only, by parameter
 
     def value(self, name: str) -> Any:
-        """A plain value. Raises ConfigError where it was not sent."""
+        """A plain value. Raises ConfigError if it was not sent."""
         return self._found(self.values, name)
 
     def array(self, name: str) -> Mapping[str, np.ndarray]:
-        """A record of arrays, by parameter name. Raises ConfigError where it was not sent."""
+        """A record of arrays, by parameter name. Raises ConfigError if it was not sent."""
         found: Mapping[str, np.ndarray] = self._found(self.arrays, name)
         return found
 
     def _found(self, sent: Mapping[str, Any], name: str) -> Any:
         if name not in sent:
             raise ConfigError(
-                f"the message has no {wire.of_half(self.method, name)}, which {self.method} needs; "
+                f"the message does not contain {wire.of_half(self.method, name)}, which {self.method} needs; "
                 "run the same version of fedstride on server and clients"
             )
         return sent[name]
@@ -128,30 +132,30 @@ class Received:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a method asks of local training; None where it has nothing to say.
+    """A method's changes to local training; a field that is None or empty changes nothing.
 
-    The first four can be said by one method of a round only; corrections act one after the other, terms of
-    the loss add up.
+    Only one method of a round can set `factors`, `step_factors`, `batches` or `displacement`. Corrections of
+    several methods are applied one after the other, and their loss terms are added.
     """
 
-    factors: Factors | None = None  # of the rate, per neuron
-    step_factors: Sequence[float] | None = None  # of the rate, one a step; multiply those per neuron (A4-8)
-    batches: Iterable[np.ndarray] | None = None  # positions among the client's examples, int64, one a step
+    factors: Factors | None = None  # of the rate, for each neuron
+    step_factors: Sequence[float] | None = None  # of the rate, one for each step; they multiply `factors` (A4-8)
+    batches: Iterable[np.ndarray] | None = None  # for each step the positions of its examples, int64
     displacement: Tensors | None = None  # d: after each optimiser step, w <- w - (the step's rate) d
     corrections: tuple[Correction, ...] = ()
     loss_terms: tuple[LossTerm, ...] = ()
 
     @property
     def neuron_factors(self) -> Factors:
-        """The factors per neuron; none where nobody asked for any."""
+        """The factors for each neuron; empty if no method set them."""
         return NO_FACTORS if self.factors is None else self.factors
 
 
 def steps(job: Job, plan: Plan) -> Iterator[tuple[np.ndarray, float]]:
-    """Mini-batch and rate of each step of the round: eta, times the step's factor where there is one.
+    """Mini-batch and rate of each step of the round. The rate is eta, times the step's factor if the plan has one.
 
-    Without batches in the plan these are `local_epochs` passes over the client's examples. Raises ConfigError
-    where there are more mini-batches than factors.
+    If the plan has no batches, these are `local_epochs` passes over the client's examples. Raises ConfigError if
+    there are more mini-batches than step factors.
     """
     positions = plan.batches
     if positions is None:
@@ -168,50 +172,50 @@ def steps(job: Job, plan: Plan) -> Iterator[tuple[np.ndarray, float]]:
     for batch in positions:
         rate = next(rates, None)
         if rate is None:
-            raise ConfigError(f"the round has factors for {len(factors or ())} steps, but more mini-batches")
+            raise ConfigError(f"the plan has step_factors for {len(factors or ())} steps, but more mini-batches")
         yield batch, rate
 
 
 @dataclass(frozen=True)
 class Result:
-    """What local training says of itself."""
+    """The result of local training."""
 
-    loss: float  # mean cross-entropy of the examples as they were met, each with the model of that moment
-    accuracy: float
-    steps: int
-    rate_sum: float  # of the steps really taken; an element's own is this times its factor (H_k of SC2)
+    loss: float  # mean cross-entropy of the examples, each measured before the step that uses it
+    accuracy: float  # share of correct predictions, measured in the same way
+    steps: int  # number of optimiser steps
+    rate_sum: float  # sum of the steps' rates; times an element's factor it is H_k of SC2
 
 
 @dataclass(frozen=True)
 class Returned:
-    """What goes back beside the model: arrays by record and parameter, and metrics."""
+    """What a method sends to the server in addition to the model: arrays by record and parameter, and metrics."""
 
     arrays: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 class ClientMethod(Protocol):
-    """A method, made for each round."""
+    """A method of the client. An object is created for each round."""
 
     def begin(self, job: Job, received: Received, state: State) -> Plan:
-        """What this round needs; `state` is what `end` gave in the last accepted round, empty at the start.
+        """The plan for this round. `state`: from `end` of the last accepted round; empty in the first round.
 
-        Raises ConfigError for what was sent and cannot be.
+        Raises ConfigError for received values that are not valid.
         """
         ...
 
     def end(self, job: Job, plan: Plan, result: Result) -> tuple[Returned, State]:
-        """What goes back and what stays; `plan` is that of all methods of the round."""
+        """The values for the server, and the new state. `plan`: the combined plan of all methods of the round."""
         ...
 
 
 class Method:
-    """A method that does nothing; to derive from."""
+    """Base class of methods. It changes nothing, returns nothing and keeps no state."""
 
     def begin(self, job: Job, received: Received, state: State) -> Plan:
-        """An empty plan."""
+        """Return an empty plan."""
         return Plan()
 
     def end(self, job: Job, plan: Plan, result: Result) -> tuple[Returned, State]:
-        """Nothing goes back, nothing stays."""
+        """Return nothing for the server and an empty state."""
         return Returned(), {}

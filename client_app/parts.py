@@ -1,7 +1,8 @@
-"""What a client can do: rules that set the rates, and objectives that set the gradient. One line a part.
+"""Tables of client rules, which set the learning rates, and of objectives, which set the gradient.
 
-Knows names, settings and places; read without torch, by the server too. The halves of server rules (what
-`strategy=scaffold` needs of its clients) are modules of `halves/`, found by the name that the server sends.
+The server reads these tables too; reading them does not import torch. Client halves (the code that a server rule
+such as `strategy=scaffold` needs on the client) are not in a table: they are modules of `halves/`, and the server
+sends their names.
 """
 
 from __future__ import annotations
@@ -15,23 +16,24 @@ from fedstride.settings import Kind, Setting
 
 @dataclass
 class Training(Choice):
-    """How a client spends its part of a round, whatever rule sets the rates."""
+    """The settings of local training that all client rules share."""
 
     lr: Annotated[float, Setting("eta, the learning rate of the first round", above=0)] = 0.05
-    lr_decay: Annotated[float, Setting("factor of eta per round", above=0, most=1)] = 1.0
-    batch_size: Annotated[int, Setting("examples of a mini-batch", least=1)] = 50
+    lr_decay: Annotated[float, Setting("factor that multiplies eta after each round", above=0, most=1)] = 1.0
+    batch_size: Annotated[int, Setting("number of examples in a mini-batch", least=1)] = 50
     local_epochs: Annotated[
-        int, Setting("E, passes over the data a round; not used with local_steps", least=1)
+        int, Setting("E, passes over the client's data in a round; not used with local_steps", least=1)
     ] = 1
-    local_steps: Annotated[int | None, Setting("tau, so many mini-batches a round, from a cursor", least=1)] = None
+    local_steps: Annotated[
+        int | None,
+        Setting("tau, number of mini-batches in a round; each round continues where the last one ended", least=1),
+    ] = None
     momentum: Annotated[
-        float, Setting("of the local optimiser, which begins anew each round", least=0, below=1)
+        float, Setting("momentum of the local optimiser, which is reset in each round", least=0, below=1)
     ] = 0.0
-    weight_decay: Annotated[float, Setting("coupled weight decay", least=0)] = 0.0
-    device: Annotated[str, Setting("auto (CUDA where there is one), cpu, cuda, cuda:1, ...", kind=Kind.CHANCE)] = (
-        "auto"
-    )
-    threads: Annotated[int, Setting("threads of torch on the CPU", least=1, kind=Kind.CHANCE)] = 1
+    weight_decay: Annotated[float, Setting("weight decay, added to the gradient (coupled)", least=0)] = 0.0
+    device: Annotated[str, Setting("auto (CUDA if available), cpu, cuda, cuda:1, ...", kind=Kind.CHANCE)] = "auto"
+    threads: Annotated[int, Setting("number of CPU threads of torch", least=1, kind=Kind.CHANCE)] = 1
 
 
 @dataclass
@@ -49,19 +51,19 @@ class FedNLRSettings:
 
 @dataclass
 class FedProxSettings:
-    """FedProx's own setting."""
+    """The setting of FedProx."""
 
-    mu: Annotated[float, Setting("weight of the pull towards the model that was sent", least=0)] = 0.01
+    mu: Annotated[float, Setting("weight of the term that pulls towards the received model", least=0)] = 0.01
 
 
 RULES = Table(
     "client",
     __package__,
-    Part("sgd", "rules.sgd:SGD", "Local SGD."),
+    Part("sgd", "rules.sgd:SGD", "Local SGD with one learning rate."),
     Part(
         "fednlr",
         "rules.fednlr:FedNLR",
-        "FedNLR (Wang et al., KDD 2024): a rate per neuron, from its mean activation.",
+        "FedNLR (Wang et al., KDD 2024): a learning rate for each neuron, from its mean activation.",
         FedNLRSettings,
     ),
     base=Training,
@@ -71,11 +73,11 @@ RULES = Table(
 OBJECTIVES = Table(
     "objective",
     __package__,
-    Part("plain", "objectives.plain:Plain", "The loss as it is."),
+    Part("plain", "objectives.plain:Plain", "The loss without an additional term."),
     Part(
         "fedprox",
         "objectives.fedprox:FedProx",
-        "FedProx (Li et al., MLSys 2020): a pull towards the model that was sent.",
+        "FedProx (Li et al., MLSys 2020): an additional term that pulls towards the received model.",
         FedProxSettings,
     ),
     kind=Kind.METHOD,

@@ -1,6 +1,7 @@
-"""What a client does to its update before it leaves: clipping, and noise of its own.
+"""Protects a client's update before it is sent: clipping, and local noise.
 
-Knows what the server asks for and what the node's owner insists on; the mechanism is `fedstride.mechanism`.
+The settings come from the server and from the node's node-config; the stricter value of each is used. The
+mechanism itself is in `fedstride/mechanism.py`.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from fedstride import mechanism, seeds, wire
 from fedstride.arrays import Arrays
 from fedstride.errors import ConfigError
 
-STILL_TOLD = frozenset({wire.CLIENT_ID, wire.STATE_LOST})
-"""The metrics that a client with noise of its own still reports, beside an example count of 1 and what it did."""
+REPORTED_WITH_LOCAL_NOISE = frozenset({wire.CLIENT_ID, wire.STATE_LOST})
+"""The metrics that a client with local noise reports. It also reports which client halves it executed, and the
+number 1 instead of its number of examples."""
 
 
 @dataclass(frozen=True)
 class Protection:
-    """The longest update that leaves, and the noise on it; `clipping_norm` is inf where nothing is asked."""
+    """The maximum norm of an update (inf if it is not clipped), and the noise that is added to it."""
 
     clipping_norm: float = math.inf
     noise_multiplier: float = 0.0
@@ -28,36 +30,36 @@ class Protection:
 
     @property
     def is_local(self) -> bool:
-        """Whether the client noises its update, and so trusts nobody with figures of its data."""
+        """Whether the client adds noise itself. Then it does not report metrics of its data."""
         return self.noise_multiplier > 0.0
 
 
 def read(config: Mapping[str, Any], node_config: Mapping[str, Any]) -> Protection:
-    """What the server's config asks for, made stricter by the node's own config, never weaker.
+    """The protection that the server's config and the node's own config require, the stricter value of each.
 
-    Raises ConfigError for values out of range, or noise without a clipping norm.
+    Raises ConfigError for values out of range, or for noise without a clipping norm.
     """
-    asked, own = _read(config, "the server's config"), _read(node_config, "node-config")
-    both = Protection(
-        clipping_norm=min(asked.clipping_norm, own.clipping_norm),
-        noise_multiplier=max(asked.noise_multiplier, own.noise_multiplier),
-        # An owner's noise is hers alone.
-        noise_seed=asked.noise_seed if own.noise_multiplier == 0.0 else None,
+    server, node = _read(config, "the server's config"), _read(node_config, "node-config")
+    merged = Protection(
+        clipping_norm=min(server.clipping_norm, node.clipping_norm),
+        noise_multiplier=max(server.noise_multiplier, node.noise_multiplier),
+        # The server must not be able to repeat noise that the node's own config requires.
+        noise_seed=server.noise_seed if node.noise_multiplier == 0.0 else None,
     )
-    if both.is_local and not math.isfinite(both.clipping_norm):
+    if merged.is_local and not math.isfinite(merged.clipping_norm):
         raise ConfigError(
-            f"{wire.NOISE_MULTIPLIER} = {both.noise_multiplier:g} needs a {wire.CLIPPING_NORM}, in units of which "
-            "the noise is"
+            f"{wire.NOISE_MULTIPLIER} = {merged.noise_multiplier:g} needs a {wire.CLIPPING_NORM}, because the "
+            f"noise is a multiple of it; set {wire.CLIPPING_NORM} too"
         )
-    return both
+    return merged
 
 
 def _read(config: Mapping[str, Any], where: str) -> Protection:
     known = (wire.CLIPPING_NORM, wire.NOISE_MULTIPLIER, wire.NOISE_SEED)
     for key in config:
-        # A slip of the pen would leave everything unprotected.
+        # A misspelt key must not leave the update unprotected.
         if key not in known and key.lower().startswith(("clip", "noise")):
-            raise ConfigError(f"{where}: unknown key {key!r}; known are {', '.join(known)}")
+            raise ConfigError(f"{where}: unknown key {key!r}; known keys: {', '.join(known)}")
     least, most = mechanism.CLIPPING_NORMS
     clipping_norm = config.get(wire.CLIPPING_NORM, math.inf)
     noise_multiplier = config.get(wire.NOISE_MULTIPLIER, 0.0)
@@ -76,20 +78,20 @@ def protect(
     *,
     server_round: int,
     client_id: int,
-    beside: Collection[str] = (),
+    other_arrays: Collection[str] = (),
 ) -> tuple[Arrays, dict[str, Any]]:
-    """The model and the metrics that leave.
+    """The protected model and the metrics, as they are sent to the server.
 
-    With noise of its own a client tells neither losses nor how many examples it has, since those are
-    protected by nothing. `beside`: names of the arrays that would leave beside the model; raises ConfigError
-    where there are some and anything is to be protected, since nothing protects them.
+    With local noise a client reports neither its losses nor its number of examples, because these are not
+    protected. `other_arrays`: names of the arrays that would be sent in addition to the model. They cannot be
+    protected, so ConfigError is raised if there are any and the update must be clipped.
     """
     if not math.isfinite(protection.clipping_norm):
         return model, dict(metrics)
-    if beside:
+    if other_arrays:
         raise ConfigError(
-            f"{min(beside)} would leave this client as it is, but its update is to be clipped "
-            f"({wire.CLIPPING_NORM} = {protection.clipping_norm:g}): choose a method that sends the model only"
+            f"{min(other_arrays)} would be sent unprotected, but this client must clip what it sends "
+            f"({wire.CLIPPING_NORM} = {protection.clipping_norm:g}); choose a method that sends the model only"
         )
     moved, too_long = mechanism.protect(
         sent,
@@ -101,5 +103,9 @@ def protect(
     protected = mechanism.rounded(moved, sent)
     if not protection.is_local:
         return protected, {**metrics, wire.CLIPPED: float(too_long)}
-    kept = {key: value for key, value in metrics.items() if key in STILL_TOLD or key.startswith(wire.done(""))}
-    return protected, {wire.NUM_EXAMPLES: 1, **kept}
+    reported = {
+        key: value
+        for key, value in metrics.items()
+        if key in REPORTED_WITH_LOCAL_NOISE or key.startswith(wire.done(""))
+    }
+    return protected, {wire.NUM_EXAMPLES: 1, **reported}

@@ -1,16 +1,17 @@
-"""What a client keeps from round to round: a safetensors file for each of its rounds, on its own disk.
+"""Saves a client's state between rounds: one safetensors file for each round, on the client's own disk.
 
     <root>/<run>/<client id>/round-NNNNNN.safetensors
 
-The client writes before the server has judged its reply. So the server names, in its next message, the round
-whose reply it accepted last: exactly that version is loaded, and only versions older than any checkpoint can
-name are dropped. A rejected reply leaves no trace.
+A client saves its state before the server has accepted its reply. Therefore the next message contains the last
+round in which the server accepted a reply of this client, and the client loads exactly the state of that round.
+So a rejected reply has no effect on later rounds. The client deletes only states that no checkpoint of the run
+needs.
 
-The root is `state` of the node's own config, else FEDSTRIDE_STATE, else `fedstride/state` below
-XDG_STATE_HOME or ~/.local/state. Where a message names no run (another server than ours), the newest state
-is kept in Flower's `Context.state`, which a node loses when it starts anew.
+The root is `state` of the node's node-config, else FEDSTRIDE_STATE, else `fedstride/state` below XDG_STATE_HOME or
+~/.local/state. If a message has no run id (from another server than ours), only the newest state is kept, in
+Flower's `Context.state`. A node loses it when it restarts.
 
-Knows files, records and versions; does not know what the states mean. No pickle anywhere.
+No pickle is used.
 """
 
 from __future__ import annotations
@@ -40,41 +41,41 @@ from fedstride.settings import Plain
 
 from .method import State
 
-FORMAT = "1"  # raise it when the meaning of a file changes
+FORMAT = "1"  # increase it when the meaning of a file changes
 
-ARRAYS, PLAIN, HELD = "state.arrays", "state.plain", "state.held"  # records of Context.state
-ROUND = "round"  # in HELD: which version the other two are
+ARRAYS, PLAIN, IN_MEMORY = "state.arrays", "state.plain", "state.held"  # records of Context.state
+ROUND = "round"  # key in IN_MEMORY: the round of the state in the other two records
 MAX_ROUND = 10**9
-RUN_ID = re.compile(r"[0-9a-f]{16}")  # it becomes a folder
-VERSION = re.compile(r"\.?round-([0-9]+)[-.].*")  # with a dot before it, what a killed writer left
+RUN_ID = re.compile(r"[0-9a-f]{16}")  # the run id is used as a folder name
+VERSION = re.compile(r"\.?round-([0-9]+)[-.].*")  # names of states and, with a dot, of incomplete temporary files
 
 States = Mapping[str, State]
-"""The states of all methods of one client, by label (without a slash)."""
+"""The states of all methods of one client, by label (labels contain no slash)."""
 
 
-class Kept(NamedTuple):
-    """What was found: the states, and whether a version was named that is missing or damaged."""
+class LoadedStates(NamedTuple):
+    """The loaded states. `lost`: the state that the server named is missing or damaged, so `states` is empty."""
 
     states: States
     lost: bool
 
 
 class Store(Protocol):
-    """Where one client keeps its states."""
+    """Loads and saves the states of one client in one round."""
 
-    def load(self) -> Kept:
-        """The states to begin the round with."""
+    def load(self) -> LoadedStates:
+        """The states at the beginning of the round."""
         ...
 
     def save(self, states: States) -> bool:
-        """Keep the states that the round ends with, if any; False where memory alone could take them."""
+        """Save the states at the end of the round. False if they could be kept in memory only."""
         ...
 
 
 def store(config: Mapping[str, Any], context: Context, client_id: int) -> Store:
-    """The store of this client for a message's round.
+    """The store of this client for the round of a message.
 
-    Raises ConfigError for a run or rounds that cannot be, or a folder that the node names wrongly.
+    Raises ConfigError for an invalid run id or round, or if the node's config has an invalid state folder.
     """
     if wire.RUN not in config:
         return InContext(context.state)
@@ -88,14 +89,15 @@ def store(config: Mapping[str, Any], context: Context, client_id: int) -> Store:
 
 
 def root(node_config: Mapping[str, Any]) -> Path:
-    """The folder below which this node keeps its clients' states.
+    """The folder in which this node saves its clients' states.
 
-    Raises ConfigError for no path, and where none is named and the node's user has no home.
+    Raises ConfigError if the node-config has an invalid value, or if no folder is set and the user of the process
+    has no home folder.
     """
     chosen = node_config.get("state")
     if chosen is not None and (not isinstance(chosen, str) or not chosen):
         raise ConfigError(
-            f"node-config state = {chosen!r} is not allowed: it must name a folder; "
+            f"node-config state = {chosen!r} is not allowed: it must be the path of a folder; "
             "start the node with --node-config 'state=\"/path\"'"
         )
     base = os.environ.get("XDG_STATE_HOME")
@@ -103,9 +105,10 @@ def root(node_config: Mapping[str, Any]) -> Path:
         if chosen := chosen or os.environ.get("FEDSTRIDE_STATE"):
             return Path(chosen).expanduser()
         return (Path(base) if base else Path.home() / ".local" / "state") / "fedstride" / "state"
-    except RuntimeError as error:  # a numeric user, as in a container
+    except RuntimeError as error:  # a user id without a home folder, as in some containers
         raise ConfigError(
-            f"no folder for what clients keep ({error}): name one, state in the node's config or FEDSTRIDE_STATE"
+            f"there is no default folder for the clients' states ({error}); set state in the node-config, or "
+            "FEDSTRIDE_STATE"
         ) from error
 
 
@@ -121,40 +124,43 @@ def _round(config: Mapping[str, Any], key: str, *, least: int = 0, most: int) ->
 
 @dataclass(frozen=True)
 class OnDisk:
-    """The versions of one client of one run.
+    """The states of one client of one run, on disk.
 
-    `accepted`: the round whose version is loaded, 0 for none; `oldest`: versions of smaller rounds are dropped.
+    `accepted`: the round whose state is loaded, 0 for none. `oldest`: states of earlier rounds are deleted.
     """
 
     folder: Path
     server_round: int
     accepted: int
     oldest: int
-    memory: RecordDict = field(default_factory=RecordDict)  # `Context.state`: takes a version that no disk will
+    memory: RecordDict = field(default_factory=RecordDict)  # `Context.state`, used if the disk cannot be written
 
-    def load(self) -> Kept:
-        """The version that the server named. Raises DataError where it is there and may not be read."""
+    def load(self) -> LoadedStates:
+        """The state of the round that the server named. Raises DataError if the file exists but cannot be read."""
         if not self.accepted:
-            return Kept({}, lost=False)
-        held = self.memory.config_records.get(HELD)
-        if held is not None and held[ROUND] == self.accepted:
+            return LoadedStates({}, lost=False)
+        in_memory = self.memory.config_records.get(IN_MEMORY)
+        if in_memory is not None and in_memory[ROUND] == self.accepted:
             return InContext(self.memory).load()
         path = self._path(self.accepted)
         try:
-            return Kept(_read(path), lost=False)
+            return LoadedStates(_read(path), lost=False)
         except (FileNotFoundError, SafetensorError, ValueError, KeyError, TypeError, AttributeError):
-            return Kept({}, lost=True)
+            return LoadedStates({}, lost=True)
         except OSError as error:
-            raise DataError(f"the client's state {path} cannot be read ({error.strerror})") from error
+            raise DataError(
+                f"the client's state {path} cannot be read ({error.strerror}); make it readable for this user, or "
+                "delete it to start with an empty state"
+            ) from error
 
     def save(self, states: States) -> bool:
-        """Write this round's version, whole or not at all; False where the disk does not take it.
+        """Write the state of this round atomically. False if the disk cannot be written.
 
-        It is then held in memory, so that a disk that is full for a while costs nothing but to a client that
-        dies meanwhile. Who has kept something before writes an empty version too: else it would be missed in
-        the next round.
+        The state is then kept in memory; it is lost only if the client's process ends before the disk can be
+        written again. A client that has saved a state before also writes an empty state: otherwise the next round
+        would report it as lost.
         """
-        if not any(states.values()) and not os.path.isdir(self.folder):  # never raises
+        if not any(states.values()) and not os.path.isdir(self.folder):  # unlike Path.is_dir, it never raises
             return True
         try:
             _make_private(self.folder)
@@ -162,21 +168,21 @@ class OnDisk:
         except OSError as error:
             log(
                 WARNING,
-                "the client's state %s cannot be written (%s) and is held in memory: free disk space, or name "
-                "another folder (state in the node's config, or FEDSTRIDE_STATE)",
+                "the client's state %s cannot be written (%s) and is kept in memory; free disk space, or set "
+                "another folder (state in the node-config, or FEDSTRIDE_STATE)",
                 self._path(self.server_round),
                 error.strerror,
             )
             InContext(self.memory).save(states)
-            self.memory[HELD] = ConfigRecord({ROUND: self.server_round})
+            self.memory[IN_MEMORY] = ConfigRecord({ROUND: self.server_round})
             return False
-        self.memory.pop(HELD, None)  # not before: a round that fails must not cost what memory alone has
-        self._tidy()
+        self.memory.pop(IN_MEMORY, None)  # only now, because an earlier state may exist in memory only
+        self._delete_old_states()
         return True
 
-    def _tidy(self) -> None:
-        """Drop what nobody can name any more."""
-        # The version is written: what cannot be tidied is no fault of the round.
+    def _delete_old_states(self) -> None:
+        """Delete the states of rounds before `oldest`."""
+        # Errors are ignored: the new state is already saved, and old files do no harm.
         with contextlib.suppress(OSError):
             for old in list(self.folder.iterdir()):
                 version = VERSION.fullmatch(old.name)
@@ -188,7 +194,7 @@ class OnDisk:
 
 
 def _make_private(folder: Path) -> None:
-    """The folder and those above it, the new ones for their owner alone."""
+    """Create the folder and missing parent folders, accessible only to the user of this process."""
     if not folder.is_dir():
         _make_private(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -224,10 +230,13 @@ def _packed(states: States) -> bytes:
 
 
 def _read(path: Path) -> dict[str, State]:
-    """The states in a file. Raises ValueError where it is damaged, of another format, or no such file."""
+    """The states in a file. Raises ValueError if its digest is wrong or it has another format.
+
+    Raises other errors of `safe_open` and of JSON if the file is missing or damaged.
+    """
     with safe_open(path, framework="numpy") as file:
         metadata = file.metadata() or {}
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  no mapping
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  `file` is not a mapping
     if metadata["format"] != FORMAT or metadata["sha256"] != _digest(arrays, metadata["plain"]):
         raise ValueError(f"{path} is damaged")
     return _nested(arrays, json.loads(metadata["plain"]))
@@ -246,18 +255,18 @@ def _digest(arrays: Mapping[str, np.ndarray], plain: str) -> str:
 
 @dataclass(frozen=True)
 class InContext:
-    """The newest states only: what another server than ours can keep."""
+    """The newest states in Flower's `Context.state`, for messages of servers that send no run id."""
 
     records: RecordDict
 
-    def load(self) -> Kept:
+    def load(self) -> LoadedStates:
         """The newest states."""
         arrays = self.records.array_records.get(ARRAYS)
         plain = self.records.config_records.get(PLAIN)
-        return Kept(_nested({} if arrays is None else views(arrays), plain or {}), lost=False)
+        return LoadedStates(_nested({} if arrays is None else views(arrays), plain or {}), lost=False)
 
     def save(self, states: States) -> bool:
-        """Put these in their place."""
+        """Replace the newest states. Always True."""
         arrays, plain = _flat(states)
         for key, record in ((ARRAYS, to_record(arrays)), (PLAIN, ConfigRecord(dict(plain)))):
             if record:
@@ -271,22 +280,22 @@ class InContext:
 
 
 def _flat(states: States) -> tuple[dict[str, np.ndarray], dict[str, Plain]]:
-    """Arrays and plain values of all states, as `label/name`. Raises ConfigError for what is neither."""
+    """Arrays and plain values of all states, as `label/name`. Raises ConfigError for values of other types."""
     values = {f"{label}/{name}": value for label, state in states.items() for name, value in state.items()}
     for key, value in values.items():
         is_array = isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
         if not is_array and not isinstance(value, (bool, int, float, str)):
             kind = value.dtype if isinstance(value, np.ndarray) else type(value).__name__
             raise ConfigError(
-                f"{key} is of type {kind}: a method can keep arrays of numbers and plain values alone"
+                f"the state value {key} has type {kind}, but must be an array of numbers, a number, text or a bool"
             )
-    # Contiguous for safetensors; np.ascontiguousarray would give an array without dimensions one.
+    # safetensors needs contiguous arrays; np.ascontiguousarray would change the shape () to (1,).
     arrays = {key: np.asarray(value, order="C") for key, value in values.items() if isinstance(value, np.ndarray)}
     return arrays, {key: value for key, value in values.items() if not isinstance(value, np.ndarray)}
 
 
 def _nested(arrays: Mapping[str, np.ndarray], plain: Mapping[str, Any]) -> dict[str, State]:
-    """The states that `_flat` took apart."""
+    """The states that `_flat` converted."""
     states: dict[str, dict[str, np.ndarray | Plain]] = {}
     for key, value in [*arrays.items(), *plain.items()]:
         label, _, name = key.partition("/")

@@ -1,12 +1,11 @@
-"""One step of local training: SGD with a rate for all, or a rate per neuron.
+"""One step of local training: SGD with one rate, or with a rate for each neuron.
 
     g <- g + weight_decay w;   v <- momentum v + g;   w <- w - lr f v
 
-f is 1, or a factor for each neuron. As torch.optim.SGD (without dampening and Nesterov) where f is 1, to
-the bit. Functions, not an Optimizer: the first use of torch's base class imports its compiler, two seconds
-in every process, and in a deployment every message is a process.
-
-Knows tensors and rates; does not know where either comes from.
+f is 1, or a factor for each neuron. If f is 1, the result is bit-identical to torch.optim.SGD without dampening
+and Nesterov momentum. These are functions and not a torch.optim.Optimizer, because the first use of that class
+imports torch's compiler. This takes two seconds in each process, and in a deployment each message has its own
+process.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 Factors = Mapping[int, torch.Tensor]
-"""Factor of the rate by position of the parameter, broadcastable to it; absent means 1."""
+"""Factors of the rate, by position of the parameter, in a shape that broadcasts to it; a missing factor is 1."""
 
 NO_FACTORS: Factors = {}
 
@@ -32,10 +31,10 @@ def sgd_step_(
     weight_decay: float = 0.0,
     factors: Factors = NO_FACTORS,
 ) -> None:
-    """One step on the parameters in place; `velocity` holds v, None before the first step.
+    """Do one step on the parameters, in place. `velocity` contains v, which is None before the first step.
 
-    The gradients may be overwritten. Momentum accumulates the raw gradient, the factor multiplies the
-    velocity; weight decay is part of the gradient (A5-11).
+    The gradients may be overwritten. Momentum accumulates the gradient without the factor, and the factor
+    multiplies the velocity. Weight decay is part of the gradient (A5-11).
     """
     for i, (w, g) in enumerate(zip(parameters, gradients, strict=True)):
         if weight_decay:
@@ -54,7 +53,7 @@ def displace_(
     lr: float,
     factors: Factors = NO_FACTORS,
 ) -> None:
-    """w <- w - lr f d for each parameter and its direction d: past momentum and weight decay (B-15)."""
+    """w <- w - lr f d for each parameter and its direction d, without momentum and weight decay (B-15)."""
     for i, (w, d) in enumerate(zip(parameters, directions, strict=True)):
         _move_(w, d, i, lr, factors)
 

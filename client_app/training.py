@@ -1,8 +1,4 @@
-"""The local loop of one round: mini-batch, gradient, step.
-
-Knows how a step is put together from a plan; does not know who filled the plan, nor Flower, messages or
-data sets.
-"""
+"""The local training loop of one round, which executes a plan: mini-batch, gradient, step."""
 
 from __future__ import annotations
 
@@ -30,16 +26,16 @@ def train(
     momentum: float = 0.0,
     weight_decay: float = 0.0,
 ) -> Result:
-    """Train the model in place: `steps` gives each mini-batch (positions) and its rate.
+    """Train the model in place. `steps` contains for each step the positions of its examples and its rate.
 
-    The rate of an element is the step's, times its neuron's factor in the plan. Raises DataError where there
-    is no step.
+    The rate of an element is the step's rate, times the factor of its neuron in the plan. Raises DataError if
+    there is no step.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     velocity: list[torch.Tensor | None] = [None] * len(parameters)
     factors = plan.neuron_factors
     model.train()
-    # Summed on the device: reading a number back in every step would wait for it.
+    # Summed on the device: reading a value in each step would wait for the device.
     loss_sum = torch.zeros((), dtype=torch.float64, device=examples.device)
     right = torch.zeros((), dtype=torch.int64, device=examples.device)
     seen = taken = 0
@@ -48,10 +44,10 @@ def train(
         x, y = examples.batch(positions)
         logits = model(x)
         loss = nn.functional.cross_entropy(logits, y)
-        whole = loss
+        total_loss = loss
         for term in plan.loss_terms:
-            whole = whole + term(model, x, y, logits)
-        gradients = _gradients(whole, parameters, plan)
+            total_loss = total_loss + term(model, x, y, logits)
+        gradients = _gradients(total_loss, parameters, plan)
         sgd_step_(
             parameters,
             gradients,
@@ -69,7 +65,7 @@ def train(
         taken += 1
         rate_sum += rate
     if not taken:
-        raise DataError("this client has no example to train on")
+        raise DataError("this client has no training examples")
     mean = float(loss_sum) / seen
     return Result(
         loss=mean if math.isfinite(mean) else math.nan,
@@ -80,8 +76,8 @@ def train(
 
 
 def _gradients(loss: torch.Tensor, parameters: Tensors, plan: Plan) -> Tensors:
-    """The gradients of one step, corrected as the plan says."""
-    # Zeros for parameters that the loss does not reach, as a head that this task does not use.
+    """The gradients of one step, with the corrections of the plan."""
+    # Parameters that the loss does not depend on, such as an unused head, get gradients of zero.
     gradients: Tensors = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
     with torch.no_grad():
         for correct in plan.corrections:
@@ -91,7 +87,7 @@ def _gradients(loss: torch.Tensor, parameters: Tensors, plan: Plan) -> Tensors:
 
 @contextlib.contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Draws of torch's global generators (dropout) come from `seed` inside, and leave no trace outside."""
+    """A context in which torch's global generators (used by dropout) are seeded. Afterwards they are restored."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)

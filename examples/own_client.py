@@ -1,4 +1,4 @@
-"""A client rule of one's own: rates that rise over the first mini-batches of each round.
+"""A user-defined client rule: the learning rate rises over the first mini-batches of each round.
 
 fedstride run parts=examples/own_client.py client=warmup client.first=5
 """
@@ -13,12 +13,12 @@ from fedstride.errors import require
 @part(client="warmup")
 @dataclass
 class Warmup(Method):
-    """The rate rises in equal steps over the first mini-batches of each round."""
+    """The learning rate rises in equal steps over the first mini-batches of each round."""
 
-    first: Annotated[int, Setting("mini-batches until the full rate", least=1)] = 4
+    first: Annotated[int, Setting("number of mini-batches until the full rate", least=1)] = 4
 
     def begin(self, job, received, state):
-        """Factor (j + 1) / first of the rate for mini-batch j, at most 1."""
+        """The rate of mini-batch j is multiplied by min(1, (j + 1) / first)."""
         size, client = len(job.examples), job.client
         require(client.local_steps is None, "client.local_steps", client.local_steps, "null: warmup counts epochs")
         steps = client.local_epochs * -(-size // client.batch_size)

@@ -1,4 +1,4 @@
-"""A network of one's own, with a setting.
+"""A user-defined network, with one setting.
 
 fedstride run parts=examples/own_model.py model=narrow model.width=32
 """
@@ -16,7 +16,11 @@ class Narrow(nn.Module):
     """One hidden layer of `width` units: (n, ...) -> (n, classes)."""
 
     def __init__(
-        self, shape: tuple[int, ...], classes: int, *, width: Annotated[int, Setting("hidden units", least=1)] = 64
+        self,
+        shape: tuple[int, ...],
+        classes: int,
+        *,
+        width: Annotated[int, Setting("number of hidden units", least=1)] = 64,
     ) -> None:
         super().__init__()
         self.hidden = nn.Linear(int(torch.tensor(shape).prod()), width)

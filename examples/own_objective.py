@@ -1,4 +1,4 @@
-"""An objective of one's own: label smoothing, as a term beside the cross-entropy.
+"""A user-defined objective: label smoothing, as a term that is added to the cross-entropy.
 
 fedstride run parts=examples/own_objective.py objective=smoothed objective.epsilon=0.2
 """
@@ -14,10 +14,10 @@ from fedstride import Method, Plan, Setting, part
 class Smoothed(Method):
     """Cross-entropy with smoothed labels (Szegedy et al., CVPR 2016)."""
 
-    epsilon: Annotated[float, Setting("share of the label that goes to all classes", least=0, below=1)] = 0.1
+    epsilon: Annotated[float, Setting("share of a label that is spread over all classes", least=0, below=1)] = 0.1
 
     def begin(self, job, received, state):
-        """CE(smoothed) = CE + epsilon (CE against uniform labels - CE)."""
+        """CE with smoothed labels = CE + epsilon (CE with uniform labels - CE); the second term is added here."""
 
         def term(model, x, y, logits):
             log_p = logits.log_softmax(1)

@@ -1,4 +1,4 @@
-"""A partition of one's own: sizes that fall geometrically, labels as they come.
+"""A user-defined partition: the clients' data sizes decrease geometrically, the labels are not skewed.
 
 fedstride run parts=examples/own_partition.py partition=geometric partition.ratio=0.7
 """
@@ -16,9 +16,9 @@ def geometric(
     clients: int,
     seed: int,
     *,
-    ratio: Annotated[float, Setting("size of a client beside the one before", above=0, most=1)] = 0.8,
+    ratio: Annotated[float, Setting("data size of a client / data size of the one before", above=0, most=1)] = 0.8,
 ) -> list[np.ndarray]:
-    """Each client holds `ratio` times as many examples as the one before."""
+    """Each client has `ratio` times as many examples as the one before."""
     order = np.random.default_rng(seed).permutation(len(labels))
     shares = ratio ** np.arange(clients)
     return np.split(order, (np.cumsum(shares)[:-1] / shares.sum() * len(labels)).astype(int))

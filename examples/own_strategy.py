@@ -1,4 +1,4 @@
-"""A server rule of one's own: the averaged update, no longer than `longest`.
+"""A user-defined server rule: the averaged update, shortened to at most the norm `longest`.
 
 fedstride run parts=examples/own_strategy.py strategy=shortened strategy.longest=0.5
 """
@@ -10,10 +10,10 @@ from fedstride import RoundResult, RuleStrategy, Setting, add_step, averaged_buf
 
 @part(strategy="shortened")
 class Shortened(RuleStrategy):
-    """The averaged update, no longer than a given length."""
+    """The averaged update, shortened to at most a given norm."""
 
     def __init__(
-        self, *, longest: Annotated[float, Setting("longest step", above=0)] = 1.0, **options: Any
+        self, *, longest: Annotated[float, Setting("maximum norm of a step", above=0)] = 1.0, **options: Any
     ) -> None:
         super().__init__(**options)
         self.longest = longest

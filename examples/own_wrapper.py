@@ -1,4 +1,6 @@
-"""A wrapper and its clients' half: around any strategy, clients add noise of a given size to their gradients.
+"""A user-defined wrapper with a client half: with any strategy, clients add noise to their gradients.
+
+A client half is the code that a server rule or wrapper needs on the client.
 
 fedstride run parts=examples/own_wrapper.py strategy=fedavg+noisy strategy.size=0.01
 """
@@ -9,7 +11,7 @@ import torch
 
 from fedstride import Method, Plan, Request, Setting, Wrapper, part
 
-Size = Annotated[float, Setting("of the noise", least=0)]
+Size = Annotated[float, Setting("standard deviation of the noise", least=0)]
 
 
 @part(strategy="noisy")
@@ -23,15 +25,15 @@ class Noisy(Wrapper):
         self.size = size
 
     def client_request(self, sent):
-        """The size travels to the clients."""
+        """Send the size to the clients."""
         return Request({"size": self.size})
 
 
 @part(half="noisy")
 class Half(Method):
-    """What a client does: torch's generator is seeded for the round, so that a run repeats."""
+    """The client half. torch's generator is seeded for the round, so runs are reproducible."""
 
     def begin(self, job, received, state):
-        """Each gradient with noise of the size that was sent."""
+        """Add noise of the received size to each gradient."""
         size = received.value("size")
         return Plan(corrections=(lambda gs, ws: [g + size * torch.randn_like(g) for g in gs],))

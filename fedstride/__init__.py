@@ -1,8 +1,7 @@
-"""What both sides share: settings, parts, names that travel, arrays, seeds, errors, tasks; and all public names.
+"""Public names of fedstride, and code that server and client share: settings, parts, arrays, seeds, errors, tasks.
 
-Knows neither the server nor the client; of what the other rooms offer it knows the names alone:
-`from fedstride import FedLWS` is the same in a clone, in a bundle and from the wheel. Importing it loads nothing
-heavy: what stands behind a name is imported when the name is used.
+`from fedstride import FedLWS` works in a clone, in a Flower bundle and with the installed wheel. Importing this
+package is cheap: a class is imported only when its name is used.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_MODULE_OF = {
     "Data": "tasks.data",
     "Metric": "metrics",
     "Setting": "settings",
@@ -37,9 +36,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f".{_HOMES[name]}", __name__), name)
-    # `from fedstride import wire` asks here first: a module of that name is then imported, and no other room.
+    if name in _MODULE_OF:
+        return getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
+    # `from fedstride import wire` calls this function first. The error makes Python import the submodule, and
+    # `strategies` and `client_app` are not imported.
     if name.startswith("_") or find_spec(f"{__name__}.{name}") is not None:
         raise AttributeError(f"module 'fedstride' has no attribute {name!r}")
     import client_app
@@ -47,8 +47,8 @@ def __getattr__(name: str) -> Any:
 
     if name in strategies.places():
         return getattr(strategies, name)
-    if name not in client_app.HOMES:
-        raise AttributeError(f"module 'fedstride' has no attribute {name!r}; it offers {', '.join(__dir__())}")
+    if name not in client_app.MODULE_OF:
+        raise AttributeError(f"module 'fedstride' has no attribute {name!r}; it has {', '.join(__dir__())}")
     try:
         return getattr(client_app, name)
     except ModuleNotFoundError as error:
@@ -61,4 +61,4 @@ def __dir__() -> list[str]:
     import client_app
     import strategies
 
-    return sorted([*_HOMES, *strategies.places(), *client_app.HOMES, "__version__"])
+    return sorted([*_MODULE_OF, *strategies.places(), *client_app.MODULE_OF, "__version__"])

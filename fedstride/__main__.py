@@ -1,6 +1,6 @@
-"""The command `fedstride`, wherever the rooms lie: `fedstride ...` and `python -m fedstride ...`.
+"""Entry point of the command `fedstride`, in a clone and in the wheel: `fedstride ...`, `python -m fedstride ...`.
 
-Knows what the command needs beside the strategies; does not know what it does (`lab/cli`).
+It checks that the packages of the extra `desk` are installed, then calls `lab/cli`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ DESK = ("flwr_datasets", "hydra", "matplotlib", "mlxtend", "pandas", "rich", "sa
 
 
 def main() -> None:
-    """Entry point; exit code 2 where only the strategies are installed."""
+    """Run the command. Exit code 2 if packages of the extra `desk` are missing."""
     missing = [name for name in DESK if find_spec(name) is None]
     if missing:
         print(f"error: the command needs {', '.join(missing)}: pip install 'fedstride[desk]'", file=sys.stderr)

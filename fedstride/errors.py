@@ -1,13 +1,13 @@
-"""The errors of fedstride. Each class is one thing that a caller would do differently.
+"""The errors of fedstride: one class for each way in which a caller can react.
 
     FedstrideError
-    ├── ConfigError      what was asked for cannot be: change the request         (exit code 2)
-    ├── DataError        data are missing, unreadable, or cannot be divided so    (exit code 1)
-    ├── ReplyError       one client's reply is unusable: rejected, never raised through a round
-    ├── CheckpointError  a saved state is torn, foreign or of another run         (exit code 1)
-    └── RunError         the run as a whole cannot go on                          (exit code 1)
+    ├── ConfigError      the request is not valid: change it                          (exit code 2)
+    ├── DataError        data are missing or unreadable, or cannot be divided         (exit code 1)
+    ├── ReplyError       one client's reply is not valid: it is rejected, the round continues
+    ├── CheckpointError  a saved state is damaged, or is not a state of this run      (exit code 1)
+    └── RunError         the run cannot continue                                      (exit code 1)
 
-A message says what, where, what was found, what is allowed, and what to do next.
+A message says what is wrong and where, what was found, what is allowed, and what to do next.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import difflib
 from collections.abc import Iterable
 
 MAX_REASON = 500
-"""Characters of a reason that are kept: part of it may be what a client wrote."""
+"""Maximum number of characters of a reason. A reason can contain text from a client, which is not trusted."""
 
 
 class FedstrideError(Exception):
@@ -32,13 +32,13 @@ class ConfigError(FedstrideError, ValueError):
 
 
 class DataError(FedstrideError):
-    """Data that are missing, unreadable, or cannot be divided as asked."""
+    """Data are missing or unreadable, or cannot be divided as the configuration says."""
 
 
 class ReplyError(FedstrideError):
-    """A client's reply that cannot be used; the text is the reason that the round records.
+    """A client's reply is not valid. The text is the reason, which is written to the records of the round.
 
-    One printable line and not too long, whatever of a client's own is in it.
+    The text is always one printable line of limited length, also if it contains text from the client.
     """
 
     def __init__(self, reason: str) -> None:
@@ -47,21 +47,21 @@ class ReplyError(FedstrideError):
 
 
 class CheckpointError(FedstrideError):
-    """A saved state that is torn, foreign, or belongs to another configuration."""
+    """A saved state is damaged, has another format, or belongs to another configuration."""
 
 
 class RunError(FedstrideError):
-    """The run as a whole cannot go on."""
+    """The run cannot continue."""
 
 
 def last_line(reason: str | None) -> str:
-    """The last line of what a client's error says: where it is a traceback, the error itself."""
+    """The last line of a client's error text. In a traceback this line is the error itself."""
     lines = str(reason or "").strip().splitlines()
     return lines[-1] if lines else "no reason given"
 
 
 def nearest(word: str, allowed: Iterable[str], limit: int = 3) -> list[str]:
-    """The names in `allowed` that `word` most likely stands for, best first."""
+    """At most `limit` names in `allowed` that are most similar to `word`, the best first."""
     names = list(allowed)
     close = difflib.get_close_matches(word, names, n=limit, cutoff=0.6)
     inside = [name for name in names if word and word in name and name not in close]
@@ -69,7 +69,7 @@ def nearest(word: str, allowed: Iterable[str], limit: int = 3) -> list[str]:
 
 
 def unknown(kind: str, word: str, allowed: Iterable[str]) -> ConfigError:
-    """The error for a name that does not exist: says the nearest ones and all that do."""
+    """The error for a name that does not exist. The text contains the most similar names and all known names."""
     names = sorted(allowed)
     close = nearest(word, names)
     hint = f" Did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
@@ -77,6 +77,6 @@ def unknown(kind: str, word: str, allowed: Iterable[str]) -> ConfigError:
 
 
 def require(holds: bool, key: str, value: object, allowed: str) -> None:
-    """Refuse a value: raises ConfigError with the key, the value found and what is allowed."""
+    """Raise ConfigError unless `holds`. The text contains the key, the value and what is allowed."""
     if not holds:
         raise ConfigError(f"{key} = {value!r} is not allowed: {key.rsplit('.', 1)[-1]} must be {allowed}")

@@ -1,6 +1,7 @@
-"""All of Flower that is private, worked around, or changed between versions, each with version and reason.
+"""All code that depends on Flower's private names or on differences between Flower's versions.
 
-Knows Flower's insides from 1.21 on, which brought `flwr.serverapp.strategy`; nothing else in fedstride does.
+No other module of fedstride imports private names of Flower. Each case gives the Flower version and the reason.
+The oldest supported version is 1.21, the first one with `flwr.serverapp.strategy`.
 """
 
 from __future__ import annotations
@@ -18,25 +19,28 @@ from flwr.serverapp.strategy.fedopt import FedOpt
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
 log = logging.getLogger("flwr").log
-"""Flower's own: `flwr.common.log` to 1.34, `flwr.supercore.log` from 1.35 on; the logger's name is one."""
+"""Flower's log function: `flwr.common.log` up to 1.34, `flwr.supercore.log` from 1.35 on. Both use the logger
+`flwr`."""
 
 AVERAGES_METRICS = aggregate_metricrecords
-"""What a strategy has as `train_metrics_aggr_fn` where its user gave none (1.21 on; private in all)."""
+"""The default `train_metrics_aggr_fn` of a Flower strategy (from 1.21 on; private in all versions)."""
 
 ADAPTIVE: tuple[Any, ...] = (
     *([_strategies.FedAvgM] if hasattr(_strategies, "FedAvgM") else []),  # not in 1.21
     FedOpt,
 )
-"""Flower's strategies whose server optimiser treats buffers as if they were parameters (1.39): a
-momentum or an Adam step on a running variance can make it negative. Our wrappers put the buffers'
-averages in their place."""
+"""Flower's strategies whose server optimiser treats buffers like parameters (1.39). A momentum or Adam step on
+a running variance can make it negative, so our wrappers replace the buffers in the result by their averages."""
 
 
 def set_identity(run_id: int = 1, node_id: int = 1) -> None:
-    """Give this process the identity that `Message` asks for (1.38 on; set by Flower's own runtimes)."""
+    """Set the task identity of this process, which `Message` requires from 1.38 on.
+
+    Flower's own runtimes set it; a process without such a runtime calls this function.
+    """
     try:
         from flwr.supercore.task_identity import TaskIdentity
-    except ImportError:  # to 1.37 a message asks for none
+    except ImportError:  # up to 1.37 a message needs no identity
         return
     TaskIdentity.run_id = run_id
     TaskIdentity.node_id = node_id
@@ -44,28 +48,28 @@ def set_identity(run_id: int = 1, node_id: int = 1) -> None:
 
 
 def stamp(message: Message) -> str:
-    """Give a message an id, as the SuperLink does on arrival; returns it."""
+    """Give a message a new id, as the SuperLink does on arrival, and return the id."""
     message_id = uuid.uuid4().hex
     message.metadata.__dict__["_message_id"] = message_id
     return message_id
 
 
 def set_source(reply: Message, node: int) -> None:
-    """Say which node a reply is from, by the message that it answers.
+    """Set the source of a reply to the node to which the message was sent.
 
-    Where a node is gone, the SuperLink answers in its place and names itself (error code 5, 1.39); and
-    who a reply is from is not for the reply to say.
+    If a node is gone, the SuperLink replies instead of it, with its own id as the source (error code 5, 1.39).
+    Also, the server does not trust the source that a reply names.
     """
     reply.metadata.__dict__["_src_node_id"] = node
 
 
 def is_simulation(grid: object) -> bool:
-    """True for the Grid of `flwr run` simulation, where all nodes are there from the start (1.39)."""
+    """Whether this is the Grid of a Flower simulation, in which all nodes exist from the start (1.39)."""
     return type(grid).__name__ == "InMemoryGrid"
 
 
 def chain(strategy: Strategy) -> Iterator[Strategy]:
-    """A strategy and those that it holds, from the outermost in: Flower's privacy wrappers hold one too."""
+    """A strategy and the strategies that it wraps, the outermost first; Flower's privacy wrappers included."""
     inner: Any = strategy
     while isinstance(inner, Strategy):
         yield inner
@@ -73,22 +77,22 @@ def chain(strategy: Strategy) -> Iterator[Strategy]:
 
 
 def forget_current_arrays(strategy: Strategy) -> None:
-    """Make FedAvgM and FedOpt take the model of the next `configure_train` as their current weights.
+    """Make FedAvgM and FedOpt use the model of the next `configure_train` as their current weights.
 
-    FedAvgM (1.39) stores them in the first round and from then on trusts what it returned itself, so
-    a wrapper that changes the result would be ignored (A3-9).
+    FedAvgM (1.39) stores the weights of the first round and then uses its own results only. Without this call it
+    would ignore the changes that a wrapper made to a result (A3-9).
     """
     for inner in chain(strategy):
         if isinstance(inner, ADAPTIVE):
             inner.current_arrays = None
 
 
-# The attributes that carry a built-in strategy's state from round to round (1.39).
+# The attributes in which Flower's strategies keep their state between rounds (1.39).
 _STATE = ("m_t", "v_t", "momentum_vector")
 
 
 def builtin_state(strategy: Strategy) -> dict[str, Any]:
-    """The state of one of Flower's own strategies, and of those it holds, as a flat dict of arrays."""
+    """The state of a Flower strategy and of the strategies that it wraps, as a flat dict of arrays."""
     state: dict[str, Any] = {}
     for depth, inner in enumerate(chain(strategy)):
         for attribute in _STATE:
@@ -113,5 +117,5 @@ def load_builtin_state(strategy: Strategy, state: dict[str, Any]) -> None:
 
 
 def records_bytes(record: ArrayRecord) -> int:
-    """Bytes of a record's arrays as they travel, headers included."""
+    """Bytes of a record's serialised arrays, headers included."""
     return sum(len(array.data) for array in record.values())

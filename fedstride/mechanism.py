@@ -1,7 +1,6 @@
-"""The Gaussian mechanism on one client's update, and what its releases cost; for both sides.
+"""The Gaussian mechanism for one client's update, and its privacy cost (epsilon, delta).
 
-Knows clipping, noise and the exact (epsilon, delta) of Gaussian releases; does not know who clips whom,
-nor what a rule does with an update (`strategies/differential_privacy.py`, `client_app/protection.py`).
+Used by the server (`strategies/differential_privacy.py`) and by the client (`client_app/protection.py`).
 """
 
 from __future__ import annotations
@@ -14,23 +13,25 @@ from array_api_compat import array_namespace, device
 from .arrays import Arrays, Layout, difference, float64, like, norm
 
 CLIPPING_NORMS = (1e-30, 1e30)
-"""What C may be: beyond, noise in units of it would vanish or overflow."""
+"""The smallest and largest allowed clipping norm C. The noise is a multiple of C, and would underflow or overflow
+outside of this range."""
 
 
 def is_between(value: object, least: float, most: float) -> bool:
-    """Whether a setting from outside is a number in [least, most]; True and False are none."""
+    """Whether a received value is a number in [least, most]. True and False are not numbers."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most
 
 
 def protect(
     sent: Arrays, model: Arrays, *, clipping_norm: float, stddev: float, rng: np.random.Generator | None
 ) -> tuple[Arrays, bool]:
-    """w + (clip(w_k - w, C) + N(0, stddev^2)) on every parameter, and whether the update was longer than C.
+    """w + (clip(w_k - w, C) + N(0, stddev^2)) for every parameter, and whether the update was longer than C.
 
-    clip(x, C) = x min(1, C / ||x||) over all parameters together (McMahan et al., ICLR 2018: flat
-    clipping). An update with NaN or infinity counts as zero, since it has no length to be shortened to.
-    Parameters are returned in float64: whoever sends them on rounds them (`rounded`), after the noise.
-    `rng` is needed where `stddev` > 0. Buffers are those that were sent.
+    `sent` is the model w that the server sent, `model` the client's trained model w_k.
+    clip(x, C) = x min(1, C / ||x||), with the norm over all parameters together (flat clipping, McMahan et al.,
+    ICLR 2018). An update that contains NaN or infinity is replaced by zero, since it has no finite length.
+    Parameters are returned in float64; a caller that sends them must round them (`rounded`) after the noise.
+    `rng` is required if `stddev` > 0. Buffers are returned unchanged from `sent`.
     """
     names = Layout.of(sent).parameters
     update = difference(model, sent, names)
@@ -45,31 +46,32 @@ def protect(
             assert rng is not None
             drawn = rng.normal(0.0, stddev, tuple(change.shape))
             change = change + xp.asarray(drawn, device=device(change))
-        # Rounded once, after the noise: a great w must not decide how much noise is left.
+        # In float64: if w is large, rounding before the noise is added would remove part of the noise.
         protected[name] = float64(sent[name]) + change
     return protected, too_long
 
 
 def rounded(model: Arrays, sent: Arrays) -> Arrays:
-    """The model in the sent dtypes."""
+    """The arrays of `model` in the dtypes of `sent`."""
     return {name: like(array, sent[name]) for name, array in model.items()}
 
 
 def running_statistics(model: Arrays) -> list[str]:
-    """Buffers that hold averages over a client's examples (BatchNorm's): noise would destroy them."""
+    """Names of the buffers with averages over a client's examples (BatchNorm), which noise would make useless."""
     buffers = Layout.of(model).buffers
     return [name for name in buffers if name.rsplit(".", 1)[-1] in ("running_mean", "running_var")]
 
 
-# ---------------------------------------------------------------- what it costs
+# ---------------------------------------------------------------- privacy cost
 
 
 def epsilon(noise_multiplier: float, releases: int, delta: float) -> float:
-    """The smallest epsilon at which so many Gaussian releases are (epsilon, delta)-private together.
+    """The smallest epsilon for which this number of Gaussian releases together is (epsilon, delta)-private.
 
-    `noise_multiplier` z = standard deviation / sensitivity of one release. T releases are one of
-    multiplier z / sqrt(T) (Dong, Roth, Su, JRSS B 2022, corollary 3.3), whose exact trade-off is inverted
-    (Balle, Wang, ICML 2018, theorem 8). Nothing is gained from sampling clients. inf where z = 0.
+    `noise_multiplier` z = standard deviation / sensitivity of one release. T releases are equivalent to one
+    release with multiplier z / sqrt(T) (Dong, Roth, Su, JRSS B 2022, corollary 3.3). Its exact delta(epsilon)
+    (Balle, Wang, ICML 2018, theorem 8) is inverted numerically. Amplification by client sampling is not counted.
+    Returns inf if z = 0.
     """
     if releases == 0:
         return 0.0
@@ -81,7 +83,7 @@ def epsilon(noise_multiplier: float, releases: int, delta: float) -> float:
     low, high = 0.0, 1.0
     while _delta(high, mu) > delta:
         low, high = high, 2.0 * high
-    for _ in range(100):  # to the last bit
+    for _ in range(100):  # enough bisection steps for full float precision
         middle = 0.5 * (low + high)
         if _delta(middle, mu) > delta:
             low = middle
@@ -93,7 +95,7 @@ def epsilon(noise_multiplier: float, releases: int, delta: float) -> float:
 def _delta(eps: float, mu: float) -> float:
     """delta(eps) = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu), without overflow.
 
-    With a = eps/mu + mu/2 and b = eps/mu - mu/2, e^eps phi(a) = phi(b); so the second term is
+    With a = eps/mu + mu/2 and b = eps/mu - mu/2, e^eps phi(a) = phi(b). Therefore the second term is
     phi(b) Phi(-a) / phi(a).
     """
     a, b = eps / mu + mu / 2.0, eps / mu - mu / 2.0
@@ -102,10 +104,10 @@ def _delta(eps: float, mu: float) -> float:
 
 
 def _mills(x: float) -> float:
-    """Phi(-x) / phi(x) for x > 0, to nine digits."""
+    """Mills ratio Phi(-x) / phi(x) for x > 0, to nine digits."""
     if x < 25.0:
         return 0.5 * math.erfc(x / math.sqrt(2.0)) * math.sqrt(2.0 * math.pi) * math.exp(0.5 * x * x)
-    square = x * x  # erfc underflows; the asymptotic series errs by 105 / x^8 at most
+    square = x * x  # erfc underflows; the error of the asymptotic series is at most 105 / x^8
     return (1.0 - (1.0 - (3.0 - 15.0 / square) / square) / square) / x
 
 
@@ -113,11 +115,11 @@ def _mills(x: float) -> float:
 
 
 def noise_beside_count(noise_multiplier: float, count_stddev: float) -> float:
-    """z of the updates where the count of clipped ones is released too, so that both together cost z.
+    """The noise multiplier of the updates, such that they and the count of clipped updates together cost z.
 
-    (z^-2 - sigma_b^-2)^(-1/2), for z < sigma_b. Andrew et al. (NeurIPS 2021, theorem 1) have 2 sigma_b: they
-    add or remove a client, and count it by -1/2 or 1/2. A client whose update is zero counts by 0, one that
-    is clipped by 1.
+    z is `noise_multiplier`, sigma_b is `count_stddev`: (z^-2 - sigma_b^-2)^(-1/2), for z < sigma_b. Andrew et al.
+    (NeurIPS 2021, theorem 1) have 2 sigma_b, because they add or remove a client and count it as -1/2 or 1/2.
+    Here an update of zero counts as 0 and a clipped update as 1.
     """
     if noise_multiplier == 0.0:
         return 0.0
@@ -125,8 +127,8 @@ def noise_beside_count(noise_multiplier: float, count_stddev: float) -> float:
 
 
 def next_clipping_norm(clipping_norm: float, clipped: float, target: float, lr: float) -> float:
-    """C exp(lr (clipped - target)): longer where a greater share was clipped than is wanted.
+    """C exp(lr (clipped - target)). C grows if the share of clipped updates is greater than `target`.
 
-    Andrew et al., section 2.2, there by the share of those that were not clipped.
+    Andrew et al., section 2.2, where the formula uses the share of updates that were not clipped.
     """
     return clipping_norm * math.exp(lr * (clipped - target))

@@ -1,8 +1,8 @@
-"""Parts of a user's own, from one Python file: `fedstride run parts=my_parts.py strategy=mine`.
+"""Loads user-defined parts from one Python file: `fedstride run parts=my_parts.py strategy=mine`.
 
-Knows how the file is found and loaded; does not know what its parts do. The server is told the file's path;
-a message names the file only. A client looks for it in its own copy of the app, or in the folder that
-FEDSTRIDE_PARTS names on its machine (a simulation started from a clone imports the clone, not the bundle).
+The server gets the path of the file. A message to a client contains the file's name only. The client looks for
+it in its own copy of the app, then in the folder that FEDSTRIDE_PARTS names on its machine (a simulation that was
+started from a clone imports the clone, not the bundle).
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from .errors import ConfigError, unknown
-from .parts import HALF, MODULE, OWN, Part, Table
+from .parts import HALF, MODULE_PREFIX, USER_PARTS, Part, Table
 
 BUNDLED = Path(__file__).resolve().parents[1] / "own_parts"
-"""Where the app's bundle has the file."""
+"""The folder of the file in the app's bundle."""
 
-LONGEST = 255
-"""Characters of a file's name: no file system here takes more."""
+MAX_NAME_LENGTH = 255
+"""Maximum number of characters of a file name, as in common file systems."""
 
 _LOADED: dict[str, Path] = {}  # by file name
-_DIGESTS: dict[str, str] = {}  # likewise, of what was loaded: the file may be edited while a run goes on
+_DIGESTS: dict[str, str] = {}  # by file name, at the time of loading: the file may be edited during a run
 
 
 def load_parts(path: str, tables: Mapping[str, Table]) -> None:
-    """Load the file, whose parts then stand in their tables; once a process.
+    """Load the file and add its parts to their tables. A process loads a file only once.
 
-    Raises ConfigError where there is no such file, it cannot be run, or what it adds cannot be chosen.
+    Raises ConfigError if the file does not exist or fails, or if one of its parts cannot be chosen.
     """
     _load(find(path), tables)
 
@@ -39,58 +39,63 @@ def load_parts(path: str, tables: Mapping[str, Table]) -> None:
 def _check_added(file: Path, before: Mapping[str, Mapping[str, Part]], tables: Mapping[str, Table]) -> None:
     added = [
         (group, name)
-        for group, parts in OWN.items()
+        for group, parts in USER_PARTS.items()
         for name, part in parts.items()
         if before.get(group, {}).get(name) is not part
     ]
     if not added:
-        raise ConfigError(f'{file} adds no part: mark a class or function with @part(strategy="mine")')
+        raise ConfigError(f'{file} defines no part; mark a class or function, as in @part(strategy="mine")')
     for group, name in added:
         if group == HALF:
             continue
         if group not in tables:
             raise unknown(f"group in {file.name}", group, [*tables, HALF])
         if name in {part.name for part in tables[group].built_in()}:
-            raise ConfigError(f"{file}: {group} = {name!r} is taken by a part of ours: choose another name")
+            raise ConfigError(f"{file}: {group} = {name!r} is the name of a built-in part; choose another name")
         try:
             tables[group].config(name)
-        except Exception as error:  # whatever a signature may hold
-            raise ConfigError(f"{file}: {group} = {name!r} cannot be chosen: {_line(error)}") from error
+        except Exception as error:  # a user's signature can raise any error
+            raise ConfigError(f"{file}: {group} = {name!r} cannot be chosen: {_one_line(error)}") from error
 
 
 def load_bundled(names: object) -> None:
-    """Load the files that a message names, from this app's bundle.
+    """Load the files that a message names, from this app's bundle or from the folder FEDSTRIDE_PARTS.
 
-    Raises ConfigError for what is no list of file names, and where one is missing or cannot be run.
+    Raises ConfigError if `names` is not a list of file names, or if a file is missing or fails.
     """
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"parts = {names!r} is not allowed: it must be a list of file names")
     for name in names:
         if name in _LOADED:
             continue
-        if Path(name).name != name or not name.endswith(".py") or len(name) > LONGEST:
-            raise ConfigError(f"parts = {name!r} is not allowed: it must be the name of a Python file")
-        here = os.environ.get("FEDSTRIDE_PARTS")
-        folders = [BUNDLED] if here is None else [BUNDLED, Path(here)]
+        if Path(name).name != name or not name.endswith(".py") or len(name) > MAX_NAME_LENGTH:
+            raise ConfigError(
+                f"parts = {name!r} is not allowed: it must be the name of a Python file, without a folder"
+            )
+        local = os.environ.get("FEDSTRIDE_PARTS")
+        folders = [BUNDLED] if local is None else [BUNDLED, Path(local)]
         file = next((folder / name for folder in folders if (folder / name).is_file()), None)
         if file is None:
             raise ConfigError(
-                f"parts = {name!r} is not in this client's copy of the app: start the run with fedstride submit "
-                f"or simulate and parts=PATH/{name}"
+                f"parts = {name!r} is not in this client's copy of the app; start the run with fedstride submit "
+                f"or fedstride simulate, and parts=PATH/{name}"
             )
         _load(file)
 
 
 def find(path: str) -> Path:
-    """The file that `parts=PATH` means: this path, or the file of that name in the app's bundle."""
+    """The file for `parts=PATH`: this path, or else the file with this name in the app's bundle.
+
+    Raises ConfigError if neither exists.
+    """
     for file in (Path(path).expanduser(), BUNDLED / Path(path).name):
         if file.is_file():
             return file.resolve()
-    raise ConfigError(f"parts = {path!r} does not exist: name a Python file with your own parts")
+    raise ConfigError(f"parts = {path!r} does not exist; give the path of a Python file that defines parts")
 
 
 def digest_of(path: str | None) -> str:
-    """Names the content of the file, as it was when it was loaded if it was; empty where there is none."""
+    """SHA-256 of the file's content, at the time of loading if it is loaded. Empty if `path` is None."""
     if path is None:
         return ""
     name = Path(path).name
@@ -102,42 +107,43 @@ def _digest(file: Path) -> str:
 
 
 def _load(file: Path, tables: Mapping[str, Table] | None = None) -> None:
-    """Run the file, and check what it adds where tables are given; nothing of one that is refused stays."""
+    """Execute the file and, if tables are given, check its parts. A rejected file leaves no parts registered."""
     loaded = _LOADED.get(file.name)
     if loaded == file:
         return
     if loaded is not None:
-        raise ConfigError(f"parts = {str(file)!r}: {loaded} is loaded already; rename one of them")
-    before = {group: dict(parts) for group, parts in OWN.items()}
-    name = MODULE + file.stem
+        raise ConfigError(
+            f"parts = {str(file)!r} is not allowed: {loaded}, a file of the same name, is already loaded; rename "
+            "one of them"
+        )
+    before = {group: dict(parts) for group, parts in USER_PARTS.items()}
+    name = MODULE_PREFIX + file.stem
     try:
         digest = _digest(file)
-        _run(file, name)
+        _execute(file, name)
         if tables is not None:
             _check_added(file, before, tables)
     except BaseException:
         sys.modules.pop(name, None)
-        OWN.clear()
-        OWN.update(before)
+        USER_PARTS.clear()
+        USER_PARTS.update(before)
         raise
     _LOADED[file.name], _DIGESTS[file.name] = file, digest
 
 
-def _run(file: Path, name: str) -> None:
+def _execute(file: Path, name: str) -> None:
     spec = spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise ConfigError(f"parts = {str(file)!r} is not allowed: it must be a Python file, NAME.py")
     module = module_from_spec(spec)
-    sys.modules[name] = module  # annotations are looked up there
+    sys.modules[name] = module  # typing.get_type_hints looks up annotations there
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # standard output is for what the command itself says
+        with contextlib.redirect_stdout(sys.stderr):  # standard output is reserved for the command's own output
             spec.loader.exec_module(module)
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # `sys.exit()` is for scripts: it would end the run as if all were well
-        raise ConfigError(f"{file} cannot be loaded: {_line(error)}") from error
+    # `sys.exit()` in a parts file must not end the command as if it had succeeded.
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{file} cannot be loaded: {_one_line(error)}") from error
 
 
-def _line(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"

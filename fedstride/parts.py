@@ -1,8 +1,8 @@
-"""What there is to choose from: one table a room, one line a part, imported when it is used.
+"""Tables of parts (strategies, client rules, models, ...): name, place and settings of every possible choice.
 
-Knows names, places and settings; does not know what any part does. A table is read without importing torch:
-the settings of a part stand in a light dataclass beside its line, or in the signature of what stands at its
-place, where that is light itself.
+A part is imported only when it is used, and a table can be read without importing torch. Therefore the settings of
+a part are in a small dataclass in the table, or in the signature of its class or function if that module is cheap
+to import.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from .settings import REQUIRED, Field, Kind, Plain, Setting, check_fields, field
 
 @dataclass
 class Choice:
-    """What a group of the configuration holds: a part's name and its settings."""
+    """The configuration of one group: the name of the chosen part, and its settings (in subclasses)."""
 
-    name: str = "???"  # OmegaConf's mark for a value that must be given
+    name: str = "???"  # OmegaConf's mark for a required value
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One thing to choose.
+    """One part that can be chosen.
 
-    `place`: `module:attribute` below the table's package, or the object itself. `about`: one line that says
-    what it is, with its source. `settings`: a dataclass; where there is none, the signature at `place`
-    has them. `given`: arguments that the name stands for.
+    `place`: `module:attribute` relative to the table's package, or the object itself. `about`: one line that
+    describes it, with its source. `settings`: a dataclass with its settings; if None, they are in the signature of
+    the object at `place`. `given`: fixed arguments that belong to this name and cannot be set.
     """
 
     name: str
@@ -41,48 +41,55 @@ class Part:
     given: Mapping[str, Any] = field(default_factory=dict)
 
 
-OWN: dict[str, dict[str, Part]] = {}
-"""Parts of a user's own, by group and name: each table of the group has them too."""
+USER_PARTS: dict[str, dict[str, Part]] = {}
+"""User-defined parts, by group and name. They also appear in the table of their group."""
 
-MODULE = "fedstride_parts_"
-"""How the module of a file with parts is called, before the file's own name."""
+MODULE_PREFIX = "fedstride_parts_"
+"""Prefix of the module name of a parts file; the name of the file follows."""
 
 HALF = "half"
-"""The group of what clients do for a server rule; nobody chooses it, the rule names it."""
+"""The group of client halves: the code that a server rule needs on the client. A user does not choose a half; the
+server rule names it."""
 
 T = TypeVar("T", bound=Callable[..., Any])
 
 
 def part(about: str = "", **choice: str) -> Callable[[T], T]:
-    """Make a class or function of one's own a part: `@part(strategy="mine")`.
+    """Decorator that registers your class or function as a part: `@part(strategy="mine")`.
 
-    `choice` is one `group=name`; `about` one line for listings, by default the docstring's first. Its settings
-    are the parameters of its signature whose annotations hold a `Setting`.
-    Raises ConfigError where not exactly one group is named, for a name that is no word, and for one that another
-    part of a file has.
+    `choice` is one `group=name`. `about` is one line for listings; the default is the first line of the docstring.
+    The part's settings are the parameters of its signature whose annotation contains a `Setting`.
+    Raises ConfigError if not exactly one group is given, if the name is not an identifier, or if another
+    part of the file has the same name in this group.
     """
     if len(choice) != 1:
-        raise ConfigError(f"@part({choice}) is not allowed: name one group, as in @part(strategy='mine')")
+        raise ConfigError(f"@part({choice}) is not allowed: name exactly one group, as in @part(strategy='mine')")
     ((group, name),) = choice.items()
-    if not isinstance(name, str) or not name.isidentifier():  # it becomes part of overrides, messages and folders
-        raise ConfigError(f"@part({group}={name!r}) is not allowed: a name is letters, digits and underscores")
+    if not isinstance(name, str) or not name.isidentifier():  # the name is used in overrides, messages and folders
+        raise ConfigError(
+            f"@part({group}={name!r}) is not allowed: a name must be letters, digits and underscores, and must "
+            "not begin with a digit"
+        )
 
     def register(target: T) -> T:
-        if name in OWN.get(group, {}) and str(getattr(target, "__module__", "")).startswith(MODULE):
-            raise ConfigError(f"@part({group}={name!r}) is there already: give each part of a group its own name")
+        if name in USER_PARTS.get(group, {}) and str(getattr(target, "__module__", "")).startswith(MODULE_PREFIX):
+            raise ConfigError(
+                f"@part({group}={name!r}) is already defined; give each part of a group a different name"
+            )
         line = next(iter((inspect.getdoc(target) or name).splitlines()))
-        OWN.setdefault(group, {})[name] = Part(name, target, about or line)
+        USER_PARTS.setdefault(group, {})[name] = Part(name, target, about or line)
         return target
 
     return register
 
 
 class Table(Mapping[str, Part]):
-    """The parts of one group, by name.
+    """The parts of one group, by name, user-defined parts included.
 
-    `base`: the dataclass that all configurations of the group derive from; its fields are shared. `kind`:
-    of its keys where they do not say so themselves. `signatures`: whether the parts' places are light enough
-    to be imported for their settings; otherwise a part without a settings dataclass has none.
+    `base`: the dataclass from which all configurations of the group are derived; its fields are shared by all
+    parts. `kind`: the kind of the group's settings that do not have one themselves. `signatures`: whether settings
+    are read from the signatures of the parts, which imports their modules; if False, a part without a settings
+    dataclass has no settings.
     """
 
     def __init__(
@@ -100,27 +107,27 @@ class Table(Mapping[str, Part]):
         self._parts = {part.name: part for part in parts}
 
     def __getitem__(self, name: str) -> Part:
-        return self._parts[name] if name in self._parts else OWN.get(self.group, {})[name]
+        return self._parts[name] if name in self._parts else USER_PARTS.get(self.group, {})[name]
 
     def __iter__(self) -> Iterator[str]:
         yield from self._parts
-        yield from (name for name in OWN.get(self.group, {}) if name not in self._parts)
+        yield from (name for name in USER_PARTS.get(self.group, {}) if name not in self._parts)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def built_in(self) -> list[Part]:
-        """The table's own parts, without a user's."""
+        """The built-in parts, without the user-defined ones."""
         return list(self._parts.values())
 
     def find(self, name: str) -> Part:
-        """A part by name. Raises ConfigError with the nearest names where there is none."""
+        """A part by name. Raises ConfigError, with the most similar names, for an unknown name."""
         if name not in self:
             raise unknown(self.group, name, self)
         return self[name]
 
     def load(self, name: str) -> Any:
-        """What stands at the part's place; imports it. Raises ConfigError for an unknown name."""
+        """Import and return the object at the part's place. Raises ConfigError for an unknown name."""
         place = self.find(name).place
         if not isinstance(place, str):
             return place
@@ -128,7 +135,7 @@ class Table(Mapping[str, Part]):
         return getattr(import_module(f".{module}", self._package), attribute)
 
     def fields(self, name: str) -> Mapping[str, Field]:
-        """The part's own settings, without those that all parts of the group share."""
+        """The part's own settings, without the settings that all parts of the group share."""
         part = self.find(name)
         if part.settings is not None:
             found = fields_of(part.settings)
@@ -140,16 +147,16 @@ class Table(Mapping[str, Part]):
         return {key: f for key, f in found.items() if key not in shared and key not in part.given}
 
     def all_fields(self, name: str) -> Mapping[str, Field]:
-        """The shared settings and the part's own."""
+        """All settings of the part: those that the group shares, then its own."""
         return {**fields_of(self.base), **self.fields(name)}
 
     def kind_of(self, setting: Field) -> Kind:
-        """What a key of this group is to a result: its own word, else that of all parts, else the group's."""
+        """The kind of a setting of this group: its own, else SETTING if it is shared, else the group's kind."""
         shared = setting.name in fields_of(self.base)
         return setting.setting.kind or (Kind.SETTING if shared else self.kind)
 
     def config(self, name: str) -> type[Choice]:
-        """The dataclass of a configuration that chooses this part: `name` and its settings as fields."""
+        """The dataclass of a configuration that chooses this part. Its fields are `name` and the settings."""
         part = self.find(name)
         if part not in self._configs:
             own = [(f.name, f.schema_type, _as_field(f)) for f in self.fields(name).values()]
@@ -160,42 +167,43 @@ class Table(Mapping[str, Part]):
             )
         return self._configs[part]
 
-    def stand_in(self, name: str, values: Mapping[str, Any]) -> type[Choice]:
-        """A configuration's type for a name that is not known here: a user's own part whose file is not loaded.
+    def placeholder_config(self, name: str, values: Mapping[str, Any]) -> type[Choice]:
+        """The dataclass of a configuration whose part is unknown: user-defined, and its file is not loaded.
 
-        It can be read and compared, neither checked nor built.
+        Such a configuration can be read and compared, but not checked and not built.
         """
         shared = {f.name for f in dataclasses.fields(self.base)}
         own = [(key, Any, field(default=None)) for key in values if key not in shared | {"inner"}]
-        held = [("inner", Choice, field(default_factory=Choice))] if "inner" in values else []
-        head = ("name", str, field(default=name))
-        return dataclasses.make_dataclass(f"{self.group.title()}_{name}", [head, *own, *held], bases=(self.base,))
+        wrapped = [("inner", Choice, field(default_factory=Choice))] if "inner" in values else []
+        fields = [("name", str, field(default=name)), *own, *wrapped]
+        return dataclasses.make_dataclass(f"{self.group.title()}_{name}", fields, bases=(self.base,))
 
     def fields_in(self, config: Any) -> Mapping[str, Field]:
-        """The settings of a configuration of this group, also where its part is not known here."""
+        """The settings of a configuration of this group, also if its part is unknown."""
         if config.name in self:
             return self.all_fields(config.name)
         shared = fields_of(self.base)
         own = (f.name for f in dataclasses.fields(config) if f.name not in (*shared, "name", "inner"))
         return {
             **shared,
-            **{name: Field(name, Any, None, Setting("of a part that is not loaded")) for name in own},
+            **{name: Field(name, Any, None, Setting("setting of a part that is not loaded")) for name in own},
         }
 
     def wraps(self, name: str) -> bool:
-        """Whether the part takes another one of its group: its first parameter is called as the group is."""
+        """Whether the part wraps another part of its group: its first parameter has the name of the group."""
         if not self._signatures and isinstance(self.find(name).place, str):
             return False
         return next(iter(inspect.signature(self.load(name)).parameters), None) == self.group
 
     def check(self, config: Any, path: str) -> None:
-        """Raises ConfigError for a value out of its range; `path` stands before the key."""
+        """Raise ConfigError for a value out of its range. The message names the key as `path.KEY`."""
         check_fields(self.all_fields(config.name).values(), vars(config), path)
 
     def make(self, config: Any, *arguments: Any, **options: Any) -> Any:
-        """The part that a configuration chooses, built: its place called with its settings.
+        """Build the part that a configuration chooses: call the object at its place with the settings.
 
-        `arguments` come before them, `options` beside. A part with a settings dataclass is called with one.
+        The call is `part(*arguments, **settings, **options)`; a part with a settings dataclass is called with an
+        instance of it as the first argument instead of `**settings`.
         """
         part = self.find(config.name)
         values = {key: getattr(config, key) for key in self.fields(config.name)}
@@ -206,24 +214,25 @@ class Table(Mapping[str, Part]):
     # -------------------------------------------------------- as plain values, for a message
 
     def flatten(self, config: Any) -> dict[str, Plain]:
-        """A configuration as `group.key: value`; None is left out, since a ConfigRecord cannot hold it."""
+        """A configuration as `group.key: value`. None is left out, because a ConfigRecord cannot contain it."""
         keys = ("name", *self.all_fields(config.name))
         values = {f"{self.group}.{key}": getattr(config, key) for key in keys}
         return {key: value for key, value in values.items() if value is not None}
 
     def unflatten(self, record: Mapping[str, Any]) -> Any:
-        """The configuration that `flatten` took apart, checked.
+        """The configuration that `flatten` converted, checked.
 
-        Raises ConfigError for a name or key that is not known here: server and client differ in version.
+        Raises ConfigError for an unknown name or key, which means that server and client have different versions,
+        and for a value out of its range.
         """
         start = f"{self.group}."
         values = {key.removeprefix(start): value for key, value in record.items() if key.startswith(start)}
         name = values.get("name")
         known = isinstance(name, str) and name in self
-        strange = set(values) - {"name", *self.all_fields(str(name))} if known else {f"name = {name!r}"}
-        if strange:
+        unknown_keys = set(values) - {"name", *self.all_fields(str(name))} if known else {f"name = {name!r}"}
+        if unknown_keys:
             raise ConfigError(
-                f"{start}{min(strange)} is not known to this client (known names: {', '.join(sorted(self))}); "
+                f"{start}{min(unknown_keys)} is unknown to this client (known names: {', '.join(sorted(self))}); "
                 "run the same version of fedstride on server and clients"
             )
         config = self.config(str(name))(**values)

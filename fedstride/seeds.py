@@ -1,6 +1,7 @@
-"""Every random draw of a run: from (run seed, purpose, round, partition), never from a global generator.
+"""Seeds and generators of all random draws of a run: from (run seed, purpose, round, partition).
 
-Knows how a draw is named; does not know what it is for. Round 57 can be drawn without rounds 1 to 56.
+No draw uses a global generator. Each draw is independent of the others: the draws of round 57 do not need those of
+rounds 1 to 56.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ MAX_SEED = 2**63 - 1
 
 
 def derive(run_seed: int, purpose: str, server_round: int = 0, partition: int = 0) -> int:
-    """A seed in [0, 2**63) for one draw; equal arguments give the equal seed on every machine.
+    """A seed in [0, 2**63) for one draw. Equal arguments give the same seed on every machine.
 
-    SHA-256 of the arguments, so that neighbouring seeds and rounds have nothing in common.
+    It is taken from the SHA-256 of the arguments, so seeds of neighbouring rounds or runs are unrelated.
     """
     text = f"fedstride|{run_seed}|{purpose}|{server_round}|{partition}".encode()
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 1
@@ -28,14 +29,14 @@ def generator(run_seed: int, purpose: str, server_round: int = 0, partition: int
 
 
 def new_secret(seed: int | None = None) -> str:
-    """What `secret_generator` draws from: 128 bits of the operating system's, or a seed that anybody may know."""
+    """A secret for `secret_generator`: 128 random bits, or text with the given seed, which is not secret."""
     return secrets.token_hex(16) if seed is None else f"seed {seed}"
 
 
 def secret_generator(secret: str, purpose: str, server_round: int = 0, partition: int = 0) -> np.random.Generator:
-    """A numpy generator for a draw that nobody without the secret can repeat; equal arguments, equal draw.
+    """A numpy generator whose draws cannot be repeated without the secret. Equal arguments give equal draws.
 
-    Seeded with all 256 bits of SHA-256. PCG64 is no cipher: see docs/privacy.md.
+    The seed is the full 256 bits of the SHA-256. PCG64 is not cryptographically secure: see docs/privacy.md.
     """
     text = f"fedstride|secret|{secret}|{purpose}|{server_round}|{partition}".encode()
     return np.random.Generator(np.random.PCG64(int.from_bytes(hashlib.sha256(text).digest(), "big")))

@@ -1,9 +1,9 @@
-"""What can be set: type, default, range, unit and meaning of a value, written once, where it is used.
+"""Settings: type, default, range, unit and meaning of a value, in the annotation of a field or parameter.
 
     def __init__(self, *, beta: Annotated[float, Setting("factor of the step", above=0)] = 0.7): ...
 
-Knows annotations; does not know which parts there are (`parts.py`), nor how a user writes a value. Schema,
-checks, listings, labels and what a resumed run compares are all derived from these annotations.
+The configuration's schema, the checks, listings and labels, and what a resumed run compares are all derived from
+these annotations.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from .errors import ConfigError
 
 Plain = bool | int | float | str
 REQUIRED: Any = inspect.Parameter.empty
-"""The default of a field that has none."""
+"""The `default` of a field without a default value."""
 
 
 class Kind(StrEnum):
-    """What a key is to a result: decides tables, and what a run that goes on may change."""
+    """How a key influences a result. It decides the layout of tables, and what a resumed run may change."""
 
-    METHOD = "method"  # what is compared: tells rows of a table apart
-    SETTING = "setting"  # under which it is compared: tells columns apart
-    CHANCE = "chance"  # changes the bits, is not compared: seed, device, threads
-    NONE = "none"  # has no influence on a result: may change when a run goes on
+    METHOD = "method"  # part of the compared method: different values are different rows of a table
+    SETTING = "setting"  # condition of the comparison: different values are different columns of a table
+    CHANCE = "chance"  # changes the numbers, but not what is compared: seed, device, threads
+    NONE = "none"  # no influence on a result: a resumed run may change it
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a value means, and which values are allowed; stands in the annotation of a field or parameter.
+    """The meaning of a value and the allowed values; used in the annotation of a field or parameter.
 
-    Numbers are finite. `least` and `most` are allowed themselves, `above` and `below` are not. `extends`:
-    may change when a run goes on although a result depends on it (more rounds, an earlier end).
-    `kind`: None means that of the group in which the key stands.
+    Numbers must be finite. `least` and `most` are inclusive bounds, `above` and `below` are exclusive. `extends`:
+    a resumed run may change the value although the result depends on it (more rounds, an earlier end).
+    `kind`: None means the kind of the key's group.
     """
 
     meaning: str
@@ -58,7 +58,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Field:
-    """One key: its type without the annotation, its default, its setting."""
+    """One key: its name, its type without the annotation, its default and its setting."""
 
     name: str
     type: Any
@@ -67,29 +67,29 @@ class Field:
 
     @property
     def kinds(self) -> tuple[Any, ...]:
-        """The types of a value that is given: without `None`."""
+        """The types of the value, without `None`."""
         if not _is_union(self.type):
             return (self.type,)
         return tuple(kind for kind in typing.get_args(self.type) if kind is not types.NoneType)
 
     @property
     def schema_type(self) -> Any:
-        """The type in a configuration's schema, which has no union of text and list: `check` decides there."""
+        """The type in a configuration's schema. OmegaConf has no union of text and list; there `check` decides."""
         return self.type if len(self.kinds) == 1 else Any
 
     @property
     def may_be_none(self) -> bool:
-        """Whether `None` (null in a configuration) is a value."""
+        """Whether `None` (null in a configuration) is allowed."""
         return _is_union(self.type) and types.NoneType in typing.get_args(self.type)
 
     @property
     def allowed(self) -> str:
-        """What is allowed, in words: ends the sentence «KEY must be ...»."""
+        """The allowed values in words, to complete the sentence "KEY must be ..."."""
         words = ", or ".join(_range_words(kind, self.setting) for kind in self.kinds)
         return f"{words}, or null" if self.may_be_none else words
 
     def check(self, key: str, value: object) -> None:
-        """Raises ConfigError, naming `key`, for a value of another type or out of range."""
+        """Raise ConfigError, with `key` in the message, for a value of another type or out of range."""
         if value is None and self.may_be_none:
             return
         fits = any(_is_of(value, kind) for kind in self.kinds)
@@ -98,9 +98,9 @@ class Field:
 
 
 def fields_of(target: Callable[..., Any]) -> Mapping[str, Field]:
-    """The settings of a dataclass, or of a function's or constructor's signature, by name, in order.
+    """The settings of a dataclass, or of the signature of a function or constructor, by name and in order.
 
-    A parameter whose annotation holds no `Setting` is none.
+    Only fields and parameters whose annotation contains a `Setting` are settings.
     """
     return _fields(target)
 
@@ -123,15 +123,15 @@ def _fields(target: Callable[..., Any]) -> Mapping[str, Field]:
 
 
 def check(target: Callable[..., Any], values: Mapping[str, Any]) -> None:
-    """Check those of `values` that are settings of `target`; a constructor calls it with `locals()`.
+    """Check the entries of `values` that are settings of `target`. A constructor calls it with `locals()`.
 
-    Raises ConfigError (a ValueError) for the first one that is not allowed.
+    Raises ConfigError (a ValueError) for the first value that is not allowed.
     """
     check_fields(fields_of(target).values(), values)
 
 
 def check_fields(fields: Iterable[Field], values: Mapping[str, Any], path: str = "") -> None:
-    """The same for fields at hand; `path` stands before the key that is named, as in `strategy.inner`."""
+    """Like `check`, for given fields. `path` is put before the key in the message, as in `strategy.inner.KEY`."""
     for field in fields:
         if field.name in values:
             field.check(f"{path}.{field.name}" if path else field.name, values[field.name])
@@ -151,16 +151,16 @@ def _is_union(kind: Any) -> bool:
 
 
 def _is_of(value: object, kind: Any) -> bool:
-    """Whether a value is of a type; an int is a float too, True and False are no numbers."""
+    """Whether a value is of a type. An int is also a float; True and False are not numbers."""
     if typing.get_origin(kind) is list:
         (item,) = typing.get_args(kind)
         return isinstance(value, (list, tuple)) and all(_is_of(each, item) for each in value)
     if isinstance(value, bool):
         return kind in (bool, Any)
-    if kind is float:  # numpy's numbers are numbers too
+    if kind is float:  # Real includes numpy's numbers
         return isinstance(value, Real)
     if kind is int:
-        return isinstance(value, Integral) and -(2**63) <= int(value) < 2**63  # what a message can hold
+        return isinstance(value, Integral) and -(2**63) <= int(value) < 2**63  # the range of a ConfigRecord
     kind = typing.get_origin(kind) or kind
     return kind is Any or isinstance(value, kind)
 
@@ -174,7 +174,7 @@ def _in_range(value: Any, setting: Setting) -> bool:
         return True
     value = int(value) if isinstance(value, Integral) else float(value)
     return (
-        -sys.float_info.max <= value <= sys.float_info.max  # no NaN, no infinity, no whole number beyond them
+        -sys.float_info.max <= value <= sys.float_info.max  # excludes NaN, infinity and whole numbers beyond float
         and (setting.least is None or value >= setting.least)
         and (setting.most is None or value <= setting.most)
         and (setting.above is None or value > setting.above)

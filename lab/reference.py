@@ -11,7 +11,7 @@ from typing import Any
 
 from fedstride.parts import Table
 from fedstride.settings import REQUIRED, Field, Kind, fields_of
-from server_app.config.schema import KEPT, TABLES, Config, may_change
+from server_app.config.schema import FIXED_ON_RESUME, TABLES, Config, may_change
 from strategies.limits import Screening
 
 COMMAND = "fedstride list --reference"
@@ -83,7 +83,7 @@ def _table(path: str, fields: Iterable[tuple[Field, Kind]]) -> Iterator[str]:
                 _cell(field.allowed),
                 _cell(field.setting.meaning),
                 str(kind),
-                "may change" if may_change(field, kind) and field.name not in KEPT else "",
+                "may change" if may_change(field, kind) and field.name not in FIXED_ON_RESUME else "",
             )
         )
 

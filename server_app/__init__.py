@@ -1,1 +1,1 @@
-"""The ServerApp: one run, from its configuration to the folder it leaves."""
+"""The ServerApp: executes one run, from its configuration to its folder of results."""

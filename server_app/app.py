@@ -1,4 +1,4 @@
-"""The ServerApp: reads Flower's run config, wires the rest."""
+"""The ServerApp: reads Flower's run config and executes the run."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """One run. Fails with one line that says what to change, before any client is asked where it can."""
+    """Execute one run. A mistake in the configuration raises an error before any client gets a message."""
     try:
         prepared = session.prepare(compose(overrides_of(context.run_config)))
         outcome = session.run(grid, prepared, observers=[LogLines()], on_folder=_log_folder)
     except FedstrideError as error:
         log(ERROR, "%s: %s", type(error).__name__, error)
-        raise error.with_traceback(None) from None  # the line says it all; Flower prints the rest to followers
+        raise error.with_traceback(None) from None  # Flower would send a traceback to the user's terminal
     log(INFO, wire.FINAL_LINE, 100 * outcome.rows[-1]["test/accuracy"], outcome.folder)
 
 
@@ -37,20 +37,20 @@ def _log_folder(folder: Path) -> None:
 
 
 class LogLines:
-    """An observer that logs a line a round."""
+    """An observer that logs one line for each round."""
 
     def replied(self, server_round: int, done: int, total: int) -> None:
-        """Single replies are not logged."""
+        """Do nothing: single replies are not logged."""
 
     def round_done(self, done: Round) -> None:
-        """Round, train loss, test accuracy, clients, seconds."""
+        """Log the round, training loss, test accuracy, number of clients, and seconds."""
         log(INFO, "%s", describe(done.row))
 
 
 def describe(row: dict[str, float]) -> str:
-    """One line that says how a round went."""
+    """One line with the most important metrics of a round."""
     parts = [f"round {row['round']:>3}"]
-    # A log goes to whoever submitted; with privacy, clients' figures stay on the server.
+    # The user who submitted the run can read the log. With privacy, clients' metrics stay on the server.
     if row.get("train/loss") is not None and "privacy/stddev" not in row:
         parts.append(f"train loss {row['train/loss']:.4f}")
     if row.get("test/accuracy") is not None:

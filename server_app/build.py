@@ -1,7 +1,4 @@
-"""From a configuration to the objects of a run: the strategy, and what clients are told.
-
-Knows what a run gives to every strategy; does not know which strategies there are, nor rounds.
-"""
+"""Builds the strategy of a run, and the configuration that is sent to clients, from the run's configuration."""
 
 from __future__ import annotations
 
@@ -25,41 +22,42 @@ from strategies.wrapper import Wrapper
 from .config.schema import Config
 
 ALL_NODES = {"fraction_train": 1.0, "min_train_nodes": 1, "min_evaluate_nodes": 1, "min_available_nodes": 1}
-"""The loop draws the cohort and shows the strategy no other nodes, so each takes all that it sees."""
+"""Options of Flower's strategies: use all nodes. The loop over rounds draws the cohort itself, and the strategy
+sees only the nodes of the cohort."""
 
 
 def build_strategy(config: Config, buffers: Sequence[str] = ()) -> NormAnalysis:
-    """The strategy of a run, with the norm analysis outermost. Flower's own strategies get a plain `Wrapper`.
+    """The strategy of a run. The outermost wrapper is the norm analysis. Flower's own strategies get a `Wrapper`.
 
-    `buffers`: names of the arrays that the run's model registers as buffers. Raises ConfigError, naming the key
-    `strategy....`, for values that do not go together.
+    `buffers`: names of the arrays that the run's model registers as buffers. Raises ConfigError, with the key
+    `strategy.KEY` or `privacy.KEY`, for values that are not allowed together.
     """
     strategy = _protected(_build(config.strategy, "strategy", config, tuple(buffers)), config)
     screening = getattr(strategy, "screening", config.screening)
-    weighting = None if config.privacy.name == "none" else "uniform"  # privacy makes all clients alike
+    weighting = None if config.privacy.name == "none" else "uniform"  # privacy gives all clients the same weight
     return NormAnalysis(strategy, weighting=weighting, screening=screening)
 
 
 def _protected(strategy: Strategy, config: Config) -> Strategy:
-    """The strategy behind the run's privacy; outside all others, so that none sees an update as it came."""
+    """The strategy inside the privacy wrapper, so that no strategy sees an unprotected update."""
     name = config.privacy.name
     require(
         not (name == "local" and config.evaluate_clients),
         "evaluate_clients",
         True,
-        "false with privacy=local: clients tell no figures of their data",
+        "false with privacy=local: clients do not report metrics of their data",
     )
     require(
         name == "none" or config.best.startswith("test/"),
         "best",
         config.best,
-        "a figure of the server's own data with privacy, as test/accuracy: clients' figures are not noised",
+        "a metric of the server's own data if there is privacy, as test/accuracy: clients' metrics have no noise",
     )
     facts = {"screening": getattr(strategy, "screening", config.screening), "clients_a_round": config.cohort_size}
     try:
         protected: Strategy = PRIVACY.make(config.privacy, strategy, **facts)
     except ConfigError as error:
-        text = str(error)  # what cannot stand behind privacy is named itself
+        text = str(error)  # begins with "strategy " if privacy does not support the strategy
         raise ConfigError(text if text.startswith("strategy ") else f"privacy.{text}") from error
     return protected
 
@@ -74,20 +72,20 @@ def _build(spec: Any, path: str, config: Config, buffers: tuple[str, ...]) -> St
         if wraps:
             return cast(Strategy, STRATEGIES.make(spec, *inner, **ours))
         if is_rule:
-            return cast(Strategy, STRATEGIES.make(spec, **ALL_NODES, **ours, **_of_the_run(kind, config)))
+            return cast(Strategy, STRATEGIES.make(spec, **ALL_NODES, **ours, **_run_options(kind, config)))
         return Wrapper(STRATEGIES.make(spec, **ALL_NODES), screening=config.screening, buffers=buffers)
     except ConfigError as error:
         raise ConfigError(f"{path}.{error}") from error
 
 
-def _of_the_run(kind: Any, config: Config) -> dict[str, Any]:
-    """What a rule takes from the run: the seed, and the number of clients if its constructor has it."""
+def _run_options(kind: Any, config: Config) -> dict[str, Any]:
+    """The options that a rule gets from the run: the seed, and the number of clients if its constructor has it."""
     clients = {"num_clients": config.clients} if "num_clients" in inspect.signature(kind).parameters else {}
     return {"seed": config.seed, **clients}
 
 
 def client_config(config: Config) -> ConfigRecord:
-    """What every client is told, as plain values: keys as in a configuration, and the names of `wire.py`."""
+    """The configuration that every client gets, as plain values. The keys are dotted, or from `wire.py`."""
     return ConfigRecord(
         {
             wire.SEED: config.seed,
@@ -104,7 +102,7 @@ def client_config(config: Config) -> ConfigRecord:
 
 
 def _local_noise(config: Config) -> dict[str, float]:
-    """So that clients know from the roll call on what they tell nobody."""
+    """The settings of local noise. Clients need them from the roll call on, because they report less with it."""
     spec: Any = config.privacy
     if spec.name != "local":
         return {}

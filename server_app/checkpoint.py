@@ -1,8 +1,8 @@
-"""Checkpoints: all that a run needs to go on, whole or not at all.
+"""Checkpoints: everything that is needed to resume a run, written atomically.
 
-Knows files, digests and renames; does not know what the state means. A checkpoint is a folder
-`checkpoint/round-NNNNNN` with `model.safetensors`, `strategy.safetensors` and `state.json`, which holds
-the digests of the other two. It is written beside, synced, and renamed; the newest two stay.
+A checkpoint is a folder `checkpoint/round-NNNNNN` with `model.safetensors`, `strategy.safetensors` and
+`state.json`. `state.json` contains the digests of the other two files. A checkpoint is written to a temporary
+folder, synced and renamed. The newest two checkpoints are kept.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ FOLDER = "checkpoint"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run after a round: enough to go on with the bits of an unbroken run."""
+    """The state of a run after a round. A resumed run has the same bits as an uninterrupted one."""
 
     server_round: int
-    model: Arrays  # the model that stands
+    model: Arrays  # the global model after the round
     strategy: Mapping[str, Any]  # the strategy's state_dict: arrays, numbers, strings
     accepted: Mapping[int, int]  # the last round whose reply was accepted, by client id
     run: str  # the run's id, under which clients keep their states
-    config: str  # digest of the configuration that it belongs to
+    config: str  # digest of the run's configuration
 
 
 def write_checkpoint(run_folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint of the run and drop all but the newest two; its folder.
+    """Write a checkpoint of the run, delete all but the newest two, and return the folder of the new one.
 
-    Raises OSError where it cannot be written; what was there before stays.
+    Raises OSError if it cannot be written; the existing checkpoints are then unchanged.
     """
     parent = run_folder / FOLDER
-    parent.mkdir(mode=0o700, exist_ok=True)  # with privacy, the state holds the secret of the noise
+    parent.mkdir(mode=0o700, exist_ok=True)  # with privacy, the state contains the secret of the noise
     folder = parent / f"round-{checkpoint.server_round:06d}"
     temporary = parent / f".{folder.name}.{os.getpid()}"
     shutil.rmtree(temporary, ignore_errors=True)
@@ -67,9 +67,9 @@ def write_checkpoint(run_folder: Path, checkpoint: Checkpoint) -> Path:
 
 
 def newest_checkpoint(run_folder: Path) -> tuple[Checkpoint, list[str]]:
-    """The newest checkpoint that is whole, and a line for each newer one that is not.
+    """The newest valid checkpoint, and one line for each newer checkpoint that is damaged.
 
-    Raises CheckpointError where there is none.
+    Raises CheckpointError if there is no valid checkpoint.
     """
     faults: list[str] = []
     for folder in _folders(run_folder):
@@ -77,14 +77,14 @@ def newest_checkpoint(run_folder: Path) -> tuple[Checkpoint, list[str]]:
             return read_checkpoint(folder), faults
         except CheckpointError as error:
             faults.append(str(error))
-    told = f" ({'; '.join(faults)})" if faults else ""
+    details = f" ({'; '.join(faults)})" if faults else ""
     raise CheckpointError(
-        f"{run_folder} has no usable checkpoint{told}: start the run again, with checkpoint_every of at least 1"
+        f"{run_folder} has no valid checkpoint{details}; start the run again, with checkpoint_every of at least 1"
     )
 
 
-def retained(run_folder: Path) -> list[Checkpoint]:
-    """The whole checkpoints that a run has, newest first."""
+def valid_checkpoints(run_folder: Path) -> list[Checkpoint]:
+    """The valid checkpoints of a run, newest first."""
     found = []
     for folder in _folders(run_folder):
         with contextlib.suppress(CheckpointError):
@@ -93,15 +93,15 @@ def retained(run_folder: Path) -> list[Checkpoint]:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """The checkpoint in a folder. Raises CheckpointError where it is torn, foreign or of another format."""
+    """The checkpoint in a folder. Raises CheckpointError if it is incomplete, damaged or of another format."""
     try:
         state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
         if state.get("format") != FORMAT:
-            raise CheckpointError(f"{folder} is of format {state.get('format')!r}, this version reads {FORMAT}")
+            raise CheckpointError(f"{folder} has format {state.get('format')!r}, but this version reads {FORMAT}")
         files = {name: (folder / name).read_bytes() for name in ("model.safetensors", "strategy.safetensors")}
         for name, content in files.items():
             if hashlib.sha256(content).hexdigest() != state["sha256"][name]:
-                raise CheckpointError(f"{folder / name} is torn: its digest is not the one in state.json")
+                raise CheckpointError(f"{folder / name} is damaged: its digest differs from the one in state.json")
         return Checkpoint(
             server_round=int(state["round"]),
             model=_ordered(files["model.safetensors"], state["order"]["model"]),
@@ -111,7 +111,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             config=state["config"],
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
-        raise CheckpointError(f"{folder} is no whole checkpoint: {type(error).__name__}: {error}") from error
+        raise CheckpointError(f"{folder} is not a complete checkpoint: {type(error).__name__}: {error}") from error
 
 
 def _fill(folder: Path, checkpoint: Checkpoint) -> None:
@@ -124,7 +124,7 @@ def _fill(folder: Path, checkpoint: Checkpoint) -> None:
         "format": FORMAT,
         "round": checkpoint.server_round,
         "config": checkpoint.config,
-        # safetensors sorts; sums run in model order, so the order is part of the bits.
+        # safetensors sorts the arrays. Sums are computed in the model's order, so the result depends on the order.
         "order": {"model": list(checkpoint.model), "strategy": list(arrays)},
         "strategy": {k: v for k, v in checkpoint.strategy.items() if k not in arrays},
         "accepted": {str(client): number for client, number in checkpoint.accepted.items()},
@@ -139,7 +139,8 @@ def _fill(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def _contiguous(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    return {name: np.asarray(array, order="C") for name, array in arrays.items()}  # keeps shape ()
+    # np.ascontiguousarray would change the shape () to (1,).
+    return {name: np.asarray(array, order="C") for name, array in arrays.items()}
 
 
 def _ordered(content: bytes, order: list[str]) -> Arrays:
@@ -156,5 +157,5 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _folders(run_folder: Path) -> list[Path]:
-    """Whole checkpoints by name, newest first; what a killed writer left has a name with a dot."""
+    """Folders of checkpoints, newest first. Temporary folders are not included: their names begin with a dot."""
     return sorted((run_folder / FOLDER).glob("round-[0-9]*"), reverse=True)

@@ -1,7 +1,4 @@
-"""Central evaluation: the returned model on the task's test examples.
-
-Knows the task and the network; does not know how a model came about.
-"""
+"""Central evaluation: evaluates the global model on the task's test examples."""
 
 from __future__ import annotations
 
@@ -16,9 +13,10 @@ from .config.schema import Config
 
 
 class CentralEvaluation:
-    """The test set and a network to hold the model; made once a run.
+    """Evaluates models on the test set. Created once per run.
 
-    Raises ConfigError or DataError where task, model or device cannot be had.
+    `initial`: the initial model, with weights from the run's seed. `buffers`: the names of its registered buffers.
+    Raises ConfigError or DataError if the task, the model or the device is not available.
     """
 
     def __init__(self, config: Config) -> None:
@@ -32,7 +30,7 @@ class CentralEvaluation:
         self._examples = Examples(source.test_x, source.test_y, mean=source.mean, std=source.std, device=device)
 
     def __call__(self, arrays: ArrayRecord) -> dict[str, float]:
-        """`test/loss` (mean cross-entropy) and `test/accuracy` (share of right answers)."""
+        """`test/loss` (mean cross-entropy) and `test/accuracy` (share of correct predictions)."""
         load_arrays(self._model, views(arrays))
         loss, accuracy = evaluate(self._model, self._examples)
         return {"test/loss": loss, "test/accuracy": accuracy}

@@ -1,7 +1,7 @@
-"""Messages out, replies in, through any Grid; and the cohort as a Grid of its own.
+"""Sends messages and collects replies, through any Grid; and a Grid that contains only the cohort.
 
-Knows push and pull; does not know what a message says. Flower's `send_and_receive` asks only every
-three seconds on a deployment and hands all replies over at the end; here they come one by one.
+Flower's `send_and_receive` looks for replies only every three seconds on a deployment and returns them all at the
+end. `exchange` looks more often and reports each reply when it arrives.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 
 from fedstride import flower
 
-POLL_SECONDS = (0.02, 0.2)  # shortest and longest pause between two looks for replies
+POLL_SECONDS = (0.02, 0.2)  # shortest and longest pause between two requests for replies
 
 
 def exchange(
@@ -25,9 +25,10 @@ def exchange(
     timeout: float,
     on_reply: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[int, Message]:
-    """Send the messages and wait for their replies: reply by node id; who did not answer is absent.
+    """Send the messages, wait for the replies, and return them by node id. A node that did not reply is absent.
 
-    Each message is answered at most once, whatever arrives. `on_reply(done, total)` is called after each.
+    Waits at most `timeout` seconds. Only the first reply to a message is used. `on_reply(done, total)` is called
+    after each reply.
     """
     ids = list(grid.push_messages(messages))
     waiting = {mid: message.metadata.dst_node_id for mid, message in zip(ids, messages, strict=True) if mid}
@@ -54,9 +55,10 @@ def exchange(
 
 
 class CohortGrid(Grid):
-    """A Grid that shows a strategy the nodes of the round's cohort and no others.
+    """A Grid that contains only the nodes of the round's cohort.
 
-    So the draw is ours and reproducible, and Flower's own sampling has nothing left to choose.
+    The cohort is drawn from the run's seed, which is reproducible. A strategy that samples nodes itself, as
+    Flower's do, gets exactly the cohort.
     """
 
     def __init__(self, grid: Grid, nodes: Sequence[int]) -> None:
@@ -64,30 +66,30 @@ class CohortGrid(Grid):
         self._nodes = list(nodes)
 
     def get_node_ids(self) -> Iterable[int]:
-        """The cohort, in the order of client ids."""
+        """The nodes of the cohort, in the order of client ids."""
         return list(self._nodes)
 
     @property
     def run(self) -> Any:
-        """The run of the Grid behind."""
+        """The run of the wrapped Grid."""
         return self._grid.run
 
     def set_run(self, run: Any) -> None:
-        """Passed on."""
+        """Forwarded to the wrapped Grid."""
         self._grid.set_run(run)
 
     def create_message(self, *args: Any, **options: Any) -> Message:
-        """Passed on."""
+        """Forwarded to the wrapped Grid."""
         return self._grid.create_message(*args, **options)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Passed on."""
+        """Forwarded to the wrapped Grid."""
         return self._grid.push_messages(messages)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Passed on."""
+        """Forwarded to the wrapped Grid."""
         return self._grid.pull_messages(message_ids)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        """Passed on."""
+        """Forwarded to the wrapped Grid."""
         return self._grid.send_and_receive(messages, timeout=timeout)

@@ -1,7 +1,4 @@
-"""The folder of a run: where it lies, what it is called, who holds it.
-
-Knows names, locks and atomic writes; does not know what is written.
-"""
+"""The folder of a run: its location and name, its lock, and atomic writes."""
 
 from __future__ import annotations
 
@@ -18,12 +15,12 @@ from .config.schema import Config, label
 
 
 def runs_dir(config: Config) -> Path:
-    """Where runs go: `out`, else FEDSTRIDE_RUNS, else `runs` below the working directory; absolute."""
+    """The folder of all runs: `out`, else FEDSTRIDE_RUNS, else `runs` in the working directory; absolute."""
     return Path(config.out or os.environ.get("FEDSTRIDE_RUNS") or "runs").expanduser().resolve()
 
 
 def default_name(config: Config) -> str:
-    """A run's name from its choices, as in `quickstart-fednnnn-sgd-seed1`."""
+    """The default name of a run, made from its choices, as in `quickstart-fednnnn-sgd-seed1`."""
     objective = [] if config.objective.name == "plain" else [config.objective.name]
     privacy = [] if config.privacy.name == "none" else [config.privacy.name]
     choices = [config.experiment, label(config), config.client.name, *objective, *privacy]
@@ -31,9 +28,10 @@ def default_name(config: Config) -> str:
 
 
 def new_folder(config: Config) -> Path:
-    """A folder for a new run; a default name that is taken gets a number.
+    """Create the folder of a new run. If the default name exists already, a number is appended.
 
-    Raises ConfigError where a name that was asked for is taken, RunError where it cannot be made.
+    Raises ConfigError if a folder with the name that the user gave exists already, RunError if the folder cannot
+    be created.
     """
     root = runs_dir(config)
     name = config.name or default_name(config)
@@ -45,42 +43,45 @@ def new_folder(config: Config) -> Path:
         except FileExistsError:
             if config.name is not None:
                 raise ConfigError(
-                    f"name = {name!r} is taken: {folder} exists and is not overwritten; choose another name"
+                    f"name = {name!r} is already used: {folder} exists and is not overwritten; choose another name"
                 ) from None
         except OSError as error:
             raise RunError(
-                f"the run's folder {folder} cannot be made ({error.strerror}); choose another with out=FOLDER"
+                f"the run's folder {folder} cannot be created ({error.strerror}); choose another with out=FOLDER"
             ) from error
-    raise RunError(f"no free name for {name!r} in {root}")
+    raise RunError(f"{root} contains too many runs with the name {name!r}; choose another with name=NAME")
 
 
 def lock(folder: Path) -> IO[str]:
-    """Held while the run goes on; the system releases it when the process ends, however it ends."""
-    # Opened for reading only: a descriptor that writes would keep the disk from becoming read-only.
+    """Lock the run's folder for this process. The operating system releases the lock when the process ends.
+
+    Raises ConfigError if another process has the lock.
+    """
+    # Opened read-only: the disk could not be remounted read-only while a file is open for writing.
     file = os.fdopen(os.open(folder / ".lock", os.O_RDONLY | os.O_CREAT, 0o666))
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         file.close()
-        raise ConfigError(f"{folder} belongs to a run that still goes on: wait for its end, or stop it") from error
+        raise ConfigError(f"the run in {folder} is still in progress; wait until it ends, or stop it") from error
     return file
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all."""
+    """Write a file atomically: it is either complete or unchanged."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_bytes(content)
     temporary.replace(path)
 
 
-def sweep(folder: Path) -> None:
-    """Remove the half-written files and folders of writers that were killed; only for who holds the lock.
+def remove_temporary_files(folder: Path) -> None:
+    """Remove incomplete files and folders, named `.NAME.PID`, that a killed process left. Needs the lock.
 
-    They are called `.NAME.PID`. One that cannot be removed does no harm.
+    Errors are ignored, because these files do no harm.
     """
-    for left in folder.glob(".*.[0-9]*"):
-        if left.is_dir():
-            shutil.rmtree(left, ignore_errors=True)
+    for path in folder.glob(".*.[0-9]*"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
         else:
             with contextlib.suppress(OSError):
-                left.unlink()
+                path.unlink()

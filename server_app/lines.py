@@ -1,7 +1,4 @@
-"""A file of lines that only grows, on a disk that may be full for a while.
-
-Knows bytes and offsets; does not know what a line means.
-"""
+"""Files of lines that are appended to, also on a disk that is temporarily full or read-only."""
 
 from __future__ import annotations
 
@@ -13,36 +10,36 @@ from typing import Any
 
 
 class Lines:
-    """Appends lines; those that could not be written wait and are written with the next ones.
+    """Appends lines to a file. Lines that could not be written are kept and written with the next ones.
 
-    A line that was cut by a full disk is taken back first, so a reader never sees half of one.
+    Before each write, an incomplete line of an earlier failed write is removed.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._good = path.stat().st_size if path.exists() else 0
-        self._waiting: list[str] = []
+        self._complete_bytes = path.stat().st_size if path.exists() else 0
+        self._pending: list[str] = []
 
     def append(self, lines: Iterable[str]) -> None:
-        """Write these lines and all that wait. Raises OSError where they have to wait on."""
-        self._waiting += lines
-        if not self._waiting:
+        """Write these lines and all pending ones. Raises OSError if that fails; the lines are then pending."""
+        self._pending += lines
+        if not self._pending:
             return
-        content = "".join(line + "\n" for line in self._waiting).encode()
+        content = "".join(line + "\n" for line in self._pending).encode()
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o666)
         try:
-            os.ftruncate(descriptor, self._good)
-            os.lseek(descriptor, self._good, os.SEEK_SET)
+            os.ftruncate(descriptor, self._complete_bytes)
+            os.lseek(descriptor, self._complete_bytes, os.SEEK_SET)
             written = 0
             while written < len(content):
                 written += os.write(descriptor, content[written:])
         finally:
             os.close(descriptor)
-        self._good += len(content)
-        self._waiting.clear()
+        self._complete_bytes += len(content)
+        self._pending.clear()
 
     def sync(self) -> None:
-        """Force what is written to the disk."""
+        """Make sure that all written lines are on the disk (fsync)."""
         if self.path.exists():
             descriptor = os.open(self.path, os.O_RDONLY)
             try:
@@ -52,9 +49,9 @@ class Lines:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The rows of a .jsonl file; none where there is none.
+    """The rows of a .jsonl file; an empty list if the file does not exist.
 
-    A run may be writing, or was killed while it wrote: what follows the last line break is no line yet.
+    Text after the last line break is ignored: a run is still writing it, or was killed while it wrote it.
     """
     if not path.is_file():
         return []

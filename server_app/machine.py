@@ -1,4 +1,4 @@
-"""On what a run ran: versions and hardware, as its status keeps them."""
+"""Versions and hardware, for the status file of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PACKAGES = ("fedstride", "flwr", "torch", "numpy", "hydra-core", "flwr-datasets"
 
 
 def versions() -> dict[str, str]:
-    """Of Python and the packages that results depend on."""
+    """Versions of Python and of the packages on which results depend."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -23,7 +23,7 @@ def versions() -> dict[str, str]:
 
 
 def hardware() -> dict[str, Any]:
-    """System, processor, cores, torch's threads, GPUs."""
+    """Operating system, processor, number of cores, number of torch's threads, and GPUs."""
     import torch
 
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]

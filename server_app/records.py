@@ -1,7 +1,6 @@
-"""What a run leaves in its folder.
+"""Writes the files in a run's folder: configuration, metrics, models, checkpoints, status and plot.
 
-Knows files and their forms; does not know how a round goes. Lines are appended as rounds end, so a run
-that was killed still reads; nothing that is there is overwritten.
+Lines are appended after each round, so the files of a killed run are readable up to its last round.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from fedstride.errors import CheckpointError, RunError
 from fedstride.flower import log
 from strategies.norms import NormAnalysis
 
-from .checkpoint import FOLDER, KEPT, Checkpoint, retained, write_checkpoint
+from .checkpoint import FOLDER, KEPT, Checkpoint, valid_checkpoints, write_checkpoint
 from .config.compose import digest, to_yaml
 from .config.schema import Config, label
-from .folder import default_name, lock, sweep, write
+from .folder import default_name, lock, remove_temporary_files, write
 from .lines import Lines, read_lines
 from .machine import hardware, versions
 from .rounds import Round
@@ -39,14 +38,14 @@ NO_MODEL = "the model could not be written"
 
 
 class Records:
-    """Writes the files of one run; an observer of its rounds.
+    """Writes the files of one run. It is an observer of the run's rounds.
 
-    A disk that is full or read-only for a while does not end a run: each round says what could not be
-    written, lines wait in memory, a checkpoint is left out.
+    A disk that is temporarily full or read-only does not end a run. In each round a warning names the files that
+    could not be written; lines are kept in memory, and the checkpoint is skipped.
 
-    `resume`: the checkpoint from which a run goes on; lines of later rounds, which will be played again,
-    are dropped. Raises ConfigError where another process writes to the folder, CheckpointError
-    where the records of earlier rounds are missing.
+    `resume`: the checkpoint from which a run is resumed. Lines of later rounds are removed, because these rounds
+    will be repeated. Raises ConfigError if another process writes to the folder, CheckpointError if lines of
+    earlier rounds are missing.
     """
 
     def __init__(
@@ -55,26 +54,26 @@ class Records:
         self.config = config
         self.folder = folder
         self.rows: list[Row] = []
-        self.last: Round | None = None  # the round after which the run stands
+        self.last: Round | None = None  # the last completed round
         self._strategy = strategy
         self._checkpointed = 0  # round of the newest checkpoint
-        self._named: list[Mapping[int, int]] = []  # by the checkpoints that are kept, newest first
+        self._accepted: list[Mapping[int, int]] = []  # `accepted` of the kept checkpoints, newest first
         self.run = secrets.token_hex(8) if resume is None else resume.run
         self._started = time.time()
         self._columns: list[str] = []
         self._lock = lock(folder)
         if resume is not None:
-            self._take_up(resume)
+            self._restore(resume)
         self._metrics = Lines(folder / "metrics.jsonl")
         self._clients = Lines(folder / "clients.jsonl")
         self._csv = Lines(folder / "metrics.csv")
         write(folder / "config.yaml", to_yaml(config).encode())
         self._status("running", None)
 
-    def _take_up(self, checkpoint: Checkpoint) -> None:
-        """Stand where the checkpoint stands: drop what a killed run wrote after it, or half."""
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        """Return to the state of the checkpoint: remove incomplete files, and lines of later rounds."""
         for folder in (self.folder, self.folder / FOLDER):
-            sweep(folder)
+            remove_temporary_files(folder)
         server_round = checkpoint.server_round
         for name in ("metrics.jsonl", "clients.jsonl"):
             lines = [row for row in read_lines(self.folder / name) if row["round"] <= server_round]
@@ -85,20 +84,20 @@ class Records:
         self.rows.sort(key=lambda row: row["round"])
         if [row["round"] for row in self.rows] != list(range(server_round + 1)):
             raise CheckpointError(
-                f"{self.folder / 'metrics.jsonl'} lacks rounds before the checkpoint of round {server_round}: "
-                "the run cannot go on; start it again"
+                f"{self.folder / 'metrics.jsonl'} has no lines for some rounds before the checkpoint of round "
+                f"{server_round}: the run cannot be resumed; start it again"
             )
         self.last = Round(server_round, to_record(checkpoint.model), self.rows[-1], accepted=checkpoint.accepted)
-        self._named = [each.accepted for each in retained(self.folder)]
+        self._accepted = [each.accepted for each in valid_checkpoints(self.folder)]
         self._checkpointed = server_round
 
     # -------------------------------------------------------- observer
 
     def replied(self, server_round: int, done: int, total: int) -> None:
-        """Nothing is kept of single replies before the round is over."""
+        """Do nothing: replies are recorded when the round is over."""
 
     def round_done(self, done: Round) -> None:
-        """Append the round's lines and keep the model if it is the best so far."""
+        """Append the round's lines; write the model if it is the best so far, and a checkpoint if one is due."""
         self.rows.append(done.row)
         self.last = done
         clients = [json.dumps(_plain(client)) for client in done.clients]
@@ -114,7 +113,10 @@ class Records:
             self._try("the checkpoint", lambda: self._checkpoint(done))
 
     def _try(self, what: str, act: Callable[[], None]) -> bool:
-        """Write something that the run can do without for now; says so where it cannot be written."""
+        """Call `act`, which writes something that the run can continue without. If it fails, log a warning.
+
+        Returns whether it succeeded.
+        """
         try:
             act()
         except OSError as error:
@@ -125,8 +127,8 @@ class Records:
         return True
 
     def _checkpoint(self, done: Round) -> None:
-        """Keep all that is needed to go on after this round."""
-        self._clients.append([])  # what waits must be there before the checkpoint counts on it
+        """Write everything that is needed to resume the run after this round."""
+        self._clients.append([])  # a checkpoint needs the lines of its rounds, so pending lines are written first
         self._metrics.append([])
         self._clients.sync()
         self._metrics.sync()
@@ -142,18 +144,18 @@ class Records:
             ),
         )
         self._checkpointed = done.number
-        self._named = [done.accepted, *self._named][:KEPT]
+        self._accepted = [done.accepted, *self._accepted][:KEPT]
 
-    def oldest(self, client: int) -> int | None:
-        """The oldest round that a kept checkpoint names for a client; None where there is no checkpoint."""
-        return min((accepted.get(client, 0) for accepted in self._named), default=None)
+    def oldest_round(self, client: int) -> int | None:
+        """The oldest round whose state of this client a kept checkpoint needs; None if there is no checkpoint."""
+        return min((accepted.get(client, 0) for accepted in self._accepted), default=None)
 
     # -------------------------------------------------------- the end
 
     def close(self, state: str, reason: str | None = None) -> None:
-        """Write what belongs to the end, however the run ended: checkpoint, model, picture, status.
+        """Write the last files, regardless of how the run ended: checkpoint, model, plot, status.
 
-        Raises RunError where the model of a completed run cannot be written.
+        Raises RunError if the model of a completed run cannot be written.
         """
         last = self.last
         if last is not None:
@@ -167,8 +169,8 @@ class Records:
         self._lock.close()
         if reason == NO_MODEL:
             raise RunError(
-                f"the run is over, but its model cannot be written to {self.folder}: make room there and go on "
-                f"with fedstride resume {self.folder}"
+                f"the run is completed, but its model cannot be written to {self.folder}; free disk space and run "
+                f"fedstride resume {self.folder}"
             )
 
     def _draw(self) -> None:
@@ -208,7 +210,7 @@ class Records:
 
 
 def save_model(path: Path, arrays: ArrayRecord, server_round: int) -> None:
-    """The model as safetensors, with the round it is of; replaces the file in one step."""
+    """Write the model as safetensors, with its round in the metadata. An existing file is replaced atomically."""
     tensors = {name: np.asarray(array, order="C") for name, array in views(arrays).items()}
     write(path, save(tensors, metadata={"round": str(server_round)}))
 
@@ -225,7 +227,7 @@ def _cell(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Without what JSON lacks: NaN and infinities become None."""
+    """Replace the values that JSON does not have: NaN and infinity become None."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,7 +1,4 @@
-"""A round and its clients as rows of plain values: what a record holds, and which names are its own.
-
-Knows names and replies; does not know how a round goes nor where rows are written.
-"""
+"""Rows of plain values for a round and for each of its clients, as they are written to the run's records."""
 
 from __future__ import annotations
 
@@ -17,32 +14,34 @@ from strategies.cohort import Cohort, Reply
 from .roll_call import Roster
 
 Row = dict[str, Any]
-"""Plain numbers, strings or lists of them, by metric name: what a record holds of a round or a client."""
+"""The values of a round or a client by metric name: numbers, strings, or lists of them."""
 
-NAMES_OF_A_ROUND = ("round", "clients")
-PREFIXES_OF_A_ROUND = ("test/", "seconds/")
-PREFIXES_OF_NUMBERS = ("train/", "local/")
-NAMES_OF_A_CLIENT = ("status", "reason", "norm", "note")
-"""What a record says itself, and what it shows as one number: what clients report otherwise is not heard."""
+ROUND_NAMES = ("round", "clients")
+ROUND_PREFIXES = ("test/", "seconds/")
+SINGLE_NUMBER_PREFIXES = ("train/", "local/")
+CLIENT_NAMES = ("status", "reason", "norm", "note")
+"""Names that the server writes itself, and prefixes of metrics that are always single numbers. Values from clients
+that conflict with these are ignored."""
 
+MAX_CLIENT_CHARACTERS = 1_000_000
+"""Maximum number of characters of one client's row, so that a malicious client cannot fill the disk."""
 
-MOST_OF_A_CLIENT = 1_000_000
-"""Characters of names and numbers that one client's row holds: who reports more must not fill the disk."""
-
-
-NUMBER = 25
-"""Characters of a number in a line of JSON, at most."""
+NUMBER_CHARACTERS = 25
+"""Maximum number of characters of a number in JSON."""
 
 
 def known_names(metrics: Mapping[str, Any]) -> Row:
-    """Without ids and counts, which Flower's own strategies average too, and without the record's own names."""
+    """The metrics of a round without those that are not recorded.
+
+    Not recorded are ids and counts, which Flower's own strategies average too, and names that the server writes.
+    """
     return {
         k: v
         for k, v in metrics.items()
         if over_clients(k) != "none"
-        and k not in NAMES_OF_A_ROUND
-        and not k.startswith(PREFIXES_OF_A_ROUND)
-        and not (k.startswith(PREFIXES_OF_NUMBERS) and isinstance(v, list))
+        and k not in ROUND_NAMES
+        and not k.startswith(ROUND_PREFIXES)
+        and not (k.startswith(SINGLE_NUMBER_PREFIXES) and isinstance(v, list))
     }
 
 
@@ -53,8 +52,8 @@ def client_rows(
     cohort: Cohort,
     roster: Roster,
 ) -> list[Row]:
-    """A row for each message that was sent: what came back, or why it is not used."""
-    usable = {reply.node_id: reply for reply in cohort.replies}
+    """One row for each message of the round: the client's metrics, or the reason why its reply was not used."""
+    accepted = {reply.node_id: reply for reply in cohort.replies}
     reasons = {item.node_id: item.reason for item in cohort.rejected}
     rows = []
     for message in messages:
@@ -62,14 +61,14 @@ def client_rows(
         row: Row = {"round": server_round, "client": roster.client_of(node)}
         row["bytes/down"] = _bytes(message)
         row["bytes/up"] = _bytes(replies[node]) if node in replies else 0
-        if node in usable:
-            own = (*row, *NAMES_OF_A_CLIENT, wire.CLIENT_ID)
-            metrics, told = _bounded({k: v for k, v in usable[node].metrics.items() if k not in own})
-            notes = [*_notes(usable[node], cohort), *told]
-            row |= {"status": "used", "norm": usable[node].length, **metrics}
+        if node in accepted:
+            own = (*row, *CLIENT_NAMES, wire.CLIENT_ID)
+            metrics, limit_notes = _limited({k: v for k, v in accepted[node].metrics.items() if k not in own})
+            notes = [*_notes(accepted[node], cohort), *limit_notes]
+            row |= {"status": "used", "norm": accepted[node].length, **metrics}
             row |= {"note": "; ".join(notes)} if notes else {}
         elif node in replies:
-            row |= {"status": "rejected", "reason": reasons.get(node, "the reply names another node")}
+            row |= {"status": "rejected", "reason": reasons.get(node, "the reply has the id of another node")}
         else:
             row |= {"status": "no reply", "reason": "no reply in time"}
         rows.append(row)
@@ -77,21 +76,25 @@ def client_rows(
 
 
 def _notes(reply: Reply, cohort: Cohort) -> list[str]:
-    """What this client left out of what it was asked for, and that it began with an empty state."""
-    notes = [f"did not do {half}" for half, clients in cohort.not_done.items() if reply.client_id in clients]
+    """Notes for the client's row: client halves that it did not execute, and problems with its state."""
+    notes = [
+        f"did not execute the client half of {half}"
+        for half, clients in cohort.not_done.items()
+        if reply.client_id in clients
+    ]
     if reply.metrics.get(wire.STATE_LOST) == 1:
-        notes.append("its state was lost, it began anew")
+        notes.append("its state was missing, and it used an empty one")
     if reply.metrics.get(wire.STATE_HELD) == 1:
-        notes.append("its disk did not take its state, which is held in memory")
+        notes.append("it could not write its state to disk, and keeps it in memory")
     return notes
 
 
-def _bounded(metrics: Row) -> tuple[Row, list[str]]:
-    """As many of a client's metrics, in its order, as a row may hold; and a note where that is not all of them."""
-    left = MOST_OF_A_CLIENT
+def _limited(metrics: Row) -> tuple[Row, list[str]]:
+    """The first metrics of a client that together fit into a row, and a note if some do not fit."""
+    left = MAX_CLIENT_CHARACTERS
     kept: Row = {}
     for name, value in metrics.items():
-        left -= len(name) + NUMBER * (len(value) if isinstance(value, list) else 1)
+        left -= len(name) + NUMBER_CHARACTERS * (len(value) if isinstance(value, list) else 1)
         if left < 0:
             return kept, [f"reported {len(metrics)} metrics, of which {len(kept)} are recorded"]
         kept[name] = value
@@ -99,7 +102,7 @@ def _bounded(metrics: Row) -> tuple[Row, list[str]]:
 
 
 def _bytes(message: Message) -> int:
-    """Bytes of the arrays in a message, their headers included; the few plain values are not counted."""
+    """Bytes of the arrays in a message, headers included. Plain values are not counted."""
     if not message.has_content():
         return 0
     return sum(flower.records_bytes(record) for record in message.content.array_records.values())

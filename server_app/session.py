@@ -1,7 +1,4 @@
-"""One run: from a configuration and a Grid to the folder it leaves.
-
-Knows the order of things and how a run may end or go on; the parts are elsewhere.
-"""
+"""One run, from a configuration and a Grid to the run's folder: prepares, executes, resumes and ends it."""
 
 from __future__ import annotations
 
@@ -33,18 +30,18 @@ from .trackers import Tracking, check_trackers
 
 @dataclass(frozen=True)
 class Prepared:
-    """All that can be checked before a client is asked."""
+    """The objects of a run that are created and checked before any client gets a message."""
 
     config: Config
     strategy: NormAnalysis
     evaluation: CentralEvaluation
-    checkpoint: Checkpoint | None = None  # of the run that goes on
-    notes: tuple[str, ...] = ()  # what the user should know of it
+    checkpoint: Checkpoint | None = None  # of the run that is resumed
+    notes: tuple[str, ...] = ()  # warnings for the user: damaged checkpoints
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run that came to its end."""
+    """A completed run."""
 
     folder: Path
     rows: list[Row]
@@ -52,16 +49,16 @@ class Outcome:
 
 
 def prepare(config: Config) -> Prepared:
-    """Build what a run needs, and read the checkpoint where `resume` names a run.
+    """Build what a run needs, and read the checkpoint if `resume` names a run.
 
-    Raises ConfigError, DataError or CheckpointError: nothing has been started or written.
+    Raises ConfigError, DataError or CheckpointError. Nothing is started or written to the run's folder.
     """
     check_trackers(config.track)
-    build_strategy(config)  # refused before data are read
+    build_strategy(config)  # first without the model: errors are found before the data are read
     evaluation = CentralEvaluation(config)
     prepared = Prepared(config, build_strategy(config, evaluation.buffers), evaluation)
-    if config.partition.name != "own":  # what nodes bring is not ours to divide
-        # Drawn once here, so that an impossible one is refused and clients find it in the cache.
+    if config.partition.name != "own":  # with `own`, only the nodes can read their data
+        # The partition is drawn here once: errors are found now, and clients then find it in the cache.
         labels = data.load(config.task).train_y
         partitions.partition(config.partition, labels, config.clients, config.seed)
     return prepared if config.resume is None else _resumed(prepared, Path(config.resume).expanduser().resolve())
@@ -71,17 +68,17 @@ def _resumed(prepared: Prepared, folder: Path) -> Prepared:
     checkpoint, faults = newest_checkpoint(folder)
     if checkpoint.config != digest(prepared.config):
         parts = prepared.config.parts
-        edited = "" if parts is None else f", or with another content of {parts}"
+        edited = "" if parts is None else f", with another content of {parts}"
         raise CheckpointError(
-            f"the checkpoint of round {checkpoint.server_round} in {folder} was made with other settings than its "
-            f"config.yaml has{edited}, or by a version of fedstride with other settings: go on as it began, or "
-            "start a new run"
+            f"the checkpoint of round {checkpoint.server_round} in {folder} was written with other settings than "
+            f"those in config.yaml{edited}, or by another version of fedstride; resume it with the original "
+            "settings and version, or start a new run"
         )
     try:
         prepared.strategy.load_state_dict(checkpoint.strategy)
     except (KeyError, ValueError, TypeError, FedstrideError) as error:
         raise CheckpointError(f"{folder}: the strategy's state cannot be restored: {error}") from error
-    notes = tuple(f"passed over a checkpoint: {fault}" for fault in faults)
+    notes = tuple(f"skipped a damaged checkpoint: {fault}" for fault in faults)
     return replace(prepared, checkpoint=checkpoint, notes=notes)
 
 
@@ -92,9 +89,10 @@ def run(
     observers: Sequence[Observer] = (),
     on_folder: Callable[[Path], None] = lambda folder: None,
 ) -> Outcome:
-    """Train on the clients behind `grid`; the folder tells how it ended, whatever happens.
+    """Train on the clients of `grid`. The status file in the run's folder records how the run ended.
 
-    `on_folder` is told the run's folder before the first client is asked. Raises what ended the run.
+    `on_folder` is called with the run's folder before any client gets a message. An error that ends the run is
+    raised again.
     """
     config = prepared.config
     nodes = check_nodes(grid, config)
@@ -102,18 +100,18 @@ def run(
     on_folder(records.folder)
     tracking = Tracking(config, records.folder)
     try:
-        told = ConfigRecord({**client_config(config), wire.RUN: records.run})
-        roster = Roster(grid, config, told)
+        sent_config = ConfigRecord({**client_config(config), wire.RUN: records.run})
+        roster = Roster(grid, config, sent_config)
         roster.call(nodes)
         federation = Federation(
             grid=grid,
             strategy=prepared.strategy,
             config=config,
             roster=roster,
-            told=told,
+            client_config=sent_config,
             evaluate=prepared.evaluation,
             observers=[records, tracking, *observers],
-            oldest=records.oldest,
+            oldest_round=records.oldest_round,
         )
         rounds = federation.rounds(records.last, prepared.evaluation.initial)
         while not (stopped := _reason_to_stop(config, records.rows)) and next(rounds, None) is not None:
@@ -121,9 +119,9 @@ def run(
     except KeyboardInterrupt:
         records.close("interrupted", "stopped by the user")
         raise
-    except SystemExit as error:  # its exit code says nothing of the run
+    except SystemExit as error:  # its exit code must not become the exit code of the command
         records.close("failed", f"SystemExit: {error}")
-        raise RunError(f"the run in {records.folder} was ended by a part that called sys.exit({error})") from error
+        raise RunError(f"a part called sys.exit({error}), which ended the run in {records.folder}") from error
     except BaseException as error:
         records.close("failed", f"{type(error).__name__}: {error}")
         raise

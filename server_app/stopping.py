@@ -1,6 +1,6 @@
-"""When a run may end before its last round, and which of its models is the best.
+"""Early stopping, and the choice of the best model.
 
-Pure functions of the rows so far, so that a resumed run decides as an unbroken one.
+These are pure functions of the rows so far, so a resumed run makes the same decisions as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from fedstride.metrics import is_better, require_direction
 
 
 def best_round(rows: Sequence[Mapping[str, Any]], metric: str) -> tuple[int, float] | None:
-    """(round, value) of the best value of a metric from round 1 on, the first of equals; None if none.
+    """(round, value) of the best value of a metric from round 1 on; the first of equal values. None if no value.
 
-    Raises ConfigError where neither larger nor smaller values of the metric are better.
+    Raises ConfigError if neither larger nor smaller values of the metric are better.
     """
     require_direction(metric)
     best: tuple[int, float] | None = None
@@ -30,9 +30,9 @@ def best_round(rows: Sequence[Mapping[str, Any]], metric: str) -> tuple[int, flo
 def reason_to_stop(
     rows: Sequence[Mapping[str, Any]], metric: str, *, target: float | None, patience: int | None
 ) -> str | None:
-    """Why the run is over after these rows, or None.
+    """The reason to stop the run after these rows, or None.
 
-    `target`: the metric has reached it; `patience`: so many evaluations since the best one.
+    A run stops when the metric has reached `target`, or after `patience` evaluations without improvement.
     """
     best = best_round(rows, metric)
     if best is None:
@@ -42,5 +42,5 @@ def reason_to_stop(
         return f"{metric} reached {value:g} in round {number} (target {target:g})"
     since = sum(1 for row in rows if row["round"] > number and row.get(metric) is not None)
     if patience is not None and since >= patience:
-        return f"{metric} was best in round {number} ({value:g}) and not better in {since} evaluations since"
+        return f"{metric} was best in round {number} ({value:g}), without improvement in {since} evaluations since"
     return None

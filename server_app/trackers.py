@@ -1,8 +1,7 @@
-"""Trackers behind one small interface: TensorBoard, Weights & Biases, MLflow.
+"""Sends the metrics of a run to trackers: TensorBoard, Weights & Biases, MLflow.
 
-Knows how each is told of a run's numbers; does not know how they came about. Each is an extra that is
-imported only when asked for. A tracker that fails is named once in the log and not asked again: a run
-does not end for its sake.
+The package of a tracker is an extra, and is imported only if the tracker is chosen. If a tracker fails, a warning
+is logged, the tracker is not used any more, and the run continues.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from .rounds import Round
 
 
 class Tracker(Protocol):
-    """Who keeps the numbers of a run elsewhere."""
+    """A tracker of one run."""
 
     def row(self, server_round: int, numbers: Mapping[str, float]) -> None:
-        """The metrics of a round that is over."""
+        """Record the metrics of a completed round."""
 
     def close(self) -> None:
-        """The run is over."""
+        """Record that the run is over."""
 
 
 class TensorBoard:
@@ -42,7 +41,7 @@ class TensorBoard:
         self._writer = SummaryWriter(str(folder / "tensorboard"))
 
     def row(self, server_round: int, numbers: Mapping[str, float]) -> None:
-        """One scalar a metric."""
+        """Write one scalar for each metric."""
         for name, value in numbers.items():
             self._writer.add_scalar(name, value, server_round)
 
@@ -52,7 +51,7 @@ class TensorBoard:
 
 
 class WandB:
-    """A Weights & Biases run in project `fedstride` (WANDB_PROJECT), WANDB_MODE=offline included."""
+    """A Weights & Biases run in project `fedstride` or WANDB_PROJECT. WANDB_MODE=offline is supported."""
 
     def __init__(self, config: Config, folder: Path) -> None:
         import wandb
@@ -65,7 +64,7 @@ class WandB:
         )
 
     def row(self, server_round: int, numbers: Mapping[str, float]) -> None:
-        """One step a round."""
+        """Log the metrics; the step is the round."""
         self._run.log(dict(numbers), step=server_round)
 
     def close(self) -> None:
@@ -74,7 +73,10 @@ class WandB:
 
 
 class MLflow:
-    """An MLflow run in experiment `fedstride`, at MLFLOW_TRACKING_URI, else in `mlflow.db` of the run's folder."""
+    """An MLflow run in experiment `fedstride` or MLFLOW_EXPERIMENT_NAME.
+
+    It is stored at MLFLOW_TRACKING_URI, else in `mlflow.db` in the run's folder.
+    """
 
     def __init__(self, config: Config, folder: Path) -> None:
         import mlflow
@@ -87,7 +89,7 @@ class MLflow:
         mlflow.log_params(by_key(config))
 
     def row(self, server_round: int, numbers: Mapping[str, float]) -> None:
-        """One step a round."""
+        """Log the metrics; the step is the round."""
         self._mlflow.log_metrics(dict(numbers), step=server_round)
 
     def close(self) -> None:
@@ -103,16 +105,16 @@ TRACKERS: dict[str, Callable[[Config, Path], Tracker]] = {
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Refuse a tracker that does not exist or is not installed."""
+    """Raise ConfigError for a tracker that does not exist or is not installed."""
     for name in names:
         if name not in TRACKERS:
             raise unknown("tracker (track=[...])", name, TRACKERS)
         if find_spec(name) is None:
-            raise ConfigError(f"track = {name!r}, but the package is missing: pip install 'fedstride[{name}]'")
+            raise ConfigError(f"track = {name!r} needs the package {name}; pip install 'fedstride[{name}]'")
 
 
 class Tracking:
-    """An observer that tells the trackers of a run."""
+    """An observer that sends the metrics of a run to its trackers."""
 
     def __init__(self, config: Config, folder: Path) -> None:
         self._trackers: dict[str, Tracker] = {}
@@ -120,10 +122,10 @@ class Tracking:
             self._try(name, partial(self._begin, name, config, folder))
 
     def replied(self, server_round: int, done: int, total: int) -> None:
-        """Single replies are not tracked."""
+        """Do nothing: single replies are not tracked."""
 
     def round_done(self, done: Round) -> None:
-        """Tell all plain numbers of the round."""
+        """Send all metrics of the round that are single numbers."""
         numbers = {
             key: float(value)
             for key, value in done.row.items()
@@ -133,7 +135,7 @@ class Tracking:
             self._try(name, partial(tracker.row, done.number, numbers))
 
     def close(self) -> None:
-        """The run is over."""
+        """Close all trackers."""
         for name, tracker in list(self._trackers.items()):
             self._try(name, tracker.close)
 
@@ -145,4 +147,4 @@ class Tracking:
             act()
         except Exception as error:  # a tracker must not end a run
             self._trackers.pop(name, None)
-            log(WARNING, "the tracker %s fails and is left out from now on: %s", name, error)
+            log(WARNING, "the tracker %s failed and is not used any more: %s", name, error)

@@ -1,6 +1,6 @@
-"""What holds for every test: its time limit, profiles for Hypothesis, Ctrl-C where it is asked for.
+"""Settings for all tests: time limits, Hypothesis profiles, and a fixture for Ctrl-C.
 
-`--hypothesis-profile=long --timeout=0` looks ten times as far at what clients may send.
+`--hypothesis-profile=long --timeout=0` tries ten times as many examples of what clients can send.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
-    """SIGINT interrupts this process and those that it starts, also where the tests began in the background.
+    """SIGINT interrupts this process and its child processes, also if the tests run in the background.
 
-    A script's `&` starts its processes with SIGINT ignored, and whatever they start inherits that.
+    A shell script starts a process with `&` with SIGINT ignored, and its child processes inherit this.
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield

@@ -24,7 +24,7 @@ def play(
     observers: Sequence[Any] = (),
     small: bool = True,
 ) -> session.Outcome:
-    """Run in process and return the outcome; what ends the run is raised."""
+    """Execute a run in this process and return its outcome. Errors that end the run are raised."""
     if app is None:
         from client_app.app import app as real
 
@@ -36,7 +36,7 @@ def play(
 
 
 def resume(folder: Path, *overrides: str, observers: Sequence[Any] = ()) -> session.Outcome:
-    """Go on with a run in process."""
+    """Resume a run in this process."""
     from client_app.app import app
 
     config = compose([f"resume='{folder}'", *overrides])
@@ -49,7 +49,7 @@ def weights(folder: Path) -> bytes:
 
 
 def table(folder: Path) -> list[list[str]]:
-    """metrics.csv without the columns that hold seconds."""
+    """metrics.csv without the columns with seconds."""
     with (folder / "metrics.csv").open() as file:
         rows = list(csv.reader(file))
     kept = [i for i, name in enumerate(rows[0]) if not name.startswith("seconds/")]
@@ -57,7 +57,7 @@ def table(folder: Path) -> list[list[str]]:
 
 
 class StopAfter:
-    """An observer that ends the run, as Ctrl-C does, when the client after a round answers."""
+    """An observer that ends the run, as Ctrl-C does, at the first reply after the given round."""
 
     def __init__(self, server_round: int, error: type[BaseException] = KeyboardInterrupt) -> None:
         self.server_round = server_round

@@ -1,7 +1,8 @@
 """A federation in memory for the tests of the strategies: nodes, replies, rounds.
 
-Deliberately plain: no ClientApp and no wire; a reply is a Message built by hand, and what a client learns is
-noise that depends on the round alone, so that an oracle with a trajectory of its own meets the same updates.
+It is simple on purpose, without a ClientApp and without a network. A reply is a Message that is built by hand.
+A client's update is noise that depends only on the round, so an oracle with its own trajectory gets the same
+updates.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fedstride.arrays import to_record, views
 
 flower.set_identity()
 
-NODES = (40, 7, 25)  # as a grid names them: in no order
+NODES = (40, 7, 25)  # in no particular order, as in a Grid
 EXAMPLES = (10, 30, 60)  # of the clients in the order of their ids
 SHARES = [0.1, 0.3, 0.6]
 UNIFORM = [1.0 / 3.0] * 3

@@ -1,6 +1,6 @@
-"""The examples of parts of one's own: short, listed, shown, checked, and run as their docstrings say.
+"""The examples of user-defined parts: they are short, listed, shown and checked, and their commands run.
 
-Each command is a process of its own: a file of parts stays loaded in the process that has read it.
+Each command runs in a separate process, because a parts file stays loaded in the process that has read it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from desk import table, weights
 ROOT = Path(__file__).resolve().parents[1]
 FILES = {path.stem: path for path in sorted((ROOT / "examples").glob("*.py"))}
 SMALL = ("rounds=1", "model=mlp", "clients=3")
-SIMULATED = "own_wrapper"  # clients need the file too: it has their half
+SIMULATED = "own_wrapper"  # its file contains a client half, so clients need the file too
 
 OUT_OF_RANGE = {
     "own_client": "client.first=0",
@@ -37,7 +37,7 @@ each = pytest.mark.parametrize("name", FILES)
 
 
 class Example(NamedTuple):
-    """What the docstring of an example says: its command's overrides, and the part that these choose."""
+    """The command in the docstring of an example: its overrides, and the part that they choose."""
 
     overrides: list[str]
     group: str
@@ -59,9 +59,9 @@ def example(name: str) -> Example:
 
 
 def small(given: list[str]) -> list[str]:
-    """With what makes a run small, where the example itself does not say it."""
-    said = {override.partition("=")[0] for override in given}
-    return [*given, *(override for override in SMALL if override.partition("=")[0] not in said)]
+    """The overrides, and those of SMALL whose keys they do not contain."""
+    keys = {override.partition("=")[0] for override in given}
+    return [*given, *(override for override in SMALL if override.partition("=")[0] not in keys)]
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +69,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("fedstride-cache")
 
 
-class Desk:
-    """The command in processes of its own, with folders of the test's."""
+class Command:
+    """Runs the command `fedstride` in new processes, with the folders of the test."""
 
     def __init__(self, runs: Path, cache: Path) -> None:
         self.runs = runs
@@ -84,12 +84,12 @@ class Desk:
 
 
 @pytest.fixture
-def fedstride(tmp_path: Path, cache: Path) -> Desk:
-    return Desk(tmp_path / "runs", cache)
+def fedstride(tmp_path: Path, cache: Path) -> Command:
+    return Command(tmp_path / "runs", cache)
 
 
 def completed(done: subprocess.CompletedProcess[str], folder: Path) -> None:
-    """The run ended as it should, in this folder."""
+    """Check that the run in this folder is completed."""
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads((folder / "status.json").read_text())["state"] == "completed"
 
@@ -121,14 +121,14 @@ def test_every_example_is_tried_with_a_value_out_of_range() -> None:
 
 @pytest.mark.slow
 @each
-def test_its_command_runs(name: str, fedstride: Desk) -> None:
+def test_its_command_runs(name: str, fedstride: Command) -> None:
     done = fedstride("run", "--quiet", "--no-compare", *small(example(name).overrides), "name=mine")
     completed(done, fedstride.runs / "mine")
 
 
 @pytest.mark.slow
 @each
-def test_it_is_listed_and_shown(name: str, fedstride: Desk) -> None:
+def test_it_is_listed_and_shown(name: str, fedstride: Command) -> None:
     mine = example(name)
     own = mine.part.rpartition("+")[2]
     listed = fedstride("list", mine.group, "--parts", mine.parts.removeprefix("parts="))
@@ -143,7 +143,7 @@ def test_it_is_listed_and_shown(name: str, fedstride: Desk) -> None:
 
 @pytest.mark.slow
 @each
-def test_a_value_out_of_its_range_is_refused_in_one_line(name: str, fedstride: Desk) -> None:
+def test_a_value_out_of_its_range_is_refused_in_one_line(name: str, fedstride: Command) -> None:
     key, _, _ = OUT_OF_RANGE[name].partition("=")
     done = fedstride("run", *small(example(name).overrides), OUT_OF_RANGE[name])
     assert done.returncode == 2
@@ -154,7 +154,7 @@ def test_a_value_out_of_its_range_is_refused_in_one_line(name: str, fedstride: D
 
 
 @pytest.mark.slow
-def test_flowers_simulation_has_the_bits_of_the_desk(fedstride: Desk) -> None:
+def test_a_simulation_is_bit_identical_to_an_in_process_run(fedstride: Command) -> None:
     given = small([*example(SIMULATED).overrides, "rounds=2"])
     completed(fedstride("simulate", *given, "name=simulated"), fedstride.runs / "simulated")
     completed(fedstride("run", "--quiet", "--no-compare", *given, "name=desk"), fedstride.runs / "desk")

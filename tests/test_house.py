@@ -1,4 +1,4 @@
-"""The house stands as designed: arrows go one way, and importing the light rooms loads nothing heavy."""
+"""The structure of the project: which packages may import which, and imports that must stay cheap."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ MAY_IMPORT = {
     "server_app": {"fedstride", "strategies"},
     "lab": {"fedstride", "strategies", "client_app", "server_app"},
 }
-PUBLIC_FACE = {"fedstride/__init__.py", "fedstride/__main__.py"}
-"""What users see first: these name what the other rooms offer, and import it when it is used."""
+LAZY_IMPORTS = {"fedstride/__init__.py", "fedstride/__main__.py"}
+"""Modules with names from other packages, which they import only when a name is used."""
 
-LAB_MAY_IMPORT = {  # rooms of lab/, with cli above them all
+LAB_MAY_IMPORT = {  # packages of lab/; lab/cli may import all of them
     "results": set(),
     "deployment": set(),
     "engine": {"results"},
@@ -29,15 +29,15 @@ LAB_MAY_IMPORT = {  # rooms of lab/, with cli above them all
     "flower": {"results", "engine"},
     "report": {"results", "engine", "plots", "papers"},
 }
-MAY_IMPORT_ALONE = {  # one module of a room that is shut otherwise
-    # Which client rules there are, and what can be set: a table that loads nothing, asked before any client is.
+ALLOWED_MODULE = {  # a single module of a package that must not be imported otherwise
+    # The table of client rules and their settings, which the server needs; it imports nothing heavy.
     "server_app": "client_app.parts",
 }
 STRATEGIES_MAY_USE = {"arrays", "wire", "seeds", "errors", "flower", "settings", "parts", "metrics", "mechanism"}
 
 
 def imports(path: Path) -> set[str]:
-    """Dotted names of all that a file imports, wherever in it."""
+    """Dotted names of everything that a file imports, at any place in it."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -54,21 +54,21 @@ def modules(package: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
-def test_arrows_go_one_way(package: str) -> None:
+def test_packages_import_only_allowed_packages(package: str) -> None:
     forbidden = set(MAY_IMPORT) - MAY_IMPORT[package] - {package}
-    alone = MAY_IMPORT_ALONE.get(package, "nothing else")
+    allowed = ALLOWED_MODULE.get(package, "nothing else")
     wrong = {
         f"{path.relative_to(ROOT)} imports {name}"
         for path in modules(package)
-        if str(path.relative_to(ROOT)) not in PUBLIC_FACE
+        if str(path.relative_to(ROOT)) not in LAZY_IMPORTS
         for name in imports(path)
-        if name.split(".")[0] in forbidden and f"{name}.".removeprefix(f"{alone}.") == f"{name}."
+        if name.split(".")[0] in forbidden and f"{name}.".removeprefix(f"{allowed}.") == f"{name}."
     }
     assert not wrong
 
 
-def test_the_door_opens_no_room_by_itself() -> None:
-    """At its top it imports nothing of ours but for type checkers."""
+def test_the_package_fedstride_imports_no_other_package_by_itself() -> None:
+    """Its module level imports other packages of the project only for type checkers."""
     statements = ast.parse((ROOT / "fedstride/__init__.py").read_text()).body
     at_once = [node for node in statements if isinstance(node, (ast.Import, ast.ImportFrom))]
     standard = {"__future__", "importlib", "importlib.util", "typing"}
@@ -78,26 +78,26 @@ def test_the_door_opens_no_room_by_itself() -> None:
     assert guarded == ["TYPE_CHECKING"]
 
 
-def test_the_one_table_that_the_server_reads_of_the_clients_stands_on_light_words_alone() -> None:
+def test_the_clients_table_that_the_server_reads_imports_only_light_modules() -> None:
     used = imports(ROOT / "client_app/parts.py")
     assert {name.split(".")[0] for name in used} <= {"fedstride", "__future__", *sys.stdlib_module_names}
     assert {name.split(".")[1] for name in used if name.startswith("fedstride.")} == {"parts", "settings"}
 
 
-def test_arrows_between_the_rooms_of_the_lab() -> None:
-    rooms = {path.parent.name for path in (ROOT / "lab").glob("*/__init__.py")}
-    assert rooms == {*LAB_MAY_IMPORT, "cli"}
+def test_imports_between_the_packages_of_the_lab() -> None:
+    packages = {path.parent.name for path in (ROOT / "lab").glob("*/__init__.py")}
+    assert packages == {*LAB_MAY_IMPORT, "cli"}
     wrong = {
         f"{path.relative_to(ROOT)} imports {name}"
-        for room, allowed in LAB_MAY_IMPORT.items()
-        for path in modules(f"lab/{room}")
+        for package, allowed in LAB_MAY_IMPORT.items()
+        for path in modules(f"lab/{package}")
         for name in imports(path)
-        if name.startswith("lab.") and name.split(".")[1] not in {room, *allowed}
+        if name.startswith("lab.") and name.split(".")[1] not in {package, *allowed}
     }
     assert not wrong
 
 
-def test_strategies_use_only_the_light_words() -> None:
+def test_strategies_import_only_light_modules() -> None:
     allowed = {"flwr", "numpy", "array_api_compat", "typing_extensions", "strategies", *sys.stdlib_module_names}
     for path in modules("strategies"):
         for name in imports(path):
@@ -108,8 +108,8 @@ def test_strategies_use_only_the_light_words() -> None:
                 assert head in allowed, f"{path.name} imports {name}"
 
 
-def test_the_engine_knows_no_app() -> None:
-    """It takes the two apps as arguments."""
+def test_the_engine_imports_no_app() -> None:
+    """It gets the two apps as arguments."""
     assert not {
         name for name in imports(ROOT / "lab/engine/local.py") if name.startswith(("client_app", "server_app"))
     }
@@ -126,13 +126,13 @@ def test_the_engine_knows_no_app() -> None:
         ("import lab.cli.main", {"torch", "hydra", "matplotlib"}),
     ],
 )
-def test_imports_stay_light(statement: str, heavy: set[str]) -> None:
+def test_importing_a_package_does_not_load_heavy_modules(statement: str, heavy: set[str]) -> None:
     script = f"{statement}\nimport sys\nprint(' '.join(m for m in {sorted(heavy)!r} if m in sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == ""
 
 
-def test_the_server_loads_no_more_of_the_clients_than_their_table() -> None:
+def test_the_server_imports_only_the_table_of_client_app() -> None:
     script = (
         "import server_app.app, sys\nprint(*sorted(m for m in sys.modules if m.split('.')[0] == 'client_app'))"
     )
@@ -140,7 +140,7 @@ def test_the_server_loads_no_more_of_the_clients_than_their_table() -> None:
     assert done.stdout.split() == ["client_app", "client_app.parts"]
 
 
-def test_no_module_is_crowded() -> None:
+def test_no_module_is_too_long() -> None:
     long = {
         str(path.relative_to(ROOT)): lines
         for package in MAY_IMPORT
@@ -150,7 +150,7 @@ def test_no_module_is_crowded() -> None:
     assert not long
 
 
-def test_what_is_private_of_flowers_comes_through_one_module() -> None:
+def test_only_one_module_imports_private_names_of_flower() -> None:
     public = ("flwr.app", "flwr.clientapp", "flwr.serverapp")
     wrong = {
         f"{path.relative_to(ROOT)} imports {name}"

@@ -1,6 +1,6 @@
-"""What server rules need of a client beside training: one module a half, found by the name that is sent.
+"""Client halves: the code that server rules need on the client, one module for each half.
 
-Knows names; does not know what any half does. A module `NAME.py` in this folder has a class `Half`.
+The server sends the names of the halves. A module `NAME.py` in this folder has a class `Half`.
 """
 
 from __future__ import annotations
@@ -9,48 +9,51 @@ import pkgutil
 from importlib import import_module
 
 from fedstride.errors import ConfigError
-from fedstride.parts import HALF, OWN
+from fedstride.parts import HALF, USER_PARTS
 
 from ..method import ClientMethod
 
-ROLE = "halves"  # of a half among the methods of a round
+ROLE = "halves"  # the role of a client half among the methods of a round
 
 
 def known() -> list[str]:
-    """The halves that this client has; a user's own parts file may add some."""
-    return sorted(_ours() | set(OWN.get(HALF, {})))
+    """The names of the halves that this client has, user-defined ones included."""
+    return sorted(_built_in() | set(USER_PARTS.get(HALF, {})))
 
 
-def _ours() -> set[str]:
+def _built_in() -> set[str]:
     return {module.name for module in pkgutil.iter_modules(__path__)}
 
 
 def names(sent: object) -> list[str]:
-    """The halves that a message asks for, in its order; none where it says nothing.
+    """The names of the halves in a message, in its order. Empty if the message has none.
 
-    Raises ConfigError for what is no list of names, and for a name twice.
+    Raises ConfigError if the value is not a list of names, or contains a name twice.
     """
     if sent is None:
         return []
     if not isinstance(sent, list) or not all(isinstance(name, str) for name in sent):
         raise ConfigError(f"halves = {sent!r} is not allowed: it must be a list of names")
     if len(set(sent)) < len(sent):
-        raise ConfigError(f"halves = {sent!r} is not allowed: each name may stand in it once")
+        raise ConfigError(f"halves = {sent!r} is not allowed: it must not contain a name twice")
     return sent
 
 
 def make(name: str) -> ClientMethod:
-    """A half for one round. Raises ConfigError for a name that this client does not have, or has twice.
+    """A client half for one round. Raises ConfigError for an unknown or ambiguous name.
 
-    Only the modules of this folder can be named: a message imports nothing else.
+    Only modules of this folder and registered user-defined halves can be named, so a message cannot cause the
+    import of other modules.
     """
     if name not in known():
         raise ConfigError(
-            f"the half {name!r} of a server rule is not known to this client (known: {', '.join(known())}); "
+            f"the client half {name!r} is unknown to this client (known: {', '.join(known())}); "
             "run the same version of fedstride on server and clients"
         )
-    own = OWN.get(HALF, {}).get(name)
-    if own is not None and name in _ours():
-        raise ConfigError(f"the half {name!r} of a file of parts is taken by one of ours: choose another name")
+    own = USER_PARTS.get(HALF, {}).get(name)
+    if own is not None and name in _built_in():
+        raise ConfigError(
+            f"the client half {name!r} of a parts file has the name of a built-in one; choose another name"
+        )
     made: ClientMethod = import_module(f".{name}", __name__).Half() if own is None else own.place()  # type: ignore[operator]
     return made

@@ -1,14 +1,14 @@
-"""The client's half of FedDyn (Acar et al., ICLR 2021), in the form of the authors' code (B-9).
+"""The client half of FedDyn (Acar et al., ICLR 2021), in the form of the authors' code (B-9).
 
     min  F_k(w) + (alpha/2) ||w - w^t||^2 + alpha <u_k, w>                             (DY1)
     step gradient  g(w) + alpha (w - w^t) + alpha u_k                                  (DY2)
     u_k <- u_k + (w_k - w^t)                              after the last step          (DY3)
 
-The paper's memory is -alpha u_k; this form never divides by alpha. With alpha = 0 the term is left out, so
-that the result has FedAvg's bits.
+The paper's memory is -alpha u_k; this form never divides by alpha. With alpha = 0 no term is added, so the result
+is bit-identical to FedAvg's.
 
-Received: `feddyn.alpha`, loss per squared parameter unit. Nothing goes back. u_k, of the trainable parameters,
-is zero at the start, and after a loss of the state.
+Received: `feddyn.alpha`, in loss per squared parameter unit. Nothing is returned. u_k has the shapes of the
+trainable parameters; it is zero at the start, and again if the client's state was lost.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Half(Method):
 
     @torch.no_grad()
     def end(self, job: Job, plan: Plan, result: Result) -> tuple[Returned, State]:
-        """u_k + (w_k - w^t) stays."""
+        """Keep u_k + (w_k - w^t) as the new u_k."""
         parts = zip(self.memory, job.parameters.values(), self.start, strict=True)
         return Returned(), job.arrays([u.double() + (w.double() - start.double()) for u, w, start in parts])
 

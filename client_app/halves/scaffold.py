@@ -1,15 +1,15 @@
-"""The client's half of SCAFFOLD (Karimireddy et al., ICML 2020), option II.
+"""The client half of SCAFFOLD (Karimireddy et al., ICML 2020), option II.
 
     w <- OPT(w, g(w)),  then  w <- w - eta (c - c_k)      in each step                 (SC1)
-    c_k+ = c_k - c + (w^t - w_k) / H_k                    after the last one           (SC2)
-    delta_k = c_k+ - c_k                                  goes back, c_k+ stays
+    c_k+ = c_k - c + (w^t - w_k) / H_k                    after the last step          (SC2)
+    delta_k = c_k+ - c_k                                  is returned, c_k+ is kept
 
-H_k is the sum of the rates over the steps really taken, for each element its own (B-37); where it is 0,
-c_k+ = c_k. The correction is a displacement of its own after the optimiser's step, so momentum does not
-amplify it (B-15), and c_k+ is the mean direction of the optimiser.
+H_k is the sum of the rates over all executed steps, separately for each element (B-37); if H_k = 0 for an element,
+c_k+ = c_k. The correction is a separate displacement after the optimiser's step, so momentum does not amplify it
+(B-15), and c_k+ is the mean direction of the optimiser.
 
-Received: the arrays `scaffold.control`, c. Returned: `scaffold.delta`. Both hold the trainable parameters in
-the model's dtype. c_k is zero at the start, and after a loss of the state.
+Received: the arrays `scaffold.control`, c. Returned: the arrays `scaffold.delta`. Both contain one array for each
+trainable parameter, in the model's dtype. c_k is zero at the start, and again if the client's state was lost.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Half(Method):
         """The displacement c - c_k."""
         self.start = job.copies()
         sent = received.array("control")
-        # The server cannot tell which parameters are frozen: these have no control and get zeros back.
+        # The server does not know which parameters are frozen. They have no control; zeros are returned for them.
         self.frozen = {name: np.zeros_like(array) for name, array in sent.items() if name not in job.parameters}
         trained = {name: array for name, array in sent.items() if name in job.parameters}
         self.control = job.tensors(trained, "scaffold.control")
@@ -36,13 +36,13 @@ class Half(Method):
 
     @torch.no_grad()
     def end(self, job: Job, plan: Plan, result: Result) -> tuple[Returned, State]:
-        """delta_k goes back, c_k+ stays."""
+        """Return delta_k and keep c_k+."""
         after = []
         parts = zip(job.parameters.values(), self.start, self.control, self.own, strict=True)
         for i, (w, start, c, c_k) in enumerate(parts):
             H = result.rate_sum * plan.neuron_factors.get(i, torch.ones((), device=w.device)).double()
             new = c_k.double() - c.double() + (start.double() - w.double()) / H
-            # Rounded before the difference is taken: the server's c is the mean of what clients really keep.
+            # Rounded before the difference is taken: the server's c must be the mean of the values clients keep.
             after.append(torch.where(H == 0.0, c_k, new.to(w.dtype)))
         delta = [new.double() - old.double() for new, old in zip(after, self.own, strict=True)]
         return Returned(arrays={"delta": {**job.arrays(delta), **self.frozen}}), job.arrays(after)

@@ -1,9 +1,9 @@
-"""The client's half of 2D-LRD: how many mini-batches a round has, and the rate of each (A4-4 to A4-6).
+"""The client half of 2D-LRD: sets the number of mini-batches of a round and the rate of each (A4-4 to A4-6).
 
     eta_j = eta_0 f_j,   j = 0 .. tau - 1
 
-Received: `two_d_lrd.rate_factors`, the f_j. The client keeps where it stands in its data, nothing else; the
-detector is the server's.
+Received: `two_d_lrd.rate_factors`, the f_j. The client keeps only its position in its data; the detector is on the
+server.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class Half(Method):
     """2D-LRD on the client."""
 
     def begin(self, job: Job, received: Received, state: State) -> Plan:
-        """tau mini-batches from the cursor, each with its factor."""
+        """The plan: tau mini-batches from the cursor on, each with its factor."""
         factors = _checked(received.value("rate_factors"))
         batches, self.after = following(job, state, len(factors))
         return Plan(step_factors=factors, batches=batches)
 
     def end(self, job: Job, plan: Plan, result: Result) -> tuple[Returned, State]:
-        """The cursor stays."""
+        """Keep the cursor."""
         return Returned(), self.after
 
 
@@ -34,7 +34,7 @@ def _checked(sent: object) -> list[float]:
     if isinstance(sent, list) and sent and all(_is_factor(each) for each in sent):
         return [float(each) for each in sent]
     raise ConfigError(
-        f"two_d_lrd.rate_factors = {sent!r} is not allowed: a list of at least one factor is, "
+        f"two_d_lrd.rate_factors = {sent!r} is not allowed: it must be a list of one or more factors, "
         "each a finite number of at least 0"
     )
 

@@ -1,1 +1,1 @@
-"""What local training minimises, one file an objective."""
+"""The objectives, which local training minimises, one module for each."""

@@ -1,7 +1,7 @@
 """FedProx: F_k(w) + (mu/2) ||w - w^t||^2 (Li et al., MLSys 2020).
 
-The gradient of each step becomes g + mu (w - w^t), with w^t as it was received (PX2). With mu = 0 the term is
-left out, so that the result has FedAvg's bits.
+The gradient of each step becomes g + mu (w - w^t), where w^t is the received model (PX2). With mu = 0 no term is
+added, so the result is bit-identical to FedAvg's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ..parts import FedProxSettings
 
 
 class FedProx(Method):
-    """A pull towards the received parameters; buffers are not pulled."""
+    """Adds a term that pulls the parameters towards the received ones. Buffers are not affected."""
 
     def __init__(self, settings: FedProxSettings) -> None:
         self.mu = settings.mu

@@ -1,4 +1,4 @@
-"""The loss as it is: mean cross-entropy of the mini-batch."""
+"""The plain objective: mean cross-entropy of the mini-batch, without an additional term."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from ..method import Method
 
 
 class Plain(Method):
-    """Adds nothing."""
+    """Changes nothing."""

@@ -1,1 +1,1 @@
-"""What sets the rates of local training, one file a rule."""
+"""The client rules, which set the learning rates of local training, one module for each."""

@@ -1,4 +1,4 @@
-"""Local SGD: eta for every step and every neuron."""
+"""Local SGD: the learning rate eta for every step and every neuron."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from ..method import Method
 
 
 class SGD(Method):
-    """Asks for nothing."""
+    """Changes nothing."""

@@ -1,4 +1,1 @@
-"""What is learned: data, who holds what of it, and networks, each looked up by name.
-
-Knows readers, partitions and models; does not know training, server or client.
-"""
+"""Tasks (data sets), partitions of their examples over clients, and networks, each found by name."""

@@ -1,7 +1,6 @@
-"""Prepared arrays on disk: written once, mapped into memory by every process that reads them.
+"""Cache of prepared arrays on disk: written once, then memory-mapped by every process that reads them.
 
-Knows folders, keys and atomic writes; does not know what the arrays mean. A key holds everything that
-went into an entry, so an entry never has to be refreshed.
+The key of an entry contains everything on which its arrays depend, so an entry never becomes outdated.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ import numpy as np
 
 from ..errors import DataError
 
-FORMAT = 1  # raise it when the meaning of stored arrays changes
+FORMAT = 1  # increase it when the meaning of stored arrays changes
 
 
 def cache_dir() -> Path:
-    """`FEDSTRIDE_CACHE`, or `fedstride` below the user's cache folder."""
+    """The cache folder: FEDSTRIDE_CACHE, else `fedstride` below XDG_CACHE_HOME or ~/.cache."""
     if chosen := os.environ.get("FEDSTRIDE_CACHE"):
         return Path(chosen).expanduser()
     base = os.environ.get("XDG_CACHE_HOME")
@@ -33,15 +32,15 @@ def cache_dir() -> Path:
 def cached(
     kind: str, key: Mapping[str, Any], make: Callable[[], Mapping[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    """The arrays of an entry, memory-mapped read-only; made first where they are not there.
+    """The arrays of an entry, memory-mapped and read-only. Calls `make` and writes the entry if it does not exist.
 
-    `key` must be JSON. Two processes that make one entry at a time both succeed: each writes a folder
-    of its own, and the first rename wins. Raises DataError if the folder cannot be written.
+    `key` must be serialisable as JSON. Two processes can write the same entry at the same time: each writes a
+    temporary folder, and the first rename wins. Raises DataError if the entry cannot be written.
     """
     text = json.dumps({"format": FORMAT, "kind": kind, **key}, sort_keys=True)
     folder = cache_dir() / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
     if folder.is_dir() and not any(folder.glob("*.npy")):
-        shutil.rmtree(folder, ignore_errors=True)  # somebody swept the files away
+        shutil.rmtree(folder, ignore_errors=True)  # a cleaning tool deleted the files but not the folder
     if not folder.is_dir():
         _write(folder, text, make())
     return {path.stem: np.load(path, mmap_mode="r", allow_pickle=False) for path in sorted(folder.glob("*.npy"))}
@@ -53,8 +52,8 @@ def _write(folder: Path, key: str, arrays: Mapping[str, np.ndarray]) -> None:
         temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     except OSError as error:
         raise DataError(
-            f"the cache folder {folder.parent} cannot be written ({error.strerror}); "
-            "set FEDSTRIDE_CACHE to one that can"
+            f"the cache folder {folder.parent} is not writable ({error.strerror}); "
+            "set FEDSTRIDE_CACHE to a writable folder"
         ) from error
     try:
         for name, array in arrays.items():
@@ -65,7 +64,7 @@ def _write(folder: Path, key: str, arrays: Mapping[str, np.ndarray]) -> None:
         if not folder.is_dir():
             raise DataError(
                 f"the cache entry {folder} cannot be written ({error.strerror}); free disk space, "
-                "or set FEDSTRIDE_CACHE to another folder"
+                "or set FEDSTRIDE_CACHE to a folder on another disk"
             ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

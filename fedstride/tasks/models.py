@@ -1,7 +1,4 @@
-"""Networks by name, with initial weights drawn from the run's seed.
-
-Knows layers; does not know data sets beyond the shape of an example and the number of classes.
-"""
+"""Networks by name, with initial weights drawn from the run's seed."""
 
 from __future__ import annotations
 
@@ -20,7 +17,10 @@ class CNNMnist(nn.Module):
     def __init__(self, shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
         if shape != (1, 28, 28):
-            raise ConfigError(f"model = 'cnn_mnist' takes examples of shape (1, 28, 28), the task has {shape}")
+            raise ConfigError(
+                f"model = 'cnn_mnist' needs examples of shape (1, 28, 28), but the task's examples have {shape}; "
+                "choose another model, for example model=mlp"
+            )
         self.conv1 = nn.Conv2d(1, 20, 5)
         self.conv2 = nn.Conv2d(20, 50, 5)
         self.fc1 = nn.Linear(800, 500)
@@ -50,9 +50,9 @@ class MLP(nn.Module):
 
 
 def build(config: Choice, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
-    """The network with initial weights from (seed, "initial weights"); global random state untouched.
+    """The network with initial weights drawn from (seed, "initial weights"). The global random state is unchanged.
 
-    Raises ConfigError for an unknown name or a shape that the network cannot take.
+    Raises ConfigError for an unknown name or an example shape that the network does not support.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seeds.derive(seed, "initial weights"))

@@ -1,7 +1,7 @@
-"""A node's own examples: an `.npz`, or a folder with one subfolder a class.
+"""Reads a node's own examples, from an `.npz` file or a folder with one subfolder for each class.
 
-Knows the two layouts and checks what it finds against the task; does not know which node asks. What was
-read is kept in the cache, since in a deployment every message is a process of its own.
+The examples are checked against the task. The arrays are kept in the cache, because in a deployment each message
+is handled by a new process.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from ..errors import DataError
 from .cache import cached
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
-MODES = {1: ("L", "1"), 3: ("RGB", "P"), 4: ("RGBA",)}  # Pillow's names for images of so many channels
-LAYOUTS = "an .npz with images and labels, or a folder with one subfolder a class"
+MODES = {1: ("L", "1"), 3: ("RGB", "P"), 4: ("RGBA",)}  # Pillow's image modes, by number of channels
+LAYOUTS = "an .npz file with images and labels, or a folder with one subfolder for each class"
 
 
 @dataclass(frozen=True)
-class Own:
+class NodeData:
     """A node's examples: images uint8 (n, channels, height, width), labels int64 (n,)."""
 
     x: np.ndarray
     y: np.ndarray
 
 
-def load(path: str | Path, shape: tuple[int, ...], classes: int) -> Own:
-    """The examples at `path`, which must be of the task's shape (channels, height, width) and classes.
+def load(path: str | Path, shape: tuple[int, ...], classes: int) -> NodeData:
+    """The examples at `path`. They must have the task's shape (channels, height, width) and number of classes.
 
-    Raises DataError that names the file, what was found and what is allowed.
+    Raises DataError with the file, what was found and what is allowed.
     """
     source = Path(path).expanduser().resolve()
     if source.is_dir():
@@ -55,16 +55,16 @@ def load(path: str | Path, shape: tuple[int, ...], classes: int) -> Own:
 
     key = {"source": str(source), "files": _digest(files, source), "shape": list(shape), "classes": classes}
     arrays = cached("own", key, make)
-    return Own(arrays["x"], arrays["y"])
+    return NodeData(arrays["x"], arrays["y"])
 
 
 def _digest(files: Sequence[tuple[Path, int]], source: Path) -> str:
-    """Names, labels, sizes and times of the files: what was prepared from them holds until one changes."""
-    facts = []
+    """Digest of the names, labels, sizes and modification times of the files: changes if a file changes."""
+    entries = []
     for file, label in files:
         status = _stat(file)
-        facts.append([os.path.relpath(file, source), label, status.st_size, status.st_mtime_ns])
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        entries.append([os.path.relpath(file, source), label, status.st_size, status.st_mtime_ns])
+    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
 
 
 def _stat(file: Path) -> os.stat_result:
@@ -74,43 +74,44 @@ def _stat(file: Path) -> os.stat_result:
         raise DataError(f"{file} cannot be read: {error.strerror}") from error
 
 
-def _why(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 # ---------------------------------------------------------------- .npz
 
 
-def _read_npz(path: Path, shape: tuple[int, ...], classes: int) -> Own:
+def _read_npz(path: Path, shape: tuple[int, ...], classes: int) -> NodeData:
     if not zipfile.is_zipfile(path):
-        raise DataError(f"{path} is no .npz that can be read: make it with numpy.savez_compressed")
+        raise DataError(f"{path} is not a readable .npz file; write it with numpy.savez_compressed")
     try:
         with np.load(path, allow_pickle=False) as file:
             missing = [name for name in ("images", "labels") if name not in file]
             if missing:
                 raise DataError(
-                    f"{path} has no array {missing[0]!r}, but {sorted(file)}: it needs images and labels"
+                    f"{path} has no array {missing[0]!r}: it contains {sorted(file)}, but needs images and labels"
                 )
             images, labels = file["images"], file["labels"]
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} is no .npz that can be read: {_why(error)}") from error
+        raise DataError(f"{path} is not a readable .npz file: {_first_line(error)}") from error
     if images.dtype != np.uint8:
-        raise DataError(f"{path}: images are {images.dtype}, allowed is uint8 (0 to 255)")
+        raise DataError(f"{path}: images have dtype {images.dtype}, but must have uint8 (0 to 255)")
     x = _channels_first(images, shape, path)
     if labels.shape != (len(x),) or labels.dtype.kind not in "iu":
         raise DataError(
-            f"{path}: labels are {labels.dtype}{labels.shape}, allowed are {len(x)} whole numbers, one an image"
+            f"{path}: labels have dtype {labels.dtype} and shape {labels.shape}, but must be {len(x)} whole "
+            "numbers, one for each image"
         )
     if not len(x):
-        raise DataError(f"{path} holds no example")
+        raise DataError(f"{path} contains no examples")
     outside = labels[(labels < 0) | (labels >= classes)]
     if len(outside):
         raise DataError(f"{path}: label {outside[0]} is not allowed: the task has classes 0 to {classes - 1}")
-    return Own(np.ascontiguousarray(x), labels.astype(np.int64))
+    return NodeData(np.ascontiguousarray(x), labels.astype(np.int64))
 
 
 def _channels_first(images: np.ndarray, shape: tuple[int, ...], path: Path) -> np.ndarray:
-    """(n, h, w), (n, h, w, c) or (n, c, h, w) as (n, c, h, w); the task's shape says which it is."""
+    """Images of shape (n, h, w), (n, h, w, c) or (n, c, h, w) as (n, c, h, w); the task's shape decides which."""
     channels, height, width = shape
     if images.shape[1:] == shape:
         return images
@@ -120,33 +121,33 @@ def _channels_first(images: np.ndarray, shape: tuple[int, ...], path: Path) -> n
         return images[:, None]
     allowed = [f"(n, {channels}, {height}, {width})", f"(n, {height}, {width}, {channels})"]
     allowed += [f"(n, {height}, {width})"] * (channels == 1)
-    raise DataError(f"{path}: images have shape {images.shape}, allowed by the task is {' or '.join(allowed)}")
+    raise DataError(f"{path}: images have shape {images.shape}, but this task needs {' or '.join(allowed)}")
 
 
 # ---------------------------------------------------------------- folders
 
 
 def _class_folders(source: Path, classes: int) -> list[Path]:
-    """The subfolders in the order of their classes: by name, and by number where all names are numbers.
+    """The subfolders in the order of the classes: sorted by name, or by number if all names are numbers.
 
-    Raises DataError where there is not one for each class: an absent class would shift the others.
+    Raises DataError if there is not exactly one for each class, because a missing class would shift the labels.
     """
     names = [entry.name for entry in _entries(source) if entry.is_dir()]
     if len(names) != classes:
         raise DataError(
-            f"{source} has {len(names)} subfolders, allowed is one for each of the task's {classes} classes; make "
-            "an empty one for a class of which this node has no example"
+            f"{source} has {len(names)} subfolders, but needs one for each of the task's {classes} classes; "
+            "create an empty subfolder for a class without examples on this node"
         )
     numbers = all(name.isascii() and name.isdigit() for name in names)
     return [source / name for name in sorted(names, key=lambda name: (int(name) if numbers else 0, name))]
 
 
 def _image_files(folder: Path) -> list[Path]:
-    """The images of a class, by name. Raises DataError for a file of another kind: none is passed over."""
+    """The images of a class, sorted by name. Raises DataError for any other kind of file; no file is skipped."""
     files = [folder / entry.name for entry in _entries(folder)]
     for file in files:
         if file.suffix.lower() not in SUFFIXES:
-            raise DataError(f"{file} is no image that can be read, allowed are {', '.join(SUFFIXES)}")
+            raise DataError(f"{file} is not a supported image file: its name must end with {', '.join(SUFFIXES)}")
     return sorted(files)
 
 
@@ -164,17 +165,17 @@ def _labelled_files(source: Path, classes: int) -> list[tuple[Path, int]]:
     return [(file, label) for label, folder in folders for file in _image_files(folder)]
 
 
-def _read_folder(source: Path, files: Sequence[tuple[Path, int]], shape: tuple[int, ...]) -> Own:
+def _read_folder(source: Path, files: Sequence[tuple[Path, int]], shape: tuple[int, ...]) -> NodeData:
     if not files:
-        raise DataError(f"{source} holds no example in its subfolders")
+        raise DataError(f"{source} contains no examples in its subfolders")
     x = np.empty((len(files), *shape), dtype=np.uint8)
     for row, (file, _) in enumerate(files):
         x[row] = _read_image(file, shape)
-    return Own(x, np.array([label for _, label in files], dtype=np.int64))
+    return NodeData(x, np.array([label for _, label in files], dtype=np.int64))
 
 
 def _read_image(file: Path, shape: tuple[int, ...]) -> np.ndarray:
-    from PIL import Image  # only where an image is read: most processes find the cache filled
+    from PIL import Image  # imported here, because most processes read the arrays from the cache
 
     channels, height, width = shape
     modes = MODES.get(channels, ())
@@ -182,10 +183,10 @@ def _read_image(file: Path, shape: tuple[int, ...]) -> np.ndarray:
         with Image.open(file) as image:
             if image.size != (width, height) or image.mode not in modes:
                 raise DataError(
-                    f"{file} is {image.width}x{image.height} of mode {image.mode}, allowed by the task is "
-                    f"{width}x{height} of mode {' or '.join(modes) or f'({channels} channels: none)'}"
+                    f"{file} has size {image.width}x{image.height} and mode {image.mode}, but this task needs "
+                    f"{width}x{height} and mode {' or '.join(modes) or f'(none has {channels} channels)'}"
                 )
             pixels: np.ndarray[Any, Any] = np.asarray(image.convert(modes[0]))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise DataError(f"{file} is no image that can be read: {_why(error)}") from error
+        raise DataError(f"{file} is not a readable image: {_first_line(error)}") from error
     return pixels[None] if channels == 1 else np.moveaxis(pixels, -1, 0)

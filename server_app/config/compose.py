@@ -1,7 +1,7 @@
-"""Composes `conf/` and the tables of parts into a typed configuration; answers mistakes with the nearest names.
+"""Composes `conf/`, the tables of parts and the user's overrides into a typed configuration.
 
-Knows Hydra and OmegaConf; does not know what is built from a configuration. The client never imports this:
-it gets plain values.
+A mistake raises an error with the most similar names. The client does not import this module, and so does not need
+Hydra: it receives plain values.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from fedstride.own import digest_of, find, load_parts
 from strategies.parts import STRATEGIES
 
 from .overrides import expand_wrappers, parse, parts_in, quote
-from .schema import GROUPS, KEPT, TABLES, Config, check, keys, names
+from .schema import FIXED_ON_RESUME, GROUPS, TABLES, Config, check, keys, names
 
 
 def conf_dir() -> Path:
-    """The folder `conf/`: beside the rooms, in a checkout, a bundle and a wheel alike."""
+    """The folder `conf/`, which is next to the folder `server_app/` in a clone, a bundle and a wheel."""
     folder = Path(__file__).resolve().parents[2] / "conf"
     if (folder / "config.yaml").is_file():
         return folder
-    raise ConfigError(f"conf/config.yaml was not found in {folder.parent}: install fedstride again")
+    raise ConfigError(f"conf/config.yaml was not found in {folder.parent}; install fedstride again")
 
 
 def choices(group: str) -> list[str]:
-    """The names that a group offers; an experiment is a file."""
+    """The names that can be chosen in a group. Experiments are named after the files in conf/experiment."""
     if group in TABLES:
         return sorted(TABLES[group])
     return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
 
 
 def describe(group: str, name: str) -> str:
-    """The one line that a choice says of itself; an experiment's is its file's first comment."""
+    """The one-line description of a choice. For an experiment it is the first comment of its file."""
     if group in TABLES:
         return TABLES[group][name].about
     for line in (conf_dir() / group / f"{name}.yaml").read_text().splitlines():
@@ -56,19 +56,19 @@ def describe(group: str, name: str) -> str:
 
 
 def compose(overrides: Sequence[str] = ()) -> Config:
-    """The configuration that these Hydra overrides give, checked.
+    """The checked configuration for these Hydra overrides.
 
-    `resume=FOLDER` takes the configuration of the run in that folder; only what no result depends on and what
-    extends a run may differ.
+    `resume=FOLDER` uses the configuration of the run in that folder. Then only keys that do not influence a result
+    and keys that extend a run may have other values.
 
-    `strategy=fednnnn+fedlws+two_d_lrd` names a base and what is put around it, in the papers' order;
-    the settings of the outermost are `strategy.*`, of what it holds `strategy.inner.*`.
+    `strategy=fednnnn+fedlws+two_d_lrd` names a base strategy and the wrappers around it, in the papers' order. The
+    settings of the outermost wrapper are `strategy.*`, those of the strategy inside it are `strategy.inner.*`.
 
-    Raises ConfigError: unknown name or key (with the nearest ones), a value of another type, a value
-    out of its range.
+    Raises ConfigError for an unknown name or key (with the most similar ones), for a value of another type, and
+    for a value out of its range.
     """
     parts = parts_in(overrides)
-    if parts is not None:  # before anything else: what is in it can be chosen
+    if parts is not None:  # first, because the other overrides can choose parts from this file
         load_parts(parts, TABLES)
     parsed = parse(expand_wrappers(overrides))
     resumed = [override for override in parsed if override.key_or_group == "resume"]
@@ -81,26 +81,26 @@ def compose(overrides: Sequence[str] = ()) -> Config:
     with _Hydra():
         tree = _compose(chosen)
         _check_keys(values, tree)
-        tree = _compose(chosen, _presets(tree), _alone(tree, chosen), values)
-    tree.parts = parts and str(find(parts))  # absolute: the run may be taken up from another folder
+        tree = _compose(chosen, _presets(tree), _inner_defaults(tree, chosen), values)
+    tree.parts = parts and str(find(parts))  # absolute, because the run may be resumed from another folder
     return _checked(tree)
 
 
 def to_yaml(config: Config) -> str:
-    """The whole tree as YAML, as it is kept in a run's folder."""
+    """The whole configuration as YAML, as in the `config.yaml` of a run's folder."""
     return OmegaConf.to_yaml(OmegaConf.structured(config))
 
 
-_DAMAGE = (OmegaConfBaseException, yaml.YAMLError, AssertionError, AttributeError, LookupError, ValueError)
-"""What reading a file that is no configuration may raise."""
+_READ_ERRORS = (OmegaConfBaseException, yaml.YAMLError, AssertionError, AttributeError, LookupError, ValueError)
+"""The errors that can occur when text is read that is not a valid configuration."""
 
 
 def from_yaml(text: str, parts: str | None = None, *, execute: bool = True) -> Config:
-    """The configuration that `to_yaml` wrote; `parts`: where the user's own parts are now, if not where they were.
+    """The configuration that `to_yaml` wrote. `parts`: the new path of the parts file, if it was moved.
 
-    `execute=False`: only to read what somebody's run was. The file of parts, which the text names, is then not
-    executed; its parts are not checked, and cannot be built.
-    Raises ConfigError for text that is no configuration of this version.
+    `execute=False` is for reading the configuration of an unknown run: a parts file that the text names is not
+    executed, and its parts are not checked and cannot be built.
+    Raises ConfigError for text that is not a configuration of this version.
     """
     try:
         tree = OmegaConf.create(text)
@@ -110,17 +110,16 @@ def from_yaml(text: str, parts: str | None = None, *, execute: bool = True) -> C
             load_parts(str(tree.parts), TABLES)
         typed = OmegaConf.structured(Config)
         for group in TABLES:
-            typed[group] = _typed(group, tree[group], stand_in=bool(tree.parts) and not execute)
+            typed[group] = _typed(group, tree[group], placeholders=bool(tree.parts) and not execute)
         rest = {str(key): tree[key] for key in tree if key not in TABLES}
         return _checked(OmegaConf.merge(typed, rest))
-    except _DAMAGE as error:
-        raise ConfigError(
-            f"no configuration of this version of fedstride: {(str(error) or 'no mapping').splitlines()[0]}"
-        ) from error
+    except _READ_ERRORS as error:
+        reason = (str(error) or "it is not a mapping").splitlines()[0]
+        raise ConfigError(f"not a configuration of this version of fedstride: {reason}") from error
 
 
 def digest(config: Config) -> str:
-    """Names all of a configuration that the weights depend on, the user's own parts included."""
+    """SHA-256 of all values on which the weights depend, and of the parts file if there is one."""
     kept = {key.path: key.value for key in keys(config) if not key.may_change}
     whole = [names(config), kept, digest_of(config.parts)]
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
@@ -129,32 +128,33 @@ def digest(config: Config) -> str:
 def _checked(tree: Any) -> Config:
     try:
         config = OmegaConf.to_object(tree)
-    except OmegaConfBaseException as error:  # interpolations and missing values show only now
+    except OmegaConfBaseException as error:  # broken interpolations and missing values are found only here
         raise ConfigError(f"the configuration cannot be composed: {str(error).splitlines()[0]}") from error
     assert isinstance(config, Config)
     check(config)
     return config
 
 
-def _typed(group: str, node: Any, *, stand_in: bool) -> DictConfig:
+def _typed(group: str, node: Any, *, placeholders: bool) -> DictConfig:
     table = TABLES[group]
-    unknown_here = stand_in and node.name not in table
-    typed = OmegaConf.structured(table.stand_in(node.name, node) if unknown_here else table.config(node.name))
+    is_unknown = placeholders and node.name not in table
+    kind = table.placeholder_config(node.name, node) if is_unknown else table.config(node.name)
+    typed = OmegaConf.structured(kind)
     if node.get("inner") is not None:
-        typed.inner = _typed(group, node.inner, stand_in=stand_in)
+        typed.inner = _typed(group, node.inner, placeholders=placeholders)
     merged = OmegaConf.merge(typed, {key: node[key] for key in node if key != "inner"})
     assert isinstance(merged, DictConfig)
     return merged
 
 
 def _resume(folder: str, overrides: Sequence[Override], parts: str | None) -> Config:
-    """The configuration of the run in `folder`, with what may change changed."""
+    """The configuration of the run in `folder`, changed by those overrides that a resumed run may have."""
     path = Path(folder).expanduser().resolve()
     if not (path / "config.yaml").is_file():
-        raise ConfigError(f"resume = {folder!r} is no run: {path / 'config.yaml'} does not exist")
+        raise ConfigError(f"resume = {folder!r} is not a run folder: {path / 'config.yaml'} does not exist")
     config = from_yaml((path / "config.yaml").read_text(encoding="utf-8"), parts and str(find(parts)))
     tree = OmegaConf.structured(config)
-    changeable = {key.path for key in keys(config) if key.may_change} - KEPT
+    changeable = {key.path for key in keys(config) if key.may_change} - FIXED_ON_RESUME
     for override in overrides:
         key = str(override.key_or_group)
         if _group_of(override) is not None:
@@ -171,7 +171,7 @@ def _resume(folder: str, overrides: Sequence[Override], parts: str | None) -> Co
                 raise _explain(error, [str(override.input_line)]) from error
         elif before != now:
             raise ConfigError(
-                f"{key} = {now!r}, but the run in {path} has {before!r}: a run that goes on can change only "
+                f"{key} = {now!r}, but the run in {path} has {before!r}: a resumed run can change only "
                 f"{', '.join(sorted(changeable))}; start a new run instead"
             )
     tree.resume = str(path)
@@ -189,7 +189,9 @@ def _group_of(override: Override) -> str | None:
 def _check_choice(override: Override) -> None:
     group, name = str(override.key_or_group), override.value()
     if override.package is not None and not override.package.startswith("strategy.inner"):
-        raise ConfigError(f"{override.input_line!r} is not allowed: only strategy@strategy.inner=NAME is")
+        raise ConfigError(
+            f"{override.input_line!r} is not allowed: the only override with @ is strategy@strategy.inner=NAME"
+        )
     if not isinstance(name, str) or name not in choices(group):
         raise unknown(group, str(name), choices(group))
 
@@ -210,7 +212,7 @@ def _check_keys(overrides: Sequence[Override], tree: DictConfig) -> None:
 
 
 def _leaves(node: DictConfig, prefix: str = "") -> set[str]:
-    """All keys that hold a value, dotted; a choice's own `name` is not for setting."""
+    """All keys with a value, dotted. The key `name` of a choice is not included, because it cannot be set."""
     found: set[str] = set()
     for key in map(str, node):
         path = f"{prefix}{key}"
@@ -223,9 +225,9 @@ def _leaves(node: DictConfig, prefix: str = "") -> set[str]:
 
 
 def _presets(tree: DictConfig) -> list[Override]:
-    """What the experiment sets for the choices made: `presets.strategy.fedlws.beta: 0.03`.
+    """The experiment's settings for the chosen parts, as in `presets.strategy.fedlws.beta: 0.03`.
 
-    Raises ConfigError for a group or a choice that does not exist.
+    Raises ConfigError for a group or a name that does not exist.
     """
     presets = OmegaConf.to_container(tree.presets) or {}
     assert isinstance(presets, dict)
@@ -244,8 +246,8 @@ def _presets(tree: DictConfig) -> list[Override]:
     return parse(lines)
 
 
-def _alone(tree: DictConfig, chosen: Sequence[Override]) -> list[Override]:
-    """The settings of the FedAvg inside a wrapper that is chosen without naming what it goes around."""
+def _inner_defaults(tree: DictConfig, chosen: Sequence[Override]) -> list[Override]:
+    """A wrapper's settings for the FedAvg inside it, if the wrapper is chosen without a base strategy."""
     named = {override.package for override in chosen}
     path, node, lines = "strategy", tree.strategy, []
     while (inner := node.get("inner")) is not None:
@@ -268,7 +270,7 @@ def _compose(*overrides: Sequence[Override]) -> DictConfig:
 
 
 def _explain(error: Exception, lines: Sequence[str]) -> ConfigError:
-    """One line from Hydra's several: the cause, and the override that it comes from."""
+    """Reduce Hydra's error to one line: the cause, and the override that caused it."""
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
@@ -281,7 +283,7 @@ def _explain(error: Exception, lines: Sequence[str]) -> ConfigError:
 
 
 class _Hydra:
-    """Hydra initialised on our `conf/`, whatever the working directory; the caller's own is put back."""
+    """Initialises Hydra with our `conf/`, in any working directory. Afterwards the caller's Hydra is restored."""
 
     def __enter__(self) -> None:
         _register()
@@ -296,7 +298,7 @@ class _Hydra:
 
 
 def _register() -> None:
-    """Offer every part to Hydra: its typed schema, and the choice of that name made from it."""
+    """Register every part with Hydra: its typed schema, and a choice of the same name that uses the schema."""
     store = ConfigStore.instance()
     store.store("config", Config, group="schema")
     for group, table in TABLES.items():

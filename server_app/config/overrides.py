@@ -1,7 +1,4 @@
-"""Overrides as text: Hydra's grammar, the papers' way of naming wrappers, Flower's run config.
-
-Knows how a request is written; does not know which keys exist (`config.py`).
-"""
+"""Reads and writes overrides as text: Hydra's grammar, `strategy=BASE+WRAPPER`, and Flower's run config."""
 
 from __future__ import annotations
 
@@ -22,10 +19,10 @@ from .schema import GROUPS, Config
 
 
 def overrides_of(run_config: Mapping[str, Any]) -> list[str]:
-    """The Hydra overrides in Flower's flat run config: the named keys first, then `overrides`.
+    """The Hydra overrides in Flower's flat run config: first the single keys, then those in `overrides`.
 
-    The app's pyproject declares the keys, and Flower refuses others; an empty value is one not given.
-    Raises ConfigError for a key that is none of a run's or an `overrides` that is no string.
+    The app's pyproject.toml declares the keys, and Flower rejects others. An empty value counts as not given.
+    Raises ConfigError for an unknown key, or if `overrides` is not a string.
     """
     allowed = [*GROUPS, *(key for key in fields_of(Config) if key not in ("experiment", "presets")), "overrides"]
     for key in run_config:
@@ -50,7 +47,7 @@ _WORDS = {"null", "true", "false", "nan", "inf"}
 
 
 def quote(value: object) -> str:
-    """A value as Hydra's grammar takes it: text that is no plain name is quoted, so that it stays text."""
+    """A value in Hydra's grammar. Text that is not a plain name is quoted, so that Hydra reads it as text."""
     if value is None:
         return "null"
     if isinstance(value, (list, tuple)):
@@ -65,7 +62,10 @@ def quote(value: object) -> str:
 
 
 def expand_wrappers(overrides: Sequence[str]) -> list[str]:
-    """Write `strategy=base+a+b` as b around a around base."""
+    """Replace `strategy=BASE+A+B` by Hydra overrides in which B wraps A and A wraps BASE.
+
+    Raises ConfigError if A or B is not a wrapper.
+    """
     expanded: list[str] = []
     for text in overrides:
         key, _, value = text.partition("=")
@@ -78,8 +78,8 @@ def expand_wrappers(overrides: Sequence[str]) -> list[str]:
                 continue
             wrappers = sorted(name for name in STRATEGIES if STRATEGIES.wraps(name))
             raise ConfigError(
-                f"strategy = {value!r} is not allowed: {name!r} cannot be put around another strategy; "
-                f"after a '+' stands one of {', '.join(wrappers)}"
+                f"strategy = {value!r} is not allowed: {name!r} is not a wrapper; "
+                f"after '+' write one of {', '.join(wrappers)}"
             )
         group = "strategy"
         for depth, name in enumerate(reversed([base, *around])):
@@ -89,20 +89,20 @@ def expand_wrappers(overrides: Sequence[str]) -> list[str]:
 
 
 def parts_in(overrides: Sequence[str]) -> str | None:
-    """The file that `parts=FILE` names among overrides; None where none does."""
+    """The FILE of the last override `parts=FILE`, or None if there is none or it is empty."""
     named = [text for text in overrides if text.partition("=")[0] == "parts"]
     value = parse(named)[-1].value() if named else None
     return str(value) if value else None
 
 
 def with_parts(overrides: Sequence[str], path: str | None) -> list[str]:
-    """The same overrides with `parts=PATH` in place of what they say of it; without it for None."""
+    """The overrides with `parts=PATH` instead of their own `parts=...`; for None, without any `parts=...`."""
     others = [text for text in overrides if text.partition("=")[0] != "parts"]
     return others if path is None else [*others, f"parts={quote(path)}"]
 
 
 def read(text: str, expected: str) -> Override:
-    """One override, of one value or a sweep of several; raises ConfigError with what was expected."""
+    """Parse one override, of one value or of several (a sweep). Raises ConfigError with what was expected."""
     try:
         return OverridesParser.create().parse_override(text)
     except HydraException as error:
@@ -110,13 +110,13 @@ def read(text: str, expected: str) -> Override:
 
 
 def parse(overrides: Sequence[str]) -> list[Override]:
-    """Read overrides of a single run; raises ConfigError for what is none."""
+    """Parse the overrides of a single run. Raises ConfigError for invalid overrides and for sweeps."""
     parsed = []
     for text in overrides:
         override = read(text, "key=value, as in strategy=fedlws or client.lr=0.02")
         if override.is_sweep_override():
-            raise ConfigError(f"{text!r} names several values; a single run takes one")
+            raise ConfigError(f"{text!r} has several values, but a single run needs exactly one")
         if override.is_add() or override.is_force_add() or override.is_delete():
-            raise ConfigError(f"{text!r} is not allowed: keys can be set, neither added nor removed")
+            raise ConfigError(f"{text!r} is not allowed: keys can be set, but not added or removed")
         parsed.append(override)
     return parsed

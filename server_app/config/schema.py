@@ -1,7 +1,7 @@
-"""The configuration of one run: its keys, types, defaults, ranges and what each is to a result.
+"""The configuration of one run: its keys with types, defaults, ranges, and their influence on a result.
 
-Knows the keys of the run itself and the tables of parts, from which all other keys come; does not know how
-a configuration is composed (`compose.py`) nor what is built from it. Not frozen: Hydra fills it in.
+The keys of the run itself are defined here; all other keys come from the tables of parts. The dataclasses are not
+frozen, because Hydra fills them in.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from strategies.parts import PRIVACY, STRATEGIES
 TABLES: Mapping[str, Table] = {
     table.group: table for table in (STRATEGIES, RULES, OBJECTIVES, TASKS, MODELS, PARTITIONS, PRIVACY)
 }
-"""The parts to choose from, by group."""
+"""The tables of parts, by group."""
 
 GROUPS = ("experiment", *TABLES)
-"""All that is chosen by name."""
+"""All groups in which a name is chosen."""
 
 NONE, CHANCE = Kind.NONE, Kind.CHANCE
 
-KEPT = frozenset({"experiment", "presets", "name", "out"})
-"""Keys that stay when a run goes on, though no result depends on them: where it comes from, where it lies."""
+FIXED_ON_RESUME = frozenset({"experiment", "presets", "name", "out"})
+"""Keys that a resumed run cannot change although no result depends on them: the run's origin and its folder."""
 
 
 @dataclass
 class Config:
-    """One run."""
+    """The configuration of one run."""
 
-    experiment: Annotated[str, Setting("file of conf/experiment with the settings to begin from", kind=NONE)] = (
-        "quickstart"
-    )
+    experiment: Annotated[
+        str, Setting("file in conf/experiment with the settings to start from, without .yaml", kind=NONE)
+    ] = "quickstart"
     strategy: Choice = field(default_factory=Choice)
     client: Training = field(default_factory=Training)
     objective: Choice = field(default_factory=Choice)
@@ -50,54 +50,70 @@ class Config:
     partition: Choice = field(default_factory=Choice)
     privacy: Choice = field(default_factory=Choice)
     screening: Screening = field(default_factory=Screening)
-    rounds: Annotated[int, Setting("rounds of the run", least=1, extends=True)] = 20
-    clients: Annotated[int, Setting("clients of the federation", least=1)] = 10
+    rounds: Annotated[int, Setting("number of rounds", least=1, extends=True)] = 20
+    clients: Annotated[int, Setting("number of clients in the federation", least=1)] = 10
     min_clients: Annotated[
-        int | None, Setting("clients that must be there for the start; others may join late", least=1, kind=NONE)
+        int | None,
+        Setting(
+            "number of clients needed to start, others can join later; default: all clients", least=1, kind=NONE
+        ),
     ] = None
-    fraction: Annotated[float, Setting("share of the clients in each round", above=0, most=1)] = 1.0
-    cohort: Annotated[int | None, Setting("clients a round, instead of fraction", least=1)] = None
-    seed: Annotated[int, Setting("of every random draw", least=0, most=MAX_SEED, kind=CHANCE)] = 1
+    fraction: Annotated[float, Setting("share of the clients that take part in a round", above=0, most=1)] = 1.0
+    cohort: Annotated[int | None, Setting("number of clients in a round, instead of fraction", least=1)] = None
+    seed: Annotated[int, Setting("seed of all random draws", least=0, most=MAX_SEED, kind=CHANCE)] = 1
     evaluate_every: Annotated[
-        int, Setting("rounds between central evaluations; 0: only after the last", least=0, kind=NONE)
+        int, Setting("rounds from one central evaluation to the next; 0: only after the last", least=0, kind=NONE)
     ] = 1
-    evaluate_clients: Annotated[bool, Setting("federated evaluation, in the same rounds", kind=NONE)] = False
+    evaluate_clients: Annotated[
+        bool, Setting("also evaluate on the clients' data, in the same rounds", kind=NONE)
+    ] = False
     max_empty_rounds: Annotated[
         int,
-        Setting("rounds in a row without enough usable replies that end the run", least=1, kind=NONE),
+        Setting("end the run after this number of rounds in a row with too few valid replies", least=1, kind=NONE),
     ] = 3
-    best: Annotated[str, Setting("metric by which the best model is kept", kind=NONE)] = "test/accuracy"
-    target: Annotated[float | None, Setting("stop once the metric `best` has reached this", extends=True)] = None
+    best: Annotated[str, Setting("metric that decides which model is the best", kind=NONE)] = "test/accuracy"
+    target: Annotated[float | None, Setting("stop when the metric `best` reaches this value", extends=True)] = None
     patience: Annotated[
-        int | None, Setting("stop after so many evaluations without a better `best`", least=1, extends=True)
+        int | None,
+        Setting("stop after this number of evaluations without improvement of `best`", least=1, extends=True),
     ] = None
-    checkpoint_every: Annotated[int, Setting("rounds between checkpoints; 0: none", least=0, kind=NONE)] = 1
-    timeout: Annotated[float, Setting("wait for replies of a phase", above=0, unit="seconds", kind=NONE)] = 3600.0
-    node_wait: Annotated[float, Setting("wait for clients at the start", least=0, unit="seconds", kind=NONE)] = (
-        600.0
+    checkpoint_every: Annotated[
+        int, Setting("rounds from one checkpoint to the next; 0: no checkpoints", least=0, kind=NONE)
+    ] = 1
+    timeout: Annotated[
+        float, Setting("longest wait for the clients' replies to one request", above=0, unit="seconds", kind=NONE)
+    ] = 3600.0
+    node_wait: Annotated[
+        float, Setting("longest wait for clients to connect", least=0, unit="seconds", kind=NONE)
+    ] = 600.0
+    track: Annotated[list[str], Setting("trackers: tensorboard, wandb, mlflow", kind=NONE)] = field(
+        default_factory=list
     )
-    track: Annotated[list[str], Setting("of tensorboard, wandb, mlflow", kind=NONE)] = field(default_factory=list)
-    out: Annotated[str | None, Setting("folder of runs; default $FEDSTRIDE_RUNS or ./runs", kind=NONE)] = None
-    name: Annotated[str | None, Setting("folder of this run below it; default from the choices", kind=NONE)] = None
-    parts: Annotated[str | None, Setting("a Python file with parts of one's own", kind=NONE)] = None
-    resume: Annotated[str | None, Setting("folder of a run to go on with", kind=NONE)] = None
-    presets: Annotated[dict[str, Any], Setting("an experiment's settings for a choice", kind=NONE)] = field(
-        default_factory=dict
-    )
+    out: Annotated[
+        str | None, Setting("folder that contains the runs; default: $FEDSTRIDE_RUNS, else ./runs", kind=NONE)
+    ] = None
+    name: Annotated[
+        str | None, Setting("name of this run's folder; default: made from the choices", kind=NONE)
+    ] = None
+    parts: Annotated[str | None, Setting("Python file with your own parts", kind=NONE)] = None
+    resume: Annotated[str | None, Setting("folder of a run to resume", kind=NONE)] = None
+    presets: Annotated[
+        dict[str, Any], Setting("an experiment's settings for parts, used if they are chosen", kind=NONE)
+    ] = field(default_factory=dict)
 
     @property
     def start_size(self) -> int:
-        """Clients that must be there for the start."""
+        """Number of clients needed to start the run."""
         return self.clients if self.min_clients is None else self.min_clients
 
     @property
     def cohort_size(self) -> int:
-        """Clients a round: `cohort`, or the fraction of the clients rounded down, at least one."""
+        """Number of clients in a round: `cohort`, or the fraction of the clients, rounded down, at least one."""
         return self.cohort if self.cohort is not None else max(1, math.floor(self.clients * self.fraction + 1e-9))
 
 
 def chain(spec: Any) -> Iterator[Any]:
-    """A strategy's configuration and those of the strategies that it holds, from the outermost in."""
+    """The configuration of a strategy and of the strategies that it wraps, the outermost first."""
     while spec is not None:
         yield spec
         spec = getattr(spec, "inner", None)
@@ -108,28 +124,28 @@ def chain(spec: Any) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class Key:
-    """A key as it stands in a configuration: where, what it is to a result, its value."""
+    """One key of a configuration, with its path, its kind and its value."""
 
-    path: str  # as an override has it: strategy.inner.beta
+    path: str  # as in an override: strategy.inner.beta
     group: str  # "" for a key of the run itself
-    part: str  # the name chosen in its group, "" likewise
+    part: str  # the name of the chosen part; "" for a key of the run itself
     field: Field
     kind: Kind
     value: Any
 
     @property
     def may_change(self) -> bool:
-        """Whether a run that goes on may have another value."""
+        """Whether a resumed run may have another value."""
         return may_change(self.field, self.kind)
 
 
 def may_change(setting: Field, kind: Kind) -> bool:
-    """Whether a key of this kind may have another value when a run goes on."""
+    """Whether a resumed run may have another value of this setting."""
     return kind is Kind.NONE or setting.setting.extends
 
 
 def keys(config: Config) -> list[Key]:
-    """All keys of a configuration but the names chosen: the run's own, then group by group."""
+    """All keys of a configuration except the names of chosen parts: the run's own keys, then group by group."""
     found = [_key(f, "", "", Kind.SETTING, config, "") for f in fields_of(Config).values()]
     found += [_key(f, "", "", Kind.SETTING, config.screening, "screening") for f in fields_of(Screening).values()]
     for group, table in TABLES.items():
@@ -147,7 +163,7 @@ def _key(f: Field, group: str, part: str, kind: Kind, holder: Any, path: str) ->
 
 
 def names(config: Config) -> dict[str, str]:
-    """The parts chosen: by group, and for what a strategy holds by `strategy.inner`, and so on."""
+    """The names of the chosen parts, by group. A wrapped strategy has the key `strategy.inner`, and so on."""
     found = {group: getattr(config, group).name for group in TABLES}
     path = "strategy"
     for spec in chain(config.strategy):
@@ -157,27 +173,27 @@ def names(config: Config) -> dict[str, str]:
 
 
 def by_key(config: Config) -> dict[str, Any]:
-    """All that a configuration says, by dotted key: the parts chosen and their settings."""
+    """The complete configuration by dotted key: the names of the chosen parts, and all settings."""
     chosen = {f"{path}.name": name for path, name in names(config).items()}
     return chosen | {key.path: key.value for key in keys(config)}
 
 
 def label(config: Config) -> str:
-    """The strategy as the papers' tables write it: base first, then what is put around it."""
+    """The strategy as in the papers' tables: the base first, then its wrappers, joined with `+`."""
     return "+".join(reversed([spec.name for spec in chain(config.strategy)]))
 
 
-# ---------------------------------------------------------------- what is allowed
+# ---------------------------------------------------------------- checks
 
 
 def check(config: Config) -> None:
-    """Refuse values out of range, one line each. Raises ConfigError."""
+    """Raise ConfigError for the first value that is out of its range."""
     check_fields(fields_of(Config).values(), vars(config))
     check_fields(fields_of(Screening).values(), vars(config.screening), "screening")
     for group, table in TABLES.items():
         path = group
         for spec in chain(getattr(config, group)):
-            if spec.name in table:  # else it is only read: see `from_yaml`
+            if spec.name in table:  # not for placeholders, see `from_yaml`
                 table.check(spec, path)
             path += ".inner"
     _check_local_steps(config)
@@ -185,22 +201,22 @@ def check(config: Config) -> None:
     require(config.cohort is None or config.cohort <= config.clients, "cohort", config.cohort, between)
     require(config.start_size <= config.clients, "min_clients", config.min_clients, f"{between}, or null")
     quorum = config.screening.quorum
-    most = f"between 1 and the clients a round, {config.cohort_size}"
+    most = f"between 1 and {config.cohort_size}, the number of clients in a round"
     require(quorum <= config.cohort_size, "screening.quorum", quorum, most)
     require(fact(config.best).better is not None, "best", config.best, f"one of {', '.join(directed())}")
 
 
 def _check_local_steps(config: Config) -> None:
-    """A strategy that counts mini-batches itself (2D-LRD) and `client.local_steps` must agree (A4-10)."""
+    """Check that `client.local_steps` agrees with a strategy that sets the number of mini-batches (2D-LRD, A4-10)."""
     path = "strategy"
     for spec in chain(config.strategy):
-        counted = getattr(spec, "local_steps", None)
-        own = config.client.local_steps
+        by_strategy = getattr(spec, "local_steps", None)
+        by_client = config.client.local_steps
         require(
-            counted is None or own in (None, counted),
+            by_strategy is None or by_client in (None, by_strategy),
             "client.local_steps",
-            own,
-            f"{path}.local_steps = {counted}, since {spec.name} says how many mini-batches a round has; "
-            f"set {path}.local_steps, or leave client.local_steps out",
+            by_client,
+            f"{path}.local_steps = {by_strategy}, because {spec.name} sets the number of mini-batches in a round; "
+            f"set {path}.local_steps instead, or omit client.local_steps",
         )
         path += ".inner"

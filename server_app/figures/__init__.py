@@ -1,1 +1,1 @@
-"""The picture that a run leaves, and how all pictures look."""
+"""The plot in a run's folder, and the style of all plots."""

@@ -1,7 +1,4 @@
-"""The picture that a run leaves: test accuracy and training loss against rounds.
-
-Knows rows of metrics; does not know where they come from, nor how pictures look (`style.py`).
-"""
+"""The plot in a run's folder: test accuracy and training loss against rounds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How all pictures look: lines, bars, maps, paper and axes.
-
-Knows colours, marks and matplotlib's canvas; does not know what is drawn. A colour of a picture is changed here.
-"""
+"""The style of all plots: colours, lines, markers, bars, maps and axes."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
-# Told apart in grey too: by lightness, line and mark.
+# Can be distinguished in greyscale too: by lightness, line style and marker.
 STYLES: tuple[dict[str, Any], ...] = (
     {"color": "#0b3c5d", "linestyle": "-", "marker": "o"},
     {"color": "#d9822b", "linestyle": "--", "marker": "s"},
@@ -26,13 +23,13 @@ STYLES: tuple[dict[str, Any], ...] = (
 
 BARS: dict[str, Any] = {"color": "#8aa5bd", "edgecolor": STYLES[0]["color"], "linewidth": 0.6}
 
-MAP, LIGHTEST = "Blues", 0.12  # light to dark, so that it reads in grey; white is left to what is not there
+MAP, LIGHTEST = "Blues", 0.12  # from light to dark, readable in greyscale; white means that there is no value
 
 
 def style(number: int, points: int = 0) -> dict[str, Any]:
-    """The look of line `number`; with so many points that marks would touch, only some are marked.
+    """The style of line `number`. With many points, only every n-th gets a marker, so that markers do not touch.
 
-    Beyond the eighth line colours come again, with another mark.
+    From the ninth line on the colours repeat, with other markers.
     """
     look = STYLES[number % len(STYLES)]
     turn = number // len(STYLES)
@@ -42,7 +39,7 @@ def style(number: int, points: int = 0) -> dict[str, Any]:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of this size in inches, drawn by Agg: no window, no global state."""
+    """An empty figure of this size in inches. It is drawn by Agg, without a window and without global state."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -52,7 +49,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def against_rounds(axes: Axes) -> None:
-    """Whole rounds along x, and a light grid."""
+    """Set up axes with whole rounds along x, and a light grid."""
     from matplotlib.ticker import MaxNLocator
 
     axes.set_xlabel("round")

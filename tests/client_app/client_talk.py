@@ -1,4 +1,4 @@
-"""Messages to the ClientApp as the server sends them, and what comes back; in this process."""
+"""Messages to the ClientApp as the server sends them, and its replies, in this process."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def fedprox(mu: float) -> Choice:
 
 
 def two_d_lrd(factors: Any) -> dict[str, Any]:
-    """What the server's half of 2D-LRD sends."""
+    """The values that the server sends for 2D-LRD."""
     return {wire.HALVES: ["two_d_lrd"], wire.of_half("two_d_lrd", "rate_factors"): factors}
 
 
-def told(
+def round_config(
     server_round: int = 1,
     *,
     client: Training | None = None,
@@ -50,7 +50,7 @@ def told(
     clients: int = CLIENTS,
     **more: Any,
 ) -> ConfigRecord:
-    """A round's config, and `more` of it."""
+    """The ConfigRecord of a round, with additional values `more`."""
     values = {
         wire.SEED: seed,
         wire.NUM_CLIENTS: clients,
@@ -73,12 +73,12 @@ def node(partition_id: Any = 0, state: RecordDict | None = None) -> Context:
     return Context(run_id=1, node_id=2, node_config=where, state=state or RecordDict(), run_config={})
 
 
-def message(kind: str, config: Mapping[str, Any], arrays: Arrays | None, **beside: Arrays) -> Message:
-    """`beside`: records of arrays beside the model, by name with __ for the dot."""
+def message(kind: str, config: Mapping[str, Any], arrays: Arrays | None, **others: Arrays) -> Message:
+    """A message with this model. `others`: additional records of arrays, by name with __ instead of the dot."""
     content = RecordDict({wire.CONFIG: ConfigRecord(dict(config))})
     if arrays is not None:
         content[wire.ARRAYS] = to_record(arrays)
-    for name, extra in beside.items():
+    for name, extra in others.items():
         content[name.replace("__", ".")] = to_record(extra)
     result = Message(content=content, message_type=kind, dst_node_id=2)
     flower.stamp(result)

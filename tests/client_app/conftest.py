@@ -1,4 +1,4 @@
-"""One cache of prepared data for all these tests."""
+"""One cache of prepared data for all tests of the client, and a small network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which examples make up each mini-batch: everything once per epoch, redrawable, never twice the same."""
+"""The examples of each mini-batch: each example once per epoch, repeatable, in a new order in each epoch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def walked(
 
 @FAST
 @given(**SIZES, count=st.integers(1, 4), seed=st.integers(0, 2**63 - 1))
-def test_each_epoch_meets_each_example_once(examples: int, batch_size: int, count: int, seed: int) -> None:
+def test_each_epoch_uses_each_example_once(examples: int, batch_size: int, count: int, seed: int) -> None:
     found = drawn(examples, batch_size, count, seed=seed)
     per_epoch = -(-examples // batch_size)
     assert len(found) == count * per_epoch
@@ -78,7 +78,7 @@ def test_a_longer_round_begins_like_a_shorter_one() -> None:
 
 @FAST
 @given(**SIZES, cursor=st.integers(0, 40), counts=st.lists(st.integers(1, 9), min_size=1, max_size=5))
-def test_the_cursor_goes_on_where_the_last_round_stopped(
+def test_the_cursor_continues_where_the_last_round_ended(
     examples: int, batch_size: int, cursor: int, counts: list[int]
 ) -> None:
     pieces: list[list[int]] = []
@@ -91,7 +91,7 @@ def test_the_cursor_goes_on_where_the_last_round_stopped(
 
 @FAST
 @given(**SIZES, epochs=st.integers(1, 4))
-def test_cursor_epochs_meet_each_example_once(examples: int, batch_size: int, epochs: int) -> None:
+def test_a_cursor_epoch_uses_each_example_once(examples: int, batch_size: int, epochs: int) -> None:
     per_epoch = -(-examples // batch_size)
     found = walked(examples, batch_size, epochs * per_epoch, 0)
     for epoch in _cut(found, per_epoch):

@@ -1,4 +1,4 @@
-"""The ClientApp's three answers, in this process: what comes back, the same bits twice, clear errors."""
+"""The ClientApp's replies to its three kinds of messages, in this process: contents, reproducibility, errors."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from client_talk import (
     initial,
     message,
     node,
+    round_config,
     same,
     sgd,
-    told,
     train,
     two_d_lrd,
 )
@@ -49,9 +49,9 @@ ROOT = Path(__file__).parents[2]
 # ---------------------------------------------------------------- train
 
 
-def test_train_answers_with_the_model_and_what_it_did() -> None:
+def test_train_returns_the_model_and_metrics() -> None:
     sent = initial()
-    model, metrics = train(told(), sent, node(7))
+    model, metrics = train(round_config(), sent, node(7))
     assert list(model) == list(sent)
     assert all(model[name].dtype == sent[name].dtype and model[name].shape == sent[name].shape for name in sent)
     assert all(not np.array_equal(model[name], sent[name]) for name in sent)
@@ -63,8 +63,8 @@ def test_train_answers_with_the_model_and_what_it_did() -> None:
     assert 0.0 < metrics[wire.TRAIN_SECONDS] < 60.0
 
 
-def test_a_reply_holds_one_model_and_one_metric_record() -> None:
-    reply = app(message(MessageType.TRAIN, told(), initial()), node())
+def test_a_reply_contains_one_model_and_one_metric_record() -> None:
+    reply = app(message(MessageType.TRAIN, round_config(), initial()), node())
     assert list(reply.content.array_records) == [wire.ARRAYS]
     assert list(reply.content.metric_records) == [wire.METRICS]
     assert not reply.content.config_records
@@ -73,52 +73,52 @@ def test_a_reply_holds_one_model_and_one_metric_record() -> None:
 @pytest.mark.parametrize(
     "config",
     [
-        told(),
-        told(client=fednlr()),
-        told(client=sgd(momentum=0.9, weight_decay=1e-3, local_epochs=3)),
-        told(objective=fedprox(mu=0.1)),
-        told(**two_d_lrd([1.0, 0.5, 0.25])),
+        round_config(),
+        round_config(client=fednlr()),
+        round_config(client=sgd(momentum=0.9, weight_decay=1e-3, local_epochs=3)),
+        round_config(objective=fedprox(mu=0.1)),
+        round_config(**two_d_lrd([1.0, 0.5, 0.25])),
     ],
     ids=["sgd", "fednlr", "momentum", "fedprox", "2d-lrd"],
 )
 def test_the_same_message_gives_the_same_bits(config: ConfigRecord) -> None:
-    first, said = train(config)
-    train(told(5, client=sgd(lr=1.0)), context=node(3))  # another client between
+    first, metrics = train(config)
+    train(round_config(5, client=sgd(lr=1.0)), context=node(3))  # another client between
     second, again = train(config)
     assert same(first, second)
-    del said[wire.TRAIN_SECONDS], again[wire.TRAIN_SECONDS]
-    assert said == again
+    del metrics[wire.TRAIN_SECONDS], again[wire.TRAIN_SECONDS]
+    assert metrics == again
 
 
 def test_dropout_draws_differ_between_seeds_rounds_and_clients(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One step over all examples in one order: only the draws of dropout are left to differ."""
+    """One step over all examples in a fixed order, so that only the draws of dropout can differ."""
     monkeypatch.setattr("client_app.batches.epochs", lambda size, *_, **__: iter([np.arange(size)]))
     whole = work.members
     monkeypatch.setattr(work, "members", lambda *a: [whole(*a[:-1], 1)[0]] * CLIENTS)
 
     def trained(server_round: int, client: int, seed: int) -> bytes:
-        model, _ = train(told(server_round, model=tiny, seed=seed), initial(tiny), node(client))
+        model, _ = train(round_config(server_round, model=tiny, seed=seed), initial(tiny), node(client))
         return model["fc.weight"].tobytes()
 
     assert trained(1, 0, 1) == trained(1, 0, 1)
     assert len({trained(1, 0, 1), trained(2, 0, 1), trained(1, 1, 1), trained(1, 0, 2)}) == 4
 
 
-def test_training_leaves_the_global_random_states(tiny: str) -> None:
+def test_training_does_not_change_the_global_random_states(tiny: str) -> None:
     before = torch.get_rng_state(), np.random.get_state()[1].tobytes(), random.getstate()
-    train(told(model=tiny, client=fednlr()))
+    train(round_config(model=tiny, client=fednlr()))
     after = torch.get_rng_state(), np.random.get_state()[1].tobytes(), random.getstate()
     assert torch.equal(before[0], after[0])
     assert before[1:] == after[1:]
 
 
-@pytest.mark.parametrize("other", [told(2), told(seed=2), told(client=sgd(lr=0.06))])
+@pytest.mark.parametrize("other", [round_config(2), round_config(seed=2), round_config(client=sgd(lr=0.06))])
 def test_rounds_seeds_and_rates_differ(other: ConfigRecord) -> None:
-    assert not same(train(told())[0], train(other)[0])
+    assert not same(train(round_config())[0], train(other)[0])
 
 
-def test_clients_hold_different_examples() -> None:
-    assert not same(train(told(), context=node(0))[0], train(told(), context=node(1))[0])
+def test_clients_have_different_examples() -> None:
+    assert not same(train(round_config(), context=node(0))[0], train(round_config(), context=node(1))[0])
 
 
 def test_the_rate_decays_from_round_to_round() -> None:
@@ -127,10 +127,10 @@ def test_the_rate_decays_from_round_to_round() -> None:
     steps = []
     for server_round in (1, 3):
         config = sgd(batch_size=100, lr=0.4, lr_decay=0.5)
-        model, _ = train(told(server_round, client=config), sent)
+        model, _ = train(round_config(server_round, client=config), sent)
         steps.append(model["fc2.weight"] - sent["fc2.weight"])
     np.testing.assert_allclose(steps[1], steps[0] / 4, rtol=1e-3, atol=1e-6)
-    undecayed, _ = train(told(client=sgd(batch_size=100, lr=0.4)), sent)
+    undecayed, _ = train(round_config(client=sgd(batch_size=100, lr=0.4)), sent)
     assert np.array_equal(undecayed["fc2.weight"] - sent["fc2.weight"], steps[0])
 
 
@@ -138,7 +138,7 @@ def test_batch_norm_buffers_travel(tiny: str) -> None:
     sent = initial(tiny)
     sent["bn.running_mean"] = np.float32([5.0, -5.0, 1.0])
     sent["bn.num_batches_tracked"] = np.array(40)
-    model, _ = train(told(model=tiny), sent)
+    model, _ = train(round_config(model=tiny), sent)
     assert list(model) == list(sent)
     assert model["bn.num_batches_tracked"].dtype == np.int64
     assert model["bn.num_batches_tracked"] == 42
@@ -146,16 +146,16 @@ def test_batch_norm_buffers_travel(tiny: str) -> None:
     assert not np.array_equal(model["bn.running_var"], sent["bn.running_var"])
 
 
-def test_a_client_keeps_nothing_of_another_clients_buffers(tiny: str) -> None:
-    alone, _ = train(told(model=tiny), context=node(0))
-    strange = {name: np.asarray(array + 1) for name, array in initial(tiny).items()}
-    train(told(model=tiny), strange, node(1))
-    after, _ = train(told(model=tiny), context=node(0))
+def test_buffers_of_one_client_do_not_affect_another(tiny: str) -> None:
+    alone, _ = train(round_config(model=tiny), context=node(0))
+    other = {name: np.asarray(array + 1) for name, array in initial(tiny).items()}
+    train(round_config(model=tiny), other, node(1))
+    after, _ = train(round_config(model=tiny), context=node(0))
     assert same(alone, after)
 
 
 def test_fednlr_reports_its_rates() -> None:
-    _, metrics = train(told(client=fednlr(lr=0.2, classifier=False)))
+    _, metrics = train(round_config(client=fednlr(lr=0.2, classifier=False)))
     assert metrics["fednlr/rate_mean/fc1"] == pytest.approx(0.2, rel=1e-9)
     assert metrics["fednlr/rate_max/fc1"] / metrics["fednlr/rate_min/fc1"] == pytest.approx(
         1 + 1 / 2 + math.log10(200), rel=1e-9
@@ -164,28 +164,28 @@ def test_fednlr_reports_its_rates() -> None:
 
 
 def test_fednlr_without_discrepancy_has_plain_bits(tiny: str) -> None:
-    plain, _ = train(told(model=tiny, client=sgd(momentum=0.9, weight_decay=1e-3)))
+    plain, _ = train(round_config(model=tiny, client=sgd(momentum=0.9, weight_decay=1e-3)))
     flat = fednlr(momentum=0.9, weight_decay=1e-3, mu0=1.0, a1=0.0, a2=0.0)
-    assert same(train(told(model=tiny, client=flat))[0], plain)
+    assert same(train(round_config(model=tiny, client=flat))[0], plain)
 
 
 @pytest.mark.parametrize("mu", [0.0, 0.1])
 def test_fedprox_against_plain(mu: float) -> None:
-    plain, _ = train(told())
-    prox, _ = train(told(objective=fedprox(mu=mu)))
+    plain, _ = train(round_config())
+    prox, _ = train(round_config(objective=fedprox(mu=mu)))
     assert same(plain, prox) == (mu == 0.0)
 
 
 def test_fedproxs_first_step_is_plain() -> None:
     one = sgd(batch_size=100)
-    assert same(train(told(client=one))[0], train(told(client=one, objective=fedprox(mu=3.0)))[0])
+    assert same(train(round_config(client=one))[0], train(round_config(client=one, objective=fedprox(mu=3.0)))[0])
 
 
 def test_fedprox_with_momentum_by_hand(tiny: str) -> None:
-    """mu (w - w_sent) enters before momentum; two steps of one full batch, without dropout's draws in fc."""
+    """mu (w - w_sent) is added before momentum; two steps of one full batch, without dropout."""
     config = sgd(batch_size=100, local_epochs=2, momentum=0.9, lr=0.1)
-    got, _ = train(told(client=config, objective=fedprox(mu=0.5)))
-    job = work.read(told(), node(0))
+    got, _ = train(round_config(client=config, objective=fedprox(mu=0.5)))
+    job = work.read(round_config(), node(0))
     sent = [torch.from_numpy(array) for array in initial().values()]
     w = [torch.nn.Parameter(array.clone()) for array in sent]
     optimizer = torch.optim.SGD(w, lr=0.1, momentum=0.9)
@@ -210,7 +210,7 @@ def test_every_example_is_trained_on_in_every_epoch(monkeypatch: pytest.MonkeyPa
         return whole(self, positions)
 
     monkeypatch.setattr(work.Examples, "batch", watched)
-    train(told(client=sgd(local_epochs=2, batch_size=30)), context=node(5))
+    train(round_config(client=sgd(local_epochs=2, batch_size=30)), context=node(5))
     mine = work.members(TASK, IID, CLIENTS, 1)[5].tolist()
     assert sorted(seen[:100]) == sorted(seen[100:]) == sorted(mine)
     assert seen[:100] != seen[100:]
@@ -222,9 +222,9 @@ def test_every_example_is_trained_on_in_every_epoch(monkeypatch: pytest.MonkeyPa
 def test_evaluate_by_hand(tiny: str) -> None:
     sent = initial(tiny)
     sent["bn.running_mean"] = np.float32([0.3, -0.2, 0.1])
-    reply = app(message(MessageType.EVALUATE, told(model=tiny), sent), node(4))
+    reply = app(message(MessageType.EVALUATE, round_config(model=tiny), sent), node(4))
     metrics = dict(reply.content.metric_records[wire.METRICS])
-    job = work.read(told(model=tiny), node(4))
+    job = work.read(round_config(model=tiny), node(4))
     job.model.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in sent.items()})
     x, y = job.examples.batch(np.arange(100))
     with torch.no_grad():
@@ -238,8 +238,8 @@ def test_evaluate_by_hand(tiny: str) -> None:
     assert not reply.content.array_records
 
 
-def test_roll_call_says_who_and_with_what() -> None:
-    config = told()
+def test_the_roll_call_returns_client_id_examples_device_and_versions() -> None:
+    config = round_config()
     del config[wire.SERVER_ROUND]
     reply = app(message(MessageType.QUERY, config, None), node(9))
     facts = dict(reply.content.config_records[wire.ROLL_CALL])
@@ -254,7 +254,7 @@ def test_roll_call_says_who_and_with_what() -> None:
 # ---------------------------------------------------------------- as the server sends them
 
 
-def test_clients_understand_what_the_server_composes() -> None:
+def test_clients_can_read_the_servers_configuration() -> None:
     overrides = ["client=fednlr", "client.device=cpu", "objective=fedprox", "model=mlp", "client.threads=2"]
     config = compose(overrides)
     content = RecordDict(
@@ -279,7 +279,7 @@ def test_clients_understand_what_the_server_composes() -> None:
 
 def test_a_client_that_fails_gives_an_error_reply_with_the_reason() -> None:
     grid = LocalGrid(app, CLIENTS)
-    bad = message(MessageType.TRAIN, told(client=sgd(device="cuda:99")), initial())
+    bad = message(MessageType.TRAIN, round_config(client=sgd(device="cuda:99")), initial())
     (reply,) = grid.send_and_receive([bad])
     assert reply.has_error()
     assert "client.device = 'cuda:99'" in reply.error.reason
@@ -291,7 +291,7 @@ def test_a_client_that_fails_gives_an_error_reply_with_the_reason() -> None:
 @pytest.mark.parametrize("wrong", [None, CLIENTS, -1, "0", 1.0, True])
 def test_a_bad_partition_id_is_named(wrong: object) -> None:
     with pytest.raises(ConfigError) as caught:
-        train(told(), context=node(wrong))
+        train(round_config(), context=node(wrong))
     text = str(caught.value)
     assert f"partition-id = {wrong!r}" in text
     assert f"0 to {CLIENTS - 1}" in text
@@ -299,9 +299,9 @@ def test_a_bad_partition_id_is_named(wrong: object) -> None:
 
 
 @pytest.mark.parametrize("group", ["client", "objective", "task", "model", "partition"])
-def test_a_name_that_this_client_does_not_know(group: str) -> None:
-    config = ConfigRecord({**told(), f"{group}.name": "fednlr2"})
-    with pytest.raises(ConfigError, match=f"{group}.name = 'fednlr2' is not known .*same version"):
+def test_an_unknown_name_in_a_message_is_rejected(group: str) -> None:
+    config = ConfigRecord({**round_config(), f"{group}.name": "fednlr2"})
+    with pytest.raises(ConfigError, match=f"{group}.name = 'fednlr2' is unknown .*same version"):
         train(config, initial())
 
 
@@ -309,20 +309,20 @@ def test_a_name_that_this_client_does_not_know(group: str) -> None:
 def test_a_missing_array_is_named(lost: str) -> None:
     arrays = {name: array for name, array in initial().items() if name != lost}
     with pytest.raises(ConfigError, match=f'Missing key.*"{lost}"'):
-        train(told(), arrays)
+        train(round_config(), arrays)
 
 
-def test_a_message_without_a_model_says_so() -> None:
+def test_a_message_without_a_model_is_rejected() -> None:
     with pytest.raises(Exception, match="arrays") as caught:
-        app(message("train", told(), None), node())
+        app(message("train", round_config(), None), node())
     assert type(caught.value) is not KeyError
 
 
-def test_an_array_too_many_or_of_another_shape_is_named() -> None:
+def test_an_extra_array_or_a_wrong_shape_is_reported() -> None:
     with pytest.raises(ConfigError, match=r'Unexpected key.*"extra"'):
-        train(told(), initial() | {"extra": np.zeros(1)})
+        train(round_config(), initial() | {"extra": np.zeros(1)})
     with pytest.raises(ConfigError, match=r"fc2\.bias"):
-        train(told(), initial() | {"fc2.bias": np.zeros(3, dtype=np.float32)})
+        train(round_config(), initial() | {"fc2.bias": np.zeros(3, dtype=np.float32)})
 
 
 @pytest.mark.parametrize("table", [RULES, OBJECTIVES], ids=lambda table: table.group)
@@ -333,19 +333,19 @@ def test_every_part_can_be_made(table: Table) -> None:
 
 
 @pytest.mark.parametrize("module", ["app", "method", "composition", "training", "state", "work"])
-def test_the_seam_names_no_method(module: str) -> None:
+def test_the_general_modules_contain_no_method_names(module: str) -> None:
     names = [*RULES, *OBJECTIVES, *halves.known()]
     source = (ROOT / f"client_app/{module}.py").read_text().lower()
     plain_words = set() if module == "app" else {"plain"}
     assert not [name for name in names if name not in plain_words and re.search(rf"\b{name}\b", source)]
 
 
-# ---------------------------------------------------------------- what a client process pays
+# ---------------------------------------------------------------- the cost of a client process
 
 
-def test_a_fresh_process_with_prepared_data_loads_only_what_it_uses() -> None:
-    """As in a deployment: import the app, train; the data and the partition lie in the cache."""
-    train(told())
+def test_a_new_process_with_cached_data_imports_only_what_it_uses() -> None:
+    """As in a deployment: import the app and train, with the data and the partition in the cache."""
+    train(round_config())
     unwanted = [
         *("hydra", "omegaconf", "pandas", "matplotlib", "torchvision", "torch._dynamo", "scipy", "sklearn"),
         *("datasets", "flwr_datasets", "ray", "strategies", "server_app", "lab"),
@@ -353,7 +353,7 @@ def test_a_fresh_process_with_prepared_data_loads_only_what_it_uses() -> None:
     code = (
         "import sys, json; sys.path[:0] = ['tests', 'tests/client_app']\n"
         "from fedstride import flower; flower.set_identity()\n"
-        "from client_talk import told, train; train(told())\n"
+        "from client_talk import round_config, train; train(round_config())\n"
         f"print(json.dumps([m for m in {unwanted} if m in sys.modules]))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -361,26 +361,26 @@ def test_a_fresh_process_with_prepared_data_loads_only_what_it_uses() -> None:
 
 
 def test_the_reply_can_be_read_in_place() -> None:
-    reply = app(message(MessageType.TRAIN, told(), initial()), node())
+    reply = app(message(MessageType.TRAIN, round_config(), initial()), node())
     record = reply.content.array_records[wire.ARRAYS]
     assert all(not array.flags.writeable for array in views(record).values())
 
 
 @pytest.mark.parametrize("key", [wire.SEED, wire.NUM_CLIENTS, wire.SERVER_ROUND])
 @pytest.mark.parametrize("value", ["", "x", "7", 1.5, math.nan, math.inf, True, -1, [1], [], b"1"])
-def test_whole_numbers_that_are_none(key: str, value: object) -> None:
+def test_invalid_whole_numbers_are_rejected(key: str, value: object) -> None:
     with pytest.raises(ConfigError, match=rf"{key} = .* is not allowed: it must be a whole number of at least 0"):
-        train(ConfigRecord({**told(), key: value}))
+        train(ConfigRecord({**round_config(), key: value}))
 
 
-TORN = ArrayRecord({"fc1.weight": Array("float32", (2**40, 2**40), "numpy.ndarray", b"garbage")})
+DAMAGED = ArrayRecord({"fc1.weight": Array("float32", (2**40, 2**40), "numpy.ndarray", b"garbage")})
 SCAFFOLD = {wire.HALVES: ["scaffold"]}
 
 
 def records(**changed: ArrayRecord) -> Message:
-    """A message for SCAFFOLD, with other records by name (with __ for the dot)."""
+    """A message for SCAFFOLD, with changed records by name (with __ instead of the dot)."""
     model = initial()
-    asked = message(MessageType.TRAIN, told(**SCAFFOLD), model, scaffold__control=model)
+    asked = message(MessageType.TRAIN, round_config(**SCAFFOLD), model, scaffold__control=model)
     for name, record in changed.items():
         asked.content[name.replace("__", ".")] = record
     return asked
@@ -394,24 +394,27 @@ def changed(kind: str) -> ArrayRecord:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (lambda: records(arrays=TORN), "arrays holds arrays that cannot be read"),
-        (lambda: records(arrays=ArrayRecord({})), "the model that was sent is not this client's: .*fc1.weight"),
-        (lambda: records(arrays=changed("U1")), "the model that was sent is not this client's"),
-        (lambda: records(scaffold__control=TORN), "scaffold.control holds arrays that cannot be read"),
-        (lambda: records(scaffold__other=TORN), "scaffold.other holds arrays that cannot be read"),
-        (lambda: records(scaffold__control=changed("U1")), "scaffold.control: 'fc1.weight' holds <U1"),
-        (lambda: records(scaffold__control=changed("c8")), "scaffold.control: 'fc1.weight' holds complex64"),
-        (lambda: records(scaffold__control=changed(">f4")), "scaffold.control: 'fc1.weight' holds >f4"),
+        (lambda: records(arrays=DAMAGED), "arrays contains arrays that cannot be read"),
+        (
+            lambda: records(arrays=ArrayRecord({})),
+            "the received model does not fit this client's network: .*fc1.weight",
+        ),
+        (lambda: records(arrays=changed("U1")), "the received model does not fit this client's network"),
+        (lambda: records(scaffold__control=DAMAGED), "scaffold.control contains arrays that cannot be read"),
+        (lambda: records(scaffold__other=DAMAGED), "scaffold.other contains arrays that cannot be read"),
+        (lambda: records(scaffold__control=changed("U1")), "scaffold.control: 'fc1.weight' has dtype <U1"),
+        (lambda: records(scaffold__control=changed("c8")), "scaffold.control: 'fc1.weight' has dtype complex64"),
+        (lambda: records(scaffold__control=changed(">f4")), "scaffold.control: 'fc1.weight' has dtype >f4"),
     ],
 )
-def test_arrays_that_cannot_be_are_refused_in_one_line(asked: Callable[[], Message], said: str) -> None:
+def test_invalid_arrays_are_rejected_with_one_line(asked: Callable[[], Message], said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
         app(asked(), node())
     assert "\n" not in str(caught.value)
 
 
-def test_records_that_nobody_asked_for_are_not_even_read() -> None:
+def test_unknown_records_are_not_read() -> None:
     usual = app(records(), node()).content
-    many = app(records(**{f"other{i}": TORN for i in range(2000)}), node()).content
+    many = app(records(**{f"other{i}": DAMAGED for i in range(2000)}), node()).content
     assert list(many) == list(usual)
     assert same(views(many.array_records[wire.ARRAYS]), views(usual.array_records[wire.ARRAYS]))

@@ -1,4 +1,4 @@
-"""FedDyn's client half: the worked example T2 of docs/methods.md, and its identities."""
+"""The client half of FedDyn: the worked example T2 of docs/methods.md, and other properties."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from client_talk import fednlr, initial, same, sgd, told, train
+from client_talk import fednlr, initial, round_config, same, sgd, train
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import Gradient, Rates, gradient_a, gradient_b, play
@@ -24,7 +24,7 @@ def half(alpha: float) -> dict[str, object]:
 
 
 class Server:
-    """DY4 (N = 2 clients) and DY5, and what the clients keep."""
+    """The server's equations DY4 (N = 2 clients) and DY5, and the clients' states."""
 
     def __init__(self, alpha: float = 0.1) -> None:
         self.alpha, self.w, self.memory = alpha, 1.0, 0.0
@@ -75,7 +75,7 @@ def test_the_servers_memory_is_the_mean_of_the_clients(cohorts: list[tuple[Gradi
 
 @settings(max_examples=25, deadline=None)
 @given(COHORTS, st.floats(0.01, 1.0))
-def test_the_papers_form_agrees(cohorts: list[tuple[Gradient, ...]], alpha: float) -> None:
+def test_the_result_equals_that_of_the_papers_form(cohorts: list[tuple[Gradient, ...]], alpha: float) -> None:
     """Algorithm 1: L_k <- L_k - alpha (w_k - w^t), step g - L_k + alpha (w - w^t); the server mean - h / alpha."""
     server, w_t, h = Server(alpha), 1.0, 0.0
     linear = {gradient_a: 0.0, gradient_b: 0.0}
@@ -99,8 +99,8 @@ def test_the_first_step_is_fedavgs(gradient: Gradient) -> None:
     assert done.w[0] == play(gradient, 1.0, tau=1).w[0]
 
 
-def test_memory_holds_real_displacements_whatever_the_rates() -> None:
-    """B-37: nothing is rescaled; the neuron's rate multiplies penalty and memory with the gradient."""
+def test_the_memory_contains_the_displacements_for_any_rates() -> None:
+    """B-37: nothing is rescaled; the neuron's rate multiplies the gradient, the penalty and the memory."""
     start = {"w": np.array([0.5, 0.5])}
     done = play(
         gradient_a, [1.0, 1.0], Rates([2.0, 0.5]), half="feddyn", values={"alpha": 0.2}, state=start, tau=1
@@ -113,14 +113,14 @@ def test_memory_holds_real_displacements_whatever_the_rates() -> None:
     "client", [sgd(), sgd(momentum=0.9, weight_decay=1e-3), fednlr()], ids=["sgd", "m", "fednlr"]
 )
 def test_alpha_zero_has_fedavgs_bits(client: object) -> None:
-    model, metrics = train(told(client=client, **half(0.0)))
-    assert same(model, train(told(client=client))[0])
+    model, metrics = train(round_config(client=client, **half(0.0)))
+    assert same(model, train(round_config(client=client))[0])
     assert metrics[wire.done("feddyn")] == 1
 
 
-def test_nothing_but_the_model_goes_back() -> None:
-    model, metrics = train(told(**half(0.1)))
-    assert not same(model, train(told())[0])
+def test_only_the_model_is_returned() -> None:
+    model, metrics = train(round_config(**half(0.1)))
+    assert not same(model, train(round_config())[0])
     assert list(model) == list(initial())
     assert not [key for key in metrics if key.startswith("feddyn")]
 

@@ -1,4 +1,4 @@
-"""Plain and FedProx on scalars: the worked example T2 of docs/methods.md."""
+"""The objectives plain and FedProx on scalars: the worked example T2 of docs/methods.md."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_first_step_has_plain_bits(gradient: Gradient) -> None:
 
 
 @pytest.mark.parametrize("gradient", [gradient_a, gradient_b])
-def test_a_stronger_pull_ends_nearer_to_what_was_sent(gradient: Gradient) -> None:
+def test_a_larger_mu_ends_nearer_to_the_received_model(gradient: Gradient) -> None:
     away = [abs(descend(gradient, mu, steps=5) - 1.0) for mu in (0.0, 0.1, 0.5, 1.0, 5.0)]
     assert away == sorted(away, reverse=True)
     assert len(set(away)) == 5
@@ -63,7 +63,7 @@ def begun(mu: float) -> tuple[FedProx, Two]:
 
 
 @torch.no_grad()
-def test_the_anchor_stays_where_the_round_began() -> None:
+def test_the_anchor_is_the_received_model() -> None:
     rule, model = begun(2.0)
     model.a.add_(3.0)
     corrected = rule.correct([torch.full((2, 3), 10.0), torch.zeros(2, 3)], list(model.parameters()))
@@ -72,7 +72,7 @@ def test_the_anchor_stays_where_the_round_began() -> None:
 
 
 def test_pulls_every_parameter_by_its_own_distance() -> None:
-    """Also where autograd hands out one tensor as the gradient of both."""
+    """Also if autograd returns the same tensor as the gradient of both parameters."""
     rule, model = begun(1.0)
     with torch.no_grad():
         model.a.add_(1.0)

@@ -1,4 +1,4 @@
-"""A node that brings its own data: what it trains on, who it is, what it refuses; whole runs of such nodes."""
+"""Nodes with their own data: training examples, client id, errors, and whole runs of such nodes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from client_talk import CLIENTS, IID, TASK, same, told, train
+from client_talk import CLIENTS, IID, TASK, round_config, same, train
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
@@ -23,7 +23,7 @@ from server_app import session
 from server_app.config.compose import compose
 
 OWN = PARTITIONS.config("own")()
-NODE_ID = 2**63 + 5  # a SuperLink draws 64 bits
+NODE_ID = 2**63 + 5  # a SuperLink draws node ids of 64 bits
 
 
 def node(**config: Any) -> Context:
@@ -32,11 +32,11 @@ def node(**config: Any) -> Context:
 
 
 def own(**more: Any) -> Mapping[str, Any]:
-    return told(partition=OWN, **more)
+    return round_config(partition=OWN, **more)
 
 
 def part_of_the_task(path: Path, k: int, clients: int = CLIENTS) -> Path:
-    """An .npz with what client k of an even partition holds."""
+    """An .npz file with the examples of client k of an iid partition."""
     source = data.load(TASK)
     mine = partitions.partition(IID, source.train_y, clients, 1)[k]
     np.savez(path, images=source.train_x[mine], labels=source.train_y[mine])
@@ -46,26 +46,26 @@ def part_of_the_task(path: Path, k: int, clients: int = CLIENTS) -> Path:
 # ---------------------------------------------------------------- one client
 
 
-def test_own_data_are_trained_on_as_a_part_of_the_tasks_would_be(tmp_path: Path) -> None:
+def test_training_on_own_data_equals_training_on_the_same_part_of_the_task(tmp_path: Path) -> None:
     path = part_of_the_task(tmp_path / "mine.npz", 7)
     brought, metrics = train(own(), context=node(data=str(path), partition_id=7))
-    drawn, drawn_metrics = train(told(), context=node(partition_id=7, num_partitions=CLIENTS))
+    drawn, drawn_metrics = train(round_config(), context=node(partition_id=7, num_partitions=CLIENTS))
     assert same(brought, drawn)
     assert metrics[wire.CLIENT_ID] == 7
     assert metrics[wire.NUM_EXAMPLES] == drawn_metrics[wire.NUM_EXAMPLES] == 100
     assert metrics[wire.TRAIN_LOSS] == drawn_metrics[wire.TRAIN_LOSS]
 
 
-def test_own_data_come_before_a_drawn_partition(tmp_path: Path) -> None:
-    """A node that names its data never falls back to the task's, whatever partition the run asks for."""
+def test_own_data_take_precedence_over_a_drawn_partition(tmp_path: Path) -> None:
+    """A node whose node-config has data never uses the task's data, with any partition of the run."""
     path = part_of_the_task(tmp_path / "mine.npz", 7)
-    job = work.read(told(), node(data=str(path), partition_id=3))
+    job = work.read(round_config(), node(data=str(path), partition_id=3))
     assert job.client_id == 3
     seven = work.members(TASK, IID, CLIENTS, 1)[7]
     np.testing.assert_array_equal(job.examples.y, data.load(TASK).train_y[seven])
 
 
-def test_without_a_partition_id_the_node_goes_by_its_own(tmp_path: Path) -> None:
+def test_without_a_partition_id_the_client_id_is_the_node_id(tmp_path: Path) -> None:
     _, metrics = train(own(), context=node(data=str(part_of_the_task(tmp_path / "mine.npz", 0))))
     assert metrics[wire.CLIENT_ID] == NODE_ID
 
@@ -77,7 +77,7 @@ def test_a_partition_id_out_of_range_is_named_here_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, "", 7, True])
-def test_a_node_without_data_is_told_how_to_name_them(wrong: object) -> None:
+def test_the_error_for_a_node_without_data_says_how_to_give_the_path(wrong: object) -> None:
     config = {} if wrong is None else {"data": wrong}
     with pytest.raises(ConfigError) as caught:
         work.read(own(), node(partition_id=0, **config))
@@ -87,10 +87,10 @@ def test_a_node_without_data_is_told_how_to_name_them(wrong: object) -> None:
     assert "\n" not in text
 
 
-def test_data_that_do_not_fit_the_task_are_named(tmp_path: Path) -> None:
+def test_data_that_do_not_fit_the_task_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "mine.npz"
     np.savez(path, images=np.zeros((3, 32, 32), np.uint8), labels=np.zeros(3, int))
-    with pytest.raises(DataError, match=r"mine.npz: images have shape \(3, 32, 32\), allowed by the task"):
+    with pytest.raises(DataError, match=r"mine.npz: images have shape \(3, 32, 32\), but this task needs"):
         train(own(), context=node(data=str(path)))
 
 
@@ -102,7 +102,7 @@ def brings(configs: list[dict[str, Any]]) -> ClientApp:
     app = ClientApp()
 
     def on_its_node(message: Message, context: Context) -> Message:
-        context.node_config = configs[context.node_id - 2]  # as the Grid numbers its nodes
+        context.node_config = configs[context.node_id - 2]  # the Grid numbers its nodes from 2
         return real_client(message, context)
 
     app.query()(on_its_node)
@@ -112,13 +112,13 @@ def brings(configs: list[dict[str, Any]]) -> ClientApp:
 
 def play(out: Path, configs: list[dict[str, Any]], *overrides: str) -> session.Outcome:
     small = ["model=mlp", "client.device=cpu", "client.local_steps=3", "rounds=2", f"clients={len(configs)}"]
-    if "two_d_lrd" in str(overrides):  # which says itself how many mini-batches a round has
+    if "two_d_lrd" in str(overrides):  # 2D-LRD sets the number of mini-batches itself
         small.remove("client.local_steps=3")
     config = compose([*small, f"out='{out}'", *overrides])
     return session.run(LocalGrid(brings(configs), config.clients), session.prepare(config))
 
 
-def test_a_run_of_nodes_with_their_own_data_has_the_bits_of_the_same_partition(tmp_path: Path) -> None:
+def test_a_run_with_own_data_is_bit_identical_to_a_run_with_the_same_partition(tmp_path: Path) -> None:
     files = [part_of_the_task(tmp_path / f"{k}.npz", k, 3) for k in range(3)]
     configs = [{"data": str(path), "partition-id": k} for k, path in enumerate(files)]
     brought = play(tmp_path / "own", configs, "partition=own")
@@ -136,7 +136,7 @@ def _clients(outcome: session.Outcome) -> list[dict[str, Any]]:
     return load(outcome.folder).clients
 
 
-def test_nodes_go_by_their_ids_where_they_have_no_other(tmp_path: Path) -> None:
+def test_nodes_without_a_partition_id_use_their_node_id(tmp_path: Path) -> None:
     files = [part_of_the_task(tmp_path / f"{k}.npz", k, 3) for k in range(3)]
     outcome = play(tmp_path / "own", [{"data": str(path)} for path in files], "partition=own")
     assert {row["client"] for row in _clients(outcome)} == {2, 3, 4}
@@ -157,8 +157,8 @@ def test_no_partition_is_drawn_for_nodes_with_their_own_data(
     session.prepare(compose(["partition=own", "clients=100000", "client.device=cpu", f"out='{tmp_path}'"]))
 
 
-def test_there_is_nothing_to_divide() -> None:
-    with pytest.raises(DataError, match=r"partition = 'own' divides nothing: .*--node-config"):
+def test_the_partition_own_cannot_be_drawn() -> None:
+    with pytest.raises(DataError, match=r"partition = 'own' does not divide the task's data: .*--node-config"):
         partitions.partition(OWN, np.zeros(10, int), 2, 1)
 
 

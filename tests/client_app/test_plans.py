@@ -1,4 +1,4 @@
-"""The methods of a round in one plan: what they share, what they cannot, what each is sent and hands back."""
+"""The methods of a round combined in one plan: conflicts, received values, returned values, states."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from client_talk import fednlr, fedprox, initial, message, node, same, sgd, told, train, two_d_lrd
+from client_talk import fednlr, fedprox, initial, message, node, round_config, same, sgd, train, two_d_lrd
 from flwr.app import ConfigRecord, MessageType, RecordDict
 
 from client_app import composition, halves, work
 from client_app.app import app
-from client_app.composition import ALONE, Composition, Member, combine
+from client_app.composition import EXCLUSIVE, Composition, Member, combine
 from client_app.method import Job, Method, Plan, Received, Result, Returned, State
 from client_app.parts import RULES
 from fedstride import wire
 from fedstride.arrays import to_record, views
 from fedstride.errors import ConfigError
-from fedstride.parts import HALF, OWN, Part
+from fedstride.parts import HALF, USER_PARTS, Part
 
-SAID: dict[str, Any] = {
+FIELDS: dict[str, Any] = {
     "factors": {0: torch.ones(1)},
     "step_factors": [1.0],
     "batches": [np.arange(3)],
@@ -36,18 +36,18 @@ def identity(gradients: Any, parameters: Any) -> Any:
 # ---------------------------------------------------------------- one plan
 
 
-def test_plans_that_say_different_things_become_one() -> None:
-    plan = combine({key: Plan(**{key: value}) for key, value in SAID.items()})
-    assert {key: getattr(plan, key) for key in ALONE} == SAID
+def test_plans_with_different_fields_are_combined() -> None:
+    plan = combine({key: Plan(**{key: value}) for key, value in FIELDS.items()})
+    assert {key: getattr(plan, key) for key in EXCLUSIVE} == FIELDS
     assert combine({}) == Plan()
 
 
-@pytest.mark.parametrize("key", ALONE)
-def test_what_two_methods_cannot_share_is_refused_with_both_names(key: str) -> None:
-    said = Plan(**{key: SAID[key]})
+@pytest.mark.parametrize("key", EXCLUSIVE)
+def test_a_field_set_by_two_methods_is_rejected_with_both_names(key: str) -> None:
+    said = Plan(**{key: FIELDS[key]})
     with pytest.raises(ConfigError) as caught:
         combine({"client.a": said, "objective.b": Plan(), "halves.c": said})
-    assert f"client.a and halves.c cannot be used together: both set {ALONE[key]}" in str(caught.value)
+    assert f"client.a and halves.c cannot be used together: both set {EXCLUSIVE[key]}" in str(caught.value)
 
 
 def test_corrections_and_terms_of_the_loss_are_kept_in_order() -> None:
@@ -57,45 +57,45 @@ def test_corrections_and_terms_of_the_loss_are_kept_in_order() -> None:
     assert plan.loss_terms == (b, a)
 
 
-def test_an_empty_mapping_of_factors_is_said_too() -> None:
-    """FedNLR without discrepancy asks for none, and is still the one who decides."""
+def test_empty_factors_count_as_set() -> None:
+    """FedNLR without discrepancy sets empty factors, and no other method may then set factors."""
     with pytest.raises(ConfigError, match="a rate for each neuron"):
         combine({"a": Plan(factors={}), "b": Plan(factors={})})
 
 
 @pytest.mark.parametrize("order", itertools.permutations(["two_d_lrd", "scaffold", "feddyn"]))
-def test_all_methods_go_together_in_any_order(order: tuple[str, ...]) -> None:
-    """Nothing of them is shared but the corrections, of which there is one each."""
+def test_all_methods_can_be_combined_in_any_order(order: tuple[str, ...]) -> None:
+    """They set different fields of the plan; only corrections come from several methods."""
     zeros = {name: np.zeros_like(array) for name, array in initial().items()}
     sent = two_d_lrd([1.0, 0.5]) | {wire.HALVES: list(order), "feddyn.alpha": 0.1}
-    config = told(client=fednlr(), objective=fedprox(0.1), **sent)
+    config = round_config(client=fednlr(), objective=fedprox(0.1), **sent)
     reply = app(message(MessageType.TRAIN, config, initial(), scaffold__control=zeros), node()).content
     metrics = reply.metric_records[wire.METRICS]
     assert {metrics[wire.done(half)] for half in order} == {1}
     assert metrics[wire.TRAIN_STEPS] == 2
     if order == ("feddyn", "scaffold", "two_d_lrd"):
-        assert not same(views(reply.array_records[wire.ARRAYS]), train(told(client=fednlr()))[0])
+        assert not same(views(reply.array_records[wire.ARRAYS]), train(round_config(client=fednlr()))[0])
 
 
 def own_half(monkeypatch: pytest.MonkeyPatch, name: str, kind: type) -> None:
-    """As a user's own parts file has it."""
-    monkeypatch.setitem(OWN, HALF, {name: Part(name, kind, "")})
+    """Register a user-defined half, as a parts file does."""
+    monkeypatch.setitem(USER_PARTS, HALF, {name: Part(name, kind, "")})
 
 
-def test_two_halves_that_count_mini_batches_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_halves_that_set_the_batches_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     class Counts(Method):
         def begin(self, job: Job, received: Received, state: State) -> Plan:
             return Plan(batches=[np.arange(3)])
 
     own_half(monkeypatch, "counts", Counts)
     with pytest.raises(ConfigError, match=r"halves\.two_d_lrd and halves\.counts cannot be used together"):
-        train(told(**two_d_lrd([1.0]) | {wire.HALVES: ["two_d_lrd", "counts"]}))
+        train(round_config(**two_d_lrd([1.0]) | {wire.HALVES: ["two_d_lrd", "counts"]}))
 
 
-def test_local_steps_count_only_where_no_half_does() -> None:
+def test_local_steps_are_used_only_if_no_half_sets_the_batches() -> None:
     config = sgd(local_steps=7, batch_size=10)
-    assert train(told(client=config))[1][wire.TRAIN_STEPS] == 7
-    assert train(told(client=config, **two_d_lrd([1.0] * 3)))[1][wire.TRAIN_STEPS] == 3
+    assert train(round_config(client=config))[1][wire.TRAIN_STEPS] == 7
+    assert train(round_config(client=config, **two_d_lrd([1.0] * 3)))[1][wire.TRAIN_STEPS] == 3
 
 
 # ---------------------------------------------------------------- halves by name
@@ -109,24 +109,24 @@ def test_each_module_of_the_folder_is_a_half() -> None:
 
 
 @pytest.mark.parametrize("name", ["scafold", "", "os", "..work", "../x", "feddyn.Half", "__init__", "feddyn\n"])
-def test_nothing_but_a_half_can_be_named(name: str) -> None:
+def test_only_halves_can_be_named(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        train(told(**{wire.HALVES: [name]}))
-    assert f"the half {name!r} of a server rule is not known to this client" in str(caught.value)
+        train(round_config(**{wire.HALVES: [name]}))
+    assert f"the client half {name!r} is unknown to this client" in str(caught.value)
     assert "same version" in str(caught.value)
 
 
 @pytest.mark.parametrize("sent", ["scaffold", [1], 3, ["scaffold", "scaffold"]])
 def test_halves_are_a_list_of_names(sent: object) -> None:
     with pytest.raises(ConfigError, match=r"halves = .* is not allowed"):
-        train(told(**{wire.HALVES: sent}))
+        train(round_config(**{wire.HALVES: sent}))
 
 
-# ---------------------------------------------------------------- what is sent, what is handed back
+# ---------------------------------------------------------------- received and returned values
 
 
-class Told(Method):
-    """Keeps what it was given, hands it back."""
+class Echo(Method):
+    """Returns the arrays that it receives, and counts its rounds in its state."""
 
     def begin(self, job: Job, received: Received, state: State) -> Plan:
         self.received, self.count = received, int(state.get("count", 0))
@@ -134,45 +134,45 @@ class Told(Method):
 
     def end(self, job: Job, plan: Plan, result: Result) -> tuple[Returned, State]:
         arrays = {f"{name}_back": dict(found) for name, found in self.received.arrays.items()}
-        return Returned(arrays, {"told/count": float(self.count)}), {"count": self.count + 1}
+        return Returned(arrays, {"echo/count": float(self.count)}), {"count": self.count + 1}
 
 
-def test_a_half_of_ones_own_is_sent_its_records_and_keeps_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    own_half(monkeypatch, "mine", Told)
+def test_a_user_defined_half_receives_its_records_and_keeps_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    own_half(monkeypatch, "mine", Echo)
     context, x = node(), {"a": np.arange(3.0)}
-    config = told(**{wire.HALVES: ["mine"], "mine.rate": 0.5, "mines.rate": 0.7})
+    config = round_config(**{wire.HALVES: ["mine"], "mine.rate": 0.5, "mines.rate": 0.7})
     for count in range(2):
         reply = app(message(MessageType.TRAIN, config, initial(), mine__x=x), context).content
-        assert reply.metric_records[wire.METRICS]["told/count"] == count
+        assert reply.metric_records[wire.METRICS]["echo/count"] == count
         assert reply.metric_records[wire.METRICS][wire.done("mine")] == 1
         assert views(reply.array_records["mine.x_back"])["a"].tolist() == [0.0, 1.0, 2.0]
 
 
-def test_each_method_is_sent_what_bears_its_name() -> None:
+def test_each_method_receives_the_values_with_its_name() -> None:
     content = RecordDict({"a.x": to_record({"w": np.ones(2)}), "b.x": to_record({"w": np.zeros(2)})})
     content[wire.CONFIG] = ConfigRecord({"a.rate": 0.5, "ab.rate": 0.7, "b.rate": 0.9})
     found = composition.received("a", content)
     assert found.value("rate") == 0.5
     assert found.array("x")["w"].tolist() == [1.0, 1.0]
     assert not found.array("x")["w"].flags.writeable
-    with pytest.raises(ConfigError, match=r"the message has no a\.other, which a needs"):
+    with pytest.raises(ConfigError, match=r"the message does not contain a\.other, which a needs"):
         found.value("other")
 
 
-@pytest.mark.parametrize("key", [wire.NUM_EXAMPLES, wire.TRAIN_LOSS, "told/count"])
-def test_nobody_reports_under_anothers_name(key: str) -> None:
+@pytest.mark.parametrize("key", [wire.NUM_EXAMPLES, wire.TRAIN_LOSS, "echo/count"])
+def test_a_method_cannot_use_the_metric_name_of_another(key: str) -> None:
     class Claims(Method):
         def end(self, job: Job, plan: Plan, result: Result) -> tuple[Returned, State]:
             return Returned(metrics={key: 1.0}), {}
 
-    members = [Member("halves", "told", Told()), Member("objective", "claims", Claims())]
-    together, job = Composition(members), work.read(told(), node())
+    members = [Member("halves", "echo", Echo()), Member("objective", "claims", Claims())]
+    together, job = Composition(members), work.read(round_config(), node())
     plan = together.begin(job, RecordDict(), {})
-    with pytest.raises(ConfigError, match=rf"objective\.claims hands back {key}"):
+    with pytest.raises(ConfigError, match=rf"objective\.claims returns {key}"):
         together.end(job, plan, Result(0.0, 0.0, 1, 0.1))
 
 
-def test_a_client_rule_of_ones_own_with_settings_in_its_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_defined_client_rule_with_settings_in_its_signature(monkeypatch: pytest.MonkeyPatch) -> None:
     from typing import Annotated
 
     from fedstride.settings import Setting
@@ -187,18 +187,20 @@ def test_a_client_rule_of_ones_own_with_settings_in_its_signature(monkeypatch: p
     Halved.__init__.__annotations__["share"] = Annotated[float, Setting("of the rate", above=0)]
     monkeypatch.setitem(RULES._parts, "halved", Part("halved", Halved, "Half the rate."))
     config = RULES.config("halved")(device="cpu", share=0.25)
-    model, _ = train(told(client=config))
-    assert same(model, train(told(client=sgd(), **two_d_lrd([0.25] * 2)))[0]) is False  # another order of examples
-    assert same(model, train(told(client=sgd(lr=0.05 * 0.25)))[0])
+    model, _ = train(round_config(client=config))
+    assert (
+        same(model, train(round_config(client=sgd(), **two_d_lrd([0.25] * 2)))[0]) is False
+    )  # another order of examples
+    assert same(model, train(round_config(client=sgd(lr=0.05 * 0.25)))[0])
     with pytest.raises(ConfigError, match=r"client\.halved and halves\.two_d_lrd .* a rate for each step"):
-        train(told(client=config, **two_d_lrd([1.0])))
+        train(round_config(client=config, **two_d_lrd([1.0])))
 
 
 # ---------------------------------------------------------------- the job
 
 
 def test_names_and_positions_of_trainable_parameters(tiny: str) -> None:
-    job = work.read(told(model=tiny), node())
+    job = work.read(round_config(model=tiny), node())
     assert list(job.parameters) == ["conv.weight", "conv.bias", "bn.weight", "bn.bias", "fc.weight", "fc.bias"]
     arrays = job.arrays(job.copies())
     back = job.tensors(arrays, "x")

@@ -1,4 +1,4 @@
-"""What leaves a client: clipped, noised, and without the figures that nothing protects."""
+"""The update that a client sends: clipped, with noise, and without metrics that are not protected."""
 
 from __future__ import annotations
 
@@ -15,56 +15,56 @@ from fedstride.errors import ConfigError
 
 SENT = {"w": np.zeros(50_000, np.float32)}
 MOVED = {"w": np.full(50_000, 0.1, np.float32)}
-TOLD = {wire.NUM_EXAMPLES: 321, wire.CLIENT_ID: 4, wire.TRAIN_LOSS: 0.7, "fednlr/rate_min": 0.1}
+METRICS = {wire.NUM_EXAMPLES: 321, wire.CLIENT_ID: 4, wire.TRAIN_LOSS: 0.7, "fednlr/rate_min": 0.1}
 
 
 def leave(protection: Protection, server_round: int = 1) -> tuple[Any, dict[str, Any]]:
-    return protect(protection, SENT, MOVED, TOLD, server_round=server_round, client_id=4)
+    return protect(protection, SENT, MOVED, METRICS, server_round=server_round, client_id=4)
 
 
-def test_nothing_is_asked() -> None:
+def test_no_protection_is_required() -> None:
     model, metrics = leave(read({}, {}))
-    assert model is MOVED and metrics == TOLD
+    assert model is MOVED and metrics == METRICS
 
 
-def test_clipping_says_whether_it_did() -> None:
+def test_a_client_reports_whether_it_clipped() -> None:
     for clipping_norm, bit in ((1.0, 1.0), (1e3, 0.0)):
         model, metrics = leave(read({wire.CLIPPING_NORM: clipping_norm}, {}))
         assert norm(difference(model, SENT, ["w"])) <= clipping_norm * (1 + 1e-6)
-        assert metrics == TOLD | {wire.CLIPPED: bit}
+        assert metrics == METRICS | {wire.CLIPPED: bit}
 
 
-def test_with_its_own_noise_a_client_tells_no_figures() -> None:
+def test_with_local_noise_a_client_reports_no_metrics_of_its_data() -> None:
     model, metrics = leave(read({wire.CLIPPING_NORM: 1.0, wire.NOISE_MULTIPLIER: 0.5}, {}))
     assert metrics == {wire.NUM_EXAMPLES: 1, wire.CLIENT_ID: 4}
     assert model["w"].std() == pytest.approx(0.5, rel=0.02)
 
 
-def test_what_a_client_did_is_still_told() -> None:
+def test_executed_halves_are_reported_with_local_noise() -> None:
     did = {wire.done("feddyn"): 1, wire.STATE_LOST: 1}
     noised = Protection(1.0, 0.5)
-    _, metrics = protect(noised, SENT, MOVED, TOLD | did, server_round=1, client_id=4)
+    _, metrics = protect(noised, SENT, MOVED, METRICS | did, server_round=1, client_id=4)
     assert metrics == {wire.NUM_EXAMPLES: 1, wire.CLIENT_ID: 4} | did
 
 
-def test_nothing_leaves_beside_a_protected_update() -> None:
-    more = {"server_round": 1, "client_id": 4, "beside": ["x.b", "x.a"]}
-    assert protect(Protection(), SENT, MOVED, TOLD, **more)[0] is MOVED
+def test_other_arrays_cannot_be_sent_with_a_protected_update() -> None:
+    more = {"server_round": 1, "client_id": 4, "other_arrays": ["x.b", "x.a"]}
+    assert protect(Protection(), SENT, MOVED, METRICS, **more)[0] is MOVED
     for asked in (Protection(1.0), Protection(1.0, 0.5)):
-        with pytest.raises(ConfigError, match=r"x\.a would leave this client as it is"):
-            protect(asked, SENT, MOVED, TOLD, **more)
+        with pytest.raises(ConfigError, match=r"x\.a would be sent unprotected"):
+            protect(asked, SENT, MOVED, METRICS, **more)
 
 
-def test_one_odd_coordinate_uncovers_nothing() -> None:
-    """A diverged weight, or one that the server sent as infinity."""
-    odd = {"w": MOVED["w"].copy()}
-    odd["w"][7] = math.nan
-    model, _ = protect(Protection(1.0, 0.1), SENT, odd, TOLD, server_round=1, client_id=4)
+def test_one_invalid_element_replaces_the_whole_update_by_zero() -> None:
+    """A diverged weight, or a weight that the server sent as infinity."""
+    invalid = {"w": MOVED["w"].copy()}
+    invalid["w"][7] = math.nan
+    model, _ = protect(Protection(1.0, 0.1), SENT, invalid, METRICS, server_round=1, client_id=4)
     assert np.isfinite(model["w"]).all()
-    assert abs(model["w"].mean()) < 0.01  # nothing of the step of 0.1
+    assert abs(model["w"].mean()) < 0.01  # the step of 0.1 is not visible
 
 
-def test_its_noise_is_nobodys_but_its_own() -> None:
+def test_noise_without_a_seed_cannot_be_repeated() -> None:
     secret = Protection(1.0, 0.5)
     assert not np.array_equal(leave(secret)[0]["w"], leave(secret)[0]["w"])
     known = Protection(1.0, 0.5, noise_seed=3)
@@ -81,14 +81,14 @@ def test_its_noise_is_nobodys_but_its_own() -> None:
         ((1.5, None), (None, 0.3), (1.5, 0.3)),
     ],
 )
-def test_a_nodes_owner_makes_it_stricter_never_weaker(asked: Any, own: Any, want: Any) -> None:
+def test_the_node_config_can_only_make_protection_stricter(asked: Any, own: Any, want: Any) -> None:
     keys = (wire.CLIPPING_NORM, wire.NOISE_MULTIPLIER)
     given = [{k: v for k, v in zip(keys, one, strict=True) if v is not None} for one in (asked, own)]
     found = read(*given)
     assert (found.clipping_norm, found.noise_multiplier) == want
 
 
-def test_an_owners_noise_cannot_be_drawn_again_by_the_server() -> None:
+def test_the_server_cannot_repeat_noise_that_the_node_config_requires() -> None:
     asked = {wire.CLIPPING_NORM: 1.0, wire.NOISE_MULTIPLIER: 0.5, wire.NOISE_SEED: 3}
     assert read(asked, {}).noise_seed == 3
     assert read(asked, {wire.NOISE_MULTIPLIER: 0.1}).noise_seed is None
@@ -110,7 +110,7 @@ def test_an_owners_noise_cannot_be_drawn_again_by_the_server() -> None:
         ({wire.NOISE_MULTIPLIER: 1.0}, "noise-multiplier = 1 needs a clipping-norm"),
     ],
 )
-def test_what_is_refused(config: dict[str, Any], said: str) -> None:
+def test_invalid_privacy_settings_are_rejected(config: dict[str, Any], said: str) -> None:
     for asked, own in ((config, {}), ({}, config)):
         with pytest.raises(ConfigError, match=said):
             read(asked, own)

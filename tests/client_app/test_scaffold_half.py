@@ -1,10 +1,10 @@
-"""SCAFFOLD's client half: the worked example T2 of docs/methods.md, and its identities."""
+"""The client half of SCAFFOLD: the worked example T2 of docs/methods.md, and other properties."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from client_talk import fednlr, initial, message, node, same, sgd, told, train
+from client_talk import fednlr, initial, message, node, round_config, same, sgd, train
 from flwr.app import ConfigRecord, MessageType, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +19,7 @@ HALF = {wire.HALVES: ["scaffold"]}
 
 
 class Server:
-    """SC3 with server rate 1 and SC4 (N = 2 clients), and what the clients keep."""
+    """The server's equations SC3 with server rate 1 and SC4 (N = 2 clients), and the clients' states."""
 
     def __init__(self) -> None:
         self.w, self.c = 1.0, 0.0
@@ -30,7 +30,7 @@ class Server:
         done = {k: self.client(k, **options) for k in cohort}
         self.deltas = {k: float(d.w[0]) - self.w for k, d in done.items()}
         self.w += sum(self.deltas.values()) / len(cohort)
-        self.c += sum(float(d.handed.arrays["scaffold.delta"]["w"][0]) for d in done.values()) / 2
+        self.c += sum(float(d.output.arrays["scaffold.delta"]["w"][0]) for d in done.values()) / 2
         self.states |= {k: d.state for k, d in done.items()}
 
     def client(self, gradient: Gradient, **options: object) -> Played:
@@ -81,7 +81,7 @@ def test_the_servers_control_is_the_mean_of_the_clients(cohorts: list[tuple[Grad
     assert server.c == pytest.approx(sum(kept) / 2, abs=1e-12)
 
 
-def test_clients_with_the_same_data_stay_fedavg() -> None:
+def test_clients_with_equal_data_are_like_fedavg() -> None:
     """Full batches and full participation: c_k = c, so nothing is corrected."""
     w, c, state = 1.0, 0.0, None
     plain = 1.0
@@ -98,18 +98,18 @@ def test_each_element_has_the_rate_of_its_neuron() -> None:
     done = play(gradient_a, [1.0, 1.0], Rates([2.0, 0.5]), half="scaffold", arrays=sent, state=state, tau=1)
     # w - rate (g + c - c_k) = 1 - 0.2 (-4 - 0.6), 1 - 0.05 (-4 + 1.4)
     assert done.w == pytest.approx([1.92, 1.13], abs=1e-12)
-    # c_k+ = c_k - c + (w^t - w_k) / H = g, the one direction that was gone, for each element
+    # c_k+ = c_k - c + (w^t - w_k) / H = g, the direction of the only step, for each element
     assert done.state["w"] == pytest.approx([-4.0, -4.0], abs=1e-12)
-    assert done.handed.arrays["scaffold.delta"]["w"] == pytest.approx([-5.0, -3.0], abs=1e-12)
+    assert done.output.arrays["scaffold.delta"]["w"] == pytest.approx([-5.0, -3.0], abs=1e-12)
 
 
-def test_an_element_that_has_no_rate_keeps_its_control() -> None:
+def test_an_element_with_rate_zero_keeps_its_control() -> None:
     state = {"w": np.array([1.0, -1.0])}
     done = play(
         gradient_a, [1.0, 1.0], Rates([0.0, 1.0]), half="scaffold", arrays={"control": [0.4, 0.4]}, state=state
     )
     assert done.state["w"][0] == 1.0
-    assert done.handed.arrays["scaffold.delta"]["w"][0] == 0.0
+    assert done.output.arrays["scaffold.delta"]["w"][0] == 0.0
     assert np.isfinite(done.state["w"]).all()
 
 
@@ -130,15 +130,15 @@ def zeros() -> Arrays:
     "client", [sgd(), sgd(momentum=0.9, weight_decay=1e-3), fednlr()], ids=["sgd", "m", "fednlr"]
 )
 def test_round_one_has_fedavgs_bits(client: object) -> None:
-    model, reply = answer(told(client=client, **HALF), zeros())
-    assert same(model, train(told(client=client))[0])
+    model, reply = answer(round_config(client=client, **HALF), zeros())
+    assert same(model, train(round_config(client=client))[0])
     assert reply.metric_records[wire.METRICS][wire.done("scaffold")] == 1
     assert list(reply.array_records) == [wire.ARRAYS, "scaffold.delta"]
 
 
 def test_delta_is_the_mean_direction_in_the_models_dtype() -> None:
     """From c = c_k = 0: delta = (w^t - w_k) / (tau eta)."""
-    model, reply = answer(told(client=sgd(lr=0.05, batch_size=20), **HALF), zeros())
+    model, reply = answer(round_config(client=sgd(lr=0.05, batch_size=20), **HALF), zeros())
     delta = views(reply.array_records["scaffold.delta"])
     moved = difference(initial(), model, list(model))
     for name, array in delta.items():
@@ -148,38 +148,44 @@ def test_delta_is_the_mean_direction_in_the_models_dtype() -> None:
 
 def test_the_second_round_is_corrected() -> None:
     context = node()
-    config = told(client=sgd(), **HALF)
+    config = round_config(client=sgd(), **HALF)
     answer(config, zeros(), context)
     model, _ = answer(config, zeros(), context)  # c stays 0, c_k does not
-    assert not same(model, train(told(client=sgd()))[0])
+    assert not same(model, train(round_config(client=sgd()))[0])
 
 
 @pytest.mark.parametrize(
     ("control", "said"),
     [
-        ({"fc1.weight": np.zeros((200, 784), np.float32)}, "scaffold.control and the trainable .* 'fc1.bias'"),
-        (zeros() | {"fc2.bias": np.zeros(3, np.float32)}, r"'fc2.bias' has shape \(3,\), the parameter \(10,\)"),
+        (
+            {"fc1.weight": np.zeros((200, 784), np.float32)},
+            "scaffold.control does not fit this client's network: 'fc1.bias' is missing",
+        ),
+        (
+            zeros() | {"fc2.bias": np.zeros(3, np.float32)},
+            r"'fc2.bias' has shape \(3,\), but the parameter has \(10,\)",
+        ),
     ],
 )
 def test_a_control_of_another_model_is_refused(control: Arrays, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        answer(told(**HALF), control)
+        answer(round_config(**HALF), control)
 
 
-def test_parameters_that_are_frozen_here_are_answered_by_zeros() -> None:
-    """The server cannot tell them from the others, and expects what it sent a control for."""
-    _, reply = answer(told(**HALF), zeros() | {"frozen.weight": np.ones((2, 3), np.float32)})
+def test_zeros_are_returned_for_frozen_parameters() -> None:
+    """The server does not know which parameters are frozen, and expects an array for each control that it sent."""
+    _, reply = answer(round_config(**HALF), zeros() | {"frozen.weight": np.ones((2, 3), np.float32)})
     deltas = views(reply.array_records["scaffold.delta"])
     assert set(deltas) == {*zeros(), "frozen.weight"}
     assert deltas["frozen.weight"].tolist() == [[0.0] * 3] * 2
 
 
 def test_a_missing_control_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"no scaffold\.control, which scaffold needs"):
-        train(told(**HALF))
+    with pytest.raises(ConfigError, match=r"not contain scaffold\.control, which scaffold needs"):
+        train(round_config(**HALF))
 
 
-def test_nothing_unprotected_leaves_beside_a_protected_update() -> None:
-    config = told(**HALF, **{wire.CLIPPING_NORM: 1.0})
-    with pytest.raises(ConfigError, match=r"scaffold\.delta would leave this client as it is"):
+def test_scaffold_cannot_be_used_with_a_protected_update() -> None:
+    config = round_config(**HALF, **{wire.CLIPPING_NORM: 1.0})
+    with pytest.raises(ConfigError, match=r"scaffold\.delta would be sent unprotected"):
         answer(config, zeros())

@@ -1,4 +1,4 @@
-"""The step of local SGD: torch.optim.SGD to the bit, and a factor per neuron by hand."""
+"""The step of local SGD: bit-identical to torch.optim.SGD, and with a factor for each neuron, computed by hand."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ def test_refuses_another_number_of_gradients() -> None:
         sgd_step_([torch.zeros(1), torch.zeros(1)], [torch.zeros(1)], [None, None], lr=0.1)
 
 
-def test_a_displacement_goes_at_the_elements_own_rate() -> None:
+def test_a_displacement_uses_the_rate_of_each_element() -> None:
     a, b = torch.zeros(2), torch.zeros(2)
     displace_([a, b], [torch.ones(2), torch.ones(2)], lr=0.5, factors={1: torch.tensor([3.0, 5.0])})
     assert a.tolist() == [-0.5, -0.5]
     assert b.tolist() == [-1.5, -2.5]
 
 
-def test_a_displacement_of_zero_leaves_the_bits() -> None:
+def test_a_displacement_of_zero_changes_no_bits() -> None:
     before, after = drawn(0), drawn(0)
     displace_(after, [torch.zeros(shape) for shape in SHAPES], lr=0.1, factors={0: torch.rand(5, 1)})
     assert bits(before) == bits(after)

@@ -1,4 +1,4 @@
-"""The local loop: what it reports, the rate of each step, and that it leaves no trace."""
+"""The local training loop: its reports, the rate of each step, and the global random state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def network(seed: int = 0) -> nn.Module:
 
 
 def bowl(gradients: Tensors, parameters: Tensors) -> Tensors:
-    """Puts the gradient of |w|^2 / 2 in the place of the loss's."""
+    """Replaces the gradient of the loss by that of |w|^2 / 2."""
     return [w.clone() for w in parameters]
 
 
@@ -68,7 +68,7 @@ def test_equals_a_torch_loop_bit_for_bit(momentum: float, weight_decay: float) -
     assert bits(ours) == bits(theirs)
 
 
-def test_reports_each_example_with_the_model_of_its_moment() -> None:
+def test_each_example_is_measured_before_the_step_that_uses_it() -> None:
     model, data = network(), examples()
     batches = [[0, 1, 2, 3, 4], [5, 6]]
     losses, right, twin = 0.0, 0, network()
@@ -96,7 +96,7 @@ def test_step_factors_multiply_the_rate_of_each_step() -> None:
 
 
 def test_step_factors_and_neuron_factors_multiply_each_other() -> None:
-    """A4-8: neuron i of the first layer goes at lr * f_j * (1.8, 0.2, 1, 1, 1, 1)_i, the rest at lr * f_j."""
+    """A4-8: the rate of neuron i of the first layer is lr * f_j * (1.8, 0.2, 1, 1, 1, 1)_i, else lr * f_j."""
     model = network()
     neuron = torch.tensor([1.8, 0.2, 1.0, 1.0, 1.0, 1.0]).reshape(-1, 1)
     first, last = model[1].weight.detach().clone(), model[3].weight.detach().clone()
@@ -113,7 +113,7 @@ def test_step_factors_and_neuron_factors_multiply_each_other() -> None:
     torch.testing.assert_close(model[3].weight.detach(), last * 0.5 * 0.8)
 
 
-def test_a_rate_sum_is_that_of_the_steps_really_taken() -> None:
+def test_the_rate_sum_counts_executed_steps_only() -> None:
     done = run(network(), examples(), [[0], [1]], lr=0.5, step_factors=[1.0, 0.4, 0.2])
     assert (done.steps, done.rate_sum) == (2, 0.5 + 0.5 * 0.4)
 
@@ -123,8 +123,8 @@ def test_more_mini_batches_than_factors_are_refused() -> None:
         run(network(), examples(), [[0], [1]], step_factors=[1.0])
 
 
-def test_a_displacement_follows_each_step_at_its_rate_past_momentum() -> None:
-    """w <- w - rate f d; with a gradient of zero nothing else moves, whatever the momentum (B-15)."""
+def test_a_displacement_follows_each_step_at_its_rate_without_momentum() -> None:
+    """w <- w - rate f d; with a gradient of zero nothing else changes w, for any momentum (B-15)."""
     model = network()
     before = [p.detach().clone() for p in model.parameters()]
     still = (lambda gradients, _: [torch.zeros_like(g) for g in gradients],)
@@ -141,8 +141,8 @@ def test_a_displacement_follows_each_step_at_its_rate_past_momentum() -> None:
         torch.testing.assert_close(was - now.detach(), (0.7 * (neuron if i == 0 else 1.0)) * torch.ones_like(was))
 
 
-def test_terms_of_the_loss_add_up_and_are_not_reported() -> None:
-    """Each adds |w|^2 / 2 of the first layer, so its gradient gains 2 w; the loss that is told is the data's."""
+def test_loss_terms_are_added_and_not_reported() -> None:
+    """Each adds |w|^2 / 2 of the first layer, so its gradient gains 2 w; the reported loss excludes them."""
     model, twin, data = network(), network(), examples()
     half = lambda model, x, y, logits: model[1].weight.square().sum() / 2  # noqa: E731
     start = model[1].weight.detach().clone()
@@ -151,7 +151,7 @@ def test_terms_of_the_loss_add_up_and_are_not_reported() -> None:
     assert done.loss == plain.loss
 
 
-def test_corrections_act_one_after_the_other() -> None:
+def test_corrections_are_applied_one_after_the_other() -> None:
     model = network()
     before = model[1].weight.detach().clone()
     double = lambda gradients, parameters: [2.0 * g for g in gradients]  # noqa: E731
@@ -161,7 +161,7 @@ def test_corrections_act_one_after_the_other() -> None:
     torch.testing.assert_close(model[1].weight.detach(), before * 0.5 * 0.75)
 
 
-def test_velocity_starts_anew_in_each_call() -> None:
+def test_velocity_is_reset_in_each_call() -> None:
     twice, data = network(), examples()
     run(twice, data, [[0, 1]], momentum=0.9)
     run(twice, data, [[2, 3]], momentum=0.9)
@@ -178,7 +178,7 @@ def test_trains_in_training_mode_and_moves_batch_norm_buffers() -> None:
     assert not torch.equal(model[2].running_mean, torch.zeros(3))
 
 
-def test_frozen_parameters_stay() -> None:
+def test_frozen_parameters_are_not_changed() -> None:
     model = network()
     model[1].weight.requires_grad_(False)
     before = model[1].weight.detach().clone()
@@ -193,12 +193,12 @@ def test_a_loss_that_is_not_finite_is_reported_as_nan() -> None:
     assert math.isnan(run(model, examples(), [[0, 1]]).loss)
 
 
-def test_no_batch_is_an_error() -> None:
-    with pytest.raises(DataError, match="no example"):
+def test_training_without_batches_is_an_error() -> None:
+    with pytest.raises(DataError, match="no training examples"):
         run(network(), examples(), [])
 
 
-def test_seeded_draws_repeat_and_leave_the_global_state() -> None:
+def test_seeded_draws_are_repeatable_and_restore_the_global_state() -> None:
     before = torch.get_rng_state()
     with seeded(5, CPU):
         first = torch.rand(3)

@@ -1,4 +1,4 @@
-"""T2 of docs/methods.md: one parameter, rate 0.1, two steps, through the real composition and loop.
+"""The worked example T2 of docs/methods.md: one parameter, rate 0.1, two steps, with the real training loop.
 
 F_A = (w - 3)^2 and F_B = (w + 1)^2 / 2, so the gradients are 2 (w - 3) and w + 1; all in float64.
 """
@@ -14,7 +14,7 @@ from flwr.app import ConfigRecord, RecordDict
 from torch import nn
 
 from client_app import halves
-from client_app.composition import Composition, Handed, Member
+from client_app.composition import Composition, Member, RoundOutput
 from client_app.method import Job, Method, Plan, Received, State, steps
 from client_app.parts import Training
 from client_app.training import train
@@ -37,7 +37,7 @@ def gradient_b(w: torch.Tensor) -> torch.Tensor:
 
 
 class Given(Method):
-    """Puts a gradient of one's own in the place of the loss's."""
+    """Replaces the gradient of the loss by a given gradient."""
 
     def __init__(self, gradient: Gradient) -> None:
         self.gradient = gradient
@@ -47,7 +47,7 @@ class Given(Method):
 
 
 class Rates(Method):
-    """A factor for each neuron, given."""
+    """Sets a given factor for each neuron."""
 
     def __init__(self, factors: Any) -> None:
         self.factors = torch.tensor(factors, dtype=torch.float64)
@@ -67,12 +67,12 @@ class OneParameter(nn.Module):
 
 class Played(NamedTuple):
     w: np.ndarray
-    handed: Handed
+    output: RoundOutput
 
     @property
     def state(self) -> Mapping[str, Any]:
-        """Of the last method."""
-        return list(self.handed.states.values())[-1]
+        """The new state of the last method."""
+        return list(self.output.states.values())[-1]
 
 
 def play(
@@ -86,7 +86,7 @@ def play(
     momentum: float = 0.0,
     tau: int = 2,
 ) -> Played:
-    """One client's round from w: the methods given, then the half with what was sent for it and its state."""
+    """One client's round from w: the given methods, then the client half with received values and its state."""
     data = Examples(np.zeros((1, 1, 1, 2), np.uint8), np.zeros(1, int), mean=(0.0,), std=(1.0,), device=CPU)
     client = Training(lr=0.1, momentum=momentum, local_epochs=tau)
     model = OneParameter(w)

@@ -1,4 +1,4 @@
-"""Clients keep their states below a folder of these tests, not in the home of whoever runs them."""
+"""Clients save their states in a folder of these tests, not in the user's home folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def states(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder; processes that are started find it in their environment."""
+    """The folder of the clients' states, also in the environment of child processes."""
     folder = tmp_path_factory.mktemp("states")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDSTRIDE_STATE", str(folder))

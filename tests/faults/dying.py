@@ -1,7 +1,7 @@
-"""A server's process that really dies at a chosen point: SIGKILL, so that nothing of it ends in order.
+"""A server process that is killed with SIGKILL at a chosen point of a round, so that it cannot clean up.
 
-Knows where a run can be cut and how to cut it there; does not know what must hold afterwards. Run as a program
-it waits for orders, a JSON line each, and forks a child for each: what is imported is paid for once.
+As a program it reads commands, one JSON line each, and forks a child process for each. So imports are done only
+once.
 """
 
 from __future__ import annotations
@@ -37,34 +37,34 @@ def after(real: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
 
 def half(real: Callable[..., Any], descriptor: int, content: bytes) -> Any:
-    """A write of which only half reaches the file."""
+    """Write only half of the content, then die."""
     real(descriptor, content[: len(content) // 2])
     die()
 
 
 def cut(real: Callable[..., Any], descriptor: int) -> Any:
-    """A file that was still being written when it should have been synced."""
+    """Truncate the file instead of syncing it, then die."""
     os.ftruncate(descriptor, os.fstat(descriptor).st_size // 2)
     die()
 
 
 def part(real: Callable[..., Any], folder: Path, **options: Any) -> Any:
-    """A folder of which one file is gone when the process dies."""
+    """Delete only one file of the folder, then die."""
     sorted(folder.iterdir())[0].unlink()
     die()
 
 
 @dataclass(frozen=True)
 class Point:
-    """Where a run dies: around one call of a function in round `ROUND`."""
+    """The point at which a run dies: at one call of a function in round `ROUND`."""
 
     function: str  # MODULE:NAME
     how: Callable[..., Any]
-    which: Callable[..., bool] = lambda *args, **options: True  # of its calls
-    call: int = 1  # the first, second ... of these in the round
+    which: Callable[..., bool] = lambda *args, **options: True  # which calls are counted, by their arguments
+    call: int = 1  # the number of the call in the round, among those that are counted
 
     def install(self) -> None:
-        """Wrap the real function, and the round that says when it counts."""
+        """Wrap the function, and wrap the rounds to know the number of the current round."""
         server_round = 0
         rounds = importlib.import_module("server_app.rounds")
         begin = rounds.Federation._one_round
@@ -106,7 +106,7 @@ def file_called(name: str) -> Callable[..., bool]:
 
 
 def below(folder: str) -> Callable[..., bool]:
-    """Of an open file: where it lies."""
+    """Whether an open file is below a folder with this name."""
     return lambda descriptor, *rest: f"/{folder}/" in os.readlink(f"/proc/self/fd/{descriptor}")
 
 
@@ -161,22 +161,22 @@ POINTS = {
 }
 
 
-def obey(order: dict[str, Any]) -> None:
-    """Begin a run, or go on with one, and die at the point."""
-    POINTS[order["point"]].install()
-    if "resume" in order:
-        resume(Path(order["resume"]))
+def execute(command: dict[str, Any]) -> None:
+    """Start or resume a run, and die at the point."""
+    POINTS[command["point"]].install()
+    if "resume" in command:
+        resume(Path(command["resume"]))
     else:
-        play(Path(order["out"]), *order["overrides"])
+        play(Path(command["out"]), *command["overrides"])
 
 
 def main() -> None:
-    """Fork a child for each order; answer with what the system says of its end."""
+    """Fork a child process for each command, and print its exit code."""
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
             try:
-                obey(json.loads(line))
+                execute(json.loads(line))
             except BaseException:
                 traceback.print_exc()
             os._exit(1)  # it should have died
@@ -185,6 +185,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from client_app.app import app  # noqa: F401  torch and all that a child needs
+    from client_app.app import app  # noqa: F401  imports everything that a child process needs
 
     main()

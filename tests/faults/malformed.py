@@ -1,8 +1,7 @@
-"""Replies that no server may use: each is malformed by construction, whatever is drawn.
+"""Hypothesis strategies for replies that a server must reject, and for unexpected replies that are valid.
 
-Knows how a reply can be wrong, and how it can be odd and yet good; does not know how it is screened.
-A flaw belongs to one part of a reply (its arrays, its metrics, its records, the message), and each part gets
-at most one kind of flaw, so that none takes another back.
+A malformed reply is malformed for every draw. A flaw belongs to one part of a reply (its arrays, its metrics, its
+records, the message), and each part gets at most one kind of flaw, so that no flaw removes another.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def npy(array: np.ndarray) -> bytes:
 
 
 def header(text: str, version: tuple[int, int] = (1, 0), claimed: int | None = None) -> bytes:
-    """The head of an .npy file with this text, which claims to be `claimed` bytes long."""
+    """The header of an .npy file with this text, whose length field says `claimed` bytes."""
     content = text.encode("latin1", "replace")
     size = len(content) if claimed is None else claimed
     length = size.to_bytes(2 if version == (1, 0) else 4, "little")
@@ -59,7 +58,7 @@ def other_shape(draw: st.DrawFn, good: np.ndarray) -> Array:
 
 
 def not_finite(draw: st.DrawFn, good: np.ndarray) -> Array:
-    """In a whole array or at one place; a whole number cannot be that, and is replaced."""
+    """NaN or infinity in the whole array or in one element; an integer array is replaced by a float array."""
     if good.dtype.kind != "f":
         return Array(np.full(good.shape, draw(NOT_FINITE), np.float32))
     array = good.copy()
@@ -68,7 +67,7 @@ def not_finite(draw: st.DrawFn, good: np.ndarray) -> Array:
 
 
 def absurd_norm(draw: st.DrawFn, good: np.ndarray) -> Array:
-    """From far beyond what the other clients do to the end of the numbers; for a parameter."""
+    """One element of a parameter between far larger than those of other clients and the largest float."""
     array = good.copy()
     most = float(np.finfo(good.dtype).max)
     size = most ** draw(st.floats(0.2, 1.0))
@@ -96,7 +95,7 @@ def other_kind(draw: st.DrawFn, good: np.ndarray) -> Array:
 
 
 def lying(draw: st.DrawFn, good: np.ndarray) -> Array:
-    """What is declared beside the bytes is not what they hold."""
+    """The declared dtype or shape differs from that of the bytes."""
     shape = draw(
         st.lists(st.one_of(st.integers(-3, 3), HUGE), max_size=3).map(tuple).filter(lambda s: s != good.shape)
     )
@@ -106,7 +105,7 @@ def lying(draw: st.DrawFn, good: np.ndarray) -> Array:
 
 
 def enormous(draw: st.DrawFn, good: np.ndarray) -> Array:
-    """A header that claims more than any machine has, and declares the same."""
+    """A header with a size that is larger than any memory, and the same declared shape."""
     shape = tuple(draw(st.lists(st.one_of(HUGE, st.integers(0, 9)), min_size=1, max_size=4)))
     shape = (*shape, draw(HUGE))
     descr = draw(st.sampled_from(["<f4", "<f8", "|V0", "|S0", "|V2147483647", "<U536870911", "|b1"]))
@@ -116,7 +115,7 @@ def enormous(draw: st.DrawFn, good: np.ndarray) -> Array:
 
 
 def odd_header(draw: st.DrawFn, good: np.ndarray) -> Array:
-    """Text that numpy's reader must not stumble over, and lengths that are not there."""
+    """Headers with text that could make numpy's parser fail, or with wrong lengths."""
     depth = draw(st.integers(1, 3000))
     text = draw(
         st.one_of(
@@ -166,12 +165,12 @@ ARRAY_FLAWS: tuple[Callable[[st.DrawFn, np.ndarray], Array], ...] = (
 
 
 def flawed_arrays(draw: st.DrawFn, content: Content) -> None:
-    """Some arrays broken, gone, renamed, or one too many; of the model, or of what comes beside it."""
+    """Damaged, missing, renamed or additional arrays, in the model or in another record of arrays."""
     key = draw(st.sampled_from(sorted(k for k, each in content.items() if isinstance(each, ArrayRecord))))
     record = dict(content[key])
     model = views(content[key])
     strangers = NAMES.filter(lambda name: name not in model)
-    if draw(st.booleans()):  # often nothing but this: whoever looks at parameters alone does not see it
+    if draw(st.booleans()):  # often only this flaw, also in buffers, which a check of parameters does not find
         name = draw(st.sampled_from([name for name in sorted(model) if model[name].dtype.kind == "f"]))
         record[name] = not_finite(draw, model[name])
     elif draw(st.integers(0, 9)) == 0:
@@ -206,7 +205,7 @@ BAD_IDS = st.one_of(st.floats(), st.lists(st.integers(0, 9), max_size=3), st.jus
 
 
 def flawed_metrics(draw: st.DrawFn, content: Content) -> None:
-    """A count or an id that is none."""
+    """An invalid or missing number of examples, or an invalid client id."""
     metrics = dict(content[wire.METRICS])
     how = draw(st.sampled_from(["count", "no count", "id", "another name"]))
     if how == "count":
@@ -238,7 +237,7 @@ def flawed_records(draw: st.DrawFn, content: Content) -> None:
 FLAWS = (flawed_arrays, flawed_metrics, flawed_records)
 
 
-# ---------------------------------------------------------------- odd, and yet good
+# ---------------------------------------------------------------- unexpected, but valid
 
 PLAIN = st.one_of(
     st.integers(-(2**63), 2**63 - 1),
@@ -246,7 +245,7 @@ PLAIN = st.one_of(
     st.lists(st.floats(), max_size=3),
     st.lists(st.integers(-(2**63), 2**63 - 1), max_size=3),
 )
-OURS = (  # names that the records of a run use themselves
+OURS = (  # names that the server writes to the records itself
     *("round", "client", "clients", "status", "reason", "norm", "bytes/up", "bytes/down", "note"),
     *("screening/rejected", "screening/missing", "test/accuracy", "test/loss", "norms/N", "fednnnn/N"),
     *("seconds/train", "seconds/evaluate", "seconds/aggregate", wire.TRAIN_LOSS),
@@ -265,16 +264,16 @@ WORDS = st.one_of(
 
 
 def odd_metrics(draw: st.DrawFn, content: Content) -> None:
-    """Whatever a client may say of itself beside its count and its id."""
-    told = draw(st.dictionaries(st.one_of(st.sampled_from(OURS), NAMES), PLAIN, max_size=4))
-    mine = (wire.NUM_EXAMPLES, wire.CLIENT_ID)
+    """Any metrics in addition to the number of examples and the client id."""
+    drawn = draw(st.dictionaries(st.one_of(st.sampled_from(OURS), NAMES), PLAIN, max_size=4))
+    kept = (wire.NUM_EXAMPLES, wire.CLIENT_ID)
     content[wire.METRICS] = MetricRecord(
-        {**content[wire.METRICS], **{key: value for key, value in told.items() if key not in mine}}
+        {**content[wire.METRICS], **{key: value for key, value in drawn.items() if key not in kept}}
     )
 
 
 def odd_record(draw: st.DrawFn, content: Content) -> None:
-    """Plain values beside the model, which nobody asks for, keeps or sends back."""
+    """An additional record of plain values, which the server must neither save nor send back."""
     said = draw(st.dictionaries(st.one_of(st.sampled_from(["cursor"]), NAMES), WORDS, max_size=3))
     content[draw(st.sampled_from(["state", "config", "two_d_lrd.rate_factors"]))] = ConfigRecord(said)
 
@@ -284,7 +283,7 @@ def odd_record(draw: st.DrawFn, content: Content) -> None:
 
 @st.composite
 def odd(draw: st.DrawFn, good: Message) -> Message:
-    """A good reply with things about it that nobody asked for."""
+    """A valid reply with unexpected metrics and an unexpected record."""
     content = dict(good.content)
     odd_metrics(draw, content)
     odd_record(draw, content)
@@ -307,7 +306,7 @@ def malformed(draw: st.DrawFn, good: Message) -> Message:
 
 
 def _in_order(flaws: list[Any]) -> list[Any]:
-    return sorted(flaws, key=FLAWS.index)  # records last: they may be gone then
+    return sorted(flaws, key=FLAWS.index)  # flaws of records last, because they can remove the records
 
 
 def carrying(message: Message, content: Content) -> Message:

@@ -1,4 +1,4 @@
-"""The server dies, before and after each step of a round; the run goes on to the bits of an unbroken one."""
+"""The server dies before and after each step of a round; the resumed run has the bits of an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 KILLED = -9
 BESIDE = ("strategy.window=1", "strategy.local_steps=3", "cohort=3", "rounds=5")
-# State on all sides: c and a detector at the server, c_k and a cursor at each client, who is not in every round.
+# State on both sides: c and a detector on the server, c_k and a cursor on each client; clients skip some rounds.
 RUN = ("strategy=scaffold+two_d_lrd", *BESIDE)
 OTHERS = {
     "two models and a momentum at the server": ("strategy=fednnnn+two_d_lrd", *BESIDE),
@@ -31,7 +31,7 @@ OTHERS = {
 
 
 class Server:
-    """The program in `dying.py`, and what became of the children that it forks."""
+    """The program in `dying.py`, and the exit codes of its child processes."""
 
     def __init__(self) -> None:
         paths = [str(Path(dying.__file__).parent), str(Path(dying.__file__).parents[1]), os.getcwd()]
@@ -44,7 +44,7 @@ class Server:
         )
 
     def dies(self, **order: Any) -> int:
-        """Exit code of the child that follows the order."""
+        """The exit code of the child process that executes the command."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps(order), file=self._process.stdin, flush=True)
@@ -63,12 +63,12 @@ def server(states: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run that was never broken."""
+    """The folder of an uninterrupted run."""
     return play(tmp_path_factory.mktemp("whole"), *RUN).folder
 
 
 def rows(folder: Path, name: str) -> list[dict[str, Any]]:
-    """What was recorded, without the seconds that it took."""
+    """The recorded rows, without seconds."""
     return [
         {key: value for key, value in row.items() if not key.startswith("seconds/")}
         for row in read_lines(folder / name)
@@ -76,13 +76,13 @@ def rows(folder: Path, name: str) -> list[dict[str, Any]]:
 
 
 def newest(folder: Path) -> dict[str, Any]:
-    """The checkpoint of the end: digests of model and strategy, whose reply was accepted when; not its name."""
+    """The last checkpoint's state.json (digests of model and strategy, accepted rounds), without the run id."""
     state: dict[str, Any] = json.loads((folder / "checkpoint/round-000005/state.json").read_text())
     return {key: value for key, value in state.items() if key != "run"}
 
 
 def kept(folder: Path) -> dict[str, Any]:
-    """What each client keeps after the last round that counts, bit for bit, by the checkpoint's word."""
+    """The saved state of each client, of the last accepted round in the checkpoint."""
     state = json.loads((folder / "checkpoint/round-000005/state.json").read_text())
     files = {
         client: folder / "clients" / state["run"] / client / f"round-{number:06}.safetensors"
@@ -92,19 +92,19 @@ def kept(folder: Path) -> dict[str, Any]:
 
 
 def content_of(path: Path) -> tuple[dict[str, str], dict[str, bytes]]:
-    """The plain values of a client's state and its arrays; the file's own order of them may differ."""
+    """The plain values and the arrays of a client's state; their order in the file can differ."""
     with safe_open(path, framework="numpy") as file:
         return file.metadata(), {name: file.get_tensor(name).tobytes() for name in file.keys()}  # noqa: SIM118
 
 
 def names(folder: Path) -> list[str]:
-    """Of all that lies there, but for what clients keep: more versions than count, below the run's own id."""
+    """The names of all files in the folder, except the clients' states, of which there can be more."""
     files = (path for path in folder.rglob("*") if folder / "clients" not in (path, *path.parents))
     return sorted(path.name for path in files)
 
 
 def check_same(whole: Path, broken: Path) -> None:
-    """Each round once, each client at most once a round, and every bit that of the unbroken run."""
+    """Each round once, each client at most once a round, and all files bit-identical to the uninterrupted run."""
     assert [row["round"] for row in rows(broken, "metrics.jsonl")] == list(range(6))
     keys = [(row["round"], row["client"]) for row in rows(broken, "clients.jsonl")]
     assert len(keys) == len(set(keys)) == 15
@@ -115,14 +115,16 @@ def check_same(whole: Path, broken: Path) -> None:
     assert table(broken) == table(whole)
     assert newest(broken) == newest(whole)
     assert kept(broken) == kept(whole)
-    assert len(kept(whole)) == 4  # each client has been there, and keeps something
+    assert len(kept(whole)) == 4  # each client has taken part, and has a state
     assert json.loads((broken / "status.json").read_text())["state"] == "completed"
-    # Nothing that the dead process was writing stays beside what counts.
+    # No incomplete file of the killed process is left.
     assert names(broken) == names(whole)
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_the_server_dies_and_the_run_goes_on(server: Server, whole: Path, tmp_path: Path, point: str) -> None:
+def test_the_run_is_resumed_after_the_servers_death(
+    server: Server, whole: Path, tmp_path: Path, point: str
+) -> None:
     assert server.dies(point=point, out=str(tmp_path), overrides=["name=part", *RUN]) == KILLED
     part = tmp_path / "part"
     assert json.loads((part / "status.json").read_text())["state"] == "running"
@@ -133,15 +135,15 @@ def test_the_server_dies_and_the_run_goes_on(server: Server, whole: Path, tmp_pa
 
 @pytest.mark.parametrize("point", ["after the second of three replies", "its last file is cut short"])
 @pytest.mark.parametrize("kind", OTHERS)
-def test_so_does_a_run_with_other_states(server: Server, tmp_path: Path, kind: str, point: str) -> None:
+def test_a_run_with_other_states_is_resumed(server: Server, tmp_path: Path, kind: str, point: str) -> None:
     unbroken = play(tmp_path, "name=whole", *OTHERS[kind]).folder
     assert server.dies(point=point, out=str(tmp_path), overrides=["name=part", *OTHERS[kind]]) == KILLED
     resume(tmp_path / "part")
     check_same(unbroken, tmp_path / "part")
 
 
-def test_it_dies_again_where_it_goes_on(server: Server, whole: Path, tmp_path: Path) -> None:
-    """Three deaths in one round, each in a process that had gone on after the one before."""
+def test_the_server_dies_again_after_each_resume(server: Server, whole: Path, tmp_path: Path) -> None:
+    """Three deaths in one round, the second and third in a process that has resumed the run."""
     part = tmp_path / "part"
     begun = {"out": str(tmp_path), "overrides": ["name=part", *RUN]}
     assert server.dies(point="half of the round's line", **begun) == KILLED

@@ -1,4 +1,4 @@
-"""Faults as rows, played against the in-process run; after each the same invariants, and who was left out."""
+"""Faults of single clients in an in-process run. After each fault the same invariants are checked."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def pickled(reply: Message) -> Message:
     return reply
 
 
-SET_ASIDE: dict[str, tuple[Change, str]] = {
+REJECTED: dict[str, tuple[Change, str]] = {
     "raises": (error(2), "code 2"),
     "process dies (simulation)": (error(0), "code 0"),
     "node gone, the SuperLink answers": (error(5), "code 5"),
@@ -118,9 +118,9 @@ SET_ASIDE: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", SET_ASIDE)
-def test_rejected_with_its_reason(tmp_path: Path, monkeypatch, kind: str) -> None:
-    change, said = SET_ASIDE[kind]
+@pytest.mark.parametrize("kind", REJECTED)
+def test_an_invalid_reply_is_rejected_with_its_reason(tmp_path: Path, monkeypatch, kind: str) -> None:
+    change, said = REJECTED[kind]
     folder, seen = play(tmp_path, monkeypatch, [Fault(1, 2, change), Fault(3, 3, change)], "rounds=3")
     assert [len(cohort) for cohort in seen.cohorts] == [4, 3, 3]
     rows = {(row["round"], row["client"]): row for row in read_lines(folder / "clients.jsonl")}
@@ -149,7 +149,7 @@ HARMLESS: dict[str, Fault] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", HARMLESS)
-def test_harmless_and_without_a_trace_in_the_weights(tmp_path: Path, monkeypatch, kind: str) -> None:
+def test_harmless_faults_do_not_change_the_weights(tmp_path: Path, monkeypatch, kind: str) -> None:
     folder, seen = play(tmp_path, monkeypatch, [HARMLESS[kind]], "rounds=3")
     plain, _ = play(tmp_path, monkeypatch, [], "rounds=3", name="plain")
     assert [len(cohort) for cohort in seen.cohorts] == [4, 4, 4]
@@ -157,8 +157,8 @@ def test_harmless_and_without_a_trace_in_the_weights(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("names", [["round", "clients"], ["test/accuracy", "test/loss"], ["seconds/evaluate"]])
-def test_clients_that_agree_cannot_speak_for_the_server(tmp_path: Path, monkeypatch, names: list[str]) -> None:
-    """All of them report figures by the names of the round's own; no evaluation is there to replace them."""
+def test_clients_cannot_replace_the_servers_metrics(tmp_path: Path, monkeypatch, names: list[str]) -> None:
+    """All clients report metrics with names that the server writes itself, in a round without evaluation."""
     faults = [Fault(client, 2, metrics(**{key: [7.0] for key in names})) for client in range(4)]
     folder, _ = play(tmp_path, monkeypatch, faults, "rounds=3", "evaluate_every=3")
     plain, _ = play(tmp_path, monkeypatch, [], "rounds=3", "evaluate_every=3", name="plain")
@@ -166,7 +166,7 @@ def test_clients_that_agree_cannot_speak_for_the_server(tmp_path: Path, monkeypa
     assert table(folder) == table(plain)
 
 
-# ---------------------------------------------------------------- what a client keeps
+# ---------------------------------------------------------------- the clients' states
 
 STATEFUL = {
     "a cursor": ("strategy=fedavg",),
@@ -178,21 +178,21 @@ STATEFUL = {
 
 @pytest.mark.parametrize("kind", STATEFUL)
 @pytest.mark.parametrize("how", ["rejected", "answers too late"])
-def test_a_reply_that_is_not_used_leaves_no_trace(tmp_path: Path, monkeypatch, kind: str, how: str) -> None:
-    """The client has trained and kept what came of it; it goes on as if it had never been asked."""
+def test_a_reply_that_is_not_used_has_no_effect(tmp_path: Path, monkeypatch, kind: str, how: str) -> None:
+    """The client has trained and saved a state; in its next round it continues as if it had not been asked."""
     broken = arrays(lambda m: one(m, math.nan))
     fault = Fault(1, 2, broken) if how == "rejected" else Fault(1, 2, delay=61.0)
     folder, seen = play(tmp_path, monkeypatch, [fault], *STATEFUL[kind])
     plain, _ = play(tmp_path, monkeypatch, [Fault(1, 2, rejected=True)], *STATEFUL[kind], name="plain")
     assert [len(cohort) for cohort in seen.cohorts] == [4, 3, 4, 4]
     assert weights(folder) == weights(plain)
-    named = [m.content["config"][wire.ACCEPTED] for m in seen.told if client_of(m) == 1]
+    named = [m.content["config"][wire.ACCEPTED] for m in seen.messages if client_of(m) == 1]
     assert named == [0, 1, 1, 3]
     assert newest_checkpoint(folder)[0].accepted == {0: 4, 1: 4, 2: 4, 3: 4}
 
 
-def test_nor_does_a_round_below_the_quorum(tmp_path: Path, monkeypatch) -> None:
-    """Its one usable reply was good, and yet nothing of the round stands."""
+def test_a_round_below_the_quorum_has_no_effect_on_states(tmp_path: Path, monkeypatch) -> None:
+    """The only reply of the round is valid, but it is not used."""
     faults = [Fault(client, 2, error(2)) for client in (0, 1, 2)]
     never = [Fault(client, 2, rejected=True) for client in range(4)]
     given = ("screening.quorum=2", "strategy=scaffold")
@@ -200,7 +200,7 @@ def test_nor_does_a_round_below_the_quorum(tmp_path: Path, monkeypatch) -> None:
     plain, _ = play(tmp_path, monkeypatch, never, *given, name="plain")
     assert seen.changed == [True, True, False, True, True]
     assert weights(folder) == weights(plain)
-    assert [m.content["config"][wire.ACCEPTED] for m in seen.told if client_of(m) == 3] == [0, 1, 1, 3]
+    assert [m.content["config"][wire.ACCEPTED] for m in seen.messages if client_of(m) == 3] == [0, 1, 1, 3]
 
 
 def client_of(message: Message) -> int:
@@ -209,8 +209,8 @@ def client_of(message: Message) -> int:
 
 
 @pytest.mark.parametrize("kind", STATEFUL)
-def test_no_state_travels(tmp_path: Path, monkeypatch, kind: str) -> None:
-    """Down and up go the model, plain values and what the rule itself needs; a message names a round, no more."""
+def test_no_client_state_is_sent(tmp_path: Path, monkeypatch, kind: str) -> None:
+    """Messages contain the model, plain values and the rule's arrays, and of the state only the round."""
     up: list[set[str]] = []
 
     def look(reply: Message) -> Message:
@@ -219,11 +219,11 @@ def test_no_state_travels(tmp_path: Path, monkeypatch, kind: str) -> None:
 
     faults = [Fault(client, t, look) for client in range(4) for t in (1, 2, 3)]
     folder, seen = play(tmp_path, monkeypatch, faults, *STATEFUL[kind], "rounds=3")
-    beside = {"scaffold.control"} if kind == "a control variate" else set()
-    assert {frozenset(message.content) for message in seen.told} == {frozenset({"arrays", "config"} | beside)}
+    others = {"scaffold.control"} if kind == "a control variate" else set()
+    assert {frozenset(message.content) for message in seen.messages} == {frozenset({"arrays", "config"} | others)}
     returned = {"scaffold.delta"} if kind == "a control variate" else set()
     assert {frozenset(names) for names in up} == {frozenset({"arrays", "metrics"} | returned)}
-    assert [m.content["config"][wire.ACCEPTED] for m in seen.told if client_of(m) == 0] == [0, 1, 2]
+    assert [m.content["config"][wire.ACCEPTED] for m in seen.messages if client_of(m) == 0] == [0, 1, 2]
     text = (folder / "checkpoint/round-000003/state.json").read_text()
     assert "cursor" not in text and len(text) < 10_000
 
@@ -238,14 +238,14 @@ SAID: dict[str, ConfigRecord] = {
 
 
 @pytest.mark.parametrize("kind", SAID)
-def test_what_a_client_wants_kept_is_neither_written_nor_sent_back(tmp_path: Path, monkeypatch, kind: str) -> None:
+def test_an_unknown_record_is_neither_saved_nor_sent_back(tmp_path: Path, monkeypatch, kind: str) -> None:
     fault = Fault(1, 2, content(lambda c: RecordDict({**c, "state": SAID[kind]})))
     folder, seen = play(tmp_path, monkeypatch, [fault], "rounds=3")
     plain, usual = play(tmp_path, monkeypatch, [], "rounds=3", name="plain")
     assert [len(cohort) for cohort in seen.cohorts] == [4, 4, 4]
     assert weights(folder) == weights(plain)
-    assert [set(m.content) for m in seen.told] == [set(m.content) for m in usual.told]
-    assert [set(m.content["config"]) for m in seen.told] == [set(m.content["config"]) for m in usual.told]
+    assert [set(m.content) for m in seen.messages] == [set(m.content) for m in usual.messages]
+    assert [set(m.content["config"]) for m in seen.messages] == [set(m.content["config"]) for m in usual.messages]
     assert (folder / "checkpoint/round-000002/state.json").stat().st_size < 10_000
     assert [row["round"] for row in resume(folder, "rounds=4").rows] == [0, 1, 2, 3, 4]
 
@@ -272,7 +272,7 @@ def test_absent_from_the_round(tmp_path: Path, monkeypatch, kind: str) -> None:
     assert [r["screening/missing"] for r in read_lines(folder / "metrics.jsonl")[1:]] == [0, 1, 0]
 
 
-def test_a_reply_cannot_speak_for_another_node(tmp_path: Path, monkeypatch) -> None:
+def test_a_reply_cannot_claim_to_be_from_another_node(tmp_path: Path, monkeypatch) -> None:
     def forge(reply: Message) -> Message:
         reply.metadata.__dict__["_src_node_id"] = 2
         return reply
@@ -290,21 +290,21 @@ def test_a_round_below_the_quorum_changes_nothing(tmp_path: Path, monkeypatch) -
 
 def test_rounds_without_a_reply_end_the_run(tmp_path: Path, monkeypatch) -> None:
     faults = [Fault(client, t, error(2)) for client in range(4) for t in (2, 3)]
-    with pytest.raises(RunError, match="2 rounds one after the other"):
+    with pytest.raises(RunError, match="2 rounds in a row"):
         play(tmp_path, monkeypatch, faults, "rounds=9", "max_empty_rounds=2")
 
 
 # ---------------------------------------------------------------- nodes that come and go
 
 
-def test_a_node_that_goes_and_comes_back(tmp_path: Path, monkeypatch) -> None:
+def test_a_node_that_disconnects_and_reconnects(tmp_path: Path, monkeypatch) -> None:
     _, seen = play(tmp_path, monkeypatch, [Away(2, first=2, back=4)], "rounds=5")
     assert [len(cohort) for cohort in seen.cohorts] == [4, 3, 3, 4, 4]
 
 
 @pytest.mark.parametrize("kind", STATEFUL)
-def test_it_comes_back_as_another_node_and_finds_its_state(tmp_path: Path, monkeypatch, kind: str) -> None:
-    """It is on its disk, below the client's own number: the same bits as a node that never went down."""
+def test_a_client_that_reconnects_as_another_node_finds_its_state(tmp_path: Path, monkeypatch, kind: str) -> None:
+    """The state is on its disk, by client id: the result has the bits of a node that was not restarted."""
     absence = Away(2, first=2, back=4, new_id=77, forgets=True)
     folder, seen = play(tmp_path, monkeypatch, [absence], *STATEFUL[kind], "rounds=5")
     assert [len(cohort) for cohort in seen.cohorts] == [4, 3, 3, 4, 4]
@@ -315,14 +315,14 @@ def test_it_comes_back_as_another_node_and_finds_its_state(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("kind", STATEFUL)
-def test_it_comes_back_without_its_disk_and_says_so(tmp_path: Path, monkeypatch, kind: str) -> None:
-    """It begins anew, which its row says; its replies count."""
+def test_a_client_that_reconnects_without_its_disk_reports_it(tmp_path: Path, monkeypatch, kind: str) -> None:
+    """It starts with an empty state, which is noted in its row; its replies are used."""
     absence = Away(2, first=3, back=4, wiped=True)
     folder, seen = play(tmp_path, monkeypatch, [absence], *STATEFUL[kind], "rounds=5")
     assert [len(cohort) for cohort in seen.cohorts] == [4, 4, 3, 4, 4]
     noted = [row for row in read_lines(folder / "clients.jsonl") if "note" in row]
     assert [(row["round"], row["client"], row["status"]) for row in noted] == [(4, 2, "used")]
-    assert noted[0]["note"] == "its state was lost, it began anew"
+    assert noted[0]["note"] == "its state was missing, and it used an empty one"
     plain, _ = play(tmp_path, monkeypatch, [Away(2, first=3, back=4)], *STATEFUL[kind], "rounds=5", name="plain")
     assert weights(folder) != weights(plain)
 
@@ -337,9 +337,9 @@ def test_a_node_that_joins_late(tmp_path: Path, monkeypatch) -> None:
     ]
 
 
-def test_all_nodes_go_for_a_while(tmp_path: Path, monkeypatch) -> None:
+def test_all_nodes_disconnect_for_some_rounds(tmp_path: Path, monkeypatch) -> None:
     faults = [Away(client, first=2, back=3) for client in range(4)]
-    with pytest.raises(RunError, match="no client was reached"):
+    with pytest.raises(RunError, match="no client was connected"):
         play(tmp_path, monkeypatch, faults, "rounds=4", "max_empty_rounds=1", "node_wait=10")
 
 

@@ -1,4 +1,4 @@
-"""Replies made by Hypothesis: the malformed are rejected and leave no trace, the odd break nothing.
+"""Replies from Hypothesis: malformed ones are rejected and have no effect, unexpected valid ones are used.
 
 In the profile `long` (`--hypothesis-profile=long`) ten times as many, and other ones each time.
 """
@@ -31,13 +31,13 @@ from fedstride.arrays import to_record, views
 from strategies import Fedalr, FedAvg, FedDyn, FedLWS, FedNNNN, NormAnalysis, Scaffold, TwoDLRD
 from strategies.screening import screen
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # numpy warns of odd headers
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # numpy warns of unusual headers
 
 SCALE = 10 if settings.default.max_examples >= 10_000 else 1
 
 
 def examples(count: int, *, shrink: bool = True) -> settings:
-    """So many, the same ones each time; in the long profile ten times as many, drawn anew."""
+    """The same examples in each test run; in the long profile ten times as many, drawn randomly."""
     checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
     return settings(
         max_examples=SCALE * count,
@@ -109,13 +109,13 @@ def aggregated(name: str, replies: list[Message]) -> tuple[Any, ...]:
 
 @cache
 def without(name: str) -> tuple[Any, ...]:
-    """The same of the good replies alone."""
+    """The same with the valid replies only."""
     return aggregated(name, [good(node, name) for node in GOOD])
 
 
 @examples(1000)
 @given(st.data(), st.sampled_from(sorted(STRATEGIES)))
-def test_the_malformed_are_rejected_and_leave_no_trace(data: st.DataObject, name: str) -> None:
+def test_malformed_replies_are_rejected_and_have_no_effect(data: st.DataObject, name: str) -> None:
     nodes = data.draw(st.sampled_from([(7,), (7,), (7, 50, 30)]))
     wrong = [data.draw(malformed(good(node, name)), label=f"malformed {node}") for node in nodes]
     *found, metrics, cohort = aggregated(
@@ -131,7 +131,7 @@ def test_the_malformed_are_rejected_and_leave_no_trace(data: st.DataObject, name
 
 @examples(200)
 @given(st.data(), st.sampled_from(sorted(STRATEGIES)))
-def test_the_odd_are_used_and_only_their_models_count(data: st.DataObject, name: str) -> None:
+def test_unexpected_but_valid_replies_are_used(data: st.DataObject, name: str) -> None:
     strange = [data.draw(odd(good(node, name)), label=f"odd {node}") for node in (4, 7)]
     *found, _, cohort = aggregated(name, [*strange, *(good(node, name) for node in GOOD[1:])])
     *wanted, _, _ = aggregated(name, [good(node, name) for node in (4, 7, *GOOD[1:])])
@@ -141,7 +141,7 @@ def test_the_odd_are_used_and_only_their_models_count(data: st.DataObject, name:
 
 @examples(100)
 @given(st.data(), st.sampled_from(sorted(MODEL)), st.sampled_from([enormous, odd_header]))
-def test_what_a_header_claims_takes_no_memory(data: st.DataObject, name: str, flaw: Any) -> None:
+def test_a_header_that_claims_a_huge_size_uses_no_memory(data: st.DataObject, name: str, flaw: Any) -> None:
     array = data.draw(st.composite(flaw)(MODEL[name]))
     reply = carrying(good(7), {**good(7).content, "arrays": ArrayRecord({**to_record(MODEL), name: array})})
     tracemalloc.start()
@@ -157,8 +157,8 @@ def test_what_a_header_claims_takes_no_memory(data: st.DataObject, name: str, fl
 
 @examples(25, shrink=False)  # a run takes too long for that
 @given(st.data(), st.sampled_from(["fedavg", "fedavg+two_d_lrd", "scaffold"]))
-def test_a_run_with_such_clients_ends_well_and_can_be_resumed(data: st.DataObject, strategy: str) -> None:
-    """Client 1 sends malformed replies, client 2 odd ones; of three replies, as two have no median to tell by."""
+def test_a_run_with_malformed_replies_completes_and_can_be_resumed(data: st.DataObject, strategy: str) -> None:
+    """Client 1 sends malformed replies, client 2 unexpected valid ones; with two replies there is no median."""
 
     def wrong(reply: Message) -> Message:
         return data.draw(malformed(reply))

@@ -1,7 +1,4 @@
-"""A federation whose faults are rows, on a clock that passes only when somebody waits.
-
-Knows how to play faults and what must hold after any of them; does not know what fedstride makes of them.
-"""
+"""A federation with faults, a clock whose time passes only during `sleep`, and checks for all faults."""
 
 from __future__ import annotations
 
@@ -27,35 +24,35 @@ from server_app.lines import read_lines
 from server_app.rounds import Round
 
 Change = Callable[[Message], Message | None]
-"""What becomes of a reply: another one, or None where it is never sent."""
+"""Changes a reply: returns another reply, or None if no reply is sent."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One row: who, when, what."""
+    """A fault of one client in one round."""
 
     client: int
     server_round: int
     change: Change | None = None
     delay: float = 1.0  # seconds until the reply arrives
     copies: int = 1
-    rejected: bool = False  # the message is not even taken
+    rejected: bool = False  # the Grid does not accept the message to the client
 
 
 @dataclass(frozen=True)
 class Away:
-    """A node that is not there from one round to before another, and may come back at a new node id."""
+    """A node that is disconnected from round `first` to before round `back`, and can get a new node id."""
 
     client: int
     first: int
     back: int
     new_id: int | None = None
-    forgets: bool = False  # what it held in memory
-    wiped: bool = False  # and what was on its disk
+    forgets: bool = False  # it loses its memory
+    wiped: bool = False  # it loses its disk
 
 
 class Clock:
-    """Stands in for `time` in the modules that wait."""
+    """Replaces `time` in the modules that wait."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -78,7 +75,7 @@ class _Underway:
 
 
 class FaultyGrid(LocalGrid):
-    """The in-process Grid with faults: replies come when their time has come."""
+    """The in-process Grid with faults: replies arrive at given times."""
 
     def __init__(self, clock: Clock, clients: int, faults: Iterable[Fault | Away]) -> None:
         super().__init__(real_client, clients)
@@ -88,14 +85,14 @@ class FaultyGrid(LocalGrid):
         self.absences = [f for f in rows if isinstance(f, Away)]
         self.server_round = 0
         self.underway: list[_Underway] = []
-        self.told: list[Message] = []  # what was sent to train
+        self.messages: list[Message] = []  # the messages for training
         self.back: set[Away] = set()
         self.node_of = {self._partition(node): node for node in self._contexts}
 
     def _partition(self, node: int) -> int:
         return int(self._contexts[node].node_config["partition-id"])
 
-    # The loop asks who is there at the head of each round; rounds are counted by what is sent.
+    # The loop gets the node ids at the beginning of each round, before the messages of the round are sent.
     def get_node_ids(self) -> Iterable[int]:
         gone = set()
         for absence in self.absences:
@@ -111,7 +108,7 @@ class FaultyGrid(LocalGrid):
         context = self._contexts[node]
         if absence.forgets:
             context.state.clear()
-        if absence.wiped and absence not in self.back:  # once: it keeps what it learns from then on
+        if absence.wiped and absence not in self.back:  # only once: it saves new states afterwards
             for folder in state.root(context.node_config).glob(f"*/{absence.client}"):
                 shutil.rmtree(folder)
         self.back.add(absence)
@@ -127,7 +124,7 @@ class FaultyGrid(LocalGrid):
         for message in messages:
             if message.metadata.message_type == "train":
                 self.server_round = int(message.content["config"]["server-round"])
-                self.told.append(message)
+                self.messages.append(message)
             client = self._partition(message.metadata.dst_node_id)
             fault = self.faults.get((client, self._round_of(message)))
             if fault is not None and fault.rejected:
@@ -153,17 +150,17 @@ class FaultyGrid(LocalGrid):
 
 @dataclass
 class Seen:
-    """What a run was seen to do, round by round."""
+    """What was observed in a run, for each round."""
 
     models: list[dict[str, np.ndarray]] = field(default_factory=list)
     sent: list[dict[str, np.ndarray]] = field(default_factory=list)
     cohorts: list[Any] = field(default_factory=list)
     changed: list[bool] = field(default_factory=list)
-    told: list[Message] = field(default_factory=list)  # what was sent to train
+    messages: list[Message] = field(default_factory=list)  # the messages for training
 
 
 class Watcher:
-    """An observer that keeps what is needed to check a run afterwards."""
+    """An observer that records what is needed to check a run afterwards."""
 
     def __init__(self, strategy: Any) -> None:
         self.strategy = strategy
@@ -182,7 +179,7 @@ class Watcher:
 def play(
     tmp_path: Path, monkeypatch: Any, faults: Sequence[Fault | Away], *overrides: str, name: str = "run"
 ) -> tuple[Path, Seen]:
-    """Play a run with these faults (FedAvg, 4 clients, 4 rounds by default); its folder and what was seen."""
+    """Execute a run with faults (default: FedAvg, 4 clients, 4 rounds); return its folder and observations."""
     given = [*SMALL, "strategy=fedavg", "rounds=4", "timeout=60", f"out='{tmp_path}'", f"name={name}", *overrides]
     config = compose(given)
     clock = Clock()
@@ -190,7 +187,7 @@ def play(
     prepared = session.prepare(config)
     watcher = Watcher(prepared.strategy)
     grid = FaultyGrid(clock, config.clients, faults)
-    watcher.seen.told = grid.told
+    watcher.seen.messages = grid.messages
     session.run(grid, prepared, observers=[watcher])
     weighting = None if _innermost(config) in NO_MEAN else prepared.strategy.weighting
     check(tmp_path / name, watcher.seen, config.screening.quorum, weighting)
@@ -209,10 +206,10 @@ def _innermost(config: Any) -> str:
 
 
 def check(folder: Path, seen: Seen, quorum: int, weighting: str | None) -> None:
-    """What must hold after any faults.
+    """Check what must hold after any faults.
 
-    Each round is closed once; each reply counts at most once; shares sum to 1; the model is what the
-    accepted replies give (their mean by `weighting`; None: another one), and without enough of them what it was.
+    Each round is recorded once; each reply counts at most once; shares sum to 1; the model is computed from the
+    accepted replies (their mean by `weighting`; None: another rule), and does not change if they are too few.
     """
     rows = read_lines(folder / "metrics.jsonl")
     clients = read_lines(folder / "clients.jsonl")
@@ -247,7 +244,7 @@ def error(code: int, reason: str | None = None) -> Change:
 
 
 def failed(reply: Message, code: int, reason: str) -> Message:
-    """A copy of the reply with an error in place of its content."""
+    """A copy of the reply with an error instead of content."""
     broken = object.__new__(Message)
     broken.__dict__.update(reply.__dict__)
     broken.__dict__["_content"] = None

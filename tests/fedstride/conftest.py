@@ -1,4 +1,4 @@
-"""A cache folder of the session's own, and Flower's identity for messages."""
+"""A separate cache folder for the test session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays of a record read in place; parameters, buffers, layers; float64 sums."""
+"""Arrays of a record are read in place; parameters, buffers and layers; sums in float64."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_view_holds_what_was_packed(dtype: str, shape: tuple[int, ...]) -> Non
         st.sampled_from([np.float32, np.float16, np.int64, np.bool_]), hnp.array_shapes(min_dims=0, max_dims=4)
     )
 )
-def test_any_array_comes_back_with_its_bits(original: np.ndarray) -> None:
+def test_any_array_is_restored_bit_identically(original: np.ndarray) -> None:
     seen = view(Array(original))
     assert (seen.dtype, seen.shape, seen.tobytes()) == (original.dtype, original.shape, original.tobytes())
 
@@ -161,7 +161,7 @@ def test_to_record_takes_numpy_and_torch() -> None:
 
 @pytest.mark.parametrize("value", [np.int64(7), np.float32(0.5), np.bool_(True)])
 def test_to_record_takes_numpy_scalars(value: np.generic) -> None:
-    """What arithmetic on 0-d arrays (num_batches_tracked) gives."""
+    """Arithmetic on 0-d arrays (num_batches_tracked) returns numpy scalars."""
     back = views(to_record({"a": value}))["a"]
     assert (back.shape, back.dtype, back[()]) == ((), value.dtype, value)
 
@@ -210,7 +210,7 @@ def test_buffers_by_name_or_dtype(name: str, dtype: type, expected: bool) -> Non
 
 
 @pytest.mark.parametrize(("name", "layer"), [("conv1.weight", "conv1"), ("a.b.c", "a.b"), ("scale", "scale")])
-def test_a_layer_is_the_name_up_to_the_last_dot(name: str, layer: str) -> None:
+def test_a_layers_name_is_the_parameters_name_up_to_the_last_dot(name: str, layer: str) -> None:
     assert layer_of(name) == layer
 
 
@@ -229,7 +229,7 @@ def test_layout_in_order_of_first_appearance() -> None:
 
 @pytest.mark.parametrize("make", [np.array, torch.tensor])
 def test_sums_run_in_float64(make: object) -> None:
-    """In float32 the ones would be lost beside 1e8."""
+    """In float32 the ones would be lost next to 1e8."""
     a = make([1e8, 1.0, 1.0, -1e8], dtype=np.float32 if make is np.array else torch.float32)
     ones = make([1.0, 1.0, 1.0, 1.0], dtype=a.dtype)
     assert inner(a, ones) == 2.0
@@ -238,7 +238,7 @@ def test_sums_run_in_float64(make: object) -> None:
     assert arrays.norm({"a": make([3.0, 0.0]), "b": make([[4.0]])}) == 5.0
 
 
-def test_float64_gives_the_very_same_object_where_it_is_already() -> None:
+def test_float64_returns_a_float64_array_itself() -> None:
     array, tensor = np.zeros(2), torch.zeros(2, dtype=torch.float64)
     assert arrays.float64(array) is array
     assert arrays.float64(tensor) is tensor
@@ -277,6 +277,6 @@ def test_mean_weighs_in_the_order_given(make: object) -> None:
 
 
 def test_a_total_is_not_compensated() -> None:
-    """As Python's own sum is from 3.12 on: the bits of a run must not depend on the version."""
+    """Python's `sum` is compensated from 3.12 on, but the bits of a run must not depend on the version."""
     assert total([1e16, 1.0, -1e16]) == 0.0
     assert total([]) == 0.0

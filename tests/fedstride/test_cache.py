@@ -1,4 +1,4 @@
-"""The cache: written once and whole, by whoever comes first; never a pickle."""
+"""The cache: an entry is written once and completely, by the first process; no pickle is used."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def never() -> dict[str, np.ndarray]:
     pytest.fail("made a second time")
 
 
-def test_made_once_and_mapped_read_only(own_cache: Path) -> None:
+def test_an_entry_is_made_once_and_mapped_read_only(own_cache: Path) -> None:
     first = cached("kind", {"n": 5}, numbers)
     second = cached("kind", {"n": 5}, never)
     for found in (first, second):
@@ -39,7 +39,7 @@ def test_made_once_and_mapped_read_only(own_cache: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "key"), [("kind", {"n": 6}), ("other", {"n": 5}), ("kind", {"n": 5, "m": 0}), ("kind", {"n": "5"})]
 )
-def test_every_part_of_the_key_counts(own_cache: Path, kind: str, key: dict[str, object]) -> None:
+def test_an_entry_depends_on_every_part_of_its_key(own_cache: Path, kind: str, key: dict[str, object]) -> None:
     cached("kind", {"n": 5}, numbers)
     found = cached(kind, key, lambda: {"a": np.array([9])})
     assert found["a"].tolist() == [9]
@@ -51,19 +51,19 @@ def test_the_format_is_part_of_the_key(own_cache: Path, monkeypatch: pytest.Monk
     assert cached("kind", {}, lambda: {"a": np.array([9])})["a"].tolist() == [9]
 
 
-def test_the_order_of_a_key_does_not_count(own_cache: Path) -> None:
+def test_the_order_in_a_key_is_irrelevant(own_cache: Path) -> None:
     cached("kind", {"a": 1, "b": {"c": 2, "d": 3}}, numbers)
     cached("kind", {"b": {"d": 3, "c": 2}, "a": 1}, never)
 
 
-def test_an_entry_says_what_went_into_it(own_cache: Path) -> None:
+def test_an_entry_contains_its_key(own_cache: Path) -> None:
     cached("kind", {"alpha": 0.1}, numbers)
     (folder,) = own_cache.iterdir()
     assert folder.name.startswith("kind-")
     assert '"alpha": 0.1' in (folder / "key.json").read_text()
 
 
-def test_a_failed_make_leaves_nothing(own_cache: Path) -> None:
+def test_a_failed_make_leaves_no_entry(own_cache: Path) -> None:
     def fail() -> dict[str, np.ndarray]:
         raise DataError("cannot be")
 
@@ -73,37 +73,37 @@ def test_a_failed_make_leaves_nothing(own_cache: Path) -> None:
     assert cached("kind", {}, numbers)["a"].tolist() == [0, 1, 2, 3, 4]
 
 
-def test_an_array_that_cannot_be_stored_leaves_nothing(own_cache: Path) -> None:
+def test_an_array_that_cannot_be_stored_leaves_no_entry(own_cache: Path) -> None:
     with pytest.raises(ValueError, match="pickle"):
         cached("kind", {}, lambda: {"a": np.arange(3), "b": np.array([object()])})
     assert list(own_cache.iterdir()) == []
 
 
-def test_what_a_killed_process_left_does_not_count(own_cache: Path) -> None:
+def test_incomplete_entries_of_a_killed_process_are_ignored(own_cache: Path) -> None:
     cached("kind", {}, numbers)
     (folder,) = own_cache.iterdir()
-    torn = own_cache / f".{folder.name}-abcdef"
-    folder.rename(torn)  # written in part, never renamed
-    (torn / "a.npy").write_bytes(b"\x93NUMPY torn")
+    incomplete = own_cache / f".{folder.name}-abcdef"
+    folder.rename(incomplete)  # written in part, never renamed
+    (incomplete / "a.npy").write_bytes(b"\x93NUMPY torn")
     assert cached("kind", {}, numbers)["a"].tolist() == [0, 1, 2, 3, 4]
     cached("kind", {}, never)
 
 
-def test_an_entry_that_was_emptied_is_made_again(own_cache: Path) -> None:
-    """tmp cleaners delete files and leave folders."""
+def test_an_entry_whose_files_were_deleted_is_made_again(own_cache: Path) -> None:
+    """Programs that clean temporary folders delete files but not folders."""
     cached("kind", {}, lambda: {"a": np.arange(3)})
     for path in next(own_cache.iterdir()).glob("*.npy"):
         path.unlink()
     assert cached("kind", {}, lambda: {"a": np.arange(3)})["a"].tolist() == [0, 1, 2]
 
 
-def test_the_second_of_two_writers_takes_what_the_first_has_written(own_cache: Path) -> None:
+def test_the_second_of_two_writers_uses_the_entry_of_the_first(own_cache: Path) -> None:
     def slow() -> dict[str, np.ndarray]:
-        cached("kind", {}, lambda: {"a": np.array([1])})  # another process gets there first
+        cached("kind", {}, lambda: {"a": np.array([1])})  # another process is faster
         return {"a": np.array([2])}
 
     assert cached("kind", {}, slow)["a"].tolist() == [1]
-    assert len(list(own_cache.iterdir())) == 1  # no temporary folder is left
+    assert len(list(own_cache.iterdir())) == 1  # the temporary folder was removed
 
 
 def test_two_processes_at_once(own_cache: Path) -> None:
@@ -137,7 +137,7 @@ def test_two_processes_at_once(own_cache: Path) -> None:
 def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("FEDSTRIDE_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(DataError, match=r"cannot be written .*set FEDSTRIDE_CACHE"):
+    with pytest.raises(DataError, match=r"is not writable .*set FEDSTRIDE_CACHE"):
         cached("kind", {}, numbers)
 
 
@@ -151,7 +151,7 @@ def test_a_disk_that_fills_up(own_cache: Path, monkeypatch: pytest.MonkeyPatch) 
     assert list(own_cache.iterdir()) == []
 
 
-def test_where_the_cache_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_location_of_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FEDSTRIDE_CACHE", "~/mine")
     assert cache_dir() == Path(os.path.expanduser("~/mine"))
     monkeypatch.setenv("FEDSTRIDE_CACHE", "")

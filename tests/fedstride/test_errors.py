@@ -1,4 +1,4 @@
-"""The tree of errors, and messages that say what is allowed and what was meant."""
+"""The error classes, and messages that say what is allowed and suggest similar names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedstride.errors import ConfigError, FedstrideError, nearest, require, unkn
 
 
 @pytest.mark.parametrize("name", ["ConfigError", "DataError", "ReplyError", "CheckpointError", "RunError"])
-def test_every_error_is_ours_and_has_an_exit_code(name: str) -> None:
+def test_every_error_is_a_fedstride_error_with_an_exit_code(name: str) -> None:
     kind = getattr(errors, name)
     assert issubclass(kind, FedstrideError)
     assert kind.exit_code == (2 if name == "ConfigError" else 1)
@@ -31,16 +31,16 @@ def test_nearest_is_limited_and_never_repeats() -> None:
     assert len(found) == len(set(found)) == 3
 
 
-def test_unknown_says_the_word_the_nearest_and_all() -> None:
+def test_unknown_lists_the_word_similar_names_and_all_names() -> None:
     text = str(unknown("strategy", "fedavgg", ["krum", "fedavg"]))
     assert text == "unknown strategy 'fedavgg'. Did you mean 'fedavg'? Known: fedavg, krum"
 
 
-def test_unknown_without_anything_near() -> None:
+def test_unknown_without_similar_names() -> None:
     assert str(unknown("task", "zzz", ["mnist5k"])) == "unknown task 'zzz'. Known: mnist5k"
 
 
-def test_require_names_key_value_and_what_is_allowed() -> None:
+def test_require_reports_key_value_and_what_is_allowed() -> None:
     require(True, "a", 1, "anything")
     with pytest.raises(ConfigError) as caught:
         require(False, "client.lr", -1.0, "greater than 0")

@@ -1,4 +1,4 @@
-"""What we rely on inside Flower: it must break here, and be seen, when Flower changes."""
+"""The private behaviour of Flower on which fedstride relies: these tests fail if a new version changes it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lab.engine.local import LocalGrid
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_process_speaks_with_the_identity_that_it_was_given() -> None:
+def test_messages_have_the_identity_of_the_process() -> None:
     code = (
         "from fedstride import flower; flower.set_identity(run_id=5, node_id=6);"
         "from flwr.app import Message, RecordDict;"
@@ -31,7 +31,7 @@ def test_a_process_speaks_with_the_identity_that_it_was_given() -> None:
     assert done.stdout.split() == ["5", "6"]
 
 
-def test_stamps_are_ids_of_their_own() -> None:
+def test_stamps_are_unique_ids() -> None:
     flower.set_identity()
     messages = [Message(content=RecordDict(), message_type=MessageType.TRAIN, dst_node_id=2) for _ in range(2)]
     ids = [flower.stamp(message) for message in messages]
@@ -39,7 +39,7 @@ def test_stamps_are_ids_of_their_own() -> None:
     assert ids[0] != ids[1]
 
 
-def test_who_a_reply_is_from_is_not_for_the_reply_to_say() -> None:
+def test_the_source_that_a_reply_names_is_replaced() -> None:
     flower.set_identity(node_id=99)
     asked = Message(content=RecordDict(), message_type=MessageType.TRAIN, dst_node_id=7)
     flower.stamp(asked)
@@ -63,7 +63,7 @@ MAKE = {
 
 
 def play(strategy: Strategy, server_round: int, model: dict[str, np.ndarray], forget: bool = False) -> dict:
-    """A round with two clients that move by 1 and 2 times the round's number."""
+    """One round with two clients, whose updates are 1 and 2 times the number of the round."""
     grid = LocalGrid(app, 2)
     if forget:
         flower.forget_current_arrays(strategy)
@@ -106,7 +106,7 @@ def test_the_state_is_a_copy() -> None:
     assert all(np.array_equal(state[key], before[key]) for key in before)
 
 
-def test_fedadams_state_goes_by_name_and_fedavgms_by_position() -> None:
+def test_fedadams_state_is_by_name_and_fedavgms_by_position() -> None:
     adam, momentum = MAKE["fedadam"](), MAKE["fedavgm"]()
     play(adam, 1, START)
     play(momentum, 1, START)
@@ -122,7 +122,7 @@ def test_a_strategy_before_its_first_round_has_no_state(strategy: Strategy) -> N
 
 
 def test_fedavgm_forgets_the_model_that_it_returned() -> None:
-    """A3-9: without this, FedAvgM goes on from its own result, whatever is sent."""
+    """A3-9: without this, FedAvgM continues from its own result and ignores the model that is sent."""
     elsewhere = {name: array + 100 for name, array in START.items()}
     second = {}
     for forget in (True, False):
@@ -133,7 +133,7 @@ def test_fedavgm_forgets_the_model_that_it_returned() -> None:
     assert second[False] == pytest.approx(1.75 + 0.5 * (0.9 * 1.5 + 102.25))
 
 
-def test_forgetting_leaves_other_strategies_alone() -> None:
+def test_forgetting_does_not_change_other_strategies() -> None:
     strategy = FedAvg()
     before = dict(vars(strategy))
     flower.forget_current_arrays(strategy)

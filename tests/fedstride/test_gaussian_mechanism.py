@@ -1,4 +1,4 @@
-"""Clipping and noise on one update, and what releases cost, against integrals and formulas of their own."""
+"""Clipping and noise on one update, and the privacy cost, compared with independent integrals and formulas."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_long_update_is_shortened_to_c_in_its_direction() -> None:
 
 
 @pytest.mark.parametrize("clipping_norm", [5.0, 6.0, 1e300])
-def test_a_short_one_stays(clipping_norm: float) -> None:
+def test_a_short_update_is_not_changed(clipping_norm: float) -> None:
     model, too_long = clipped(clipping_norm)
     assert not too_long
     for name in STEP:
@@ -58,11 +58,11 @@ def test_an_update_of_zero_has_no_direction_to_shorten() -> None:
 
 @PROPERTY
 @given(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3), st.floats(1e-3, 1e3), st.sampled_from(["f4", "f8"]))
-def test_no_update_leaves_longer_than_c(values: list[float], clipping_norm: float, dtype: str) -> None:
+def test_no_protected_update_is_longer_than_c(values: list[float], clipping_norm: float, dtype: str) -> None:
     sent = {"w": np.array([0.25, -0.5, 1.0], dtype)}
     model = {"w": sent["w"] + np.array(values, dtype)}
     moved, _ = mechanism.protect(sent, model, clipping_norm=clipping_norm, stddev=0.0, rng=None)
-    assert moved["w"].dtype == np.float64  # so that noise is not rounded away before a mean is taken
+    assert moved["w"].dtype == np.float64  # so that noise is not lost by rounding before a mean is computed
     protected = mechanism.rounded(moved, sent)
     length = norm({"w": protected["w"].astype("f8") - sent["w"]})
     rounding = float(np.finfo(dtype).eps) * (np.abs(protected["w"]).max() + 1.0)
@@ -70,7 +70,7 @@ def test_no_update_leaves_longer_than_c(values: list[float], clipping_norm: floa
     assert protected["w"].dtype == np.dtype(dtype)
 
 
-def test_noise_has_the_asked_spread_and_is_drawn_anew_for_every_array() -> None:
+def test_noise_has_the_given_stddev_and_is_independent_for_every_array() -> None:
     sent = {"a": np.zeros(200_000), "b": np.zeros(200_000)}
     model, _ = mechanism.protect(sent, sent, clipping_norm=1.0, stddev=0.3, rng=rng())
     for array in model.values():
@@ -107,11 +107,11 @@ def test_a_secret_draw_needs_its_secret() -> None:
     assert len({tuple(draw) for draw in [*draws, drawn("a", "p", 1, 3)]}) == 5
 
 
-# ---------------------------------------------------------------- what it costs
+# ---------------------------------------------------------------- privacy cost
 
 
 def integrated_delta(eps: float, sigma: float, releases: int) -> float:
-    """The hockey-stick divergence of N(T, T sigma^2) from N(0, T sigma^2), summed up on a fine grid."""
+    """The hockey-stick divergence of N(T, T sigma^2) from N(0, T sigma^2), integrated on a fine grid."""
     spread = sigma * math.sqrt(releases)
     x = np.linspace(-12 * spread, releases + 12 * spread, 4_000_001)
     p, q = stats.norm.pdf(x, releases, spread), stats.norm.pdf(x, 0.0, spread)
@@ -131,7 +131,7 @@ def test_epsilon_against_an_integral(sigma: float, releases: int, delta: float) 
 
 
 def test_epsilon_as_published() -> None:
-    """The analytic Gaussian mechanism needs sigma = 3.730632 for (1, 1e-5), the classic one 4.84."""
+    """The analytic Gaussian mechanism needs sigma = 3.730632 for (1, 1e-5); the classic one needs 4.84."""
     assert mechanism.epsilon(3.730632, 1, 1e-5) == pytest.approx(1.0, abs=1e-5)
 
 
@@ -153,7 +153,7 @@ def test_epsilon_at_the_ends() -> None:
     assert math.isfinite(mechanism.epsilon(1e-3, 1000, 1e-12))
 
 
-def test_the_series_joins_the_function() -> None:
+def test_the_series_is_continuous_with_the_function() -> None:
     below, above = mechanism._mills(24.999999), mechanism._mills(25.0)
     assert below == pytest.approx(above, rel=1e-6)
     assert mechanism._mills(3.0) == pytest.approx(stats.norm.sf(3.0) / stats.norm.pdf(3.0), rel=1e-12)
@@ -165,7 +165,7 @@ def test_the_series_joins_the_function() -> None:
 # ---------------------------------------------------------------- adaptive clipping
 
 
-def test_the_count_takes_its_part_of_the_noise() -> None:
+def test_the_count_uses_a_part_of_the_privacy_cost() -> None:
     z, sigma_b = 0.7, 2.0
     z_delta = mechanism.noise_beside_count(z, sigma_b)
     assert z_delta > z
@@ -181,7 +181,7 @@ def test_updates_and_count_together_cost_z() -> None:
     assert math.hypot(*apart) == pytest.approx(1.0 / z)
 
 
-def test_c_grows_where_too_many_are_clipped_and_settles_at_the_quantile() -> None:
+def test_c_grows_if_too_many_are_clipped_and_converges_to_the_quantile() -> None:
     assert mechanism.next_clipping_norm(1.0, 1.0, 0.5, 0.2) == pytest.approx(math.exp(0.1))
     assert mechanism.next_clipping_norm(1.0, 0.0, 0.5, 0.2) == pytest.approx(math.exp(-0.1))
     lengths = rng(1).gamma(2.0, 3.0, 1000)

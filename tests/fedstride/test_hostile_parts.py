@@ -1,4 +1,4 @@
-"""Files of parts that are broken, rude or edited at the wrong moment."""
+"""Parts files that are broken, end the process, or are edited during a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from desk import play
 from client_app import halves
 from fedstride import own, parts
 from fedstride.errors import ConfigError, RunError
-from fedstride.parts import OWN
+from fedstride.parts import USER_PARTS
 from server_app.config.compose import compose
 from server_app.config.schema import TABLES
 
@@ -23,16 +23,16 @@ GOOD = HEAD + '@part(partition="mine")\ndef mine(labels, clients, seed):\n    "M
 
 @pytest.fixture(autouse=True)
 def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    before = {group: dict(found) for group, found in OWN.items()}
+    before = {group: dict(found) for group, found in USER_PARTS.items()}
     modules = set(sys.modules)
     monkeypatch.setattr(own, "_LOADED", {})
     monkeypatch.setattr(own, "_DIGESTS", {})
-    OWN.clear()
+    USER_PARTS.clear()
     yield
-    OWN.clear()
-    OWN.update(before)
+    USER_PARTS.clear()
+    USER_PARTS.update(before)
     for name in set(sys.modules) - modules:
-        if name.startswith(parts.MODULE):
+        if name.startswith(parts.MODULE_PREFIX):
             del sys.modules[name]
 
 
@@ -49,10 +49,10 @@ def load(folder: Path, text: str, name: str = "mine.py") -> Path:
         ("import sys\nsys.exit()", "cannot be loaded: SystemExit"),
         ("def f(): f()\nf()", "cannot be loaded: RecursionError"),
         ("import sys\ndel sys.modules[__name__]\nraise ValueError('gone')", "cannot be loaded: ValueError: gone"),
-        (GOOD + GOOD, r"@part\(partition='mine'\) is there already"),
-        (HEAD + '@part(partition="../mine")\ndef f(): ...', "a name is letters, digits and underscores"),
-        (HEAD + '@part(partition="a+b")\ndef f(): ...', "a name is letters, digits and underscores"),
-        (HEAD + "@part(partition=3)\ndef f(): ...", "a name is letters, digits and underscores"),
+        (GOOD + GOOD, r"@part\(partition='mine'\) is already defined"),
+        (HEAD + '@part(partition="../mine")\ndef f(): ...', "a name must be letters, digits and underscores"),
+        (HEAD + '@part(partition="a+b")\ndef f(): ...', "a name must be letters, digits and underscores"),
+        (HEAD + "@part(partition=3)\ndef f(): ...", "a name must be letters, digits and underscores"),
         (
             HEAD + '@part(partition="mine")\ndef f(labels, *, name: Annotated[str, Setting("x")] = ""): ...',
             "partition = 'mine' cannot be chosen",
@@ -60,20 +60,22 @@ def load(folder: Path, text: str, name: str = "mine.py") -> Path:
         (HEAD + '@part(partition="mine")\ndef f(labels: "nowhere"): ...', "cannot be chosen: NameError"),
     ],
 )
-def test_refused_in_one_line_and_nothing_stays(tmp_path: Path, text: str, said: str) -> None:
+def test_a_faulty_parts_file_is_rejected_with_one_line_and_registers_nothing(
+    tmp_path: Path, text: str, said: str
+) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
         load(tmp_path, text)
     assert "\n" not in str(caught.value)
-    assert not any(OWN.values()) and f"{parts.MODULE}mine" not in sys.modules
+    assert not any(USER_PARTS.values()) and f"{parts.MODULE_PREFIX}mine" not in sys.modules
     load(tmp_path, GOOD)
 
 
-def test_a_file_that_is_no_python_file(tmp_path: Path) -> None:
+def test_a_parts_file_must_be_a_python_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"must be a Python file, NAME\.py"):
         load(tmp_path, GOOD, name="mine.txt")
 
 
-def test_what_a_file_prints_is_kept_from_standard_output(
+def test_the_output_of_a_parts_file_goes_to_standard_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     load(tmp_path, GOOD + "print('hello')\n")
@@ -81,34 +83,36 @@ def test_what_a_file_prints_is_kept_from_standard_output(
     assert (said.out, said.err) == ("", "hello\n")
 
 
-def test_the_digest_is_that_of_what_was_loaded(tmp_path: Path) -> None:
+def test_the_digest_is_of_the_loaded_content(tmp_path: Path) -> None:
     path = load(tmp_path, GOOD)
     before = own.digest_of(str(path))
-    path.write_text(GOOD + "# edited while the run goes on\n")
+    path.write_text(GOOD + "# edited during the run\n")
     assert own.digest_of(str(path)) == before
     path.unlink()
     assert own.digest_of(str(path)) == before
 
 
-def test_a_half_of_ours_cannot_be_replaced(tmp_path: Path) -> None:
+def test_a_built_in_half_cannot_be_replaced(tmp_path: Path) -> None:
     load(tmp_path, HEAD + '@part(half="scaffold")\nclass Mine(Method): ...\n')
-    with pytest.raises(ConfigError, match="'scaffold' of a file of parts is taken by one of ours"):
+    with pytest.raises(ConfigError, match="'scaffold' of a parts file has the name of a built-in one"):
         halves.make("scaffold")
 
 
 @pytest.mark.parametrize("names", [3, "a.py", {"a.py": 1}, [3], [b"a.py"], None, ["a" * 5000 + ".py"], ["\0.py"]])
-def test_a_message_that_names_no_files(names: object) -> None:
+def test_invalid_parts_in_a_message_are_rejected(names: object) -> None:
     with pytest.raises(ConfigError, match="parts = "):
         own.load_bundled(names)
 
 
-def test_parts_that_end_the_process_end_the_run_as_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its true exit code: `sys.exit()` alone would leave 0."""
-    rude = HEAD + "import sys\nfrom fedstride import RuleStrategy\n"
-    rude += '@part(client="gone")\nclass Gone(Method):\n    def begin(self, *args): sys.exit()\n'
-    rude += '@part(strategy="over")\nclass Over(RuleStrategy):\n    def rule(self, *args): sys.exit()\n'
+def test_a_part_that_calls_sys_exit_ends_the_run_as_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command must not end with the exit code 0 of `sys.exit()`."""
+    source = HEAD + "import sys\nfrom fedstride import RuleStrategy\n"
+    source += '@part(client="gone")\nclass Gone(Method):\n    def begin(self, *args): sys.exit()\n'
+    source += '@part(strategy="over")\nclass Over(RuleStrategy):\n    def rule(self, *args): sys.exit()\n'
     monkeypatch.setenv("FEDSTRIDE_STATE", str(tmp_path / "state"))
-    load(tmp_path, rude)
+    load(tmp_path, source)
     for chosen, said in (
         ("client=gone", "the client failed .*SystemExit"),
         ("strategy=over", r"called sys\.exit"),
@@ -119,12 +123,12 @@ def test_parts_that_end_the_process_end_the_run_as_failed(tmp_path: Path, monkey
         assert json.loads(status.read_text())["state"] == "failed"
 
 
-def test_no_parts_is_no_parts() -> None:
+def test_an_empty_parts_override_means_no_parts_file() -> None:
     assert compose(["parts="]).parts is None
     assert compose(["parts=null"]).parts is None
 
 
-def test_a_part_can_be_written_anew_where_there_is_no_file() -> None:
-    """In a notebook a cell is run again."""
+def test_a_part_outside_of_a_file_can_be_defined_again() -> None:
+    """As in a notebook, in which a cell is executed again."""
     for _ in range(2):
         parts.part(partition="mine")(lambda labels, clients, seed: [])

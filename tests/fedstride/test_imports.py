@@ -1,4 +1,4 @@
-"""Importing the words that both sides share loads nothing heavy."""
+"""Importing the modules that server and client share does not load heavy packages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
         ("from fedstride.tasks import cache, data, partitions", ["torch", "hydra", "mlxtend", "flwr_datasets"]),
     ],
 )
-def test_stays_light(statement: str, unwanted: list[str]) -> None:
+def test_importing_does_not_load_unwanted_modules(statement: str, unwanted: list[str]) -> None:
     code = f"{statement}\nimport sys, json\nprint(json.dumps([m for m in {unwanted} if m in sys.modules]))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == []

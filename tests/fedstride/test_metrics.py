@@ -1,4 +1,4 @@
-"""Facts of metrics: every documented one has them, and what nobody has declared is a mean without a direction."""
+"""Properties of metrics: every documented one is declared; an undeclared one is averaged, without a direction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def documented() -> dict[str, str]:
-    """Which values are better, of every metric in the table of docs/architecture.md; "" for neither."""
+    """For every metric in the table of docs/architecture.md, which values are better; "" for neither."""
     text = (ROOT / "docs/architecture.md").read_text().partition("## Metrics")[2]
     found = {}
     for row in re.findall(r"^\| (`.+?) \| (\w*) ?\| .+ \|$", text, re.MULTILINE):
@@ -28,7 +28,7 @@ def documented() -> dict[str, str]:
     return found
 
 
-def test_every_documented_metric_has_facts_and_the_table_says_which_way_is_better() -> None:
+def test_the_documentation_agrees_with_the_declared_metrics() -> None:
     table = documented()
     assert len(table) > 40
     assert {"fedlws/tau", "fednlr/rate_max", "norms/step", "seconds/evaluate", "test/loss"} <= set(table)
@@ -38,7 +38,7 @@ def test_every_documented_metric_has_facts_and_the_table_says_which_way_is_bette
         assert (known.better or "") == better, name
 
 
-def test_every_fact_is_documented() -> None:
+def test_every_declared_metric_is_documented() -> None:
     symbols = {name.partition("/<")[0] for name in documented()}
     rules = {f"{name.partition('/')[0]}/*" for name in symbols}
     assert {key for key in FACTS if "/" in key} <= symbols | rules
@@ -57,13 +57,13 @@ def test_every_fact_is_documented() -> None:
         ("client-id", None, "none", "", "client-id"),
         ("num-examples", None, "none", "", "num-examples"),
         ("norms/N/fc", None, "mean", "", "norms N fc"),
-        ("mine/regret_min", None, "mean", "", "mine regret min"),  # nobody has declared it
+        ("mine/regret_min", None, "mean", "", "mine regret min"),  # not declared
         ("loss", None, "mean", "", "loss"),
         ("", None, "mean", "", ""),
         ("/", None, "mean", "", " "),
     ],
 )
-def test_facts_by_name(name: str, better: str | None, how: str, unit: str, title: str) -> None:
+def test_properties_by_name(name: str, better: str | None, how: str, unit: str, title: str) -> None:
     assert (fact(name).better, over_clients(name), fact(name).unit, shown(name)) == (better, how, unit, title)
 
 
@@ -78,19 +78,19 @@ def test_a_metric_without_a_direction_is_refused_in_one_line(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         is_better(name, 1.0, 2.0)
     assert str(caught.value) == (
-        f"{name} has no best value and no target, since neither larger nor smaller values of it are better: "
+        f"{name} has no best value and no target, because neither larger nor smaller values of it are better; "
         f"use one of {', '.join(directed())}"
     )
     assert {"test/loss", "test/accuracy", "seconds/*"} <= set(directed())
 
 
-def test_a_rule_of_ones_own_declares_its_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_defined_rule_declares_its_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "FACTS", dict(FACTS))
     regret = Metric("smaller", unit="bits", name="regret")
     declare("mine", {"regret": regret, "least": Metric(over_clients="min")})
-    declare("mine", {"regret": regret})  # once more, as a module that is loaded again
+    declare("mine", {"regret": regret})  # again, as if the module were loaded a second time
     assert is_better("mine/regret", 1.0, 2.0)
     assert over_clients("mine/least/fc1") == "min"
     assert shown("mine/regret") == "regret"
-    with pytest.raises(ConfigError, match=r"the metric 'mine/regret' is declared already, with other facts"):
+    with pytest.raises(ConfigError, match=r"the metric 'mine/regret' is already declared with other properties"):
         declare("mine", {"regret": Metric("larger")})

@@ -1,4 +1,4 @@
-"""Networks by name: the papers' sizes, weights from the seed alone."""
+"""Networks by name: sizes as in the papers, initial weights that depend only on the seed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_one_logit_per_class(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
-def test_weights_come_from_the_seed_alone(name: str) -> None:
+def test_initial_weights_depend_only_on_the_seed(name: str) -> None:
     torch.manual_seed(5)
     first = to_arrays(made(name))
     torch.manual_seed(6)
@@ -52,7 +52,7 @@ def test_weights_come_from_the_seed_alone(name: str) -> None:
         assert array.tobytes() != other[key].tobytes()
 
 
-def test_building_leaves_the_global_random_states() -> None:
+def test_building_does_not_change_the_global_random_states() -> None:
     before = torch.get_rng_state(), np.random.get_state()[1].tobytes(), random.getstate()
     made("cnn_mnist")
     assert torch.equal(torch.get_rng_state(), before[0])
@@ -60,8 +60,10 @@ def test_building_leaves_the_global_random_states() -> None:
     assert random.getstate() == before[2]
 
 
-def test_images_that_the_network_cannot_take() -> None:
-    with pytest.raises(ConfigError, match=r"takes examples of shape \(1, 28, 28\), the task has \(3, 32, 32\)"):
+def test_an_unsupported_example_shape_is_rejected() -> None:
+    with pytest.raises(
+        ConfigError, match=r"needs examples of shape \(1, 28, 28\), but the task's examples have \(3, 32, 32\)"
+    ):
         build(Choice("cnn_mnist"), (3, 32, 32), 10, 1)
 
 

@@ -1,4 +1,4 @@
-"""Who holds what: everything once, the same again from the same seed, and advice where it cannot be."""
+"""Partitions: every example once, the same partition from the same seed, advice if a partition is impossible."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALL = [IID(), DIRICHLET, Dirichlet(alpha=5.0, balanced=True), PATHOLOGICAL]
 
 
 def replace_by(monkeypatch: pytest.MonkeyPatch, name: str, draw: Callable[..., object]) -> None:
-    """Let `draw` stand in for the partition of this name, with its settings."""
+    """Replace the partition with this name by `draw`, which gets the same settings."""
     monkeypatch.setattr(partitions, name, functools.wraps(getattr(partitions, name))(draw))
 
 
@@ -32,7 +32,7 @@ def held(config: Choice, clients: int = 10, seed: int = 1) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("config", ALL, ids=lambda c: c.name)
-def test_every_example_is_held_once(config: Choice) -> None:
+def test_every_example_belongs_to_exactly_one_client(config: Choice) -> None:
     parts = partition(config, LABELS, 10, 1)
     assert len(parts) == 10
     assert all(part.dtype == np.int64 and len(part) > 0 for part in parts)
@@ -40,18 +40,20 @@ def test_every_example_is_held_once(config: Choice) -> None:
 
 
 @pytest.mark.parametrize("config", ALL, ids=lambda c: c.name)
-def test_redrawn_from_the_same_seed(config: Choice, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_seed_gives_the_same_partition(
+    config: Choice, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = held(config)
     monkeypatch.setenv("FEDSTRIDE_CACHE", str(own_cache) + "-2")
     assert held(config) == first
 
 
 @pytest.mark.parametrize("config", ALL, ids=lambda c: c.name)
-def test_another_seed_draws_another(config: Choice) -> None:
+def test_another_seed_gives_another_partition(config: Choice) -> None:
     assert held(config, seed=1) != held(config, seed=2)
 
 
-def test_a_draw_is_kept_on_disk(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_draw_is_cached_on_disk(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = held(DIRICHLET)
     replace_by(monkeypatch, "dirichlet", lambda *_, **__: pytest.fail("drawn again"))
     assert held(DIRICHLET) == first
@@ -68,7 +70,7 @@ def test_a_draw_is_kept_on_disk(own_cache: Path, monkeypatch: pytest.MonkeyPatch
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_all_that_goes_into_a_draw_is_in_its_key(
+def test_everything_a_draw_depends_on_is_in_its_cache_key(
     change: dict[str, object], own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn = []
@@ -96,24 +98,24 @@ def test_a_smaller_alpha_is_more_skewed() -> None:
     assert largest_class(0.05) > largest_class(1.0) > largest_class(100.0)
 
 
-def test_nobody_gets_less_than_the_smallest_size() -> None:
+def test_every_client_gets_at_least_min_size_examples() -> None:
     assert min(len(part) for part in held(Dirichlet(alpha=0.3, min_size=20))) >= 20
 
 
 @pytest.mark.parametrize("classes", [1, 2, 5])
-def test_pathological_clients_hold_so_many_classes(classes: int) -> None:
+def test_pathological_clients_have_the_given_number_of_classes(classes: int) -> None:
     config = Pathological(classes_per_client=classes)
     assert all(len({int(LABELS[i]) for i in part}) == classes for part in held(config))
 
 
-def test_one_client_holds_all() -> None:
+def test_a_single_client_has_all_examples() -> None:
     assert sorted(held(IID(), clients=1)[0]) == list(range(600))
 
 
 @pytest.mark.parametrize(
     ("config", "clients", "said"),
     [
-        (IID(), 601, "clients = 601, but there are only 600 examples"),
+        (IID(), 601, "clients = 601 is more than the task's 600 training examples"),
         (
             Dirichlet(alpha=1e-6, min_size=10),
             10,
@@ -122,20 +124,20 @@ def test_one_client_holds_all() -> None:
         (
             Dirichlet(alpha=1.0, min_size=61),
             10,
-            r"each of 10 clients has 61 of 600 examples; raise",
+            r"each of the 10 clients has at least 61 of the 600 examples; raise",
         ),
         (Pathological(classes_per_client=11), 10, "= 11, but the task has 10 classes"),
         (Pathological(classes_per_client=10), 70, "70 clients with 10 classes each cannot"),
     ],
 )
-def test_what_cannot_be_divided_so(config: Choice, clients: int, said: str) -> None:
+def test_impossible_partitions_are_rejected(config: Choice, clients: int, said: str) -> None:
     with pytest.raises(DataError, match=said):
         partition(config, LABELS, clients, 1)
 
 
-def test_a_client_without_an_example_is_refused(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_with_an_empty_client_is_rejected(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     replace_by(monkeypatch, "iid", lambda *_: [np.arange(600), np.arange(0)])
-    with pytest.raises(DataError, match=r"iid leaves clients \[1\] without an example; use fewer clients"):
+    with pytest.raises(DataError, match=r"'iid' gives no examples to the clients \[1\]; use fewer clients"):
         partition(IID(), LABELS, 2, 1)
 
 
@@ -144,7 +146,7 @@ def test_an_unknown_partition() -> None:
         partition(Choice("iidd"), LABELS, 2, 1)
 
 
-def test_drawing_leaves_the_global_random_state() -> None:
+def test_drawing_does_not_change_the_global_random_state() -> None:
     before = np.random.get_state()[1].tobytes()
     partition(DIRICHLET, LABELS, 10, 77)
     partition(PATHOLOGICAL, LABELS, 10, 77)

@@ -1,4 +1,4 @@
-"""Tables: every part with its settings, configurations made from them, and their way through a message."""
+"""Tables of parts: every part with its settings, its configuration, and the conversion for messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedstride.errors import ConfigError
-from fedstride.parts import OWN, Choice, Part, Table, part
+from fedstride.parts import USER_PARTS, Choice, Part, Table, part
 from fedstride.settings import Field, Setting, fields_of
 from server_app.config.schema import GROUPS, TABLES, Config
 
@@ -26,13 +26,13 @@ RULES, OBJECTIVES, PARTITIONS = (TABLES[group] for group in ("client", "objectiv
 
 @pytest.fixture(autouse=True)
 def _no_parts_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test adds is gone after it."""
-    for group in {*OWN, "strategy", "partition", "toy"}:
-        monkeypatch.setitem(OWN, group, dict(OWN.get(group, {})))
+    """The parts that a test adds are removed after it."""
+    for group in {*USER_PARTS, "strategy", "partition", "toy"}:
+        monkeypatch.setitem(USER_PARTS, group, dict(USER_PARTS.get(group, {})))
 
 
 def values(field: Field) -> st.SearchStrategy[Any]:
-    """Values inside a setting's range, None among them where it may be."""
+    """Values in a setting's range, and None if it is allowed."""
     limits = field.setting
     if limits.options:
         lists = st.lists(st.text(), min_size=1) if list[str] in field.kinds else st.nothing()
@@ -71,20 +71,20 @@ def test_every_setting_has_a_meaning_and_its_default_is_allowed(group: str, name
 
 
 @every
-def test_what_may_be_none_is_none_unless_it_is_given(group: str, name: str) -> None:
-    """None is left out of a message, so that the other side must take its absence for it."""
+def test_the_default_of_an_optional_setting_is_none(group: str, name: str) -> None:
+    """None is not sent, so the client uses the default for a missing value."""
     fields = TABLES[group].all_fields(name).values()
     assert [f.name for f in fields if f.may_be_none and f.default is not None] == []
 
 
 @every
-def test_a_part_says_what_it_is_in_one_line(group: str, name: str) -> None:
+def test_every_part_has_a_one_line_description(group: str, name: str) -> None:
     about = TABLES[group][name].about
     assert 5 < len(about) <= 120 and about.endswith(".") and "\n" not in about
 
 
 @every
-def test_a_configuration_has_the_name_and_all_settings_with_their_defaults(group: str, name: str) -> None:
+def test_a_configuration_has_the_name_and_all_settings_with_defaults(group: str, name: str) -> None:
     table = TABLES[group]
     config = table.config(name)()
     inner = {"inner": Choice()} if table.wraps(name) else {}
@@ -95,7 +95,7 @@ def test_a_configuration_has_the_name_and_all_settings_with_their_defaults(group
 
 
 @every
-def test_there_and_back(group: str, name: str) -> None:
+def test_flatten_and_unflatten_restore_a_configuration(group: str, name: str) -> None:
     table = TABLES[group]
     kind = table.config(name)
     fields = {key: values(f) for key, f in table.all_fields(name).items()}
@@ -115,29 +115,29 @@ def test_there_and_back(group: str, name: str) -> None:
 
 
 @every
-def test_what_is_not_known_here_is_refused(group: str, name: str) -> None:
+def test_unknown_names_and_keys_in_a_message_are_rejected(group: str, name: str) -> None:
     table = TABLES[group]
     flat = table.flatten(table.config(name)())
-    for strange, said in [
-        ({f"{group}.newer": 1}, f"{group}.newer is not known"),
-        ({f"{group}.name": "newer"}, f"{group}.name = 'newer' is not known"),
-        ({f"{group}.name": 3}, f"{group}.name = 3 is not known"),
+    for change, said in [
+        ({f"{group}.newer": 1}, f"{group}.newer is unknown"),
+        ({f"{group}.name": "newer"}, f"{group}.name = 'newer' is unknown"),
+        ({f"{group}.name": 3}, f"{group}.name = 3 is unknown"),
     ]:
         with pytest.raises(ConfigError, match="run the same version of fedstride on server and clients") as caught:
-            table.unflatten(flat | strange)
+            table.unflatten(flat | change)
         assert said in str(caught.value)
-    with pytest.raises(ConfigError, match=f"{group}.name = None is not known"):
+    with pytest.raises(ConfigError, match=f"{group}.name = None is unknown"):
         table.unflatten({})
 
 
-def test_only_strategies_hold_another_one() -> None:
+def test_only_strategies_wrap_another_part() -> None:
     assert [(group, name) for group, name in ALL if TABLES[group].wraps(name)] == [
         ("strategy", "fedlws"),
         ("strategy", "two_d_lrd"),
     ]
 
 
-def test_the_declared_run_config_are_groups_and_keys_of_a_run() -> None:
+def test_the_declared_run_config_keys_exist() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     assert set(declared) <= {*GROUPS, *fields_of(Config), "overrides"}
     assert {*TABLES, "experiment", "resume"} <= set(declared)
@@ -152,7 +152,7 @@ def test_a_value_out_of_range_in_a_message_is_refused() -> None:
             RULES.unflatten(RULES.flatten(RULES.config("sgd")()) | {f"client.{key}": value})
 
 
-def test_none_does_not_travel() -> None:
+def test_none_is_not_sent() -> None:
     flat = RULES.flatten(RULES.config("sgd")())
     assert "client.local_steps" not in flat
     assert flat["client.name"] == "sgd"
@@ -167,7 +167,7 @@ def test_groups_do_not_mix() -> None:
 # ---------------------------------------------------------------- looking up, building
 
 
-def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+def test_similar_names_are_suggested_for_an_unknown_name() -> None:
     for look_up in (PARTITIONS.find, PARTITIONS.load, PARTITIONS.config, PARTITIONS.fields):
         with pytest.raises(ConfigError, match=r"unknown partition 'iidd'. Did you mean 'iid'\? Known: dir"):
             look_up("iidd")
@@ -212,7 +212,7 @@ def test_a_part_with_a_dataclass_is_built_from_one() -> None:
     assert TOY.make(config, 1, flag=True) == (Light(mu=2.0), (1,), {"flag": True})
 
 
-def test_a_part_with_a_signature_is_built_from_its_settings_and_what_its_name_stands_for() -> None:
+def test_a_part_with_a_signature_is_built_from_its_settings_and_fixed_arguments() -> None:
     assert TOY.make(TOY.config("direct")(mu=2), 1, flag=True) == ("here", 2, (1,), {"flag": True})
     assert list(TOY.all_fields("direct")) == ["lr", "mu"]
 
@@ -223,14 +223,14 @@ def test_two_configurations_do_not_share_a_list() -> None:
     assert second.names == ["a"] and Light().names == ["a"]
 
 
-def test_what_must_be_given_is_marked_as_missing() -> None:
+def test_required_settings_are_marked_as_missing() -> None:
     assert TOY.config("open")().where == "???"
 
 
-# ---------------------------------------------------------------- a user's own
+# ---------------------------------------------------------------- user-defined parts
 
 
-def test_a_part_of_ones_own_stands_in_its_table_after_ours() -> None:
+def test_a_user_defined_part_comes_last_in_its_table() -> None:
     @part(partition="halves")
     def halves(labels: Any, clients: int, seed: int, *, much: Annotated[float, Setting("share", above=0)] = 0.5):
         """Half of it each.
@@ -247,13 +247,13 @@ def test_a_part_of_ones_own_stands_in_its_table_after_ours() -> None:
         PARTITIONS.check(PARTITIONS.config("halves")(much=0), "partition")
 
 
-def test_ours_come_before_a_users_part_of_the_same_name() -> None:
+def test_built_in_parts_take_precedence_over_user_defined_ones() -> None:
     part("Not ours.", partition="iid")(direct)
     assert PARTITIONS["iid"].about != "Not ours."
     assert list(PARTITIONS).count("iid") == 1
 
 
-def test_a_part_that_is_defined_again_is_the_new_one() -> None:
+def test_defining_a_part_again_replaces_it() -> None:
     for much in (0.25, 0.5):
 
         def mine(*, much: Annotated[float, Setting("share")] = much) -> float:
@@ -263,12 +263,12 @@ def test_a_part_that_is_defined_again_is_the_new_one() -> None:
         assert PARTITIONS.make(PARTITIONS.config("mine")()) == much
 
 
-def test_a_part_has_its_name_for_a_line_where_it_says_nothing() -> None:
+def test_the_description_of_a_part_without_a_docstring_is_its_name() -> None:
     part(strategy="silent")(lambda **options: None)
     assert TABLES["strategy"]["silent"].about == "silent"
 
 
 def test_a_part_belongs_to_one_group() -> None:
     for choice in ({}, {"strategy": "a", "client": "b"}):
-        with pytest.raises(ConfigError, match=r"name one group, as in @part\(strategy='mine'\)"):
+        with pytest.raises(ConfigError, match=r"name exactly one group, as in @part\(strategy='mine'\)"):
             part(**choice)

@@ -1,4 +1,4 @@
-"""The public face: one list of names, the same for people, for editors and for type checkers."""
+"""The public names: the same list for users, editors and type checkers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = [name for name in dir(fedstride) if not name.startswith("_")]
 
 
 def seen(file: Path) -> set[str]:
-    """The names that editors and type checkers find: those imported for them alone."""
+    """The names that editors and type checkers find, which are imported under `if TYPE_CHECKING`."""
     names: set[str] = set()
     for block in ast.parse(file.read_text()).body:
         for node in ast.walk(block) if isinstance(block, ast.If) else ():
@@ -31,17 +31,17 @@ def seen(file: Path) -> set[str]:
     return names
 
 
-def test_editors_see_the_names_that_are_offered() -> None:
+def test_editors_see_all_public_names() -> None:
     assert seen(Path(fedstride.__file__)) == set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_name_is_there(name: str) -> None:
+def test_every_public_name_exists(name: str) -> None:
     assert getattr(fedstride, name).__name__ == name
 
 
-def test_an_unknown_name_is_answered_with_those_that_exist() -> None:
-    with pytest.raises(AttributeError, match=r"no attribute 'FedNNN'; it offers Data, DifferentialPrivacy"):
+def test_the_error_for_an_unknown_name_lists_all_names() -> None:
+    with pytest.raises(AttributeError, match=r"no attribute 'FedNNN'; it has Data, DifferentialPrivacy"):
         fedstride.FedNNN  # noqa: B018
     with pytest.raises(ImportError):
         exec("from fedstride import FedNNN")
@@ -56,7 +56,7 @@ def test_strategies_come_without_torch() -> None:
     assert done.stdout.strip() == "set()"
 
 
-def test_a_name_that_needs_torch_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_needs_torch_raises_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("client_app")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torch", None)
@@ -64,7 +64,7 @@ def test_a_name_that_needs_torch_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
         fedstride.NeuronSGD  # noqa: B018
 
 
-def test_the_command_without_the_desk_says_what_to_install(
+def test_the_command_without_the_extra_desk_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "find_spec", lambda name: None if name in ("hydra", "torch") else object())
@@ -74,7 +74,7 @@ def test_the_command_without_the_desk_says_what_to_install(
     assert capsys.readouterr().err == "error: the command needs hydra, torch: pip install 'fedstride[desk]'\n"
 
 
-def test_what_the_command_needs_is_what_the_desk_brings() -> None:
+def test_the_extra_desk_contains_what_the_command_needs() -> None:
     import tomllib
     from importlib.metadata import packages_distributions
 

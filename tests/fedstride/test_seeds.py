@@ -1,4 +1,4 @@
-"""Seeds: known values, and draws that have nothing in common."""
+"""Seeds: recorded values, and draws that are independent of each other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MANY = settings(max_examples=200, deadline=None)
     ],
 )
 def test_known_seeds(arguments: tuple, seed: int) -> None:
-    """Recorded once: another value changes every result that was ever published with this package."""
+    """Recorded values: if they changed, every result published with this package would change."""
     assert derive(*arguments) == seed
 
 
@@ -39,17 +39,19 @@ def test_seeds_are_of_63_bits(key: tuple[int, str, int, int]) -> None:
 
 @MANY
 @given(KEYS, KEYS)
-def test_equal_only_where_all_is_equal(a: tuple[int, str, int, int], b: tuple[int, str, int, int]) -> None:
+def test_seeds_are_equal_only_for_equal_arguments(
+    a: tuple[int, str, int, int], b: tuple[int, str, int, int]
+) -> None:
     assert (derive(*a) == derive(*b)) == (a == b)
 
 
-def test_neighbouring_draws_have_nothing_in_common() -> None:
+def test_neighbouring_draws_are_unrelated() -> None:
     seeds = [derive(s, "batches", r, k) for s in range(10) for r in range(10) for k in range(10)]
     assert len(set(seeds)) == 1000
     assert len({seed >> 53 for seed in seeds}) > 500  # 1,024 values of the top ten bits
 
 
-def test_numbers_do_not_run_together() -> None:
+def test_arguments_of_a_seed_are_separated() -> None:
     assert derive(1, "a", 11, 1) != derive(1, "a", 1, 11)
     assert derive(11, "a", 1) != derive(1, "1|a", 1)
 

@@ -1,4 +1,4 @@
-"""Settings: read from annotations, held to type and range, and said in words."""
+"""Settings: read from annotations, checked for type and range, and described in words."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def allows(a: Field, value: object) -> bool:
     return True
 
 
-# ---------------------------------------------------------------- where they stand
+# ---------------------------------------------------------------- in annotations
 
 
 @dataclass
@@ -81,19 +81,19 @@ def test_a_field_has_its_type_without_the_annotation() -> None:
     assert (lr.type, lr.kinds, lr.may_be_none, lr.setting) == (float, (float,), False, Setting("rate", above=0))
 
 
-def test_a_constructor_checks_what_it_was_given() -> None:
+def test_a_constructor_checks_its_arguments() -> None:
     Rule(None, beta=1)
     with pytest.raises(ConfigError, match=r"^beta = 0 is not allowed: beta must be a finite number greater"):
         Rule(None, beta=0)
 
 
-def test_only_the_values_at_hand_are_checked_and_the_path_stands_before_the_key() -> None:
+def test_only_given_values_are_checked_and_the_path_precedes_the_key() -> None:
     check(Base, {"other": NAN})
     with pytest.raises(ConfigError, match=r"^client.lr = -1 is not allowed: lr must be "):
         check_fields(fields_of(Base).values(), {"lr": -1}, "client")
 
 
-def test_a_kind_is_the_word_that_stands_in_listings() -> None:
+def test_kinds_as_text() -> None:
     assert [str(kind) for kind in Kind] == ["method", "setting", "chance", "none"]
 
 
@@ -146,7 +146,7 @@ def test_a_number_is_allowed_just_inside_its_limits(
 
 @PROPERTY
 @given(st.text())
-def test_of_options_only_those_that_are_named_are_allowed(text: str) -> None:
+def test_only_the_named_options_are_allowed(text: str) -> None:
     assert allows(a_field(str, options=("a", "b")), text) == (text in {"a", "b"})
 
 
@@ -179,11 +179,11 @@ def test_of_options_only_those_that_are_named_are_allowed(text: str) -> None:
         (Any, {}, "any value"),
     ],
 )
-def test_what_is_allowed_in_words(kind: Any, limits: dict[str, Any], words: str) -> None:
+def test_allowed_values_in_words(kind: Any, limits: dict[str, Any], words: str) -> None:
     assert a_field(kind, **limits).allowed == words
 
 
-def test_a_message_says_key_value_and_what_is_allowed() -> None:
+def test_an_error_message_contains_key_value_and_what_is_allowed() -> None:
     with pytest.raises(ConfigError) as caught:
         a_field(str, options=("a", "b")).check("strategy.inner.beta", "c")
     assert str(caught.value) == "strategy.inner.beta = 'c' is not allowed: beta must be 'a' or 'b'"

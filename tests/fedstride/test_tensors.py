@@ -57,7 +57,7 @@ def test_in_order_gives_everything_once() -> None:
     assert torch.equal(torch.cat([x for x, _ in found]), some.batch(np.arange(5))[0])
 
 
-def test_the_images_are_never_changed() -> None:
+def test_the_images_are_not_copied_and_not_changed() -> None:
     before = X.copy()
     x, _ = examples().batch(np.arange(20))
     x.fill_(9.0)
@@ -72,17 +72,17 @@ def network() -> torch.nn.Module:
     )
 
 
-def test_arrays_hold_parameters_and_buffers_in_order() -> None:
+def test_arrays_contain_parameters_and_buffers_in_order() -> None:
     model = network()
     found = to_arrays(model)
     assert list(found) == list(model.state_dict())
     assert found["0.num_batches_tracked"].dtype == np.int64
     with torch.no_grad():
         model[3].weight.add_(1.0)
-    assert not np.array_equal(found["3.weight"], model[3].weight.detach().numpy())  # arrays of their own
+    assert not np.array_equal(found["3.weight"], model[3].weight.detach().numpy())  # the arrays are copies
 
 
-def test_arrays_come_back_with_their_bits() -> None:
+def test_loaded_arrays_are_bit_identical() -> None:
     first, second = network(), network()
     with torch.no_grad():
         for tensor in first.state_dict().values():
@@ -139,26 +139,28 @@ def test_evaluation_changes_neither_mode_nor_buffers() -> None:
         assert all(np.array_equal(array, before[name]) for name, array in to_arrays(model).items())
 
 
-def test_auto_is_cuda_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_cuda_if_available(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert pick_device("auto") == CPU
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert pick_device("auto") == torch.device("cuda")
 
 
-def test_a_device_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_available_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pick_device("cpu") == CPU
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert pick_device("cuda:1") == torch.device("cuda:1")
-    with pytest.raises(ConfigError, match=r"'cuda:2', but this machine has 2 CUDA devices"):
+    with pytest.raises(ConfigError, match=r"'cuda:2' is not available: this machine has 2 CUDA devices"):
         pick_device("cuda:2")
 
 
-def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unavailable_device_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(ConfigError, match=r"client.device = 'cuda', but this machine has 0 CUDA devices"):
+    with pytest.raises(
+        ConfigError, match=r"client.device = 'cuda' is not available: this machine has 0 CUDA devices"
+    ):
         pick_device("cuda")
-    with pytest.raises(ConfigError, match=r"client.device = 'gpu' is no device: use auto, cpu"):
+    with pytest.raises(ConfigError, match=r"client.device = 'gpu' is not a device; use auto, cpu"):
         pick_device("gpu")
 
 
@@ -176,7 +178,7 @@ class Tied(torch.nn.Module):
         self.register_buffer("table", torch.arange(3.0))
 
 
-def test_a_tied_tensor_travels_once() -> None:
+def test_a_tied_tensor_is_included_once() -> None:
     model, other = Tied(), Tied()
     arrays = to_arrays(model)
     assert list(arrays) == ["table", "first.weight", "first.bias", "second.bias"]
@@ -187,7 +189,7 @@ def test_a_tied_tensor_travels_once() -> None:
     assert buffer_names(model) == ["table"]
 
 
-def test_a_server_that_sends_both_names_gets_both_back() -> None:
+def test_both_names_of_a_tied_tensor_can_be_requested() -> None:
     model = Tied()
     both = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     load_arrays(model, both)

@@ -11,7 +11,7 @@ from folders import Call, config, make
 
 import lab.papers
 from fedstride.errors import ConfigError
-from fedstride.parts import OWN, Part
+from fedstride.parts import USER_PARTS, Part
 from fedstride.tasks.parts import PARTITIONS
 from lab.papers import experiment, experiment_names, experiment_of, paper_table, table_names
 from lab.papers.matching import canonical, deviations, is_line, misfits
@@ -29,7 +29,7 @@ STARTED = "2026-01-01T10:00:00+0000"
 def _parts_of_the_papers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Data sets and models of the papers that fedstride does not have, registered as user-defined parts."""
     for group, names in {"task": ("mnist", "cifar10"), "model": ("resnet20", "vgg9")}.items():
-        monkeypatch.setitem(OWN, group, {name: Part(name, lambda: None, "Of a paper.") for name in names})
+        monkeypatch.setitem(USER_PARTS, group, {name: Part(name, lambda: None, "Of a paper.") for name in names})
 
 
 def mnist(*overrides: str) -> Config:

@@ -9,14 +9,14 @@ import pytest
 from fedstride import parts
 from lab.reference import COMMAND, reference
 from server_app.config.compose import compose
-from server_app.config.schema import KEPT, TABLES, keys
+from server_app.config.schema import FIXED_ON_RESUME, TABLES, keys
 
 PAGE = Path(__file__).parents[2] / "docs/settings.md"
 
 
 @pytest.fixture(autouse=True)
 def _no_parts_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "OWN", {})
+    monkeypatch.setattr(parts, "USER_PARTS", {})
 
 
 def test_the_page_is_up_to_date() -> None:
@@ -33,7 +33,9 @@ def test_the_page_contains_every_part_and_every_key() -> None:
     for key in keys(compose(["strategy=fedlws", "objective=fedprox", "privacy=server_side", "client=fednlr"])):
         if ".inner." in key.path:
             continue
-        assert rows[key.path].endswith("| may change |") == (key.may_change and key.path not in KEPT), key.path
+        assert rows[key.path].endswith("| may change |") == (key.may_change and key.path not in FIXED_ON_RESUME), (
+            key.path
+        )
 
 
 def test_the_page_contains_a_user_defined_part(monkeypatch: pytest.MonkeyPatch) -> None:

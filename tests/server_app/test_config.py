@@ -1,4 +1,4 @@
-"""conf/ composed: every choice, wrappers, presets, mistakes with the nearest names, runs that go on."""
+"""Composing configurations: every choice, wrappers, presets, mistakes and suggested names, resumed runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from server_app.config.compose import (
     to_yaml,
 )
 from server_app.config.overrides import overrides_of, quote
-from server_app.config.schema import GROUPS, KEPT, TABLES, Config, keys
+from server_app.config.schema import FIXED_ON_RESUME, GROUPS, TABLES, Config, keys
 from strategies.limits import Screening
 from strategies.parts import STRATEGIES
 
@@ -56,14 +56,15 @@ def test_every_choice_composes_with_its_type_and_defaults_and_comes_back_from_ya
     assert (chosen.name, type(chosen)) == (name, kind)
     assert from_yaml(to_yaml(config)) == config
     if name not in PRESET:
-        assert chosen == (kind(inner=FedAvg(**ALONE.get(name, {}))) if TABLES[group].wraps(name) else kind())
+        inner = {"inner": FedAvg(**INNER_DEFAULTS.get(name, {}))} if TABLES[group].wraps(name) else {}
+        assert chosen == kind(**inner)
 
 
-ALONE = {"two_d_lrd": {"weighting": "uniform"}}
-"""What a wrapper that is named alone sets of the FedAvg inside (A4-1)."""
+INNER_DEFAULTS = {"two_d_lrd": {"weighting": "uniform"}}
+"""The settings of the FedAvg inside a wrapper that is chosen without a base strategy (A4-1)."""
 
 PRESET = {getattr(compose(), group).name for group in ("strategy", "client", "partition")}
-"""Of these the quickstart may say more than a name."""
+"""The names for which the quickstart can contain settings too."""
 
 
 @pytest.mark.parametrize("name", choices("experiment"))
@@ -72,7 +73,7 @@ def test_every_experiment_composes(name: str) -> None:
 
 
 @pytest.mark.parametrize("group", TABLES)
-def test_what_can_be_chosen_stands_in_the_table(group: str) -> None:
+def test_the_choices_are_the_names_in_the_table(group: str) -> None:
     assert choices(group) == sorted(TABLES[group])
 
 
@@ -81,18 +82,20 @@ def test_only_experiments_are_files() -> None:
 
 
 @pytest.mark.parametrize(("group", "name"), [(g, n) for g in GROUPS for n in choices(g)])
-def test_every_choice_says_a_line_about_itself(group: str, name: str) -> None:
+def test_every_choice_has_a_one_line_description(group: str, name: str) -> None:
     line = describe(group, name)
     assert 5 < len(line) <= 120
     assert line.endswith(".")
     assert not line.startswith("@")
 
 
-def test_the_root_says_a_line_about_itself() -> None:
+def test_the_root_file_has_a_one_line_description() -> None:
     assert (conf_dir() / "config.yaml").read_text().startswith("# The root")
 
 
-def test_composes_whatever_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_composing_does_not_depend_on_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "config.yaml").write_text("rounds: 99\n")
     monkeypatch.chdir(tmp_path)
@@ -105,7 +108,7 @@ def test_a_missing_conf_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         conf_dir()
 
 
-def test_in_a_wheel_conf_lies_inside_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_wheel_conf_is_inside_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "__file__", str(tmp_path / "fedstride/server_app/config/compose.py"))
     inside = tmp_path / "fedstride" / "conf"
     inside.mkdir(parents=True)
@@ -116,7 +119,7 @@ def test_in_a_wheel_conf_lies_inside_the_package(tmp_path: Path, monkeypatch: py
 # ---------------------------------------------------------------- overrides
 
 
-def test_overrides_change_what_they_name_and_nothing_else() -> None:
+def test_overrides_change_only_their_keys() -> None:
     got = compose(
         ["rounds=3", "client.lr=0.02", "strategy.beta=1.5", "partition.alpha=2", "cohort=4", "out=/tmp/x"]
     )
@@ -133,11 +136,11 @@ def test_the_last_of_two_overrides_counts() -> None:
     assert compose(["strategy=krum", "strategy=fedalr"]).strategy.name == "fedalr"
 
 
-def test_null_clears_what_may_be_absent() -> None:
+def test_null_is_allowed_for_optional_keys() -> None:
     assert compose(["cohort=null", "client.local_steps=null", "target=null"]).cohort is None
 
 
-def test_whole_numbers_are_taken_for_real_ones() -> None:
+def test_whole_numbers_are_accepted_as_floats() -> None:
     lr = compose(["client.lr=1"]).client.lr
     assert lr == 1.0 and type(lr) is float
 
@@ -162,7 +165,7 @@ def test_settings_of_nested_strategies() -> None:
     assert (strategy.inner.inner.beta, strategy.inner.inner.gamma) == (0.7, 0.5)
 
 
-def test_wrappers_in_hydras_own_words() -> None:
+def test_wrappers_in_hydras_grammar() -> None:
     own = compose(["strategy=fedlws", "strategy@strategy.inner=fedavgm"]).strategy
     assert own == compose(["strategy=fedavgm+fedlws"]).strategy
 
@@ -195,7 +198,7 @@ def test_flowers_run_config_of_a_wrong_type(value: object) -> None:
 
 @pytest.fixture
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An experiment with presets, in a conf/ of its own."""
+    """An experiment with presets, in a separate conf/."""
     conf = tmp_path / "conf"
     shutil.copytree(conf_dir(), conf)
     (conf / "experiment" / "mine.yaml").write_text(
@@ -241,19 +244,19 @@ def test_presets_reach_nested_strategies(mine: str) -> None:
 @pytest.mark.parametrize(
     "order", [["client=fednlr", "client.a1=0.9", "strategy.gamma=0.1"], ["strategy.gamma=0.1", "client.a1=0.9"]]
 )
-def test_presets_lose_to_the_user(mine: str, order: list[str]) -> None:
+def test_overrides_take_precedence_over_presets(mine: str, order: list[str]) -> None:
     config = compose(["client=fednlr", *order, mine])
     assert (config.client.a1, config.client.a2) == (0.9, 0.3)
     assert (config.strategy.gamma, config.strategy.per_layer) == (0.1, True)
 
 
-def test_other_experiments_have_none_of_it(mine: str) -> None:
+def test_presets_do_not_affect_other_experiments(mine: str) -> None:
     assert compose(["experiment=quickstart"]).strategy.gamma == 0.8
 
 
 @pytest.fixture
 def with_presets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Writes an experiment with these presets, in a conf/ of its own."""
+    """A function that writes an experiment with given presets, in a separate conf/."""
     conf = tmp_path / "conf"
     shutil.copytree(conf_dir(), conf)
     monkeypatch.setattr(module, "conf_dir", lambda: conf)
@@ -266,15 +269,13 @@ def with_presets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
     return write
 
 
-def test_presets_may_hold_lists(with_presets: Callable[[str], None]) -> None:
+def test_presets_may_contain_lists(with_presets: Callable[[str], None]) -> None:
     with_presets("{strategy: {fedlws: {fixed: [1.0, 0.9]}}}")
     assert compose(["experiment=mine", "strategy=fedlws"]).strategy.fixed == [1.0, 0.9]
 
 
 @pytest.mark.parametrize("presets", ["{strateg: {fedlws: {beta: 0.2}}}", "{strategy: {fedlw: {beta: 0.2}}}"])
-def test_presets_for_what_does_not_exist_are_config_errors(
-    with_presets: Callable[[str], None], presets: str
-) -> None:
+def test_presets_with_unknown_names_are_config_errors(with_presets: Callable[[str], None], presets: str) -> None:
     with_presets(presets)
     with pytest.raises(ConfigError, match=r"strateg|fedlw"):
         compose(["experiment=mine", "strategy=fedlws"])
@@ -303,8 +304,8 @@ def test_empty_presets_of_a_group_are_none(with_presets: Callable[[str], None]) 
         ("strategy=[fedavg, krum]", ["unknown strategy \"['fedavg', 'krum']\""]),
         ("strategy=../client/sgd", ["unknown strategy '../client/sgd'"]),
         ("strategy=fedavgg+fedlws", ["unknown strategy 'fedavgg'", "'fedavg'"]),
-        ("strategy=fedavg+krum", ["'krum' cannot be put around another strategy", "fedlws, two_d_lrd"]),
-        ("strategy@client=fedavg", ["only strategy@strategy.inner=NAME"]),
+        ("strategy=fedavg+krum", ["'krum' is not a wrapper", "fedlws, two_d_lrd"]),
+        ("strategy@client=fedavg", ["the only override with @ is strategy@strategy.inner=NAME"]),
         ("strategy@strategy.inner=fedavgg", ["unknown strategy 'fedavgg'", "'fedavg'"]),
         # keys
         ("client.lrr=1", ["unknown key 'client.lrr'", "'client.lr'", "client.momentum"]),
@@ -319,8 +320,8 @@ def test_empty_presets_of_a_group_are_none(with_presets: Callable[[str], None]) 
         ("hydra.job.name=x", ["unknown key 'hydra.job.name'"]),
         # grammar
         ("rounds", ["'rounds' is not an override", "key=value"]),
-        ("rounds=1,2", ["'rounds=1,2' names several values"]),
-        ("+rounds=1", ["'+rounds=1' is not allowed", "neither added nor removed"]),
+        ("rounds=1,2", ["'rounds=1,2' has several values"]),
+        ("+rounds=1", ["'+rounds=1' is not allowed", "not added or removed"]),
         ("~rounds", ["'~rounds' is not allowed"]),
         # types
         ("rounds=many", ["'rounds=many' is not allowed", "'many'", "Integer"]),
@@ -352,7 +353,7 @@ def test_mistakes(override: str, said: list[str]) -> None:
 
 
 @pytest.mark.parametrize("override", ["client.name=fednlr", "strategy.name=fedlws", "partition.name=iid"])
-def test_a_choices_name_is_not_for_setting(override: str) -> None:
+def test_the_name_of_a_choice_cannot_be_set(override: str) -> None:
     with pytest.raises(ConfigError, match="unknown key"):
         compose([override])
 
@@ -367,7 +368,7 @@ def test_broken_interpolations_are_config_errors(override: str) -> None:
     ("key", "meant"),
     [("stratgy=fedavg", "strategy"), ("clint=sgd", "client"), ("expriment=quickstart", "experiment")],
 )
-def test_a_mistyped_group_is_answered_with_the_group(key: str, meant: str) -> None:
+def test_the_right_group_is_suggested_for_a_misspelt_one(key: str, meant: str) -> None:
     with pytest.raises(ConfigError, match=f"'{meant}'"):
         compose([key])
 
@@ -375,7 +376,7 @@ def test_a_mistyped_group_is_answered_with_the_group(key: str, meant: str) -> No
 # ---------------------------------------------------------------- Hydra's global state
 
 
-def test_composing_leaves_no_hydra_behind() -> None:
+def test_composing_leaves_no_initialised_hydra() -> None:
     GlobalHydra.instance().clear()
     compose()
     assert not GlobalHydra.instance().is_initialized()
@@ -384,7 +385,7 @@ def test_composing_leaves_no_hydra_behind() -> None:
     assert not GlobalHydra.instance().is_initialized()
 
 
-def test_a_hydra_of_the_callers_own_is_put_back(tmp_path: Path) -> None:
+def test_the_callers_hydra_is_restored(tmp_path: Path) -> None:
     (tmp_path / "theirs.yaml").write_text("answer: 42\n")
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(tmp_path), version_base="1.3"):
@@ -394,7 +395,7 @@ def test_a_hydra_of_the_callers_own_is_put_back(tmp_path: Path) -> None:
         assert hydra_compose("theirs").answer == 42
 
 
-# ---------------------------------------------------------------- kept in a run's folder, and read again
+# ---------------------------------------------------------------- written to a run's folder, and read again
 
 
 @pytest.mark.parametrize(
@@ -424,13 +425,13 @@ def quickstart() -> str:
     ],
 )
 def test_a_configuration_of_another_version(quickstart: str, old: str, new: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=f"no configuration of this version of fedstride: .*{said}"):
+    with pytest.raises(ConfigError, match=f"not a configuration of this version of fedstride: .*{said}"):
         from_yaml(quickstart.replace(old, new))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "strategy: 3", ": :", "a: [", "just text"])
-def test_a_torn_configuration_is_a_config_error(text: str) -> None:
-    with pytest.raises(ConfigError, match="no configuration of this version"):
+def test_a_damaged_configuration_is_a_config_error(text: str) -> None:
+    with pytest.raises(ConfigError, match="not a configuration of this version"):
         from_yaml(text)
 
 
@@ -438,7 +439,7 @@ def test_a_key_that_is_newer_than_the_file_has_its_default(quickstart: str) -> N
     assert from_yaml(quickstart.replace("  quorum: 1\n", "")).screening == Screening()
 
 
-def test_the_digest_names_what_the_weights_depend_on(quickstart: str) -> None:
+def test_the_digest_depends_on_what_the_weights_depend_on(quickstart: str) -> None:
     usual = digest(from_yaml(quickstart))
     assert digest(compose(["rounds=9", "target=0.5", "patience=2", "timeout=5", "out=/tmp/x", "name=y"])) == usual
     found = {usual, digest(compose(["strategy=fedavg"]))}
@@ -459,7 +460,7 @@ def test_the_digest_names_what_the_weights_depend_on(quickstart: str) -> None:
     assert len(found) == 10
 
 
-# ---------------------------------------------------------------- runs that go on
+# ---------------------------------------------------------------- resumed runs
 
 
 @pytest.fixture(scope="module")
@@ -474,14 +475,14 @@ def resume(folder: Path, *overrides: str) -> Config:
     return compose([*overrides_of({"resume": str(folder)}), *overrides])
 
 
-def test_a_run_goes_on_with_its_own_configuration(run: Path) -> None:
+def test_a_resumed_run_has_its_original_configuration(run: Path) -> None:
     config = resume(run)
     expected = compose([*NESTED, "client.lr=0.07"])
     expected.resume = str(run)
     assert config == expected
 
 
-def test_a_run_that_goes_on_may_be_longer(run: Path) -> None:
+def test_a_resumed_run_may_have_more_rounds(run: Path) -> None:
     assert resume(run, "rounds=50", "patience=3").rounds == 50
     assert digest(resume(run, "rounds=50")) == digest(resume(run))
 
@@ -494,24 +495,24 @@ UNLIKE = {
 
 
 @pytest.mark.parametrize("key", UNLIKE)
-def test_what_no_result_depends_on_and_what_extends_may_change(run: Path, key: str) -> None:
+def test_a_resumed_run_may_change_keys_without_influence_and_keys_that_extend_it(run: Path, key: str) -> None:
     usual, config = resume(run), resume(run, f"{key}={quote(UNLIKE[key])}")
     assert getattr(config, key) == UNLIKE[key] != getattr(usual, key)
     assert digest(config) == digest(usual)
 
 
-def test_all_that_may_change_is_tried() -> None:
+def test_every_changeable_key_is_tested() -> None:
     changeable = {key.path for key in keys(compose(NESTED)) if key.may_change}
-    assert changeable == {*UNLIKE, *KEPT, "resume", "parts"}
+    assert changeable == {*UNLIKE, *FIXED_ON_RESUME, "resume", "parts"}
 
 
 @pytest.mark.parametrize("key", ["name", "out"])
-def test_a_run_that_goes_on_stays_where_it_is(run: Path, key: str) -> None:
+def test_a_resumed_run_cannot_change_its_folder(run: Path, key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key} = 'elsewhere', but the run in"):
         resume(run, f"{key}=elsewhere")
 
 
-def test_saying_again_what_holds_is_allowed(run: Path) -> None:
+def test_a_resumed_run_may_repeat_its_own_values(run: Path) -> None:
     assert resume(run, *NESTED, "client.lr=0.07", "experiment=quickstart", "fraction=1").rounds == 20
 
 
@@ -529,7 +530,7 @@ def test_saying_again_what_holds_is_allowed(run: Path) -> None:
         ("client.device=cpu", ["client.device = 'cpu'", "has 'auto'"]),
     ],
 )
-def test_a_run_that_goes_on_cannot_become_another(run: Path, override: str, said: list[str]) -> None:
+def test_a_resumed_run_cannot_change_what_the_result_depends_on(run: Path, override: str, said: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
         resume(run, override)
     for words in [*said, str(run), "can change only ", "patience, resume, rounds, target", "start a new run"]:
@@ -540,13 +541,13 @@ def test_a_run_that_goes_on_cannot_become_another(run: Path, override: str, said
     ("override", "said"),
     [("client.lrr=1", "'client.lr'"), ("rounds=many", "'rounds=many'"), ("rounds=0", "rounds = 0")],
 )
-def test_mistakes_in_a_run_that_goes_on(run: Path, override: str, said: str) -> None:
+def test_mistakes_in_the_overrides_of_a_resumed_run(run: Path, override: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         resume(run, override)
 
 
-def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"is no run: .*config.yaml does not exist"):
+def test_a_folder_without_a_run_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is not a run folder: .*config.yaml does not exist"):
         resume(tmp_path)
 
 
@@ -564,16 +565,17 @@ def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
         (["strategy=fedlws"], "examples"),
     ],
 )
-def test_two_d_lrd_by_name_weighs_clients_alike(overrides: list[str], weighting: str) -> None:
+def test_two_d_lrd_without_a_base_weighs_clients_equally(overrides: list[str], weighting: str) -> None:
     config = compose(overrides)
     assert config.strategy.inner.weighting == weighting
     assert from_yaml(to_yaml(config)) == config
 
 
 @pytest.mark.parametrize("strategy", ["two_d_lrd", "fednnnn+fedlws+two_d_lrd"])
-def test_other_local_steps_beside_2d_lrds_own_are_refused(strategy: str) -> None:
+def test_local_steps_that_differ_from_those_of_2d_lrd_are_rejected(strategy: str) -> None:
     with pytest.raises(
-        ConfigError, match=r"client\.local_steps = 3 is not allowed: .*strategy\.local_steps = 10, since two_d_lrd"
+        ConfigError,
+        match=r"client\.local_steps = 3 is not allowed: .*strategy\.local_steps = 10, because two_d_lrd",
     ):
         compose([f"strategy={strategy}", "client.local_steps=3"])
     assert compose([f"strategy={strategy}", "client.local_steps=10"]).client.local_steps == 10

@@ -1,4 +1,4 @@
-"""Messages out and replies in: one reply a message, late ones absent, rejected ones not waited for."""
+"""Sending messages and receiving replies: duplicate replies, late replies, rejected messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ flower.set_identity()
 
 
 class Clock:
-    """Time that passes only when somebody sleeps."""
+    """A clock whose time passes only during `sleep`."""
 
     def __init__(self, monkeypatch: Any) -> None:
         self.now = 0.0
@@ -28,7 +28,7 @@ class Clock:
 
 
 class Scripted(LocalGrid):
-    """Replies that arrive at given seconds: {node: [seconds, ...]}; a node with none never answers."""
+    """A Grid with replies at given times: {node: [seconds, ...]}. A node without an entry never replies."""
 
     def __init__(self, clock: Clock, arrivals: dict[int, list[float]], rejected: Iterable[int] = ()) -> None:
         self.clock, self.arrivals, self.rejected = clock, arrivals, set(rejected)
@@ -58,7 +58,7 @@ def to(*nodes: int) -> list[Message]:
     return [Message(RecordDict(), dst_node_id=node, message_type=MessageType.TRAIN) for node in nodes]
 
 
-def test_all_replies_by_node(monkeypatch) -> None:
+def test_exchange_returns_all_replies_by_node(monkeypatch) -> None:
     clock = Clock(monkeypatch)
     heard: list[tuple[int, int]] = []
     replies = exchange(
@@ -69,7 +69,7 @@ def test_all_replies_by_node(monkeypatch) -> None:
     assert 7.0 <= clock.now < 7.3
 
 
-def test_who_is_late_is_absent(monkeypatch) -> None:
+def test_late_replies_are_absent(monkeypatch) -> None:
     clock = Clock(monkeypatch)
     assert set(exchange(Scripted(clock, {2: [1.0], 3: [99.0]}), to(2, 3, 4), timeout=30)) == {2}
     assert 30.0 <= clock.now < 30.3
@@ -89,7 +89,7 @@ def test_a_rejected_message_is_not_waited_for(monkeypatch) -> None:
     assert clock.now < 1.0
 
 
-def test_nobody_to_ask(monkeypatch) -> None:
+def test_an_exchange_without_messages(monkeypatch) -> None:
     assert exchange(Scripted(Clock(monkeypatch), {}), [], timeout=30) == {}
 
 

@@ -1,4 +1,4 @@
-"""Requests as text: Flower's flat run config, wrappers in the papers' order, Hydra's grammar."""
+"""Overrides as text: Flower's flat run config, wrappers in the papers' order, Hydra's grammar."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def test_numbers_and_wrappers_pass_as_they_are() -> None:
     assert overrides_of(given_) == ["strategy=fednnnn+fedlws", "rounds=7", f"seed={2**62}"]
 
 
-def test_quotes_in_the_overrides_hold_values_together() -> None:
+def test_quoted_overrides_may_contain_spaces() -> None:
     got = overrides_of({"overrides": "out=\"'/tmp/my runs'\" strategy.fixed='[1, 0.9]'"})
     assert got == ["out='/tmp/my runs'", "strategy.fixed=[1, 0.9]"]
 
 
 @pytest.mark.parametrize("key", ["strateg", "round", "batch", "client.lr", "Seed"])
-def test_an_undeclared_key(key: str) -> None:
+def test_an_unknown_run_config_key_is_rejected(key: str) -> None:
     with pytest.raises(
         ConfigError, match=f"unknown run-config key '{key}'.*Known: .*overrides, .*strategy, target, task"
     ):
@@ -69,13 +69,13 @@ def test_every_known_key_is_named_once() -> None:
 @pytest.mark.parametrize(
     ("key", "meant"), [("strateg", "strategy"), ("round", "rounds"), ("override", "overrides")]
 )
-def test_an_undeclared_key_is_answered_with_the_nearest(key: str, meant: str) -> None:
+def test_similar_keys_are_suggested_for_an_unknown_run_config_key(key: str, meant: str) -> None:
     with pytest.raises(ConfigError, match=f"Did you mean '{meant}'"):
         overrides_of({key: ""})
 
 
 @pytest.mark.parametrize("value", [3, 0.5, True])
-def test_overrides_that_are_no_string(value: object) -> None:
+def test_overrides_must_be_a_string(value: object) -> None:
     with pytest.raises(ConfigError, match=f"overrides = {value!r} is not allowed: it must be a string"):
         overrides_of({"overrides": value})
 
@@ -115,7 +115,7 @@ def there_and_back(value: object) -> object:
         "*",
     ],
 )
-def test_a_path_comes_back_as_it_was(path: str) -> None:
+def test_a_path_is_read_back_unchanged(path: str) -> None:
     assert there_and_back(path) == path
 
 
@@ -127,7 +127,7 @@ SIGNS = st.text(alphabet="abcXYZ019 /_-'\"=,:;()[]{}*?!@#%&~äß.", min_size=1, 
 @example("/'")
 @example("''")
 @example("\"'/")
-def test_any_path_below_a_folder_comes_back(text: str) -> None:
+def test_any_path_is_read_back_unchanged(text: str) -> None:
     assert there_and_back(f"/x/{text}") == f"/x/{text}"
 
 
@@ -135,7 +135,7 @@ def test_any_path_below_a_folder_comes_back(text: str) -> None:
     "text",
     ["1.10", "1e3", "1_000", "007", "true", "null", "NULL", "nan", "Müller", "日本", "C:\\Users\\x", "a\\", "\\'"],
 )
-def test_any_name_of_a_folder_comes_back(text: str) -> None:
+def test_any_folder_name_is_read_back_unchanged(text: str) -> None:
     (override,) = parse([f"out={quote(text)}"])
     assert override.value() == text
 
@@ -147,7 +147,7 @@ def test_numbers_and_truth_keep_their_type(value: object) -> None:
 
 
 @pytest.mark.parametrize("value", [None, [1.0, 0.9], [None, "a b", "it's"], []])
-def test_lists_and_nothing_come_back(value: object) -> None:
+def test_lists_and_none_are_read_back_unchanged(value: object) -> None:
     assert there_and_back(value) == value
 
 
@@ -176,8 +176,8 @@ def test_wrappers_are_written_from_the_outside_in(text: str, expanded: list[str]
 
 
 @pytest.mark.parametrize(("text", "bad"), [("fedlws+fedavg", "fedavg"), ("a+fedlw", "fedlw"), ("fedavg+", "")])
-def test_only_wrappers_stand_after_a_plus(text: str, bad: str) -> None:
-    with pytest.raises(ConfigError, match=rf"{bad!r} cannot be put around .* one of fedlws, two_d_lrd"):
+def test_only_wrappers_are_allowed_after_a_plus(text: str, bad: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{bad!r} is not a wrapper; .* one of fedlws, two_d_lrd"):
         expand_wrappers([f"strategy={text}"])
 
 
@@ -185,25 +185,25 @@ def test_only_wrappers_stand_after_a_plus(text: str, bad: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["rounds", "", " ", "rounds:3", "client.lr", "rounds=[1", "out='/tmp"])
-def test_what_is_no_override(text: str) -> None:
+def test_text_that_is_not_an_override_is_rejected(text: str) -> None:
     with pytest.raises(ConfigError, match="is not an override: expected key=value") as caught:
         parse([text])
     assert repr(text) in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["rounds=1,2", "seed=range(1,3)", "client.lr=choice(1,2)", "client=sgd,fednlr"])
-def test_several_values_are_no_single_run(text: str) -> None:
-    with pytest.raises(ConfigError, match="names several values; a single run takes one"):
+def test_an_override_with_several_values_is_rejected(text: str) -> None:
+    with pytest.raises(ConfigError, match="has several values, but a single run needs exactly one"):
         parse([text])
 
 
 @pytest.mark.parametrize("text", ["+rounds=1", "++rounds=1", "~rounds", "+strategy=fedavg", "~client.lr=0.05"])
 def test_keys_are_neither_added_nor_removed(text: str) -> None:
-    with pytest.raises(ConfigError, match="keys can be set, neither added nor removed"):
+    with pytest.raises(ConfigError, match="keys can be set, but not added or removed"):
         parse([text])
 
 
-# ---------------------------------------------------------------- parts of a user's own
+# ---------------------------------------------------------------- user-defined parts
 
 
 @pytest.mark.parametrize(
@@ -218,11 +218,11 @@ def test_keys_are_neither_added_nor_removed(text: str) -> None:
         (["partition=iid", "partsy=3"], None),
     ],
 )
-def test_the_file_of_parts_is_the_last_that_is_named(overrides: list[str], file: str | None) -> None:
+def test_the_last_parts_override_counts(overrides: list[str], file: str | None) -> None:
     assert parts_in(overrides) == file
 
 
-def test_the_file_of_parts_is_named_anew() -> None:
+def test_the_parts_override_is_replaced() -> None:
     given_ = ["parts=mine.py", "strategy=mine"]
     assert with_parts(given_, None) == ["strategy=mine"]
     assert parts_in(with_parts(given_, "/tmp/it's.py")) == "/tmp/it's.py"

@@ -1,4 +1,4 @@
-"""Parts of a user's own, in a file of hers: chosen, listed, run, taken up like ours, and refused in one line."""
+"""User-defined parts in a file: chosen, listed, run and resumed like built-in ones; errors have one line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from fedstride import own
 from fedstride.errors import CheckpointError, ConfigError
 from fedstride.own import load_bundled, load_parts
-from fedstride.parts import OWN
+from fedstride.parts import USER_PARTS
 from lab.report.repeat import overrides_for
 from server_app.build import client_config
 from server_app.config.compose import choices, compose, describe, digest, from_yaml, to_yaml
@@ -35,9 +35,9 @@ from fedstride import RoundResult, Method, Plan, RuleStrategy, Setting, add_step
 
 @part(strategy="mine")
 class Mine(RuleStrategy):
-    """The averaged update, so many times."""
+    """The averaged update, multiplied by a size."""
 
-    def __init__(self, *, size: Annotated[float, Setting("how often", above=0)] = 1.0, **options: Any) -> None:
+    def __init__(self, *, size: Annotated[float, Setting("factor", above=0)] = 1.0, **options: Any) -> None:
         super().__init__(**options)
         self.size = size
 
@@ -67,7 +67,7 @@ def linear(shape, classes, *, bias: Annotated[bool, Setting("with b")] = True):
 
 @part(partition="sliced")
 def sliced(labels, clients, seed):
-    """Every so many-th example."""
+    """Every n-th example."""
     return [np.arange(k, len(labels), clients) for k in range(clients)]
 '''
 CHOSEN = ("strategy=mine", "strategy.size=0.5", "client=halved", "model=linear", "partition=sliced")
@@ -75,19 +75,19 @@ CHOSEN = ("strategy=mine", "strategy.size=0.5", "client=halved", "model=linear",
 
 @pytest.fixture(autouse=True)
 def _nothing_stays() -> Iterator[None]:
-    """A file is loaded once a process; here once a test."""
-    own_before, loaded = {group: dict(parts) for group, parts in OWN.items()}, dict(own._LOADED)
+    """A process loads a parts file only once; here each test loads it again."""
+    own_before, loaded = {group: dict(parts) for group, parts in USER_PARTS.items()}, dict(own._LOADED)
     yield
     forget()
-    OWN.update(own_before)
+    USER_PARTS.update(own_before)
     own._LOADED.update(loaded)
 
 
 def forget() -> None:
-    """As in a process that has loaded no file yet."""
+    """Unload all parts files, as in a new process."""
     for name in own._LOADED:
         sys.modules.pop(f"fedstride_parts_{Path(name).stem}", None)
-    OWN.clear()
+    USER_PARTS.clear()
     own._LOADED.clear()
 
 
@@ -110,7 +110,7 @@ def write(path: Path, text: str) -> Path:
 # ---------------------------------------------------------------- chosen
 
 
-def test_a_part_of_ones_own_is_chosen_with_its_settings(file: Path) -> None:
+def test_a_user_defined_part_is_chosen_with_its_settings(file: Path) -> None:
     config = compose([named(file), *CHOSEN])
     assert (config.strategy, config.client, config.model, config.partition) == (
         TABLES["strategy"].config("mine")(size=0.5),
@@ -123,11 +123,11 @@ def test_a_part_of_ones_own_is_chosen_with_its_settings(file: Path) -> None:
     assert {"strategy.size", "client.factor", "model.bias"} <= {key.path for key in keys(config)}
 
 
-def test_where_the_file_stands_among_the_overrides_makes_no_difference(file: Path) -> None:
+def test_the_position_of_the_parts_override_makes_no_difference(file: Path) -> None:
     assert compose([*CHOSEN, named(file)]) == compose([named(file), *CHOSEN])
 
 
-def test_wrappers_go_around_a_strategy_of_ones_own(file: Path) -> None:
+def test_wrappers_can_wrap_a_user_defined_strategy(file: Path) -> None:
     strategy = compose([named(file), "strategy=mine+fedlws", "strategy.inner.size=2"]).strategy
     assert (strategy.name, strategy.inner) == ("fedlws", TABLES["strategy"].config("mine")(size=2.0))
 
@@ -141,27 +141,27 @@ def test_wrappers_go_around_a_strategy_of_ones_own(file: Path) -> None:
         ("strategy=min", "unknown strategy 'min'. Did you mean 'mine'"),
     ],
 )
-def test_mistakes_are_answered_as_for_ours(file: Path, override: str, said: str) -> None:
+def test_mistakes_in_settings_of_user_defined_parts_are_rejected(file: Path, override: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         compose([named(file), "strategy=mine", override])
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_they_are_listed_and_described(file: Path) -> None:
+def test_user_defined_parts_are_listed_and_described(file: Path) -> None:
     assert "mine" not in choices("strategy")
     load_parts(str(file), TABLES)
     assert "mine" in choices("strategy")
-    assert describe("strategy", "mine") == "The averaged update, so many times."
+    assert describe("strategy", "mine") == "The averaged update, multiplied by a size."
     assert describe("model", "linear") == "A linear model."
 
 
-def test_clients_are_told_the_name_of_the_file_and_not_where_it_is(file: Path) -> None:
-    told = client_config(compose([named(file), *CHOSEN]))
-    assert told["parts"] == [file.name]
-    assert not [value for value in told.values() if str(file.parent) in str(value)]
+def test_clients_get_the_name_of_the_parts_file_without_its_folder(file: Path) -> None:
+    config = client_config(compose([named(file), *CHOSEN]))
+    assert config["parts"] == [file.name]
+    assert not [value for value in config.values() if str(file.parent) in str(value)]
 
 
-# ---------------------------------------------------------------- refused
+# ---------------------------------------------------------------- rejected files
 
 
 @pytest.mark.parametrize(
@@ -173,16 +173,18 @@ def test_clients_are_told_the_name_of_the_file_and_not_where_it_is(file: Path) -
             "cannot be loaded: ModuleNotFoundError: No module named 'nowhere_to_be_found'",
         ),
         (SOURCE + "\nraise ValueError('half\\nway')", "cannot be loaded: ValueError: half"),
-        ("x = 1", "adds no part: mark a class or function with @part"),
+        ("x = 1", "defines no part; mark a class or function, as in @part"),
         (
             SOURCE.replace('"mine"', '"fedavg"'),
-            "strategy = 'fedavg' is taken by a part of ours: choose another name",
+            "strategy = 'fedavg' is the name of a built-in part; choose another name",
         ),
         (SOURCE.replace("strategy=", "strateg="), "unknown group in mine.py 'strateg'. Did you mean 'strategy'?"),
-        (SOURCE.replace('client="halved"', ""), "name one group, as in @part(strategy='mine')"),
+        (SOURCE.replace('client="halved"', ""), "name exactly one group, as in @part(strategy='mine')"),
     ],
 )
-def test_a_file_that_is_refused_leaves_nothing_and_is_refused_again(tmp_path: Path, text: str, said: str) -> None:
+def test_a_rejected_parts_file_registers_nothing_and_is_rejected_again(
+    tmp_path: Path, text: str, said: str
+) -> None:
     path = write(tmp_path / "mine.py", text)
     before = {group: choices(group) for group in TABLES}
     for _ in range(2):
@@ -195,34 +197,34 @@ def test_a_file_that_is_refused_leaves_nothing_and_is_refused_again(tmp_path: Pa
 
 
 def test_a_file_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"parts = '.*gone.py' does not exist: name a Python file"):
+    with pytest.raises(ConfigError, match=r"parts = '.*gone.py' does not exist; give the path of a Python file"):
         compose([named(tmp_path / "gone.py"), "strategy=mine"])
 
 
-def test_a_second_file_that_adds_nothing_is_refused_too(file: Path, tmp_path: Path) -> None:
+def test_a_second_parts_file_without_parts_is_rejected(file: Path, tmp_path: Path) -> None:
     compose([named(file), "strategy=mine"])
-    with pytest.raises(ConfigError, match="adds no part"):
+    with pytest.raises(ConfigError, match="defines no part"):
         compose([named(write(tmp_path / "empty.py", "x = 1"))])
     assert "mine" in choices("strategy")
 
 
-def test_two_files_of_one_name_are_refused(file: Path, tmp_path: Path) -> None:
+def test_two_parts_files_with_the_same_name_are_rejected(file: Path, tmp_path: Path) -> None:
     compose([named(file)])
     (tmp_path / "other").mkdir()
-    with pytest.raises(ConfigError, match="is loaded already; rename one of them"):
+    with pytest.raises(ConfigError, match="is already loaded; rename one of them"):
         compose([named(write(tmp_path / "other" / file.name, SOURCE))])
 
 
 @pytest.mark.parametrize("name", ["../mine.py", "/etc/passwd", "mine", "a/b.py", "nowhere.py"])
-def test_a_client_loads_only_files_of_its_own_copy(name: str) -> None:
+def test_a_client_loads_only_parts_files_of_its_bundle(name: str) -> None:
     with pytest.raises(ConfigError, match=r"must be the name of a Python file|is not in this client's copy"):
         load_bundled([name])
 
 
-# ---------------------------------------------------------------- run and taken up
+# ---------------------------------------------------------------- runs and resumed runs
 
 
-def test_a_run_with_parts_of_ones_own_learns_and_says_so(file: Path, tmp_path: Path) -> None:
+def test_a_run_with_user_defined_parts_learns_and_records_them(file: Path, tmp_path: Path) -> None:
     outcome = play(tmp_path, "rounds=2", named(file), *CHOSEN)
     assert outcome.folder.name == "quickstart-mine-halved-seed1"
     assert [row["mine/size"] for row in outcome.rows[1:]] == [0.5, 0.5]
@@ -231,13 +233,13 @@ def test_a_run_with_parts_of_ones_own_learns_and_says_so(file: Path, tmp_path: P
     assert {named(file), "strategy=mine", "strategy.size=0.5", "model=linear"} <= set(overrides_for(config))
 
 
-def test_its_settings_change_the_result(file: Path, tmp_path: Path) -> None:
+def test_the_settings_of_a_user_defined_part_change_the_result(file: Path, tmp_path: Path) -> None:
     given = ("rounds=1", named(file), "strategy=mine")
     first, second = (play(tmp_path, *given, f"strategy.size={size}") for size in (1, 2))
     assert weights(first.folder) != weights(second.folder)
 
 
-def test_a_client_rule_of_ones_own_does_what_it_says(file: Path, tmp_path: Path) -> None:
+def test_a_user_defined_client_rule_is_applied(file: Path, tmp_path: Path) -> None:
     halved = play(tmp_path, "rounds=2", named(file), "client=halved", "client.lr=0.05")
     slower = play(tmp_path, "rounds=2", "client=sgd", "client.lr=0.025")
     assert weights(halved.folder) == weights(slower.folder)
@@ -260,7 +262,7 @@ def test_resumed_equals_unbroken(file: Path, tmp_path: Path, part_way: Path) -> 
     assert json.loads((part_way / "status.json").read_text())["state"] == "completed"
 
 
-def test_a_file_that_was_changed_belongs_to_another_run(file: Path, part_way: Path) -> None:
+def test_a_run_cannot_be_resumed_with_a_changed_parts_file(file: Path, part_way: Path) -> None:
     before = digest(from_yaml((part_way / "config.yaml").read_text()))
     forget()
     file.write_text(SOURCE.replace("self.size * delta", "2 * self.size * delta"))
@@ -272,7 +274,9 @@ def test_a_file_that_was_changed_belongs_to_another_run(file: Path, part_way: Pa
     assert resume(part_way).rows[-1]["round"] == 3
 
 
-def test_a_file_that_was_moved_is_named_anew(file: Path, part_way: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_accepts_the_new_path_of_a_moved_parts_file(
+    file: Path, part_way: Path, tmp_path: Path
+) -> None:
     forget()
     (tmp_path / "elsewhere").mkdir()
     moved = shutil.move(file, tmp_path / "elsewhere" / "renamed.py")
@@ -281,7 +285,7 @@ def test_a_file_that_was_moved_is_named_anew(file: Path, part_way: Path, tmp_pat
     assert resume(part_way, named(moved)).rows[-1]["round"] == 3
 
 
-def test_another_choice_of_ones_own_is_another_run(file: Path, part_way: Path) -> None:
+def test_a_resumed_run_cannot_change_a_user_defined_setting(file: Path, part_way: Path) -> None:
     with pytest.raises(ConfigError, match=r"strategy.size = 2, but the run in .* has 1.0"):
         resume(part_way, "strategy.size=2")
 
@@ -311,7 +315,7 @@ class Tied(nn.Module):
 
 
 @pytest.mark.parametrize("strategy", ["fednnnn+fedlws", "fedavgm", "scaffold"])
-def test_a_tied_tensor_is_trained_once_and_a_registered_buffer_never_moves(tmp_path: Path, strategy: str) -> None:
+def test_a_tied_tensor_is_trained_once_and_buffers_do_not_change(tmp_path: Path, strategy: str) -> None:
     model = [named(write(tmp_path / "tied.py", TIED)), "model=tied", "rounds=2"]
     outcome = play(tmp_path, f"strategy={strategy}", *model)
     arrays = load_file(outcome.folder / "model.safetensors")

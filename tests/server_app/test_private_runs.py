@@ -1,4 +1,4 @@
-"""Privacy by configuration, with each of the five methods: the whole run, from the choice to the folder."""
+"""Privacy by configuration with each of the five methods: whole runs, from the configuration to the folder."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_without_noise_it_does_not_matter_who_clips(tmp_path: Path, method: str)
         np.testing.assert_allclose(kept[1][name], array, atol=1e-5)
 
 
-def test_local_noise_keeps_figures_at_home(tmp_path: Path) -> None:
+def test_with_local_noise_clients_report_no_metrics_of_their_data(tmp_path: Path) -> None:
     folder = play(tmp_path, "strategy=fedavg", "privacy=local", *GENTLE).folder
     for row in read_lines(folder / "clients.jsonl"):
         assert row["num-examples"] == 1
@@ -84,11 +84,11 @@ def test_without_a_seed_no_two_runs_are_alike(tmp_path: Path) -> None:
     assert weights(play(tmp_path, *given).folder) != weights(play(tmp_path, *given).folder)
 
 
-def test_clients_are_not_told_the_servers_noise_seed() -> None:
+def test_the_servers_noise_seed_is_not_sent_to_clients() -> None:
     config = compose(["privacy=server_side", "privacy.noise_seed=99"])
     assert 99 not in client_config(config).values()
-    initial, told = session.prepare(config).evaluation.initial, client_config(config)
-    messages = list(build_strategy(config).configure_train(1, initial, told, LocalGrid(ClientApp(), 4)))
+    initial, sent = session.prepare(config).evaluation.initial, client_config(config)
+    messages = list(build_strategy(config).configure_train(1, initial, sent, LocalGrid(ClientApp(), 4)))
     assert len(messages) == 4
     assert all(99 not in message.content.config_records["config"].values() for message in messages)
 
@@ -109,6 +109,6 @@ def test_the_count_gets_a_twentieth_of_the_clients_as_noise() -> None:
         (["privacy=server_side", "privacy.adaptive=true", "clients=10"], "privacy.clipped_count_stddev = 0.5"),
     ],
 )
-def test_what_is_refused(given: list[str], said: str) -> None:
+def test_invalid_privacy_settings_are_rejected(given: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said.replace(".", r"\.")):
         build_strategy(compose(given))

@@ -1,4 +1,4 @@
-"""Files that grow line by line, and a disk that is full or read-only for a while."""
+"""Files that are written line by line, on a disk that is temporarily full or read-only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from server_app.lines import Lines, read_lines
 from server_app.rounds import Round
 
 
-def test_a_line_that_was_cut_is_taken_back(tmp_path: Path, monkeypatch) -> None:
+def test_an_incomplete_line_is_removed_before_the_next_write(tmp_path: Path, monkeypatch) -> None:
     path = tmp_path / "x.jsonl"
     lines = Lines(path)
     lines.append(['{"a": 1}'])
@@ -37,7 +37,7 @@ def test_a_line_that_was_cut_is_taken_back(tmp_path: Path, monkeypatch) -> None:
     assert read_lines(path) == [{"a": 1}, {"b": 2}, {"c": 3}]
 
 
-def test_lines_go_on_where_a_file_ends(tmp_path: Path) -> None:
+def test_lines_are_appended_to_an_existing_file(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text('{"a": 1}\n')
     Lines(path).append(['{"b": 2}'])
@@ -59,7 +59,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 class At:
-    """An observer that does something once a round is over."""
+    """An observer that calls a function after a given round."""
 
     def __init__(self, acts: dict[int, object]) -> None:
         self.acts = acts
@@ -124,7 +124,7 @@ def test_a_model_that_cannot_be_written_fails_the_run_and_can_be_had_later(tmp_p
     assert weights(tmp_path / "part") == weights(play(tmp_path, "rounds=2", "name=whole").folder)
 
 
-def test_killed_after_the_last_checkpoint_and_before_the_model(tmp_path: Path) -> None:
+def test_a_run_killed_before_its_model_was_written_can_be_resumed(tmp_path: Path) -> None:
     whole = play(tmp_path, "rounds=2", "name=whole").folder
     (before := weights(whole))
     (whole / "model.safetensors").unlink()

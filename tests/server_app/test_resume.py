@@ -1,4 +1,4 @@
-"""A run that was interrupted, killed or torn goes on to the bits of an unbroken one."""
+"""A resumed run is bit-identical to an uninterrupted one: after interruptions, kills and damaged checkpoints."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def test_resumed_equals_unbroken(tmp_path: Path, rule: str) -> None:
     assert json.loads((tmp_path / "part/status.json").read_text())["state"] == "completed"
 
 
-def test_a_client_that_fails_to_answer_is_the_same_after_a_resume(tmp_path: Path) -> None:
+def test_a_resume_between_two_checkpoints_repeats_the_same_rounds(tmp_path: Path) -> None:
     """Interrupted in the middle of a round, between two checkpoints."""
     given = ["rounds=5", "cohort=3", "checkpoint_every=2", "strategy=fednnnn"]
     whole = play(tmp_path, *given, "name=whole").folder
     with pytest.raises(RuntimeError):
         play(tmp_path, *given, "name=part", observers=[StopAfter(3, RuntimeError)])
-    # As if it had been killed: the checkpoint of the orderly end is not there.
+    # As if the process had been killed: the checkpoint that is written at an orderly end does not exist.
     shutil.rmtree(tmp_path / "part/checkpoint/round-000003")
     assert newest_checkpoint(tmp_path / "part")[0].server_round == 2
     resume(tmp_path / "part")
@@ -75,7 +75,7 @@ def test_a_finished_run_can_be_made_longer(tmp_path: Path) -> None:
     assert weights(whole) == weights(tmp_path / "part")
 
 
-def test_a_run_that_stopped_early_stays_stopped(tmp_path: Path) -> None:
+def test_resuming_a_run_that_stopped_early_does_nothing(tmp_path: Path) -> None:
     first = play(tmp_path, "rounds=9", "target=0.01", "name=part")
     again = resume(tmp_path / "part")
     assert again.stopped == first.stopped
@@ -92,7 +92,7 @@ def test_a_run_that_stopped_early_stays_stopped(tmp_path: Path) -> None:
         ("roundz=3", "unknown key 'roundz'.*rounds"),
     ],
 )
-def test_another_configuration_is_refused(tmp_path: Path, override: str, message: str) -> None:
+def test_a_resume_with_another_configuration_is_rejected(tmp_path: Path, override: str, message: str) -> None:
     play(tmp_path, "rounds=1", "name=part")
     before = sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "part").rglob("*"))
     with pytest.raises(ConfigError, match=message):
@@ -100,29 +100,31 @@ def test_another_configuration_is_refused(tmp_path: Path, override: str, message
     assert sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "part").rglob("*")) == before
 
 
-def test_the_same_configuration_said_again_is_accepted(tmp_path: Path) -> None:
+def test_a_resume_may_repeat_the_runs_own_overrides(tmp_path: Path) -> None:
     play(tmp_path, "rounds=1", "name=part", "strategy=fednnnn+fedlws")
     resume(tmp_path / "part", "rounds=2", "strategy=fednnnn+fedlws", "experiment=quickstart", "seed=1")
 
 
 def test_a_checkpoint_of_other_settings_is_named(tmp_path: Path) -> None:
-    """Also where a later version has one setting more, which the checkpoint was made without."""
+    """Also if a later version has an additional setting, which the checkpoint does not have."""
     play(tmp_path, "rounds=1", "name=part")
     path = tmp_path / "part/config.yaml"
     before = path.read_text()
     path.write_text(before.replace("gamma: 0.8", "gamma: 0.7"))
     assert path.read_text() != before
-    with pytest.raises(CheckpointError, match=r"round 1 in .*part was made with other settings than its config"):
+    with pytest.raises(
+        CheckpointError, match=r"round 1 in .*part was written with other settings than those in config"
+    ):
         resume(tmp_path / "part", "rounds=2")
 
 
-def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"is no run: .*config.yaml does not exist"):
+def test_a_folder_without_a_run_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is not a run folder: .*config.yaml does not exist"):
         resume(tmp_path)
 
 
 @pytest.mark.parametrize("tear", ["truncate", "flip", "remove", "garbage"])
-def test_a_torn_checkpoint_is_passed_over_and_named(tmp_path: Path, tear: str) -> None:
+def test_a_damaged_checkpoint_is_skipped_and_reported(tmp_path: Path, tear: str) -> None:
     whole = play(tmp_path, "rounds=4", "name=whole").folder
     play(tmp_path, "rounds=3", "name=part")
     victim = tmp_path / "part/checkpoint/round-000003"
@@ -141,9 +143,9 @@ def test_a_torn_checkpoint_is_passed_over_and_named(tmp_path: Path, tear: str) -
     assert weights(whole) == weights(tmp_path / "part")
 
 
-def test_no_usable_checkpoint_is_said(tmp_path: Path) -> None:
+def test_a_run_without_a_valid_checkpoint_cannot_be_resumed(tmp_path: Path) -> None:
     play(tmp_path, "rounds=1", "checkpoint_every=0", "name=part")
-    with pytest.raises(CheckpointError, match="has no usable checkpoint"):
+    with pytest.raises(CheckpointError, match="has no valid checkpoint"):
         resume(tmp_path / "part", "rounds=2")
 
 
@@ -152,7 +154,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     play(tmp_path, "rounds=2", "name=other", "client.lr=0.1")
     shutil.rmtree(tmp_path / "part/checkpoint")
     shutil.copytree(tmp_path / "other/checkpoint", tmp_path / "part/checkpoint")
-    with pytest.raises(CheckpointError, match=r"was made with other settings than its config\.yaml has"):
+    with pytest.raises(CheckpointError, match=r"was written with other settings than those in config\.yaml"):
         resume(tmp_path / "part", "rounds=3")
 
 
@@ -160,20 +162,20 @@ def test_two_processes_do_not_write_to_one_run(tmp_path: Path) -> None:
     class Intruder(StopAfter):
         def replied(self, server_round: int, done: int, total: int) -> None:
             if server_round == 2:
-                with pytest.raises(ConfigError, match="belongs to a run that still goes on"):
+                with pytest.raises(ConfigError, match="is still in progress"):
                     resume(tmp_path / "part")
 
     play(tmp_path, "rounds=2", "name=part", observers=[Intruder(0)])
 
 
-def test_only_the_newest_two_checkpoints_stay(tmp_path: Path) -> None:
+def test_only_the_newest_two_checkpoints_are_kept(tmp_path: Path) -> None:
     folder = play(tmp_path, "rounds=4").folder
     assert sorted(path.name for path in (folder / "checkpoint").iterdir()) == ["round-000003", "round-000004"]
 
 
 @pytest.mark.slow
-def test_killed_at_any_moment_and_resumed(tmp_path: Path) -> None:
-    """SIGKILL to the real command, three times at other moments; each time it goes on."""
+def test_a_run_killed_at_any_moment_can_be_resumed(tmp_path: Path) -> None:
+    """SIGKILL to the real command, three times at different moments; each time the run is resumed."""
     given = [*SMALL, "rounds=12", "cohort=3", "strategy=fednnnn+two_d_lrd", "strategy.local_steps=40"]
     whole = play(tmp_path, *given, "name=whole").folder
     folder = tmp_path / "part"

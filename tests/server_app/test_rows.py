@@ -1,4 +1,4 @@
-"""What a record keeps of one client is bounded, and says so."""
+"""The size of a client's row in the records is limited, and a note says so."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from server_app.roll_call import Roster
-from server_app.rows import MOST_OF_A_CLIENT, client_rows
+from server_app.rows import MAX_CLIENT_CHARACTERS, client_rows
 from strategies import FedAvg
 from strategies.screening import screen
 
@@ -18,7 +18,7 @@ SENT = {"w": np.zeros(3)}
 
 
 class Known:
-    """A roll call in which a node's number is its client's."""
+    """A roster in which the client id of a node is its node id."""
 
     def client_of(self, node: int) -> int:
         return node
@@ -45,11 +45,11 @@ def row_of(metrics: dict[str, Any]) -> dict[str, Any]:
 def test_a_client_that_reports_without_end_does_not_fill_the_disk(metrics: dict[str, Any]) -> None:
     row = row_of(metrics)
     assert row["status"] == "used"
-    assert len(json.dumps(row)) < 2 * MOST_OF_A_CLIENT
+    assert len(json.dumps(row)) < 2 * MAX_CLIENT_CHARACTERS
     assert f"reported {len(metrics) + 1} metrics, of which" in row["note"]
 
 
-def test_what_our_clients_report_is_all_recorded() -> None:
+def test_all_metrics_of_our_clients_are_recorded() -> None:
     metrics = {f"fednlr/rate_{what}/layer{i}": 0.1 for what in ("min", "max", "mean") for i in range(1000)}
     row = row_of(metrics)
     assert metrics.items() <= row.items() and "note" not in row

@@ -1,4 +1,4 @@
-"""The run's own keys, what each is to a result, and that every value is held to its range."""
+"""The run's own keys, their kinds, and the checks of all ranges."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NESTED = ("strategy=fednnnn+fedlws+two_d_lrd", "client=fednlr", "objective=fedpr
 
 
 def a_run(**changed: Any) -> Config:
-    """The default, with these fields."""
+    """The default configuration, with these fields changed."""
     return dataclasses.replace(compose(), **changed)
 
 
@@ -49,7 +49,7 @@ def test_cohort_size(clients: int, fraction: float, cohort: int | None, size: in
 
 
 def leaves(node: Any, path: str = "") -> dict[str, Any]:
-    """All values of a configuration by dotted key, found without its tables."""
+    """All values of a configuration by dotted key, found without the tables of parts."""
     found: dict[str, Any] = {}
     for field in dataclasses.fields(node):
         value, key = getattr(node, field.name), f"{path}{field.name}"
@@ -72,8 +72,8 @@ def test_the_keys_are_all_fields_and_their_values(overrides: tuple[str, ...]) ->
     assert by_key(config) == whole
 
 
-def test_no_part_of_ours_has_a_setting_that_its_table_does_not_read() -> None:
-    """A table that is read without torch sees settings dataclasses alone, not the signatures of what it names."""
+def test_the_tables_contain_all_settings_of_the_built_in_parts() -> None:
+    """A table that is read without torch finds settings in dataclasses only, not in the parts' signatures."""
     for table in TABLES.values():
         for part in table.built_in():
             if part.settings is None:
@@ -105,11 +105,11 @@ def test_no_part_of_ours_has_a_setting_that_its_table_does_not_read() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_a_key_is_to_a_result(kind: Kind, paths: set[str]) -> None:
+def test_the_kinds_of_keys(kind: Kind, paths: set[str]) -> None:
     assert paths <= {key.path for key in keys(compose(NESTED)) if key.kind is kind}
 
 
-def test_what_a_user_names_of_a_strategy_reads_from_the_base_out() -> None:
+def test_the_label_of_a_strategy_begins_with_the_base() -> None:
     config = compose(NESTED)
     assert label(config) == "fednnnn+fedlws+two_d_lrd"
     assert [spec.name for spec in chain(config.strategy)] == ["two_d_lrd", "fedlws", "fednnnn"]
@@ -214,7 +214,10 @@ def test_the_edges_are_allowed(changed: dict[str, Any]) -> None:
 
 def test_the_quorum_counts_the_cohort_and_not_the_clients() -> None:
     check(a_run(clients=10, cohort=3, screening=Screening(quorum=3)))
-    with pytest.raises(ConfigError, match=r"screening.quorum = 4 is not allowed: .* the clients a round, 3"):
+    with pytest.raises(
+        ConfigError,
+        match=r"screening.quorum = 4 is not allowed: .* between 1 and 3, the number of clients in a round",
+    ):
         check(a_run(clients=10, cohort=3, screening=Screening(quorum=4)))
 
 

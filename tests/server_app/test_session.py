@@ -1,4 +1,4 @@
-"""Whole runs in process: what they leave, that they repeat, how they end."""
+"""Whole runs in process: their files, their reproducibility, and how they end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from server_app.lines import read_lines
 
 
 def broken(train) -> ClientApp:
-    """The real client, but for what `train(message, context, reply)` makes of its reply."""
+    """The real client, whose training replies are changed by `train(message, context, reply)`."""
     app = ClientApp()
 
     @app.query()
@@ -48,7 +48,7 @@ def partition_of(context: Context) -> int:
 
 
 @pytest.mark.parametrize("extra", [(), ("cohort=2",), ("client=fednlr", "strategy=fedlws")])
-def test_one_seed_gives_one_result(tmp_path: Path, extra: tuple[str, ...]) -> None:
+def test_the_same_seed_gives_the_same_result(tmp_path: Path, extra: tuple[str, ...]) -> None:
     a = play(tmp_path, "rounds=2", *extra)
     b = play(tmp_path, "rounds=2", *extra)
     assert a.folder != b.folder
@@ -67,27 +67,27 @@ def test_a_longer_run_begins_like_a_shorter_one(tmp_path: Path) -> None:
 
 
 def test_serialised_messages_give_the_same_bits(tmp_path: Path) -> None:
-    """What travels over a wire is taken apart and put together again; the in-process Grid hands it over."""
+    """On a network, messages are serialised and deserialised; the in-process Grid passes the objects."""
     from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 
-    def through_the_wire(message: Message, context: Context) -> Message:
+    def serialised(message: Message, context: Context) -> Message:
         message.content = recorddict_from_proto(recorddict_to_proto(message.content))
         reply = real_client(message, context)
         reply.content = recorddict_from_proto(recorddict_to_proto(reply.content))
         return reply
 
     app = ClientApp()
-    app.query()(through_the_wire)
-    app.train()(through_the_wire)
-    straight = play(tmp_path, "rounds=2", "strategy=fednnnn+two_d_lrd")
-    travelled = play(tmp_path, "rounds=2", "strategy=fednnnn+two_d_lrd", app=app)
-    assert weights(straight.folder) == weights(travelled.folder)
+    app.query()(serialised)
+    app.train()(serialised)
+    in_process = play(tmp_path, "rounds=2", "strategy=fednnnn+two_d_lrd")
+    over_network = play(tmp_path, "rounds=2", "strategy=fednnnn+two_d_lrd", app=app)
+    assert weights(in_process.folder) == weights(over_network.folder)
 
 
 # ---------------------------------------------------------------- the folder
 
 
-def test_a_run_leaves_its_folder(tmp_path: Path) -> None:
+def test_a_run_writes_its_folder(tmp_path: Path) -> None:
     outcome = play(tmp_path, "rounds=2", "strategy=fednnnn")
     folder = outcome.folder
     assert folder.parent == tmp_path
@@ -134,7 +134,7 @@ def test_metrics_have_their_documented_names(tmp_path: Path) -> None:
     assert {"fedalr/eta_min", "fedalr/eta_max", "fedalr/eta_mean", "fedalr/client", "fedalr/eta"} <= set(fedalr)
 
 
-def test_what_is_saved_is_what_was_evaluated(tmp_path: Path) -> None:
+def test_the_saved_model_is_the_evaluated_model(tmp_path: Path) -> None:
     """FedNNNN has two models; the average is evaluated, saved and returned (A1-1)."""
     from server_app.evaluation import CentralEvaluation
 
@@ -157,10 +157,10 @@ def test_the_best_model_is_kept(tmp_path: Path) -> None:
     assert (outcome.folder / "best.safetensors").stat().st_size > 0
 
 
-def test_a_taken_name_is_not_overwritten(tmp_path: Path) -> None:
+def test_an_existing_run_is_not_overwritten(tmp_path: Path) -> None:
     play(tmp_path, "rounds=1", "name=mine")
     before = weights(tmp_path / "mine")
-    with pytest.raises(ConfigError, match="name = 'mine' is taken"):
+    with pytest.raises(ConfigError, match="name = 'mine' is already used"):
         play(tmp_path, "rounds=1", "name=mine", "seed=2")
     assert weights(tmp_path / "mine") == before
 
@@ -179,7 +179,7 @@ def test_evaluation_every_few_rounds(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- bad clients, bad requests
 
 
-def test_a_bad_client_is_rejected_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_an_invalid_reply_is_rejected_and_the_run_continues(tmp_path: Path) -> None:
     def train(message: Message, context: Context, reply: Message) -> Message:
         if partition_of(context) == 1:
             raise RuntimeError("out of memory")
@@ -198,24 +198,24 @@ def test_a_bad_client_is_rejected_and_the_run_goes_on(tmp_path: Path) -> None:
     assert not reasons[0] and not reasons[3]
 
 
-def test_below_the_quorum_nothing_changes_and_the_run_ends_with_a_reason(tmp_path: Path) -> None:
+def test_rounds_below_the_quorum_change_nothing_and_end_the_run_with_a_reason(tmp_path: Path) -> None:
     def train(message: Message, context: Context, reply: Message) -> Message:
         if partition_of(context) > 0 and message.content[wire.CONFIG][wire.SERVER_ROUND] > 1:
             raise RuntimeError("gone")
         return reply
 
-    with pytest.raises(RunError, match=r"2 rounds one after the other had fewer than 3 usable replies.*gone"):
+    with pytest.raises(RunError, match=r"2 rounds in a row had fewer than 3 valid replies.*gone"):
         play(tmp_path, "rounds=9", "screening.quorum=3", "max_empty_rounds=2", app=broken(train))
     folder = tmp_path / "quickstart-fednnnn-sgd-seed1"
     status = json.loads((folder / "status.json").read_text())
     assert status["state"] == "failed"
-    assert "usable replies" in status["reason"]
+    assert "valid replies" in status["reason"]
     rows = read_lines(folder / "metrics.jsonl")
     assert [row["round"] for row in rows] == [0, 1, 2, 3]
     assert rows[1]["test/loss"] == rows[2]["test/loss"] == rows[3]["test/loss"]
 
 
-def test_interrupted_keeps_what_is_done(tmp_path: Path) -> None:
+def test_an_interrupted_run_keeps_its_completed_rounds(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         play(tmp_path, "rounds=5", observers=[StopAfter(2)])
     folder = tmp_path / "quickstart-fednnnn-sgd-seed1"
@@ -223,16 +223,16 @@ def test_interrupted_keeps_what_is_done(tmp_path: Path) -> None:
     assert weights(folder) == weights(play(tmp_path, "rounds=2", "name=two").folder)
 
 
-def test_another_number_of_nodes_names_the_flag(tmp_path: Path) -> None:
+def test_the_error_for_a_wrong_number_of_nodes_names_the_option(tmp_path: Path) -> None:
     config = compose(["clients=4", "model=mlp", f"out='{tmp_path}'", "node_wait=0"])
     with pytest.raises(
-        ConfigError, match=r'clients = 4, but the federation has 3 nodes: pass .*"num-supernodes=4'
+        ConfigError, match=r'clients = 4, but the federation has 3 nodes; in a simulation pass .*"num-supernodes=4'
     ):
         session.run(LocalGrid(real_client, 3), session.prepare(config))
     assert not list(tmp_path.iterdir())
 
 
-def test_an_impossible_partition_is_refused_before_any_client(tmp_path: Path) -> None:
+def test_an_impossible_partition_is_rejected_before_any_message(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"partition.alpha = 0.001 .* raise partition.alpha or lower"):
         play(tmp_path, "clients=100", "partition.alpha=0.001", "partition.min_size=30")
     assert not list(tmp_path.iterdir())
@@ -243,7 +243,7 @@ def test_two_nodes_with_one_partition_are_refused(tmp_path: Path) -> None:
     grid = LocalGrid(real_client, 2)
     for context in grid._contexts.values():
         context.node_config["partition-id"] = 0
-    with pytest.raises(ConfigError, match="two nodes claim partition-id = 0"):
+    with pytest.raises(ConfigError, match="both have partition-id = 0"):
         session.run(grid, session.prepare(config))
 
 
@@ -267,24 +267,24 @@ def test_patience_ends_the_run(tmp_path: Path) -> None:
 
     outcome = play(tmp_path, "rounds=9", "patience=2", app=broken(stand_still))
     assert outcome.rows[-1]["round"] == 3
-    assert "not better in 2 evaluations" in str(outcome.stopped)
+    assert "without improvement in 2 evaluations" in str(outcome.stopped)
 
 
-# ---------------------------------------------------------------- what clients keep
+# ---------------------------------------------------------------- the clients' states
 
 
-def test_a_client_that_is_a_new_process_every_round_goes_on(tmp_path: Path) -> None:
-    def anew(message: Message, context: Context, reply: Message) -> Message:
+def test_a_client_with_a_new_process_in_every_round_keeps_its_state(tmp_path: Path) -> None:
+    def new_process(message: Message, context: Context, reply: Message) -> Message:
         context.state.clear()
         return reply
 
     given = ("rounds=3", "cohort=2", "strategy=scaffold")
-    forgetful = play(tmp_path, *given, app=broken(anew))
+    new_processes = play(tmp_path, *given, app=broken(new_process))
     plain = play(tmp_path, *given)
-    assert weights(forgetful.folder) == weights(plain.folder)
+    assert weights(new_processes.folder) == weights(plain.folder)
 
 
-def test_a_client_whose_state_was_lost_is_noted(tmp_path: Path) -> None:
+def test_a_lost_client_state_is_noted(tmp_path: Path) -> None:
     def losing(message: Message, context: Context, reply: Message) -> Message:
         if partition_of(context) == 2:
             shutil.rmtree(state.root(context.node_config) / str(message.content[wire.CONFIG][wire.RUN]) / "2")
@@ -293,11 +293,11 @@ def test_a_client_whose_state_was_lost_is_noted(tmp_path: Path) -> None:
     outcome = play(tmp_path, "rounds=3", "strategy=scaffold", app=broken(losing))
     rows = read_lines(outcome.folder / "clients.jsonl")
     noted = {(row["round"], row["client"]): row["note"] for row in rows if "note" in row}
-    assert noted == {(t, 2): "its state was lost, it began anew" for t in (2, 3)}
+    assert noted == {(t, 2): "its state was missing, and it used an empty one" for t in (2, 3)}
     assert all(row["status"] == "used" for row in rows)
 
 
-def test_a_client_that_does_not_do_a_half_is_used_counted_and_noted(tmp_path: Path) -> None:
+def test_a_client_that_does_not_execute_a_half_is_used_counted_and_noted(tmp_path: Path) -> None:
     def train(message: Message, context: Context, reply: Message) -> Message:
         if partition_of(context) == 1:
             del reply.content[wire.METRICS][wire.done("scaffold")]
@@ -308,19 +308,19 @@ def test_a_client_that_does_not_do_a_half_is_used_counted_and_noted(tmp_path: Pa
     assert [row["clients"] for row in outcome.rows[1:]] == [4, 4]
     rows = read_lines(outcome.folder / "clients.jsonl")
     assert {(row["round"], row["client"]): row.get("note") for row in rows} == {
-        (t, k): "did not do scaffold" if k == 1 else None for t in (1, 2) for k in range(4)
+        (t, k): "did not execute the client half of scaffold" if k == 1 else None for t in (1, 2) for k in range(4)
     }
 
 
-def test_a_message_names_the_run_and_the_last_reply_that_was_accepted(tmp_path: Path) -> None:
+def test_a_message_contains_the_run_id_and_the_last_accepted_round(tmp_path: Path) -> None:
     seen: dict[int, list[tuple[int, int]]] = {}
     runs = set()
 
     def train(message: Message, context: Context, reply: Message) -> Message:
-        told = message.content[wire.CONFIG]
-        runs.add(told[wire.RUN])
-        seen.setdefault(partition_of(context), []).append((told[wire.SERVER_ROUND], told[wire.ACCEPTED]))
-        if partition_of(context) == 3 and told[wire.SERVER_ROUND] == 2:
+        config = message.content[wire.CONFIG]
+        runs.add(config[wire.RUN])
+        seen.setdefault(partition_of(context), []).append((config[wire.SERVER_ROUND], config[wire.ACCEPTED]))
+        if partition_of(context) == 3 and config[wire.SERVER_ROUND] == 2:
             raise RuntimeError("gone")
         return reply
 

@@ -1,4 +1,4 @@
-"""When a run may end, by hand."""
+"""Early stopping and the best round, with rows written by hand."""
 
 from __future__ import annotations
 

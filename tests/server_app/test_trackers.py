@@ -1,6 +1,6 @@
-"""Trackers get a run's numbers; each against the real package in its offline mode.
+"""Trackers receive a run's metrics; each test uses the real package in its offline mode.
 
-The packages are extras; `.ci/run` runs this file in an environment that has them.
+The packages are extras; `.ci/run` runs this file in an environment in which they are installed.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def test_wandb_offline(tmp_path: Path, monkeypatch) -> None:
     wandb = pytest.importorskip("wandb", reason="the extra wandb is not installed")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
-    told: list[tuple[int, dict]] = []
+    logged: list[tuple[int, dict]] = []
     original = wandb.Run.log
     monkeypatch.setattr(
-        wandb.Run, "log", lambda run, data, step: (told.append((step, data)), original(run, data, step=step))[1]
+        wandb.Run, "log", lambda run, data, step: (logged.append((step, data)), original(run, data, step=step))[1]
     )
     outcome = play(tmp_path, "rounds=2", "track=[wandb]")
     (file,) = outcome.folder.rglob("run-*.wandb")
     assert file.stat().st_size > 0
-    assert {step: data["test/accuracy"] for step, data in told} == wanted(outcome.rows)
+    assert {step: data["test/accuracy"] for step, data in logged} == wanted(outcome.rows)
 
 
 def test_mlflow_offline(tmp_path: Path, monkeypatch) -> None:
@@ -73,7 +73,7 @@ def test_a_tracker_that_fails_does_not_end_the_run(tmp_path: Path, monkeypatch) 
 
         def close(self) -> None: ...
 
-    monkeypatch.setitem(trackers.TRACKERS, "json", Failing)  # a package that is always there
+    monkeypatch.setitem(trackers.TRACKERS, "json", Failing)  # a package that is always installed
     outcome = play(tmp_path, "rounds=2", "track=[json]")
     assert Failing.rows == 1
     assert weights(outcome.folder) == weights(play(tmp_path, "rounds=2").folder)

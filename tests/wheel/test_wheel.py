@@ -74,7 +74,7 @@ def test_an_import_that_cannot_be_rewritten_stops_the_build(source: str) -> None
 
 
 def test_an_unexpected_app_table_stops_the_build() -> None:
-    with pytest.raises(ValueError, match=r"\[tool.flwr.app\] is not written as"):
+    with pytest.raises(ValueError, match=r"\[tool.flwr.app\] does not have the form"):
         hatch_build.app_toml('serverapp = "server_app.app:app"')
 
 
@@ -96,7 +96,7 @@ def test_the_apps_load_only_modules_of_the_package(site: Path) -> None:
         "from fedstride import FedLWS, NeuronSGD\n"
         "from fedstride.server_app.config.compose import compose\n"
         "assert compose(['strategy=fednnnn+fedlws']).strategy.name == 'fedlws'\n"
-        f"rooms = {hatch_build.ROOMS!r}\n"
+        f"rooms = {hatch_build.PACKAGES!r}\n"
         "print([name for name in sys.modules if name.split('.')[0] in rooms])\n"
         "print(sys.modules['fedstride'].__file__)"
     )
