@@ -47,7 +47,7 @@ class FedNLRSettings:
     classifier: Annotated[bool, Setting("false leaves the classifier at eta")] = True
     exclude: Annotated[
         list[str] | None,
-        Setting("patterns of names of linear and convolution modules that keep eta and do not count as layers"),
+        Setting("patterns of names of linear and convolution modules that keep eta and do not count", layers=True),
     ] = None
 
 

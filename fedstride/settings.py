@@ -42,7 +42,8 @@ class Setting:
 
     Numbers are finite. `least` and `most` are allowed themselves, `above` and `below` are not. `extends`:
     may change when a run goes on although a result depends on it (more rounds, an earlier end).
-    `kind`: None means that of the group in which the key stands.
+    `kind`: None means that of the group in which the key stands. `layers`: the value is a list of patterns, each
+    of which must match the name of a linear or convolution module of the run's model.
     """
 
     meaning: str
@@ -54,6 +55,7 @@ class Setting:
     unit: str = ""
     kind: Kind | None = None
     extends: bool = False
+    layers: bool = False
 
 
 @dataclass(frozen=True)

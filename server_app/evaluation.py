@@ -12,13 +12,14 @@ from fedstride.arrays import to_record, views
 from fedstride.tasks import data, models
 from fedstride.tasks.tensors import Examples, buffer_names, evaluate, load_arrays, pick_device, to_arrays
 
-from .config.schema import Config
+from .config.schema import Config, keys
 
 
 class CentralEvaluation:
     """The test set and a network to hold the model; made once a run.
 
-    Raises ConfigError or DataError where task, model or device cannot be had.
+    Raises ConfigError or DataError where task, model or device cannot be had, and ConfigError for a setting that
+    names layers which the model does not have.
     """
 
     def __init__(self, config: Config) -> None:
@@ -26,6 +27,9 @@ class CentralEvaluation:
         device = pick_device(config.client.device)
         source = data.load(config.task)
         model = models.build(config.model, source.shape, source.classes, config.seed)
+        for key in keys(config):
+            if key.field.setting.layers and key.value is not None:
+                models.layers_matching(model, key.value, key.path)
         self.initial: ArrayRecord = to_record(to_arrays(model))
         self.buffers = buffer_names(model)
         self._model = model.to(device)

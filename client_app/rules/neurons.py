@@ -19,7 +19,6 @@ pass with one example shows which layers hold neurons:
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -31,10 +30,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from fedstride.errors import ConfigError, require
-
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-LAYERS = (nn.Linear, *CONVOLUTIONS)
+from fedstride.tasks.models import CONVOLUTIONS, LAYERS, layers_matching
 
 # Functions by name, in place or not, of torch, torch.Tensor and torch.nn.functional; torch's modules call
 # these too.
@@ -112,8 +108,8 @@ def find_layers(model: nn.Module, example: torch.Tensor, exclude: Sequence[str] 
     projections inside torch's own attention are not called. The model stays as it is (A5-10). Raises ConfigError
     for a pattern that matches no linear or convolution module.
     """
-    excluded = _excluded(model, exclude)
-    modules = {module: name for name, module in model.named_modules() if isinstance(module, LAYERS)}
+    excluded = layers_matching(model, exclude, "exclude")
+    modules: dict[nn.Module, str] = {m: name for name, m in model.named_modules() if isinstance(m, LAYERS)}
     calls: list[_Call] = []
 
     def on_value(call: _Call, stage: Stage, value: torch.Tensor) -> None:
@@ -148,29 +144,6 @@ def _activation(call: _Call, *, logits: bool, last: bool) -> Activation:
     if call.activated:
         return Activation(Stage.ACTIVATED)
     return Activation(Stage.NORMALISED if call.normalised else Stage.OUTPUT, relu=True)
-
-
-def _excluded(model: nn.Module, patterns: Sequence[str]) -> set[nn.Module]:
-    """The linear and convolution modules that one of the patterns names."""
-    require(not isinstance(patterns, str), "exclude", patterns, "a list of patterns, such as ['attention.*']")
-    # A module with two names can be excluded by either.
-    named = [(n, m) for n, m in model.named_modules(remove_duplicate=False) if isinstance(m, LAYERS)]
-    found: set[nn.Module] = set()
-    for pattern in patterns:
-        matching = {module for name, module in named if fnmatch.fnmatchcase(name, pattern)}
-        if not matching:
-            names = ", ".join(repr(name) for name, _ in named[:MAX_NAMES])
-            more = f" and {len(named) - MAX_NAMES} more" if len(named) > MAX_NAMES else ""
-            raise ConfigError(
-                f"exclude = {list(patterns)!r} is not allowed: the pattern {pattern!r} matches no linear or "
-                f"convolution module of the model; the names of these modules are {names}{more}"
-            )
-        found |= matching
-    return found
-
-
-MAX_NAMES = 20
-"""Names of modules in an error message."""
 
 
 def _shared_parameters(model: nn.Module, calls: Sequence[_Call]) -> set[int]:

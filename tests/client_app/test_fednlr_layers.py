@@ -572,7 +572,7 @@ def test_a_pattern_that_matches_nothing_is_refused(pattern: str) -> None:
         rates_of(attention(), drawn(7, 4), exclude=["fc", pattern])
     assert str(raised.value) == (
         f"exclude = ['fc', '{pattern}'] is not allowed: the pattern '{pattern}' matches no linear or convolution "
-        "module of the model; the names of these modules are 'att.q', 'att.k', 'att.out', 'fc', 'head'"
+        "module of the model; the names of these modules are: 'att.q', 'att.k', 'att.out', 'fc', 'head'"
     )
 
 
