@@ -4,7 +4,7 @@ A neuron owns a row of weights: a unit of a linear layer, or an output channel o
 pass with one example shows which layers hold neurons:
 
 - A convolution always does. Its activation h is the output of the nonlinearity that takes its output, directly or
-  after a normalisation or dropout. If there is no such nonlinearity (a pooling or a residual sum comes
+  after a normalisation or dropout. If there is no such nonlinearity (because a pooling or a residual sum comes
   first), h is ReLU of the output or of the normalised output (A5-5).
 - A linear layer does only if a nonlinearity takes its output, directly or after a normalisation or dropout, each
   time that the layer is called. So the projections of attention and of residual branches hold no neurons (A5-14).
@@ -18,51 +18,16 @@ pass with one example shows which layers hold neurons:
 
 from __future__ import annotations
 
-import contextlib
-import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from fedstride.tasks.models import CONVOLUTIONS, LAYERS, layers_matching
 
-# Functions by name, in place or not, of torch, torch.Tensor and torch.nn.functional; torch's modules call
-# these too.
-# fmt: off
-NONLINEARITIES = {
-    "celu", "clamp", "clamp_min", "clip", "elu", "expit", "gelu", "hardshrink", "hardsigmoid", "hardswish",
-    "hardtanh", "leaky_relu", "log_sigmoid", "logsigmoid", "mish", "prelu", "relu", "relu6", "rrelu",
-    "selu", "sigmoid", "silu", "sin", "softplus", "softshrink", "softsign", "special_expit", "tanh",
-    "tanhshrink", "threshold",
-}
-NORMALISATIONS = {
-    "batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm",
-}
-IDENTITIES = {  # dropouts in eval mode, copies, other dtypes
-    "alpha_dropout", "bfloat16", "clone", "contiguous", "double", "dropout", "dropout1d", "dropout2d",
-    "dropout3d", "feature_alpha_dropout", "float", "half", "to",
-}
-AFTER_THE_CLASSIFIER = IDENTITIES | {
-    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "avg_pool1d", "avg_pool2d",
-    "avg_pool3d", "expit", "flatten", "getitem", "log_sigmoid", "log_softmax", "logsigmoid", "mean",
-    "movedim", "permute", "reshape", "sigmoid", "softmax", "special_expit", "squeeze", "transpose",
-    "unflatten", "unsqueeze", "view", "view_as",
-}
-# fmt: on
-
-
-class Stage(Enum):
-    """The values of a layer in a forward pass, in the order in which they are computed."""
-
-    OUTPUT = "output"
-    NORMALISED = "normalised output"
-    ACTIVATED = "output of the nonlinearity"
+from .trace import Call, Follower, Stage, count_neurons, run
 
 
 @dataclass(frozen=True)
@@ -87,13 +52,7 @@ class NeuronLayer:
     @property
     def neurons(self) -> int:
         """M'_l."""
-        return _neurons(self.module)
-
-
-def _neurons(module: nn.Module) -> int:
-    weight = module.weight
-    assert isinstance(weight, torch.Tensor)
-    return weight.shape[0]
+        return count_neurons(self.module)
 
 
 # ---------------------------------------------------------------- which layers hold neurons
@@ -110,15 +69,16 @@ def find_layers(model: nn.Module, example: torch.Tensor, exclude: Sequence[str] 
     """
     excluded = layers_matching(model, exclude, "exclude")
     modules: dict[nn.Module, str] = {m: name for name, m in model.named_modules() if isinstance(m, LAYERS)}
-    calls: list[_Call] = []
+    calls: list[Call] = []
+    widths: Counter[nn.Module] = Counter()
 
-    def on_value(call: _Call, stage: Stage, value: torch.Tensor) -> None:
+    def on_value(call: Call, stage: Stage, value: torch.Tensor) -> None:
         if stage is Stage.OUTPUT:
-            call.width = value.numel() // len(example)
             calls.append(call)
+            widths[call.module] = max(widths[call.module], value.numel() // len(example))
 
-    follower = _Follower(on_value)
-    result = _run(model, [example], modules, follower)
+    follower = Follower(on_value)
+    result = run(model, [example], modules, follower)
     classifier = follower.call_behind(result)
     shared = _shared_parameters(model, calls)
     layers: list[NeuronLayer] = []
@@ -130,7 +90,7 @@ def find_layers(model: nn.Module, example: torch.Tensor, exclude: Sequence[str] 
             continue
         if isinstance(module, nn.Linear) and bare and not last:
             continue
-        layer = NeuronLayer(modules[module], module, width=max(call.width for call in here), last=last)
+        layer = NeuronLayer(modules[module], module, width=widths[module], last=last)
         layer.activations = [_activation(call, logits=call is classifier, last=last) for call in here]
         own = [*module.parameters(recurse=False), *(p for call in here for p in call.norm_parameters)]
         layer.parameters = list({id(p): p for p in own if id(p) not in shared}.values())
@@ -138,7 +98,7 @@ def find_layers(model: nn.Module, example: torch.Tensor, exclude: Sequence[str] 
     return sorted(layers, key=lambda layer: layer.last)  # stable: the classifier is l = L
 
 
-def _activation(call: _Call, *, logits: bool, last: bool) -> Activation:
+def _activation(call: Call, *, logits: bool, last: bool) -> Activation:
     if logits or (last and not call.activated):
         return Activation(Stage.OUTPUT)
     if call.activated:
@@ -146,7 +106,7 @@ def _activation(call: _Call, *, logits: bool, last: bool) -> Activation:
     return Activation(Stage.NORMALISED if call.normalised else Stage.OUTPUT, relu=True)
 
 
-def _shared_parameters(model: nn.Module, calls: Sequence[_Call]) -> set[int]:
+def _shared_parameters(model: nn.Module, calls: Sequence[Call]) -> set[int]:
     """The ids of parameters that belong to no single layer.
 
     More than one module owns them (tied weights), or they are those of a BatchNorm that takes the output of
@@ -176,7 +136,7 @@ def mean_activations(
     rows: Counter[nn.Module] = Counter()  # examples times calls of the module
     calls = 0
 
-    def on_value(call: _Call, stage: Stage, value: torch.Tensor) -> None:
+    def on_value(call: Call, stage: Stage, value: torch.Tensor) -> None:
         layer = found[call.module]
         activation = layer.activations[min(call.number, len(layer.activations) - 1)]
         if activation.stage is not stage:
@@ -196,7 +156,7 @@ def mean_activations(
             calls += 1
             yield batch
 
-    _run(model, counted(), found, _Follower(on_value))
+    run(model, counted(), found, Follower(on_value))
     if not calls:
         raise ValueError("batches is empty: mean activations need at least one batch of examples")
     return [
@@ -205,159 +165,3 @@ def mean_activations(
         else torch.full((layer.neurons,), torch.nan, dtype=torch.float64)
         for layer in layers
     ]
-
-
-# ---------------------------------------------------------------- following the values of a forward pass
-
-
-@dataclass(eq=False)
-class _Call:
-    """One call of a layer in a forward pass."""
-
-    module: nn.Module
-    number: int  # 0 for the first call of this module in the forward pass
-    width: int = 0
-    normalised: bool = False
-    activated: bool = False
-    norm_parameters: list[nn.Parameter] = field(default_factory=list)
-
-
-@dataclass(frozen=True, eq=False)
-class _Followed:
-    """What a tensor is to the call that it comes from."""
-
-    tensor: weakref.ref[torch.Tensor]
-    version: int  # of the tensor: it grows when the tensor is changed in place
-    call: _Call
-    stage: Stage | None  # None: no longer a value of the layer's neurons
-    may_be_result: bool  # whether it shows the call's module as the classifier if the model returns it
-
-
-class _Follower(TorchFunctionMode):
-    """Follows the outputs of layers through the functions of a forward pass, by the identity of tensors.
-
-    Calls `on_value(call, stage, value)` for each value of a layer, as soon as it is computed. Functions are
-    seen as the forward pass calls them, whether by a module or directly.
-    """
-
-    def __init__(self, on_value: Callable[[_Call, Stage, torch.Tensor], None]) -> None:
-        super().__init__()
-        self._on_value = on_value
-        self._followed: dict[int, _Followed] = {}  # by id; the weak references tell a reused id
-        self._calls: Counter[nn.Module] = Counter()
-
-    def start(self) -> None:
-        """Begin a forward pass."""
-        self._followed.clear()
-        self._calls.clear()
-
-    def on_layer(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        """The forward hook of linear and convolution modules."""
-        if not isinstance(output, torch.Tensor):
-            return
-        call = _Call(module, self._calls[module])
-        self._calls[module] += 1
-        self._on_value(
-            call, Stage.OUTPUT, output
-        )  # not followed yet, so the functions that this calls do not count
-        self._follow(output, call, Stage.OUTPUT, may_be_result=True)
-
-    def call_behind(self, result: Any) -> _Call | None:
-        """The call whose output is the model's result; None if there is none."""
-        found = self._find(result)
-        return found.call if found is not None and found.may_be_result else None
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        source = self._find(args[0] if args else kwargs.get("input"))
-        result = func(*args, **kwargs)
-        if source is not None and isinstance(result, torch.Tensor) and self._find(result) is not source:
-            name = getattr(func, "__name__", "").strip("_")
-            self._pass_on(source, name, [*args[1:], *kwargs.values()], result)
-        return result
-
-    def _pass_on(self, source: _Followed, name: str, others: Sequence[Any], result: torch.Tensor) -> None:
-        """Follow the result of a function that took a followed tensor as its first argument."""
-        call, stage = source.call, None
-        if name in IDENTITIES:
-            stage = source.stage
-        elif name in NORMALISATIONS and source.stage is Stage.OUTPUT and not call.normalised:
-            stage = Stage.NORMALISED
-            call.normalised = True
-            if name == "batch_norm":
-                call.norm_parameters = _channel_parameters(call.module, others, result)
-            self._on_value(call, stage, result)
-        elif name in NONLINEARITIES and source.stage is not None and not call.activated:
-            call.activated = True
-            self._on_value(call, Stage.ACTIVATED, result)
-        may_be_result = source.may_be_result and name in AFTER_THE_CLASSIFIER
-        if stage is not None or may_be_result:
-            self._follow(result, call, stage, may_be_result=may_be_result)
-
-    def _follow(self, tensor: torch.Tensor, call: _Call, stage: Stage | None, *, may_be_result: bool) -> None:
-        followed = _Followed(weakref.ref(tensor), tensor._version, call, stage, may_be_result)
-        self._followed[id(tensor)] = followed
-
-    def _find(self, value: Any) -> _Followed | None:
-        """What is known of a tensor; None if it is not followed or was changed in place since."""
-        if not isinstance(value, torch.Tensor):
-            return None
-        found = self._followed.get(id(value))
-        return found if found and found.tensor() is value and found.version == value._version else None
-
-
-def _channel_parameters(module: nn.Module, arguments: Sequence[Any], result: torch.Tensor) -> list[nn.Parameter]:
-    """Weight and bias of a BatchNorm, if its channels are the module's neurons."""
-    if isinstance(module, nn.Linear) and result.dim() != 2:
-        return []  # the channels are positions: BatchNorm1d over the tokens of (n, tokens, units)
-    shape = (_neurons(module),)
-    return [each for each in arguments if isinstance(each, nn.Parameter) and tuple(each.shape) == shape]
-
-
-def _run(
-    model: nn.Module, batches: Iterable[torch.Tensor], modules: Collection[nn.Module], follower: _Follower
-) -> Any:
-    """Run the model on each batch and follow the outputs of `modules`; the result of the last batch."""
-    result = None
-    with _undisturbed(model):
-        hooks = [module.register_forward_hook(follower.on_layer) for module in modules]
-        try:
-            for batch in batches:
-                follower.start()
-                with follower:
-                    result = model(batch)
-        finally:
-            for hook in hooks:
-                hook.remove()
-    return result
-
-
-@contextlib.contextmanager
-def _undisturbed(model: nn.Module) -> Iterator[None]:
-    """Eval mode inside. Afterwards modes, buffers, and torch's random state and settings are as before (A5-10)."""
-    modules = list(model.modules())
-    modes = [(module, module.training) for module in modules]
-    buffers = [
-        (module._buffers, name, buffer, buffer._version, buffer.clone())
-        for module in modules
-        for name, buffer in module._buffers.items()
-        if buffer is not None
-    ]
-    tensors = [*model.parameters(), *model.buffers()]
-    devices = sorted({tensor.device.index for tensor in tensors if tensor.device.type == "cuda"})
-    fused = torch.backends.mha.get_fastpath_enabled()
-    with torch.random.fork_rng(devices=devices):
-        try:
-            model.eval()
-            torch.backends.mha.set_fastpath_enabled(
-                False
-            )  # the fused kernel would hide the layers of a transformer
-            yield
-        finally:
-            torch.backends.mha.set_fastpath_enabled(fused)
-            for module, mode in modes:
-                module.training = mode
-            for owner, name, buffer, version, content in buffers:
-                owner[name] = buffer
-                if buffer._version != version:
-                    buffer.copy_(content)
