@@ -38,7 +38,7 @@ class Training(Choice):
 
 @dataclass
 class FedNLRSettings:
-    """FedNLR's own settings, eq. 14-18."""
+    """The settings of FedNLR, eq. 14-18."""
 
     mu0: Annotated[float, Setting("mu_0 of eq. 17", least=0)] = 1.0
     a1: Annotated[float, Setting("a_1, weight of the depth l / L", least=0)] = 1.0
@@ -46,7 +46,11 @@ class FedNLRSettings:
     width: Annotated[
         str, Setting("what M counts: units with positions, or channels", options=("units", "channels"))
     ] = "units"
-    classifier: Annotated[bool, Setting("false leaves the last layer at eta")] = True
+    classifier: Annotated[bool, Setting("false leaves the classifier at eta")] = True
+    exclude: Annotated[
+        list[str] | None,
+        Setting("patterns of names of linear and convolution modules that keep eta and do not count", layers=True),
+    ] = None
 
 
 @dataclass

@@ -42,7 +42,8 @@ class Setting:
 
     Numbers must be finite. `least` and `most` are inclusive bounds, `above` and `below` are exclusive. `extends`:
     a resumed run may change the value although the result depends on it (more rounds, an earlier end).
-    `kind`: None means the kind of the key's group.
+    `kind`: None means the kind of the key's group. `layers`: the value is a list of
+    patterns, each of which must match the name of a linear or convolution module of the run's model.
     """
 
     meaning: str
@@ -54,6 +55,7 @@ class Setting:
     unit: str = ""
     kind: Kind | None = None
     extends: bool = False
+    layers: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,15 @@ from fedstride.arrays import to_record, views
 from fedstride.tasks import data, models
 from fedstride.tasks.tensors import Examples, buffer_names, evaluate, load_arrays, pick_device, to_arrays
 
-from .config.schema import Config
+from .config.schema import Config, keys
 
 
 class CentralEvaluation:
     """Evaluates models on the test set. Created once per run.
 
     `initial`: the initial model, with weights from the run's seed. `buffers`: the names of its registered buffers.
-    Raises ConfigError or DataError if the task, the model or the device is not available.
+    Raises ConfigError or DataError if the task, the model or the device is not available. Raises
+    ConfigError for a setting that names layers which the model does not have.
     """
 
     def __init__(self, config: Config) -> None:
@@ -24,6 +25,9 @@ class CentralEvaluation:
         device = pick_device(config.client.device)
         source = data.load(config.task)
         model = models.build(config.model, source.shape, source.classes, config.seed)
+        for key in keys(config):
+            if key.field.setting.layers and key.value is not None:
+                models.layers_matching(model, key.value, key.path)
         self.initial: ArrayRecord = to_record(to_arrays(model))
         self.buffers = buffer_names(model)
         self._model = model.to(device)

@@ -7,8 +7,9 @@
     eta_li = eta M'_l p_li                                                     (eq. 15)
     W_li <- W_li - eta_li df/dW_li                                             (eq. 18)
 
-A neuron owns a row of weights: a unit of a linear layer, an output channel of a convolution; there are
-M'_l of them, so the rates of a layer have mean eta. M_l counts units with their positions, or channels.
+The layers l = 1 ... L are those that hold neurons, in order of execution; the classifier is l = L.
+`neurons.py` says which layers these are. Layer l has M'_l neurons, each with its own row of weights, so the
+mean rate of a layer is eta. M_l counts the units with their positions, or the channels.
 """
 
 from __future__ import annotations
@@ -24,18 +25,7 @@ from torch import nn
 from ..method import Job, Method, Plan, Received, Result, Returned, State
 from ..parts import FedNLRSettings
 from ..step import sgd_step_
-
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-NORMALISATIONS = (
-    *BATCH_NORMS,
-    nn.GroupNorm,
-    nn.LayerNorm,
-    nn.InstanceNorm1d,
-    nn.InstanceNorm2d,
-    nn.InstanceNorm3d,
-)
-
+from .neurons import find_layers, mean_activations
 
 # ---------------------------------------------------------------- the rule
 
@@ -46,147 +36,30 @@ class Rates:
 
     factors: torch.Tensor | None  # float64 (neurons,), mean 1; None where all are 1 exactly
     mu: float
-    temperature: float  # T_l; 0 where the factors are all 1
+    temperature: float  # T_l; 0 if the factors are all 1
 
 
 def discrepancy(layer: int, layers: int, width: int, *, mu0: float, a1: float, a2: float) -> float:
-    """mu_l of layer l = 1 .. L with M_l = width (eq. 17)."""
+    """mu_l of layer l = 1 ... L with M_l = width (eq. 17)."""
     return mu0 + a1 * layer / layers + a2 * math.log10(width)
 
 
 def neuron_rates(activations: torch.Tensor, mu: float) -> Rates:
-    """Factors M'_l p_li from mean activations, float64 of shape (neurons,) (eq. 15, 16).
+    """The factors M'_l p_li from the mean activations h_li, shape (neurons,) (eq. 15, 16).
 
-    max/min of the factors is mu. All 1 where the activations are all equal, mu <= 1, or there is one
-    neuron only (A5-7). The softmax is taken after subtracting the maximum (A5-8). Activations that are
-    not finite also give 1: they say nothing about the neurons.
+    The factors are float64 of the same shape; max/min of them is mu. All are 1 if the activations are all
+    equal, mu is at most 1, or there is only one neuron (A5-7). They are also 1 if an activation is not
+    finite, because such activations do not rank the neurons. The softmax is taken after subtracting the
+    maximum (A5-8).
     """
     h = activations.double()
-    spread = float(h.max() - h.min())
-    if not 0.0 < spread < math.inf or mu <= 1.0 or len(h) == 1:
+    h_range = float(h.max() - h.min())
+    if not 0.0 < h_range < math.inf or mu <= 1.0 or len(h) == 1:
         return Rates(None, mu, 0.0)
-    temperature = spread / math.log(mu)
-    # With T from eq. 16, (h - max) / T = (h - max) ln(mu) / spread, which cannot overflow.
-    p = torch.exp((h - h.max()) / spread * math.log(mu))
+    temperature = h_range / math.log(mu)
+    # With T from eq. 16, (h - max) / T = (h - max) ln(mu) / range, which cannot overflow.
+    p = torch.exp((h - h.max()) / h_range * math.log(mu))
     return Rates(len(h) * p / p.sum(), mu, temperature)
-
-
-# ---------------------------------------------------------------- the neurons of a network
-
-
-@dataclass
-class NeuronLayer:
-    """A linear or convolution layer as it is met in a forward pass."""
-
-    name: str
-    module: nn.Module
-    norm: nn.Module | None = None  # the normalisation that takes its output immediately
-    width: int = 0  # units with positions
-    last: bool = False  # the classifier
-
-    @property
-    def neurons(self) -> int:
-        """M'_l."""
-        weight = self.module.weight
-        assert isinstance(weight, torch.Tensor)
-        return weight.shape[0]
-
-    @property
-    def observed(self) -> nn.Module:
-        """Whose output is the activation before its ReLU (A5-5)."""
-        return self.module if self.norm is None else self.norm
-
-
-@torch.no_grad()
-def find_layers(model: nn.Module, example: torch.Tensor) -> list[NeuronLayer]:
-    """The layers that hold neurons, in order of execution, from one forward pass in eval mode (A5-1).
-
-    Only modules that are really called count: the projections inside torch's attention are not, and so
-    keep the rate eta, like everything else that is no neuron (A5-9). The model's mode is put back.
-    """
-    names = {module: name for name, module in model.named_modules()}
-    found: dict[nn.Module, NeuronLayer] = {}
-    outputs: dict[int, tuple[NeuronLayer, torch.Tensor, int]] = {}  # by id; kept alive, so ids stay unique
-
-    def on_layer(module: nn.Module, inputs: Any, output: torch.Tensor) -> None:
-        layer = found.setdefault(module, NeuronLayer(names[module], module))
-        layer.width = max(layer.width, output[0].numel())
-        outputs[id(output)] = (layer, output, output._version)
-
-    def on_norm(module: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-        layer, _, version = outputs.get(id(inputs[0]), (None, None, 0))
-        if layer is None or inputs[0]._version != version or layer.norm is not None:
-            return  # of no layer, or an activation in place lies between
-        if isinstance(layer.module, nn.Linear) and inputs[0].dim() != 2:
-            return  # normalises positions, not neurons
-        layer.norm = module
-
-    hooks = []
-    for module in names:
-        if isinstance(module, (nn.Linear, *CONVOLUTIONS)):
-            hooks.append(module.register_forward_hook(on_layer))
-        elif isinstance(module, NORMALISATIONS):
-            hooks.append(module.register_forward_hook(on_norm))
-    _in_eval_mode(model, [example], hooks)
-    layers = list(found.values())
-    if layers:
-        layers[-1].last = True
-    return layers
-
-
-@dataclass
-class _Sum:
-    total: torch.Tensor | None = None
-    uses: int = 0  # examples times uses of the module
-
-
-@torch.no_grad()
-def mean_activations(
-    model: nn.Module, layers: Sequence[NeuronLayer], batches: Iterable[torch.Tensor]
-) -> list[torch.Tensor]:
-    """h_li of each layer, float64 (neurons,), over all examples (eq. 14; A5-3, A5-5, A5-10, A5-12).
-
-    One pass in eval mode without gradients: buffers, the model's mode and random state stay as they are.
-    """
-    sums = {id(layer.observed): _Sum() for layer in layers}
-
-    def observe(layer: NeuronLayer) -> Any:
-        channels_first = isinstance(layer.module, CONVOLUTIONS)
-
-        def hook(module: nn.Module, inputs: Any, output: torch.Tensor) -> None:
-            h = output if layer.last else output.relu()
-            if channels_first:
-                h = h.flatten(2).mean(2) if h.dim() > 2 else h
-            else:
-                h = h.flatten(1, -2).mean(1) if h.dim() > 2 else h
-            entry = sums[id(module)]
-            here = h.double().sum(0)
-            entry.total = here if entry.total is None else entry.total + here
-            entry.uses += len(h)
-
-        return hook
-
-    hooks = [layer.observed.register_forward_hook(observe(layer)) for layer in layers]
-    _in_eval_mode(model, batches, hooks)
-    result = []
-    for layer in layers:
-        entry = sums[id(layer.observed)]
-        assert entry.total is not None
-        result.append(entry.total / entry.uses)
-    return result
-
-
-def _in_eval_mode(model: nn.Module, batches: Iterable[torch.Tensor], hooks: Sequence[Any]) -> None:
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        for batch in batches:
-            model(batch)
-    finally:
-        for hook in hooks:
-            hook.remove()
-        for module, mode in modes.items():
-            module.training = mode
 
 
 # ---------------------------------------------------------------- rates of a network's parameters
@@ -210,13 +83,26 @@ def network_rates(
     a2: float = 1.0,
     width: str = "units",
     classifier: bool = True,
+    exclude: Sequence[str] = (),
 ) -> NetworkRates:
-    """Rate factors from one pass over the local data; `example` is a batch of one that shows the layers.
+    """Factors of the rate eta for the parameters of a network, from one pass over the local data (eq. 14-17).
 
-    A neuron's bias follows its neuron, and so do weight and bias of a BatchNorm that takes its output
-    immediately; any other parameter has factor 1 (A5-9). `classifier=False` leaves the last layer at 1.
+    `batches`: inputs of the model, a tensor per mini-batch; h is averaged over all of them. `example`: one
+    batch of one example, which shows the layers in a forward pass of its own. `mu0`, `a1`, `a2` >= 0: see eq.
+    17. `width`: M_l counts "units" with their positions or "channels" (A5-4). `classifier=False` leaves the
+    classifier at eta (A5-6). `exclude`: patterns (fnmatch, such as "attention.*") of names of linear and
+    convolution modules that keep eta and do not count as layers.
+
+    The bias of a neuron has the factor of the neuron, and so have weight and bias of a BatchNorm that takes
+    the layer's output immediately. Any other parameter keeps eta (A5-9), and so does a parameter that two
+    modules share (A5-15). `neurons.py` says which layers hold neurons, which nonlinearity gives h, and which
+    layer is the classifier (A5-14); a model that returns no tensor has no classifier.
+
+    Both passes run in eval mode, without gradients, and change no buffer, mode or random state of torch (A5-10).
+    Raises ConfigError (a ValueError) if a pattern of `exclude` matches no linear or convolution module, and
+    ValueError if `batches` is empty.
     """
-    layers = find_layers(model, example)
+    layers = find_layers(model, example, exclude)
     means = mean_activations(model, layers, batches)
     parameter_names = {id(parameter): name for name, parameter in model.named_parameters()}
     result = NetworkRates()
@@ -227,15 +113,17 @@ def network_rates(
         result.layers[layer.name] = rates
         if rates.factors is None:
             continue
-        owners = [layer.module] + ([layer.norm] if isinstance(layer.norm, BATCH_NORMS) else [])
-        for parameter in [p for owner in owners for p in owner.parameters(recurse=False)]:
+        for parameter in layer.parameters:
             shape = (-1, *[1] * (parameter.dim() - 1))
             result.factors[parameter_names[id(parameter)]] = rates.factors.to(parameter.dtype).reshape(shape)
     return result
 
 
 def diagnostics(rates: NetworkRates, lr: float) -> dict[str, float]:
-    """Per layer the smallest, largest and mean rate, T_l, mu_l, and the share of neurons below eta (A5-13)."""
+    """Smallest, largest and mean rate, T_l, mu_l and the share of neurons below eta, for each layer (A5-13).
+
+    The names end with the layer's name. Layers without neurons and excluded layers have no metrics.
+    """
     metrics: dict[str, float] = {}
     for name, layer in rates.layers.items():
         factors = torch.ones(1, dtype=torch.float64) if layer.factors is None else layer.factors
@@ -251,15 +139,18 @@ def diagnostics(rates: NetworkRates, lr: float) -> dict[str, float]:
 
 
 class FedNLR(Method):
-    """FedNLR's rates for one round."""
+    """Sets the rates of the neurons for one round."""
 
     def __init__(self, settings: FedNLRSettings) -> None:
         self.settings = settings
 
     def begin(self, job: Job, received: Received, state: State) -> Plan:
-        """One pass over the client's examples; a factor for each neuron."""
-        size = max(job.client.batch_size, 128)  # of the pass; without gradients more fit
-        found = network_rates(
+        """A plan with a factor for each neuron, from one pass over the client's examples.
+
+        Raises ConfigError if a pattern of `exclude` matches no linear or convolution module of the model.
+        """
+        size = max(job.client.batch_size, 128)  # larger batches fit in memory without gradients
+        rates = network_rates(
             job.model,
             (x for x, _ in job.examples.in_order(size)),
             next(job.examples.in_order(1))[0],
@@ -268,24 +159,27 @@ class FedNLR(Method):
             a2=self.settings.a2,
             width=self.settings.width,
             classifier=self.settings.classifier,
+            exclude=self.settings.exclude or (),
         )
-        self.metrics = diagnostics(found, job.lr)
+        self.metrics = diagnostics(rates, job.lr)
         return Plan(
-            factors={i: found.factors[name] for i, name in enumerate(job.parameters) if name in found.factors}
+            factors={i: rates.factors[name] for i, name in enumerate(job.parameters) if name in rates.factors}
         )
 
     def end(self, job: Job, plan: Plan, result: Result) -> tuple[Returned, State]:
-        """The diagnostics go back."""
+        """The diagnostics of the rates, as metrics; no state."""
         return Returned(metrics=self.metrics), {}
 
 
 class NeuronSGD(torch.optim.Optimizer):
-    """SGD with one rate per neuron, for training loops of one's own.
+    """SGD with one rate per neuron, for your own training loop.
 
-    `model`: its trainable parameters are optimised; `rates`: from `network_rates`; `lr` > 0 is eta,
-    `momentum` in [0, 1), `weight_decay` >= 0. The rate of a parameter is `group["lr"]` times its factor,
-    so torch's schedulers work. Multiplies whatever gradient the objective gives (A5-11).
-    Raises ValueError for values out of range or a factor for a parameter that the model does not have.
+    `model`: its trainable parameters are optimised. `rates`: the result of `network_rates`, or factors by
+    parameter name, broadcastable to the parameters. `lr` > 0 is eta; `momentum` is in [0, 1), `weight_decay`
+    >= 0. The rate of a parameter is `group["lr"]` times its factor, so torch's schedulers work. Momentum
+    accumulates the raw gradient, and the factor multiplies the velocity; weight decay is part of the gradient
+    (A5-11). Raises ValueError for a value out of range, or for a factor of a parameter that the model does
+    not have.
     """
 
     def __init__(
@@ -302,36 +196,41 @@ class NeuronSGD(torch.optim.Optimizer):
         if not 0.0 <= momentum < 1.0:
             raise ValueError(f"momentum = {momentum!r} is not allowed: momentum must be in [0, 1)")
         if not 0.0 <= weight_decay < math.inf:
-            raise ValueError(f"weight_decay = {weight_decay!r} is not allowed: a finite number of at least 0 is")
+            raise ValueError(
+                f"weight_decay = {weight_decay!r} is not allowed: it must be a finite number of at least 0"
+            )
         factors = rates.factors if isinstance(rates, NetworkRates) else dict(rates)
         named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-        strange = sorted(set(factors) - {name for name, _ in model.named_parameters()})
-        if strange:
-            raise ValueError(f"rates for parameters that the model does not have: {strange[:5]}")
+        unknown = sorted(set(factors) - {name for name, _ in model.named_parameters()})
+        if unknown:
+            raise ValueError(
+                f"rates contains names that are not parameters of the model: {unknown[:5]}; make the rates with "
+                "network_rates for this model"
+            )
         self._factors = {id(parameter): factors[name] for name, parameter in named if name in factors}
         defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
         super().__init__([parameter for _, parameter in named], defaults)
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """One step with the gradients at hand; parameters without one stay."""
+        """One step with the current gradients; a parameter without a gradient does not change."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            moved = [parameter for parameter in group["params"] if parameter.grad is not None]
-            velocity = [self.state[parameter].get("velocity") for parameter in moved]
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            velocity = [self.state[parameter].get("velocity") for parameter in parameters]
             sgd_step_(
-                moved,
-                [parameter.grad for parameter in moved],
+                parameters,
+                [parameter.grad for parameter in parameters],
                 velocity,
                 lr=group["lr"],
                 momentum=group["momentum"],
                 weight_decay=group["weight_decay"],
-                factors={i: self._factors[id(p)] for i, p in enumerate(moved) if id(p) in self._factors},
+                factors={i: self._factors[id(p)] for i, p in enumerate(parameters) if id(p) in self._factors},
             )
-            for parameter, v in zip(moved, velocity, strict=True):
+            for parameter, v in zip(parameters, velocity, strict=True):
                 if v is not None:
                     self.state[parameter]["velocity"] = v
         return loss

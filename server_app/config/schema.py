@@ -207,7 +207,7 @@ def check(config: Config) -> None:
 
 
 def _check_local_steps(config: Config) -> None:
-    """Check that `client.local_steps` agrees with a strategy that sets the number of mini-batches (2D-LRD, A4-10)."""
+    """Refuse a `client.local_steps` that differs from the strategy's own number of mini-batches (A4-10)."""
     path = "strategy"
     for spec in chain(config.strategy):
         by_strategy = getattr(spec, "local_steps", None)

@@ -1,4 +1,4 @@
-"""FedNLR: the paper's example, eq. 14-17 beside an independent computation, identities, what it leaves alone."""
+"""FedNLR: the paper's example, eq. 14-17 against an independent computation, identities, side effects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def config_of(name: str, **settings: object) -> Training:
 
 
 def begun(config: Training, model: nn.Module, data: Examples) -> tuple[Plan, dict[str, float]]:
-    """FedNLR's plan, and the metrics that it hands back."""
+    """The plan and the metrics of FedNLR for one round."""
     job, rule = Job(0, 1, 0, config, data, model, CPU), RULES.make(config)
     plan = rule.begin(job, Received(config.name), {})
     returned, state = rule.end(job, plan, Result(0.0, 0.0, 1, config.lr))
@@ -43,7 +43,7 @@ def learn(config: Training, plan: Plan, model: nn.Module, data: Examples, batche
 
 
 def printed(value: object, digits: int = 7) -> object:
-    """Equal to numbers printed with so many digits after the point."""
+    """Equal to numbers that are printed with this number of digits after the point."""
     return pytest.approx(value, rel=0, abs=0.51 * 10.0**-digits)
 
 
@@ -151,17 +151,17 @@ def test_example_through_the_training_loop(config: Training, expected: list[floa
         assert metrics["fednlr/rate_min/second"] == pytest.approx(0.3029358, abs=5e-7)
 
 
-# ---------------------------------------------------------------- eq. 14-17 beside an independent computation
+# ---------------------------------------------------------------- eq. 14-17 against an independent computation
 
 
 class Zoo(nn.Module):
-    """Defined in another order than executed; with all that A5-5, A5-9 and A5-12 speak of."""
+    """The modules are executed in another order than defined, and show every case of A5-5, A5-9 and A5-12."""
 
     def __init__(self) -> None:
         super().__init__()
         self.head = nn.Linear(5, 3)
         self.fc = nn.Linear(6 * 2 * 2, 5)
-        self.late = nn.BatchNorm1d(5)  # after a ReLU, so of no layer
+        self.late = nn.BatchNorm1d(5)  # follows a ReLU, so it keeps eta
         self.shared = nn.Conv2d(6, 6, 3, padding=1)  # used twice
         self.grouped = nn.Conv2d(4, 6, 3, groups=2, bias=False)
         self.bn = nn.BatchNorm2d(4)
@@ -190,7 +190,7 @@ ORDER = list(POSITIONS)
 
 
 def zoo_by_hand(s: dict[str, torch.Tensor], x: torch.Tensor) -> dict[str, np.ndarray]:
-    """Mean activations of the Zoo from its weights alone, one example after the other."""
+    """Mean activations of the Zoo, computed from its weights, one example after the other."""
     sums = {name: np.zeros(CHANNELS[name]) for name in ORDER}
     for one in x:
         a = functional.conv2d(one[None], s["conv.weight"], s["conv.bias"])
@@ -244,7 +244,7 @@ def test_rates_by_hand(width: str, settings_: dict[str, float]) -> None:
         np.testing.assert_allclose(rates.layers[name].factors.numpy(), expected, rtol=1e-9)
 
 
-def test_bias_and_batch_norm_follow_their_neuron_and_nothing_else_has_rates() -> None:
+def test_bias_and_batch_norm_follow_their_neuron_and_other_parameters_keep_eta() -> None:
     model, x = Zoo(), normal(7, 2, 8, 8, seed=99)
     rates = network_rates(model, in_batches(x), x[:1])
     expected = {
@@ -263,7 +263,7 @@ def test_bias_and_batch_norm_follow_their_neuron_and_nothing_else_has_rates() ->
         assert torch.broadcast_shapes(factor.shape, w.shape) == w.shape
 
 
-def test_one_batch_or_many_give_the_same_means() -> None:
+def test_the_means_do_not_depend_on_the_batch_size() -> None:
     model, x = Zoo(), normal(7, 2, 8, 8, seed=99)
     layers = find_layers(model, x[:1])
     whole = mean_activations(model, layers, [x])
@@ -282,7 +282,7 @@ def test_without_the_classifier_the_last_layer_keeps_its_rate() -> None:
 
 
 class Pair(nn.Module):
-    """A layer, something between, a BatchNorm, the classifier."""
+    """A layer, a module between, a BatchNorm, ReLU, the classifier."""
 
     def __init__(self, between: nn.Module, layer: nn.Module | None = None, norm: nn.Module | None = None) -> None:
         super().__init__()
@@ -292,11 +292,11 @@ class Pair(nn.Module):
         self.head = nn.Linear(4, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.norm(self.between(self.layer(x)))
+        x = self.norm(self.between(self.layer(x))).relu()
         return self.head(x.flatten(2).mean(2) if x.dim() > 2 else x)
 
 
-def test_a_batch_norm_after_an_activation_belongs_to_no_layer() -> None:
+def test_a_batch_norm_after_a_nonlinearity_keeps_eta() -> None:
     x = normal(6, 3).float()
     model = Pair(nn.ReLU())
     rates = network_rates(model, [x], x[:1])
@@ -346,7 +346,7 @@ class Between(nn.Module):
 
 
 @pytest.mark.parametrize("between", [nn.ReLU(inplace=True), nn.LeakyReLU(0.1, inplace=True)])
-def test_a_batch_norm_after_an_in_place_activation_belongs_to_no_layer(between: nn.Module) -> None:
+def test_a_batch_norm_after_a_nonlinearity_in_place_keeps_eta(between: nn.Module) -> None:
     model, x = Between(between), torch.randn(6, 3)
     assert set(network_rates(model, [x], x[:1]).factors) == {
         "layer.weight",
@@ -359,34 +359,37 @@ def test_a_batch_norm_after_an_in_place_activation_belongs_to_no_layer(between: 
 class Branches(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.a, self.b = nn.Linear(3, 4), nn.Linear(3, 4)
-        self.na, self.nb, self.head = nn.BatchNorm1d(4), nn.BatchNorm1d(4), nn.Linear(4, 2)
+        self.a, self.b = nn.Conv2d(3, 4, 2), nn.Conv2d(3, 4, 2)
+        self.na, self.nb, self.head = nn.BatchNorm2d(4), nn.BatchNorm2d(4), nn.Linear(4, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         a, b = self.a(x), self.b(x)
-        return self.head((self.na(a) + self.nb(b)).relu())
+        return self.head((self.na(a) + self.nb(b)).relu().mean((2, 3)))
 
 
-def test_parallel_branches_keep_their_batch_norms() -> None:
-    x = torch.randn(6, 3)
+def test_the_batch_norms_of_parallel_branches_follow_their_own_convolution() -> None:
+    x = torch.randn(6, 3, 4, 4)
     assert {"na.weight", "nb.weight"} <= set(network_rates(Branches(), [x], x[:1]).factors)
 
 
-def test_a_batch_norm_over_tokens_belongs_to_no_layer() -> None:
+def test_a_batch_norm_over_tokens_counts_for_the_activation_but_keeps_eta() -> None:
     class Tokens(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.layer, self.norm, self.head = nn.Linear(4, 5), nn.BatchNorm1d(3), nn.Linear(15, 2)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.head(self.norm(self.layer(x)).flatten(1))
+            return self.head(self.norm(self.layer(x)).relu().flatten(1))
 
     model, x = Tokens(), torch.randn(6, 3, 4)
-    rates = network_rates(model, [x], x[:1])
-    assert "norm.weight" not in rates.factors
+    layers = find_layers(model, x[:1])
+    h = mean_activations(model, layers, [x])[0]
+    expected = model.eval().norm(model.layer(x)).relu().mean((0, 1)).double()
+    torch.testing.assert_close(h, expected, rtol=1e-5, atol=1e-6)
+    assert "norm.weight" not in network_rates(model, [x], x[:1]).factors
 
 
-def test_group_norm_counts_for_the_activation_but_gets_no_rate() -> None:
+def test_a_group_norm_counts_for_the_activation_but_keeps_eta() -> None:
     """A5-5 says "a normalisation layer"; A5-9 gives rates to BatchNorm only."""
 
     class Grouped(nn.Module):
@@ -423,7 +426,7 @@ class Words(nn.Module):
         return self.head(self.fc(x).relu().mean(1))
 
 
-def test_embeddings_attention_and_layer_norm_keep_their_rate() -> None:
+def test_embeddings_attention_and_layer_norm_keep_eta() -> None:
     torch.manual_seed(0)
     model, x = Words().double(), torch.randint(0, 11, (9, 4))
     rates = network_rates(model, [x[:5], x[5:]], x[:1])
@@ -436,14 +439,14 @@ def test_embeddings_attention_and_layer_norm_keep_their_rate() -> None:
     assert rates.layers["fc"].temperature == pytest.approx(np.ptp(h) / np.log(1.5 + np.log10(24)), rel=1e-9)
 
 
-def test_layers_inside_torchs_transformer_are_found() -> None:
+def test_the_hidden_layer_inside_torchs_transformer_is_found() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.Flatten(), nn.Linear(32, 3))
     x = torch.randn(5, 4, 8)
-    assert list(network_rates(model, [x], x[:1]).layers) == ["0.linear1", "0.linear2", "2"]
+    assert list(network_rates(model, [x], x[:1]).layers) == ["0.linear1", "2"]
 
 
-def test_a_model_that_is_one_layer_and_one_without_any() -> None:
+def test_a_model_that_is_one_layer_and_a_model_without_layers() -> None:
     x = normal(4, 3).float()
     assert set(network_rates(nn.Linear(3, 2), [x], x[:1]).factors) == {"weight", "bias"}
     assert network_rates(nn.LayerNorm(3), [x], x[:1]).factors == {}
@@ -506,7 +509,7 @@ def test_only_relative_activations_count(h: list[int], mu: float) -> None:
 @pytest.mark.parametrize(
     ("h", "mu"), [([0.3, 0.3, 0.3], 2.0), ([0.0, 0.0], 2.0), ([0.7], 2.0), ([0.1, 0.9], 1.0), ([0.1, 0.9], 0.4)]
 )
-def test_layers_without_a_ranking_keep_their_rate(h: list[float], mu: float) -> None:
+def test_layers_without_a_ranking_keep_eta(h: list[float], mu: float) -> None:
     rates = neuron_rates(torch.tensor(h), mu)
     assert rates.factors is None
     assert rates.temperature == 0.0
@@ -530,7 +533,7 @@ def test_discrepancy_grows_with_depth_and_width() -> None:
     assert fednlr.discrepancy(2, 4, 1000, mu0=1.1, a1=0.45, a2=0.3) == pytest.approx(1.1 + 0.225 + 0.9)
 
 
-# ---------------------------------------------------------------- plain SGD where nothing is to be done
+# ---------------------------------------------------------------- the rule in a client
 
 
 def mnist_like(n: int = 30) -> Examples:
@@ -593,13 +596,13 @@ def test_the_rule_counts_trainable_parameters_only() -> None:
     assert all(factor.shape[0] == trained[i].shape[0] for i, factor in plan.factors.items())
 
 
-# ---------------------------------------------------------------- what the pass leaves alone (A5-10)
+# ---------------------------------------------------------------- what the pass does not change (A5-10)
 
 
 def test_the_pass_changes_no_buffer_mode_random_state_or_gradient() -> None:
     model, x = Zoo(), normal(7, 2, 8, 8, seed=99)
     model.train()
-    model.late.eval()  # a mode of its own is put back as well
+    model.late.eval()  # a module with another mode than the model keeps it
     before, modes = bits(model), [module.training for module in model.modules()]
     states = torch.get_rng_state(), np.random.get_state()[1].tobytes(), random.getstate()
     with torch.enable_grad():
@@ -657,7 +660,7 @@ def test_diagnostics_by_hand() -> None:
     assert all(type(value) is float for value in found.values())
 
 
-def test_diagnostics_of_a_layer_left_alone() -> None:
+def test_diagnostics_of_a_layer_that_keeps_eta() -> None:
     model = ExampleNet(torch.float64)
     x = torch.tensor(CLASS_1, dtype=torch.float64)
     found = fednlr.diagnostics(network_rates(model, [x], x, classifier=False), 0.5)
@@ -666,7 +669,7 @@ def test_diagnostics_of_a_layer_left_alone() -> None:
     assert last == pytest.approx(expected, abs=5e-7)
 
 
-# ---------------------------------------------------------------- the optimiser for loops of one's own
+# ---------------------------------------------------------------- the optimiser for other training loops
 
 
 def descend(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int = 4) -> None:
@@ -683,7 +686,7 @@ def net() -> nn.Module:
 
 
 @pytest.mark.parametrize(("momentum", "weight_decay"), [(0.0, 0.0), (0.9, 0.0), (0.9, 0.01)])
-def test_neuron_sgd_without_rates_is_torchs(momentum: float, weight_decay: float) -> None:
+def test_neuron_sgd_without_rates_has_the_bits_of_torchs_sgd(momentum: float, weight_decay: float) -> None:
     ours, theirs = net(), net()
     options = {"lr": 0.1, "momentum": momentum, "weight_decay": weight_decay}
     descend(ours, NeuronSGD(ours, {}, **options))
@@ -701,7 +704,7 @@ def test_neuron_sgd_multiplies_the_velocity() -> None:
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
 
 
-def test_neuron_sgd_obeys_torchs_schedulers() -> None:
+def test_neuron_sgd_works_with_torchs_schedulers() -> None:
     ours, theirs = net(), net()
     for model, optimizer in (
         (ours, NeuronSGD(ours, {}, lr=0.1)),
@@ -714,7 +717,7 @@ def test_neuron_sgd_obeys_torchs_schedulers() -> None:
     assert bits(ours) == bits(theirs)
 
 
-def test_neuron_sgd_leaves_parameters_without_a_gradient() -> None:
+def test_neuron_sgd_does_not_change_parameters_without_a_gradient() -> None:
     model = net()
     before = model[0].weight.detach().clone()
     optimizer = NeuronSGD(model, {"2.weight": torch.full((2, 1), 3.0)}, lr=1.0, weight_decay=0.1)
@@ -725,7 +728,7 @@ def test_neuron_sgd_leaves_parameters_without_a_gradient() -> None:
     torch.testing.assert_close(model[2].weight.detach(), last - 3.0 * (1.0 + 0.1 * last))
 
 
-def test_neuron_sgd_passes_over_rates_of_frozen_parameters() -> None:
+def test_neuron_sgd_ignores_rates_of_frozen_parameters() -> None:
     model, x = net(), torch.rand(6, 3)
     model[0].requires_grad_(False)
     optimizer = NeuronSGD(model, network_rates(model, [x], x[:1]), lr=0.1)

@@ -55,6 +55,7 @@ def values(field: Field) -> st.SearchStrategy[Any]:
         ),
     }
     numbers[list[float]] = st.lists(numbers[float], min_size=1)
+    numbers[list[str]] = st.lists(st.text())
     (kind,) = field.kinds
     drawn = numbers[kind]
     return st.none() | drawn if field.may_be_none else drawn

@@ -238,6 +238,14 @@ def test_an_impossible_partition_is_rejected_before_any_message(tmp_path: Path) 
     assert not list(tmp_path.iterdir())
 
 
+def test_a_pattern_that_names_no_layer_of_the_model_is_refused_before_any_client(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"client.exclude = \['att\.\*'\] .*: 'conv1', 'conv2', 'fc1', 'fc2'$"):
+        play(
+            tmp_path, "rounds=1", "strategy=fedavg", "client=fednlr", "client.exclude=['att.*']", "model=cnn_mnist"
+        )
+    assert not list(tmp_path.iterdir())
+
+
 def test_two_nodes_with_one_partition_are_refused(tmp_path: Path) -> None:
     config = compose(["clients=2", "model=mlp", f"out='{tmp_path}'"])
     grid = LocalGrid(real_client, 2)
