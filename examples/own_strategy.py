@@ -22,7 +22,7 @@ class Shortened(RuleStrategy):
         """w' = w + min(1, longest / N) delta."""
         shares = cohort.shares(self.weighting)
         move = movement(sent, cohort.models, shares)
-        factor = min(1.0, self.longest / move.N) if move.N else 1.0
+        factor = min(1.0, self.longest / move.whole.N) if move.whole.N else 1.0
         step = {name: factor * delta for name, delta in move.update.items()}
         model = add_step(sent, step, averaged_buffers(sent, cohort.models, shares))
         return RoundResult(model, state, {"shortened/factor": factor})

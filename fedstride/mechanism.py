@@ -114,7 +114,7 @@ def _mills(x: float) -> float:
 # ---------------------------------------------------------------- adaptive clipping
 
 
-def noise_beside_count(noise_multiplier: float, count_stddev: float) -> float:
+def update_noise_multiplier(noise_multiplier: float, count_stddev: float) -> float:
     """The noise multiplier of the updates, such that they and the count of clipped updates together cost z.
 
     z is `noise_multiplier`, sigma_b is `count_stddev`: (z^-2 - sigma_b^-2)^(-1/2), for z < sigma_b. Andrew et al.

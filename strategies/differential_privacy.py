@@ -208,7 +208,7 @@ class DifferentialPrivacy(Wrapper):
     def _stddev(self, count: int) -> float:
         z = self.noise_multiplier
         if self.adaptive:
-            z = mechanism.noise_beside_count(z, self.clipped_count_stddev)
+            z = mechanism.update_noise_multiplier(z, self.clipped_count_stddev)
         return stddev(z, self.state.clipping_norm, count, only_the_mean=sees_only_the_mean(self.strategy))
 
     def _protect(

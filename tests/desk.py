@@ -32,7 +32,7 @@ def play(
     shortened = [key for key in SMALL if not ("two_d_lrd" in str(overrides) and "local_steps" in key)]  # A4-10
     config = compose([*(shortened if small else ()), f"out='{out}'", *overrides])
     grid = LocalGrid(app, config.clients)
-    return session.run(grid, session.prepare(config), observers=observers, on_folder=grid.keep_in)
+    return session.run(grid, session.prepare(config), observers=observers, on_folder=grid.keep_client_states_in)
 
 
 def resume(folder: Path, *overrides: str, observers: Sequence[Any] = ()) -> session.Outcome:
@@ -41,7 +41,7 @@ def resume(folder: Path, *overrides: str, observers: Sequence[Any] = ()) -> sess
 
     config = compose([f"resume='{folder}'", *overrides])
     grid = LocalGrid(app, config.clients)
-    return session.run(grid, session.prepare(config), observers=observers, on_folder=grid.keep_in)
+    return session.run(grid, session.prepare(config), observers=observers, on_folder=grid.keep_client_states_in)
 
 
 def weights(folder: Path) -> bytes:

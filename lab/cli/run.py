@@ -98,7 +98,7 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
 
     def on_folder(folder: Path) -> None:
         folders.append(folder)
-        grid.keep_in(folder)
+        grid.keep_client_states_in(folder)
         other = counterpart(config, folder) if compare else None
         if other is not None:
             comparisons.append(Beside(other))

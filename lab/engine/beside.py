@@ -80,4 +80,4 @@ def _run(text: str) -> None:
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
     grid = LocalGrid(app, config.clients)
-    session.run(grid, session.prepare(config), on_folder=grid.keep_in)
+    session.run(grid, session.prepare(config), on_folder=grid.keep_client_states_in)

@@ -46,7 +46,7 @@ class LocalGrid(Grid):
         self._queue: deque[Message] = deque()
         self._run: Any = None
 
-    def keep_in(self, folder: Path) -> None:
+    def keep_client_states_in(self, folder: Path) -> None:
         """Store the clients' states below this run folder, in `clients/`."""
         for context in self._contexts.values():
             context.node_config["state"] = str(folder / STATES)

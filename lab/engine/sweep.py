@@ -146,7 +146,9 @@ def run_job(job: Job) -> Ended:
     try:
         with InterruptHandler() as interrupt:
             grid = LocalGrid(app, job.config.clients)
-            outcome = session.run(grid, session.prepare(job.config), observers=[interrupt], on_folder=grid.keep_in)
+            outcome = session.run(
+                grid, session.prepare(job.config), observers=[interrupt], on_folder=grid.keep_client_states_in
+            )
     except KeyboardInterrupt:
         return Ended(job, "interrupted", reason=f"resume with: fedstride resume {job.folder}")
     except Exception as error:  # a failed run must not stop the sweep

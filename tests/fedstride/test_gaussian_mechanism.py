@@ -167,16 +167,16 @@ def test_the_series_is_continuous_with_the_function() -> None:
 
 def test_the_count_uses_a_part_of_the_privacy_cost() -> None:
     z, sigma_b = 0.7, 2.0
-    z_delta = mechanism.noise_beside_count(z, sigma_b)
+    z_delta = mechanism.update_noise_multiplier(z, sigma_b)
     assert z_delta > z
     assert z_delta**-2 + sigma_b**-2 == pytest.approx(z**-2)
-    assert mechanism.noise_beside_count(0.0, sigma_b) == 0.0
+    assert mechanism.update_noise_multiplier(0.0, sigma_b) == 0.0
 
 
 def test_updates_and_count_together_cost_z() -> None:
     """A client whose update is zero moves the mean by up to C / m and the count by up to 1: one joint Gaussian."""
     z, sigma_b, c, m = 0.7, 2.0, 0.5, 10
-    z_delta = mechanism.noise_beside_count(z, sigma_b)
+    z_delta = mechanism.update_noise_multiplier(z, sigma_b)
     apart = [(c / m) / (z_delta * c / m), 1.0 / sigma_b]  # in standard deviations, direction by direction
     assert math.hypot(*apart) == pytest.approx(1.0 / z)
 

@@ -452,7 +452,7 @@ def test_a_lie_about_clipping_counts_for_nothing(lie: Any) -> None:
 def test_the_count_is_noised_and_the_updates_a_little_more() -> None:
     strategy = private(adaptive=True, noise_multiplier=0.5, clipped_count_stddev=0.8)
     _, metrics = release(strategy)
-    assert metrics["privacy/stddev"] == pytest.approx(mechanism.noise_beside_count(0.5, 0.8) / 2)
+    assert metrics["privacy/stddev"] == pytest.approx(mechanism.update_noise_multiplier(0.5, 0.8) / 2)
     assert strategy.state.clipping_norm != pytest.approx(math.exp(0.2 * (0.0 - 0.5)))
     assert metrics["privacy/epsilon"] == mechanism.epsilon(0.5, 1, 1e-5)
 
