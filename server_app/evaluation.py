@@ -16,8 +16,8 @@ class CentralEvaluation:
     """Evaluates models on the test set. Created once per run.
 
     `initial`: the initial model, with weights from the run's seed. `buffers`: the names of its registered buffers.
-    Raises ConfigError or DataError if the task, the model or the device is not available. Raises
-    ConfigError for a setting that names layers which the model does not have.
+    Raises ConfigError or DataError if the task, the model or the device is not available, and ConfigError for a
+    setting that names layers which the model does not have.
     """
 
     def __init__(self, config: Config) -> None:

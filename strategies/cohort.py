@@ -43,7 +43,7 @@ class Reply:
     metrics: Mapping[str, Any]
     length: float  # ||w_k - w|| over all parameters
     message: Message
-    beside: Mapping[str, Arrays] = field(default_factory=dict)  # further arrays, by record name; read-only views
+    extras: Mapping[str, Arrays] = field(default_factory=dict)  # further arrays by record name; read-only
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,9 @@ class Cohort:
             counts[f"{SCREENING}not_done"] = len({client for each in self.not_done.values() for client in each})
         return counts
 
-    def beside(self, record: str) -> list[Arrays]:
+    def extras(self, record: str) -> list[Arrays]:
         """The further arrays of each client in the record of this name, in order."""
-        return [reply.beside[record] for reply in self.replies]
+        return [reply.extras[record] for reply in self.replies]
 
     def common_metrics(self) -> list[str]:
         """The metrics that every client reports in the same form: a number, or a list of the same length.
@@ -144,7 +144,7 @@ def with_model(reply: Reply, sent: Arrays, model: Arrays, weighted_by_key: str) 
     message.content = RecordDict({_model_key(reply): to_record(model), metric_key: MetricRecord(metrics)})
     length = norm(difference(model, sent, Layout.of(sent).parameters))
     changed: dict[str, Any] = {"num_examples": 1.0, "model": model, "metrics": metrics, "length": length}
-    return replace(reply, **changed, message=message, beside={})
+    return replace(reply, **changed, message=message, extras={})
 
 
 def _form(value: Any) -> Any:
@@ -180,7 +180,7 @@ def _clean(reply: Reply, metrics: Sequence[str], first: Reply) -> Message:
 
 def _model_key(reply: Reply) -> str:
     """The name of the record that holds the model."""
-    return next(name for name in reply.message.content.array_records if name not in reply.beside)
+    return next(name for name in reply.message.content.array_records if name not in reply.extras)
 
 
 def shallow(message: Message) -> Message:

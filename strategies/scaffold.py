@@ -94,7 +94,7 @@ class Scaffold(RuleStrategy):
 
     def rule(self, sent: Arrays, cohort: Cohort, state: ScaffoldState) -> RoundResult:
         """See `aggregate`."""
-        deltas = cohort.beside(wire.of_half(self.half, "delta"))
+        deltas = cohort.extras(wire.of_half(self.half, "delta"))
         model, next_state = aggregate(
             sent, cohort.models, deltas, state, num_clients=self.num_clients, server_lr=self.server_lr
         )

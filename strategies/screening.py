@@ -96,8 +96,8 @@ def _read(message: Message, sent: Arrays, layout: Layout, weighted_by_key: str, 
     missing = [name for name in expected.returns if name not in records]
     if missing:
         raise ReplyError(f"the requested record {missing[0]!r} is missing; the reply has {sorted(records)}")
-    beside = {name: _arrays(records.pop(name), like) for name, like in expected.returns.items()}
-    for name, arrays in beside.items():
+    extras = {name: _arrays(records.pop(name), like) for name, like in expected.returns.items()}
+    for name, arrays in extras.items():
         _finite_length(arrays, None, Layout.of(arrays), f"{name}: ")
     model = _arrays(_only(records, "ArrayRecord"), sent)
     client_id = metrics.get(wire.CLIENT_ID, message.metadata.src_node_id)
@@ -111,7 +111,7 @@ def _read(message: Message, sent: Arrays, layout: Layout, weighted_by_key: str, 
         metrics=metrics,
         length=_finite_length(model, sent, layout),
         message=message,
-        beside=beside,
+        extras=extras,
     )
 
 
@@ -175,7 +175,7 @@ def _split_by_length(
     replies: list[Reply], factor: float, record: str | None
 ) -> tuple[list[Reply], list[Rejected]]:
     """The replies whose update (or record of this name) is not too long compared with the others, and the rest."""
-    lengths = [reply.length if record is None else norm(reply.beside[record]) for reply in replies]
+    lengths = [reply.length if record is None else norm(reply.extras[record]) for reply in replies]
     middle = median(lengths) if lengths else 0.0
     if middle == 0.0:
         return replies, []

@@ -172,17 +172,17 @@ def reply(
     metrics: Mapping[str, Any] | None = None,
     to: Message | None = None,
 ) -> Message:
-    """A reply; with `to`, that of a client which does all that this message asks beside training."""
-    told = {wire.NUM_EXAMPLES: examples, **(metrics or {})}
+    """A reply; with `to`, that of a client which does all that this message asks in addition to training."""
+    reported = {wire.NUM_EXAMPLES: examples, **(metrics or {})}
     records: dict[str, Any] = {wire.ARRAYS: to_record(model)}
     if to is not None:
-        told |= {wire.done(half): 1 for half in halves_in(to)}
+        reported |= {wire.done(half): 1 for half in halves_in(to)}
         records |= handed_back(to, model)
-    return answer(node, {**records, wire.METRICS: MetricRecord(told)})
+    return answer(node, {**records, wire.METRICS: MetricRecord(reported)})
 
 
 def halves_in(message: Message) -> list[str]:
-    """What a message asks for beside training."""
+    """What a message asks for in addition to training."""
     (config,) = message.content.config_records.values()
     return list(config.get(wire.HALVES, []))
 
@@ -236,8 +236,8 @@ def backwards(replies: list[Message]) -> list[Message]:
 def configure(
     strategy: Strategy, server_round: int, model: Model, config: ConfigRecord | None = None, nodes: Any = NODES
 ) -> list[Message]:
-    told = ConfigRecord() if config is None else config
-    return list(strategy.configure_train(server_round, to_record(model), told, MemoryGrid(nodes)))
+    config = ConfigRecord() if config is None else config
+    return list(strategy.configure_train(server_round, to_record(model), config, MemoryGrid(nodes)))
 
 
 def model_in(message: Message) -> Model:
@@ -254,7 +254,7 @@ def play(
     """One round. `arrange` gets the replies in the order of client ids and says what arrives, and how."""
     messages = configure(strategy, server_round, model)
     sent = model_in(messages[0])
-    told = dict(next(iter(messages[0].content.config_records.values())))
+    sent_config = dict(next(iter(messages[0].content.config_records.values())))
     models = train(sent, server_round)
     replies = [
         reply(node, w_k, n, to=messages[0]) for node, w_k, n in zip(sorted(NODES), models, EXAMPLES, strict=False)
@@ -262,7 +262,7 @@ def play(
     arrived = arrange(replies)
     record, metrics = strategy.aggregate_train(server_round, arrived)
     returned = None if record is None else views(record)
-    return Round(messages, sent, told, arrived, returned, dict(metrics or {}))
+    return Round(messages, sent, sent_config, arrived, returned, dict(metrics or {}))
 
 
 def rounds(
@@ -294,7 +294,7 @@ Oracle = Callable[[Model, Sequence[Model]], Expected]
 def follow(
     strategy: Strategy, start: Model, oracle: Oracle, train: Training | None = None, count: int = 5
 ) -> None:
-    """Some rounds beside an oracle that keeps a trajectory of its own, in float64."""
+    """Some rounds, compared with an oracle that keeps its own trajectory in float64."""
     train = train or noisy()
     tolerance = TOLERANCE[str(next(iter(start.values())).dtype)]
     model, oracle_sent = start, widened(start)
@@ -361,11 +361,11 @@ def anything(draw: st.DrawFn, node: int, model: Model, finite: bool = False, to:
             if draw(st.integers(0, 5)) == 0:
                 arrays.pop(name)
         content[key] = ArrayRecord(arrays)
-    told = {wire.NUM_EXAMPLES: draw(st.one_of(st.just(10), numbers(False)))}
-    told |= draw(
+    reported = {wire.NUM_EXAMPLES: draw(st.one_of(st.just(10), numbers(False)))}
+    reported |= draw(
         st.dictionaries(st.sampled_from(["loss", wire.CLIENT_ID, "x/y_min"]), numbers(finite), max_size=2)
     )
-    content[wire.METRICS] = MetricRecord(told)
+    content[wire.METRICS] = MetricRecord(reported)
     for key in draw(st.lists(st.sampled_from(sorted(content)), max_size=1)):
         if draw(st.booleans()):
             content.pop(key)
@@ -414,13 +414,13 @@ class LearningGrid(MemoryGrid):
         for message in sorted(messages, key=lambda message: -message.metadata.dst_node_id):
             self.log.append(message)
             place = sorted(self.nodes).index(message.metadata.dst_node_id)
-            told = {wire.NUM_EXAMPLES: EXAMPLES[place], "loss": float(place)}
+            reported = {wire.NUM_EXAMPLES: EXAMPLES[place], "loss": float(place)}
             server_round = message.content["config"][wire.SERVER_ROUND]
             content: dict[str, Any] = {}
             if message.metadata.message_type == MessageType.TRAIN:
                 model = self.train(model_in(message), server_round)[place]
-                told |= {wire.done(half): 1 for half in halves_in(message)}
+                reported |= {wire.done(half): 1 for half in halves_in(message)}
                 content = {wire.ARRAYS: to_record(model), **handed_back(message, model)}
-            content[wire.METRICS] = MetricRecord(told)
+            content[wire.METRICS] = MetricRecord(reported)
             replies.append(Message(RecordDict(content), reply_to=message))
         return replies

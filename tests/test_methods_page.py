@@ -107,8 +107,8 @@ def test_no_text_refers_to_a_document_outside_the_repository() -> None:
 
 
 def test_every_markdown_file_that_is_named_exists() -> None:
-    def exists(name: str, beside: Path) -> bool:
-        return any((folder / name.lstrip("/")).is_file() for folder in (ROOT, ROOT / "docs", beside.parent))
+    def exists(name: str, near: Path) -> bool:
+        return any((folder / name.lstrip("/")).is_file() for folder in (ROOT, ROOT / "docs", near.parent))
 
     named = list(found_in_lines(DOCUMENT))
     assert len(named) > 20

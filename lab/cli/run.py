@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from server_app.config.schema import Config
     from server_app.rows import Row
 
-    from ..engine.beside import Beside
+    from ..engine.comparison import ComparisonRun
     from ..engine.sweep import Ended, Job
 
 OVERRIDES = typer.Argument(
@@ -83,7 +83,7 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
     from client_app.app import app
     from server_app import session
 
-    from ..engine.beside import Beside, counterpart
+    from ..engine.comparison import ComparisonRun, counterpart
     from ..engine.interrupt import InterruptHandler
     from ..engine.live import LiveView
     from ..engine.local import LocalGrid
@@ -93,7 +93,7 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
     for note in prepared.notes:
         say(console, f"note: {note}")
     grid = LocalGrid(app, config.clients)
-    comparisons: list[Beside] = []
+    comparisons: list[ComparisonRun] = []
     folders: list[Path] = []
 
     def on_folder(folder: Path) -> None:
@@ -101,7 +101,7 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
         grid.keep_client_states_in(folder)
         other = counterpart(config, folder) if compare else None
         if other is not None:
-            comparisons.append(Beside(other))
+            comparisons.append(ComparisonRun(other))
 
     try:
         with InterruptHandler() as interrupt, LiveView(console, rounds=config.rounds, quiet=quiet) as view:
@@ -128,7 +128,9 @@ def title(config: Config) -> str:
     )
 
 
-def _report(console: Console, config: Config, folder: Path, rows: list[Row], comparisons: list[Beside]) -> None:
+def _report(
+    console: Console, config: Config, folder: Path, rows: list[Row], comparisons: list[ComparisonRun]
+) -> None:
     """Print the summary lines: the final accuracy, that of FedAvg, the plot and the run folder."""
     from server_app.config.schema import label
     from server_app.figures.curve import draw

@@ -15,7 +15,7 @@ from server_app.config.compose import compose
 from server_app.config.overrides import quote
 from server_app.config.schema import TABLES, Config, keys, label
 
-from ..engine.beside import NAME
+from ..engine.comparison import NAME
 from ..results.runs import Run
 
 DEFAULT = Config().experiment

@@ -308,8 +308,8 @@ def test_aggregating_never_raises(name: str, data: st.DataObject, with_good: boo
 )
 def test_odd_evaluations_never_end_the_run(make: Any, odd: Any) -> None:
     good = {"num-examples": 10, "loss": 1.0}
-    told = [fed.answer(n, {"metrics": MetricRecord(m)}) for n, m in enumerate((good, odd), 1)]
-    assert dict(make(**OPEN).aggregate_evaluate(1, told) or {})["loss"] == pytest.approx(1.0)
+    reported = [fed.answer(n, {"metrics": MetricRecord(m)}) for n, m in enumerate((good, odd), 1)]
+    assert dict(make(**OPEN).aggregate_evaluate(1, reported) or {})["loss"] == pytest.approx(1.0)
     assert not make(**OPEN).aggregate_evaluate(1, [fed.answer(1, {}), fed.failure(2)])
 
 
@@ -657,7 +657,7 @@ def test_a_rule_that_is_uniform_by_itself_takes_no_weighting(cls: type[Any]) -> 
 
 
 @pytest.mark.parametrize(
-    ("cls", "options", "told"),
+    ("cls", "options", "reported"),
     [
         (Scaffold, {"num_clients": 0}, "num_clients = 0 is not allowed: num_clients must be at least 1"),
         (Scaffold, {"num_clients": 3, "server_lr": 0.0}, "server_lr must be a finite number greater than 0"),
@@ -668,10 +668,10 @@ def test_a_rule_that_is_uniform_by_itself_takes_no_weighting(cls: type[Any]) -> 
         (FedDyn, {"num_clients": 3, "weighting": "size"}, "weighting must be 'examples' or 'uniform'"),
     ],
 )
-def test_a_rule_for_so_many_clients_refuses_bad_values(cls: type[Any], options: Any, told: str) -> None:
+def test_a_rule_with_num_clients_refuses_bad_values(cls: type[Any], options: Any, reported: str) -> None:
     with pytest.raises(ConfigError) as caught:
         cls(**options)
-    assert str(caught.value).endswith(told)
+    assert str(caught.value).endswith(reported)
 
 
 def test_tau_max_below_tau_min_is_refused() -> None:
@@ -711,9 +711,9 @@ def test_an_unknown_option_is_refused() -> None:
 # ---------------------------------------------------------------- the package
 
 
-FOR_SO_MANY = ["FedDyn", "Scaffold"]  # rules that must be told of how many clients
+WITH_NUM_CLIENTS = ["FedDyn", "Scaffold"]  # rules whose constructor takes the number of clients
 ALONE = "DifferentialPrivacy FedAvg FedLWS FedNNNN Fedalr Momentum NormAnalysis NormNorm TwoDLRD"
-NAMED = sorted([*ALONE.split(), *FOR_SO_MANY])
+NAMED = sorted([*ALONE.split(), *WITH_NUM_CLIENTS])
 
 
 def fresh_python(code: str) -> str:
@@ -730,7 +730,7 @@ def test_no_strategy_loads_torch_or_hydra() -> None:
     code = (
         "import sys, strategies\n"
         f"for name in {NAMED}:\n"
-        f"    getattr(strategies, name)(**({{'num_clients': 2}} if name in {FOR_SO_MANY} else {{}}))\n"
+        f"    getattr(strategies, name)(**({{'num_clients': 2}} if name in {WITH_NUM_CLIENTS} else {{}}))\n"
         "print({'torch', 'torchvision', 'hydra', 'omegaconf', 'pandas', 'matplotlib', 'ray'} & set(sys.modules))"
     )
     assert fresh_python(code).splitlines()[-1] == "set()"

@@ -90,7 +90,7 @@ def constant(*steps: float) -> fed.Training:
 
 def test_without_noise_it_is_flowers_fixed_clipping_with_equal_weights() -> None:
     class Alike(flwr.FedAvg):
-        """Flower's FedAvg, told that all have as many examples."""
+        """Flower's FedAvg, with the same number of examples for all."""
 
         def aggregate_train(self, server_round: int, replies: Any) -> Any:
             replies = list(replies)
@@ -372,20 +372,20 @@ def test_of_the_screening_the_length_alone_is_dropped() -> None:
 # ---------------------------------------------------------------- who clips, who noises
 
 
-def told(strategy: DifferentialPrivacy) -> dict[str, Any]:
+def config_of(strategy: DifferentialPrivacy) -> dict[str, Any]:
     messages = fed.configure(strategy, 1, START, ConfigRecord({"lr": 0.1}))
     return dict(messages[0].content.config_records["config"])
 
 
 def test_what_clients_are_told() -> None:
     ours = {wire.CLIPPING_NORM, wire.NOISE_MULTIPLIER, wire.NOISE_SEED}
-    assert not ours & set(told(private(where="server")))
-    assert {k: v for k, v in told(private(where="client", clipping_norm=0.4)).items() if k in ours} == {
+    assert not ours & set(config_of(private(where="server")))
+    assert {k: v for k, v in config_of(private(where="client", clipping_norm=0.4)).items() if k in ours} == {
         wire.CLIPPING_NORM: 0.4
     }
-    local = told(private(where="local", clipping_norm=0.4, noise_multiplier=2.0, noise_seed=None))
+    local = config_of(private(where="local", clipping_norm=0.4, noise_multiplier=2.0, noise_seed=None))
     assert {k: v for k, v in local.items() if k in ours} == {wire.CLIPPING_NORM: 0.4, wire.NOISE_MULTIPLIER: 2.0}
-    assert told(private(where="local"))[wire.NOISE_SEED] == 5
+    assert config_of(private(where="local"))[wire.NOISE_SEED] == 5
 
 
 def test_a_client_that_does_not_clip_is_clipped() -> None:

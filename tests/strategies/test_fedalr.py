@@ -26,7 +26,7 @@ class Oracle:
     def __call__(self, sent: Model, clients: Any) -> Expected:
         got = self.rule.round(sent, clients)
         eta = got["eta"]
-        told = {
+        reported = {
             "fedalr/eta": eta,
             "fedalr/eta_min": min(eta),
             "fedalr/eta_max": max(eta),
@@ -37,7 +37,7 @@ class Oracle:
             "fedalr/step": got["step"],
             "fedalr/client": sorted(fed.NODES),
         }
-        return Expected(got["model"], got["model"], told)
+        return Expected(got["model"], got["model"], reported)
 
 
 # ---------------------------------------------------------------- against the oracle
@@ -45,13 +45,13 @@ class Oracle:
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("scale", SCALES)
-def test_five_rounds_beside_the_oracle(dtype: str, scale: str) -> None:
+def test_five_rounds_agree_with_the_oracle(dtype: str, scale: str) -> None:
     fed.follow(Fedalr(scale=scale, server_lr=0.5, **OPEN), fed.make_model(dtype), Oracle(scale, 0.5))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("scale", SCALES)
-def test_five_pure_steps_beside_the_oracle(dtype: str, scale: str) -> None:
+def test_five_pure_steps_agree_with_the_oracle(dtype: str, scale: str) -> None:
     sent = start = fed.make_model(dtype)
     expected, oracle, state = fed.widened(start), Oracle(scale, 0.5), FedalrState()
     for t in range(1, 6):

@@ -16,7 +16,7 @@ BY_WEIGHTING = {"examples": SHARES, "uniform": UNIFORM}
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("weighting", ["examples", "uniform"])
-def test_five_rounds_beside_the_oracle(dtype: str, weighting: str) -> None:
+def test_five_rounds_agree_with_the_oracle(dtype: str, weighting: str) -> None:
     def oracle(sent: Model, clients: list[Model]) -> Expected:
         model = fed.fedavg_oracle(sent, clients, BY_WEIGHTING[weighting])
         return Expected(model, model, {"screening/rejected": 0})
@@ -25,7 +25,7 @@ def test_five_rounds_beside_the_oracle(dtype: str, weighting: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_five_pure_steps_beside_the_oracle(dtype: str) -> None:
+def test_five_pure_steps_agree_with_the_oracle(dtype: str) -> None:
     sent = start = fed.make_model(dtype)
     expected = fed.widened(start)
     for server_round in range(1, 6):

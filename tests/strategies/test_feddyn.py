@@ -85,7 +85,7 @@ def test_the_papers_form_gives_the_same_models() -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("weighting", ["uniform", "examples"])
-def test_five_rounds_beside_the_oracle(dtype: str, weighting: str) -> None:
+def test_five_rounds_agree_with_the_oracle(dtype: str, weighting: str) -> None:
     rule = ref.FedDyn(7, 0.1)
 
     def oracle(sent: Model, clients: Sequence[Model]) -> Expected:
@@ -96,7 +96,7 @@ def test_five_rounds_beside_the_oracle(dtype: str, weighting: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_five_pure_steps_beside_the_oracle(dtype: str) -> None:
+def test_five_pure_steps_agree_with_the_oracle(dtype: str) -> None:
     sent = start = fed.make_model(dtype)
     expected, oracle, state = fed.widened(start), ref.FedDyn(4, 0.1), FedDynState()
     for number in range(1, 6):
@@ -181,8 +181,8 @@ def test_alpha_goes_down_and_nothing_beside_the_model_travels() -> None:
 
 @pytest.mark.parametrize("alpha", [0, 1])
 def test_a_whole_alpha_goes_down_as_a_float(alpha: int) -> None:
-    told = fed.play(FedDyn(num_clients=3, alpha=alpha, **OPEN), 1, POINT, fed.idle).config["feddyn.alpha"]
-    assert (type(told), told) == (float, float(alpha))
+    reported = fed.play(FedDyn(num_clients=3, alpha=alpha, **OPEN), 1, POINT, fed.idle).config["feddyn.alpha"]
+    assert (type(reported), reported) == (float, float(alpha))
 
 
 def test_the_state_is_packed_and_restored() -> None:

@@ -31,9 +31,9 @@ class Oracle:
 
     def __call__(self, sent: Model, clients: Sequence[Model]) -> Expected:
         got = ref.fedlws(sent, clients, self.aggregate(sent, clients), **self.settings)
-        told = {f"fedlws/gamma/{label}": gamma for label, gamma in got["gamma"].items()}
-        told |= {f"fedlws/tau/{label}": tau for label, tau in got["tau"].items()}
-        return Expected(got["model"], got["model"], told)
+        reported = {f"fedlws/gamma/{label}": gamma for label, gamma in got["gamma"].items()}
+        reported |= {f"fedlws/tau/{label}": tau for label, tau in got["tau"].items()}
+        return Expected(got["model"], got["model"], reported)
 
 
 # ---------------------------------------------------------------- against the oracle
@@ -70,7 +70,7 @@ def test_five_rounds_with_every_setting(dtype: str, settings: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_five_pure_rounds_beside_the_oracle(dtype: str) -> None:
+def test_five_pure_rounds_agree_with_the_oracle(dtype: str) -> None:
     sent = start = fed.make_model(dtype)
     expected, oracle = fed.widened(start), Oracle(beta=0.1)
     for server_round in range(1, 6):
@@ -92,17 +92,17 @@ def test_diagnostics_of_layers_and_model() -> None:
     average = fed.fedavg_oracle(start, clients)
     step = ref.difference(average, start)
     gammas = ref.fedlws(start, clients, average, beta=0.1)["gamma"]
-    told = done.metrics
+    reported = done.metrics
     for layer, names in ref.layers(start).items():
-        assert told[f"fedlws/step/{layer}"] == pytest.approx(ref.norm(step, names), rel=1e-10)
-        assert told[f"fedlws/weight/{layer}"] == pytest.approx(ref.norm(start, names), rel=1e-10)
-    assert told["fedlws/gamma_min"] == pytest.approx(min(gammas.values()), rel=1e-10)
-    assert told["fedlws/gamma_max"] == pytest.approx(max(gammas.values()), rel=1e-10)
-    assert told["fedlws/gamma_mean"] == pytest.approx(sum(gammas.values()) / 4, rel=1e-10)
+        assert reported[f"fedlws/step/{layer}"] == pytest.approx(ref.norm(step, names), rel=1e-10)
+        assert reported[f"fedlws/weight/{layer}"] == pytest.approx(ref.norm(start, names), rel=1e-10)
+    assert reported["fedlws/gamma_min"] == pytest.approx(min(gammas.values()), rel=1e-10)
+    assert reported["fedlws/gamma_max"] == pytest.approx(max(gammas.values()), rel=1e-10)
+    assert reported["fedlws/gamma_mean"] == pytest.approx(sum(gammas.values()) / 4, rel=1e-10)
     whole = ref.fedlws(start, clients, average, beta=0.1, granularity="model")
-    assert told["fedlws/gamma_model"] == pytest.approx(whole["gamma"]["model"], rel=1e-10)
-    assert told["fedlws/tau_model"] == pytest.approx(whole["tau"]["model"], rel=1e-10)
-    assert not [key for key in told if key.startswith("fedlws/r/")]  # A3-10: it would be beta tau
+    assert reported["fedlws/gamma_model"] == pytest.approx(whole["gamma"]["model"], rel=1e-10)
+    assert reported["fedlws/tau_model"] == pytest.approx(whole["tau"]["model"], rel=1e-10)
+    assert not [key for key in reported if key.startswith("fedlws/r/")]  # A3-10: it would be beta tau
 
 
 # ---------------------------------------------------------------- the worked round
@@ -503,25 +503,29 @@ def test_what_nobody_trains_does_not_enter_its_groups_norms() -> None:
 
 def test_a_group_that_nobody_trains_has_factor_1() -> None:
     start = fed.make_model(np.float64)
-    told = fed.play(FedLWS(FedAvg(**OPEN)), 1, start, frozen(["fc.weight", "fc.bias"])).metrics
-    assert (told["fedlws/gamma/fc"], told["fedlws/tau/fc"], told["fedlws/weight/fc"]) == (1.0, 0.0, 0.0)
+    reported = fed.play(FedLWS(FedAvg(**OPEN)), 1, start, frozen(["fc.weight", "fc.bias"])).metrics
+    assert (reported["fedlws/gamma/fc"], reported["fedlws/tau/fc"], reported["fedlws/weight/fc"]) == (
+        1.0,
+        0.0,
+        0.0,
+    )
 
 
 def test_with_fixed_factors_what_was_applied_is_reported() -> None:
     """A3-10: gamma and r are those of the factors given; a model-wise gamma there is none."""
     start = fed.make_model(np.float64)
-    told = fed.play(FedLWS(FedAvg(**OPEN), fixed=[0.9, 0.8, 0.7, 0.6]), 1, start, fed.noisy()).metrics
-    assert [told[f"fedlws/gamma/{layer}"] for layer in ref.layers(start)] == [0.9, 0.8, 0.7, 0.6]
-    assert "fedlws/gamma_model" not in told
-    w, s = told["fedlws/weight/fc"], told["fedlws/step/fc"]
-    assert told["fedlws/r/fc"] == pytest.approx(0.3 * w / (0.7 * s), rel=1e-12)
+    reported = fed.play(FedLWS(FedAvg(**OPEN), fixed=[0.9, 0.8, 0.7, 0.6]), 1, start, fed.noisy()).metrics
+    assert [reported[f"fedlws/gamma/{layer}"] for layer in ref.layers(start)] == [0.9, 0.8, 0.7, 0.6]
+    assert "fedlws/gamma_model" not in reported
+    w, s = reported["fedlws/weight/fc"], reported["fedlws/step/fc"]
+    assert reported["fedlws/r/fc"] == pytest.approx(0.3 * w / (0.7 * s), rel=1e-12)
 
 
 def test_with_a_clamp_r_is_the_clamped_product() -> None:
     start = fed.make_model(np.float64)
-    told = fed.play(FedLWS(FedAvg(**OPEN), beta=0.1, tau_min=0.5), 1, start, fed.noisy()).metrics
-    assert told["fedlws/tau/fc"] * 0.1 < 0.5
-    assert told["fedlws/r/fc"] == pytest.approx(0.5, rel=1e-9)
+    reported = fed.play(FedLWS(FedAvg(**OPEN), beta=0.1, tau_min=0.5), 1, start, fed.noisy()).metrics
+    assert reported["fedlws/tau/fc"] * 0.1 < 0.5
+    assert reported["fedlws/r/fc"] == pytest.approx(0.5, rel=1e-9)
 
 
 def test_patterns_end_groups() -> None:

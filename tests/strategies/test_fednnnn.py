@@ -25,8 +25,8 @@ class Oracle:
 
     def __call__(self, sent: Model, clients: Any) -> Expected:
         got = self.rule.round(sent, clients, self.shares)
-        told = {"fednnnn/N": got["N"], "fednnnn/E": got["E"], "fednnnn/skipped": int(got["skipped"])}
-        return Expected(got["average"], got["sent"], told)
+        reported = {"fednnnn/N": got["N"], "fednnnn/E": got["E"], "fednnnn/skipped": int(got["skipped"])}
+        return Expected(got["average"], got["sent"], reported)
 
 
 # ---------------------------------------------------------------- against the oracle
@@ -35,7 +35,7 @@ class Oracle:
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("weighting", ["examples", "uniform"])
 @pytest.mark.parametrize("per_layer", [False, True])
-def test_five_rounds_beside_the_oracle(dtype: str, weighting: str, per_layer: bool) -> None:
+def test_five_rounds_agree_with_the_oracle(dtype: str, weighting: str, per_layer: bool) -> None:
     beta, gamma = (0.3, 0.2) if dtype == "float16" else (0.7, 0.8)
     strategy = FedNNNN(beta=beta, gamma=gamma, per_layer=per_layer, weighting=weighting, **OPEN)
     fed.follow(strategy, fed.make_model(dtype), Oracle(beta, gamma, per_layer, BY_WEIGHTING[weighting]))
@@ -43,7 +43,7 @@ def test_five_rounds_beside_the_oracle(dtype: str, weighting: str, per_layer: bo
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("per_layer", [False, True])
-def test_five_pure_steps_beside_the_oracle(dtype: str, per_layer: bool) -> None:
+def test_five_pure_steps_agree_with_the_oracle(dtype: str, per_layer: bool) -> None:
     sent = start = fed.make_model(dtype)
     expected, oracle, state = fed.widened(start), Oracle(0.7, 0.8, per_layer), FedNNNNState()
     for server_round in range(1, 6):
@@ -60,13 +60,13 @@ def test_five_pure_steps_beside_the_oracle(dtype: str, per_layer: bool) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_norm_norm_beside_the_oracle(dtype: str) -> None:
+def test_norm_norm_agree_with_the_oracle(dtype: str) -> None:
     fed.follow(NormNorm(beta=0.9, **OPEN), fed.make_model(dtype), Oracle(0.9, 0.0))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("weighting", ["examples", "uniform"])
-def test_momentum_beside_the_oracle(dtype: str, weighting: str) -> None:
+def test_momentum_agree_with_the_oracle(dtype: str, weighting: str) -> None:
     rule = ref.Momentum(0.9)
 
     def oracle(sent: Model, clients: Any) -> Expected:
@@ -77,7 +77,7 @@ def test_momentum_beside_the_oracle(dtype: str, weighting: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_pure_momentum_beside_the_oracle(dtype: str) -> None:
+def test_pure_momentum_agree_with_the_oracle(dtype: str) -> None:
     sent = start = fed.make_model(dtype)
     expected, rule, d = fed.widened(start), ref.Momentum(0.9), Velocity()
     for server_round in range(1, 6):

@@ -32,7 +32,7 @@ INNER: dict[str, tuple[Callable[[], Strategy], Sequence[float]]] = {
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", INNER)
-def test_four_rounds_beside_the_oracle(name: str, dtype: str) -> None:
+def test_four_rounds_agree_with_the_oracle(name: str, dtype: str) -> None:
     make, shares = INNER[name]
     # one round more, to see what the fourth sends
     done = fed.rounds(NormAnalysis(make()), fed.make_model(dtype), fed.noisy(), range(1, 6))
@@ -43,15 +43,15 @@ def test_four_rounds_beside_the_oracle(name: str, dtype: str) -> None:
         want = ref.FedNNNN(1.0, 0.0).round(sent, fed.noisy()(sent, server_round), shares)
         step = ref.difference(following.sent, now.sent)
         path += ref.norm(step, list(step))
-        told = now.metrics
-        assert told["norms/N"] == pytest.approx(want["N"], **near)
-        assert told["norms/E"] == pytest.approx(want["E"], **near)
-        assert told["norms/step"] == pytest.approx(ref.norm(step, list(step)), **near)
-        assert told["norms/path"] == pytest.approx(path, **near)
+        reported = now.metrics
+        assert reported["norms/N"] == pytest.approx(want["N"], **near)
+        assert reported["norms/E"] == pytest.approx(want["E"], **near)
+        assert reported["norms/step"] == pytest.approx(ref.norm(step, list(step)), **near)
+        assert reported["norms/path"] == pytest.approx(path, **near)
         for layer, names in ref.layers(sent).items():
-            assert told[f"norms/N/{layer}"] == pytest.approx(want["layer_N"][layer], **near)
-            assert told[f"norms/E/{layer}"] == pytest.approx(want["layer_E"][layer], **near)
-            assert told[f"norms/step/{layer}"] == pytest.approx(ref.norm(step, names), **near)
+            assert reported[f"norms/N/{layer}"] == pytest.approx(want["layer_N"][layer], **near)
+            assert reported[f"norms/E/{layer}"] == pytest.approx(want["layer_E"][layer], **near)
+            assert reported[f"norms/step/{layer}"] == pytest.approx(ref.norm(step, names), **near)
 
 
 @pytest.mark.parametrize("name", INNER)
@@ -93,8 +93,8 @@ def test_worked_norms() -> None:
 
 def test_layers_may_be_left_out() -> None:
     done = fed.play(NormAnalysis(FedAvg(**OPEN), per_layer=False), 1, fed.make_model(), fed.noisy())
-    told = [key for key in done.metrics if key.startswith("norms/")]
-    assert sorted(told) == ["norms/E", "norms/N", "norms/path", "norms/step"]
+    reported = [key for key in done.metrics if key.startswith("norms/")]
+    assert sorted(reported) == ["norms/E", "norms/N", "norms/path", "norms/step"]
 
 
 def test_norm_analysis_refuses_an_unknown_weighting() -> None:

@@ -83,10 +83,10 @@ def test_the_snippet_is_ten_lines() -> None:
 def test_the_snippet_obeys() -> None:
     clients, rounds = start(SNIPPET, SNIPPET)
     assert [metrics["screening/not_done"] for metrics in rounds] == [0] * ROUNDS
-    told = [[1.0] * STEPS] + [metrics["two_d_lrd/rates"] for metrics in rounds[:-1]]
+    reported = [[1.0] * STEPS] + [metrics["two_d_lrd/rates"] for metrics in rounds[:-1]]
     for client in clients:
-        assert client.rates == [pytest.approx([RATE * factor for factor in factors]) for factors in told]
-    assert len(told[-1]) == 1  # the detector has switched, and the clients have followed
+        assert client.rates == [pytest.approx([RATE * factor for factor in factors]) for factors in reported]
+    assert len(reported[-1]) == 1  # the detector has switched, and the clients have followed
 
 
 def test_clients_without_it_are_counted() -> None:

@@ -97,7 +97,7 @@ def test_worked_with_one_client_a_round() -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("server_lr", [1.0, 0.5])
-def test_five_pure_steps_beside_the_oracle(dtype: str, server_lr: float) -> None:
+def test_five_pure_steps_agree_with_the_oracle(dtype: str, server_lr: float) -> None:
     sent = start = fed.make_model(dtype)
     expected, oracle, state = fed.widened(start), ref.Scaffold(7, server_lr), ScaffoldState()
     for number in range(1, 6):
@@ -113,7 +113,7 @@ def test_five_pure_steps_beside_the_oracle(dtype: str, server_lr: float) -> None
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_five_rounds_beside_the_oracle(dtype: str) -> None:
+def test_five_rounds_agree_with_the_oracle(dtype: str) -> None:
     """Through messages: c goes down in the model's dtype, delta_k comes up."""
     start = fed.make_model(dtype)
     strategy, oracle = Scaffold(num_clients=5, server_lr=0.5, **OPEN), ref.Scaffold(5, 0.5)

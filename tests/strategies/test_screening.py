@@ -131,7 +131,7 @@ BAD_REPLIES: dict[str, tuple[Callable[[], Message], str]] = {
     "negative examples": (lambda: counted(-3), "num-examples = -3, expected more than 0"),
     "absurd examples": (lambda: counted(10**13), "at most 1e+12 examples"),
     "a list of examples": (lambda: counted([10, 20]), "num-examples = [10, 20], expected a number"),
-    "examples not told": (
+    "examples not reported": (
         lambda: fed.answer(BAD, {"arrays": to_record(CLIENT), "metrics": MetricRecord({"loss": 1.0})}),
         "num-examples = None, expected a number of examples",
     ),
@@ -302,13 +302,13 @@ def test_views_are_read_only() -> None:
 
 
 def test_records_may_have_any_name() -> None:
-    told = {"weights": to_record(CLIENT), "facts": MetricRecord({"num-examples": 10})}
-    assert len(screen([fed.answer(1, told)], SENT)) == 1
+    reported = {"weights": to_record(CLIENT), "facts": MetricRecord({"num-examples": 10})}
+    assert len(screen([fed.answer(1, reported)], SENT)) == 1
 
 
 def test_the_count_may_have_another_name() -> None:
-    told = {"arrays": to_record(CLIENT), "metrics": MetricRecord({"pixels": 7.5})}
-    (reply,) = screen([fed.answer(1, told)], SENT, weighted_by_key="pixels").replies
+    reported = {"arrays": to_record(CLIENT), "metrics": MetricRecord({"pixels": 7.5})}
+    (reply,) = screen([fed.answer(1, reported)], SENT, weighted_by_key="pixels").replies
     assert reply.num_examples == 7.5
     assert len(screen([fed.reply(1, CLIENT)], SENT, weighted_by_key="pixels")) == 0
 
@@ -322,11 +322,13 @@ def test_plausible_counts_are_used(count: float) -> None:
 
 
 def test_metrics_are_put_together_by_name() -> None:
-    told = [
+    reported = [
         {"train/loss": 1.0, "fednlr/rate_min/fc": 0.1, "fednlr/rate_max/fc": 1.0, "curve": [1.0, 2.0]},
         {"train/loss": 2.0, "fednlr/rate_min/fc": 0.2, "fednlr/rate_max/fc": 3, "curve": [3.0, 4.0]},
     ]
-    cohort = screen([fed.reply(n, CLIENT, 10 * n, {"client-id": n, **one}) for n, one in enumerate(told, 1)], SENT)
+    cohort = screen(
+        [fed.reply(n, CLIENT, 10 * n, {"client-id": n, **one}) for n, one in enumerate(reported, 1)], SENT
+    )
     assert cohort.metrics() == {
         "train/loss": pytest.approx(5 / 3),
         "fednlr/rate_min/fc": 0.1,
@@ -337,11 +339,11 @@ def test_metrics_are_put_together_by_name() -> None:
 
 
 def test_only_metrics_that_all_report_in_one_form_are_used() -> None:
-    told: list[dict[str, Any]] = [
+    reported: list[dict[str, Any]] = [
         {"both": 1.0, "one": 1.0, "form": [1.0], "length": [1.0, 2.0], "kind": 1},
         {"both": 2.0, "two": 1.0, "form": 1.0, "length": [1.0], "kind": 2.0},
     ]
-    cohort = screen([fed.reply(n, CLIENT, 10, metrics) for n, metrics in enumerate(told, 1)], SENT)
+    cohort = screen([fed.reply(n, CLIENT, 10, metrics) for n, metrics in enumerate(reported, 1)], SENT)
     assert cohort.common_metrics() == ["num-examples", "both", "kind"]
     assert list(cohort.metrics()) == ["both", "kind"]
 
@@ -404,29 +406,29 @@ def test_screening_never_raises_and_lets_only_usable_replies_through(arrived: tu
     assert [fed.fingerprint(message) for message in arrived] == before
 
 
-# ---------------------------------------------------------------- what was asked for beside the model
+# ---------------------------------------------------------------- what was asked for in addition to the model
 
 
 ASKED = Expected(("scaffold",), {"scaffold.delta": {"w": np.zeros(2)}})
 
 
-def beside(node: int, delta: Any, **metrics: Any) -> Message:
-    told = MetricRecord({"num-examples": 10, "done/scaffold": 1, **metrics})
+def reply_with_delta(node: int, delta: Any, **metrics: Any) -> Message:
+    reported = MetricRecord({"num-examples": 10, "done/scaffold": 1, **metrics})
     more = {} if delta is None else {"scaffold.delta": to_record({"w": np.asarray(delta)})}
-    return fed.answer(node, {"arrays": to_record(CLIENT), **more, "metrics": told})
+    return fed.answer(node, {"arrays": to_record(CLIENT), **more, "metrics": reported})
 
 
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        (beside(BAD, None), "the requested record 'scaffold.delta' is missing"),
-        (beside(BAD, [1.0, math.nan]), "scaffold.delta: 'w' contains NaN"),
-        (beside(BAD, [1.0]), "'w' is float64(1,), the model has float64(2,)"),
-        (beside(BAD, [1e9, 0.0]), "a record 'scaffold.delta' of norm 1e+09"),
+        (reply_with_delta(BAD, None), "the requested record 'scaffold.delta' is missing"),
+        (reply_with_delta(BAD, [1.0, math.nan]), "scaffold.delta: 'w' contains NaN"),
+        (reply_with_delta(BAD, [1.0]), "'w' is float64(1,), the model has float64(2,)"),
+        (reply_with_delta(BAD, [1e9, 0.0]), "a record 'scaffold.delta' of norm 1e+09"),
     ],
 )
 def test_a_record_that_was_asked_for_is_screened(message: Message, said: str) -> None:
-    good = [beside(node, [1.0, 1.0]) for node in GOOD]
+    good = [reply_with_delta(node, [1.0, 1.0]) for node in GOOD]
     cohort = screen([*good, message], SENT, expected=ASKED)
     assert [reply.node_id for reply in cohort.replies] == list(GOOD)
     assert [item.node_id for item in cohort.rejected] == [BAD] and said in cohort.rejected[0].reason
@@ -435,14 +437,14 @@ def test_a_record_that_was_asked_for_is_screened(message: Message, said: str) ->
 def test_thousands_of_records_are_rejected_in_one_line() -> None:
     many = {f"x/{i}/../scaffold.delta": to_record(CLIENT) for i in range(5000)}
     message = fed.answer(BAD, {"metrics": MetricRecord({"num-examples": 10}), "arrays": to_record(CLIENT), **many})
-    cohort = screen([beside(GOOD[0], [1.0, 1.0]), message], SENT, expected=ASKED)
+    cohort = screen([reply_with_delta(GOOD[0], [1.0, 1.0]), message], SENT, expected=ASKED)
     assert len(cohort) == 1 and len(cohort.rejected[0].reason) < 600
 
 
 @pytest.mark.parametrize("said", [math.nan, math.inf, 0, 2, -1, 1.5, [1], [1.0, 1.0], None])
 def test_done_is_one_and_nothing_else(said: Any) -> None:
     odd = {"done/scaffold": said} if said is not None else {}
-    replies = [beside(GOOD[0], [1.0, 1.0]), beside(GOOD[1], [1.0, 1.0], **odd)]
+    replies = [reply_with_delta(GOOD[0], [1.0, 1.0]), reply_with_delta(GOOD[1], [1.0, 1.0], **odd)]
     if said is None:
         del replies[1].content["metrics"]["done/scaffold"]
     cohort = screen(replies, SENT, expected=ASKED)

@@ -168,14 +168,14 @@ def test_no_attenuation_is_plain_sgd_for_ever() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("inner_name", ["fedavg", "flower"])
-def test_eight_rounds_beside_the_oracle(dtype: str, inner_name: str) -> None:
+def test_eight_rounds_agree_with_the_oracle(dtype: str, inner_name: str) -> None:
     rule = ref.Pflug(1)
 
     def oracle(sent: Model, clients: Sequence[Model]) -> Expected:
         model = fed.fedavg_oracle(sent, clients)
         got = rule.round(sent, model)
         factors = ref.rates(1.0, 0.4, got["d"], 5)
-        told = {
+        reported = {
             "two_d_lrd/S": got["S_before"],
             "two_d_lrd/inner": got["inner"],
             "two_d_lrd/d": got["d"],
@@ -183,7 +183,7 @@ def test_eight_rounds_beside_the_oracle(dtype: str, inner_name: str) -> None:
             "two_d_lrd/tau": len(factors),
             "two_d_lrd/rates": factors,
         }
-        return Expected(model, model, told)
+        return Expected(model, model, reported)
 
     inside = FedAvg(**OPEN) if inner_name == "fedavg" else FlowerFedAvg(**OPEN)
     start = fed.make_model(dtype)
@@ -198,10 +198,10 @@ def test_the_round_after_a_trigger_gets_the_new_factors() -> None:
     """A4-4: decided after round 3, used in round 4."""
     strategy = TwoDLRD(FedAvg(**OPEN), attenuation=0.5, window=2, local_steps=3)
     done = fed.rounds(strategy, POINT, line([1.0, 0.5, -2.0, 1.0, -1.0, 1.0, -1.0]), range(1, 8))
-    told = [one.config[FACTORS] for one in done]
+    reported = [one.config[FACTORS] for one in done]
     assert [one.metrics["two_d_lrd/d"] for one in done] == [0, 0, 1, 1, 1, 2, 2]
-    assert told == [[1.0] * 3] * 3 + [[1.0, 0.5, 0.25]] * 3 + [[1.0]]
-    assert [one.metrics["two_d_lrd/rates"] for one in done[:-1]] == told[1:]
+    assert reported == [[1.0] * 3] * 3 + [[1.0, 0.5, 0.25]] * 3 + [[1.0]]
+    assert [one.metrics["two_d_lrd/rates"] for one in done[:-1]] == reported[1:]
     assert [one.metrics["two_d_lrd/alpha"] for one in done] == [1.0, 1.0, 0.5, 0.5, 0.5, 1.0, 1.0]
     assert [one.metrics["two_d_lrd/tau"] for one in done] == [3, 3, 3, 3, 3, 1, 1]
 
@@ -215,8 +215,8 @@ def test_every_message_carries_the_factors_and_the_callers_config_does_not(decay
     want = rate_factors(2, attenuation=0.2, local_steps=4, decay=decay)
     assert len(messages) == 3
     for message in messages:
-        told = message.content["config"]
-        assert dict(told) == {"lr": 0.1, "server-round": 5, "halves": ["two_d_lrd"], FACTORS: want}
+        reported = message.content["config"]
+        assert dict(reported) == {"lr": 0.1, "server-round": 5, "halves": ["two_d_lrd"], FACTORS: want}
     assert dict(config) == {"lr": 0.1}
 
 

@@ -47,8 +47,8 @@ def good_replies() -> list[Message]:
 
 
 def two_metric_records() -> Message:
-    told = MetricRecord({"num-examples": 10, "loss": 0.5})
-    return fed.answer(9, {"arrays": to_record(models()[3]), "metrics": told, "more": told})
+    reported = MetricRecord({"num-examples": 10, "loss": 0.5})
+    return fed.answer(9, {"arrays": to_record(models()[3]), "metrics": reported, "more": reported})
 
 
 POISON: dict[str, Callable[[], Message]] = {
@@ -174,7 +174,7 @@ def test_server_side_privacy_does_not_skip_the_round_for_one_failure() -> None:
 
 
 class Stub(flwr.FedAvg):
-    """A strategy that returns what it was told to."""
+    """A strategy that returns what it was reported to."""
 
     def __init__(self, arrays: Model | None, metrics: dict[str, Any] | None = None) -> None:
         super().__init__(**OPEN)
@@ -203,7 +203,7 @@ def test_an_inner_strategy_may_return_no_metrics() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arrays", "told"),
+    ("arrays", "reported"),
     [
         ({"other": np.zeros(1)}, r"Stub returned a model whose arrays differ from the sent one's: \["),
         (START | {"extra": np.zeros(1)}, r"differ from the sent one's: \['extra'\]"),
@@ -211,8 +211,8 @@ def test_an_inner_strategy_may_return_no_metrics() -> None:
     ],
     ids=["other", "extra", "shape"],
 )
-def test_another_model_from_inside_ends_the_run(arrays: Model, told: str) -> None:
-    with pytest.raises(RunError, match=told):
+def test_another_model_from_inside_ends_the_run(arrays: Model, reported: str) -> None:
+    with pytest.raises(RunError, match=reported):
         aggregate(FedLWS(Stub(arrays)), good_replies())
 
 
@@ -257,8 +257,8 @@ def test_metrics_of_all_levels_are_reported() -> None:
 
 @pytest.mark.parametrize("inner", [FedAvg, flwr.FedAvg, flwr.Krum])
 def test_least_and_largest_client_metrics_stay_so_around_any_strategy(inner: Any) -> None:
-    told = [{"fednlr/rate_min/fc": 0.1 * n, "fednlr/rate_max/fc": 1.0 * n} for n in (1, 2, 3)]
-    replies = [fed.reply(n, w_k, 10, told[n - 1]) for n, w_k in enumerate(fed.noisy()(START, 1), 1)]
+    reported = [{"fednlr/rate_min/fc": 0.1 * n, "fednlr/rate_max/fc": 1.0 * n} for n in (1, 2, 3)]
+    replies = [fed.reply(n, w_k, 10, reported[n - 1]) for n, w_k in enumerate(fed.noisy()(START, 1), 1)]
     _, metrics = aggregate(FedLWS(inner(**OPEN)), replies)
     assert (metrics["fednlr/rate_min/fc"], metrics["fednlr/rate_max/fc"]) == (0.1, 3.0)
 
@@ -315,9 +315,9 @@ def test_without_a_strategy_it_is_fedavg() -> None:
 
 def test_records_may_have_other_names() -> None:
     for inner in (FedAvg, flwr.FedAvg):
-        strategy = FedLWS(inner(arrayrecord_key="weights", configrecord_key="told", **OPEN))
+        strategy = FedLWS(inner(arrayrecord_key="weights", configrecord_key="reported", **OPEN))
         messages = fed.configure(strategy, 1, START)
-        assert set(messages[0].content) == {"weights", "told"}
+        assert set(messages[0].content) == {"weights", "reported"}
         assert fed.bits(strategy.sent) == fed.bits(START)
         replies = [
             fed.answer(n, {"weights": to_record(w_k), "facts": MetricRecord({"num-examples": 10})})
@@ -346,11 +346,11 @@ def test_evaluation_is_the_inner_strategys(wrapper: str, inner: type[Any]) -> No
     messages = list(strategy.configure_evaluate(3, to_record(START), config, fed.MemoryGrid()))
     assert sorted(message.metadata.dst_node_id for message in messages) == sorted(fed.NODES)
     assert {message.metadata.message_type for message in messages} == {"evaluate"}
-    told = [
+    reported = [
         fed.answer(node, {"metrics": MetricRecord({"num-examples": n, "loss": float(n)})})
         for node, n in zip(fed.NODES, (1, 3, 4), strict=True)
     ]
-    assert dict(strategy.aggregate_evaluate(3, told) or {}) == {"loss": pytest.approx(26 / 8)}
+    assert dict(strategy.aggregate_evaluate(3, reported) or {}) == {"loss": pytest.approx(26 / 8)}
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)

@@ -45,7 +45,7 @@ def counterpart(config: Config, folder: Path) -> Config | None:
     return None if same else other
 
 
-class Beside:
+class ComparisonRun:
     """A run in a second process, which ends with this one."""
 
     def __init__(self, config: Config) -> None:
