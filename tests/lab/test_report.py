@@ -175,7 +175,7 @@ def test_differences_between_settings(tmp_path: Path) -> None:
 def test_plots_without_their_data_are_replaced_by_the_reason(tmp_path: Path) -> None:
     run = load(make(tmp_path / "a", config("partition.min_size=3000"), [0.5]))
     text = report([run])
-    assert "at each client: not available on this machine: partition.alpha = 0.1 gives no draw" in text
+    assert "at each client: not available on this machine: partition.alpha = 0.1 gave no draw" in text
 
 
 # ---------------------------------------------------------------- how to repeat

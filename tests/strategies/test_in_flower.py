@@ -148,7 +148,7 @@ def test_scaffold_with_her_clients_finds_the_minimum_that_fedavg_misses(fraction
     assert np.linalg.norm(first - minimum) < np.linalg.norm(seen[0] - minimum)
 
 
-def test_scaffold_sets_aside_clients_that_do_not_do_their_half() -> None:
+def test_scaffold_rejects_clients_without_its_client_half() -> None:
     """No delta_k, no reply that could be used: nothing is learned, and the run ends in order."""
     strategy = Scaffold(num_clients=3)
     result = strategy.start(
@@ -161,7 +161,7 @@ def test_scaffold_sets_aside_clients_that_do_not_do_their_half() -> None:
     ] * 2
     assert strategy.state.control is None
     assert strategy.last_cohort is not None
-    assert "no record 'scaffold.delta'" in strategy.last_cohort.rejected[0].reason
+    assert "the requested record 'scaffold.delta' is missing" in strategy.last_cohort.rejected[0].reason
 
 
 def test_feddyn_notices_clients_that_do_not_do_their_half() -> None:
