@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from typing import Any, cast
 
 from flwr.app import ConfigRecord
@@ -11,6 +10,7 @@ from flwr.serverapp.strategy import Strategy
 
 from client_app.parts import OBJECTIVES, RULES
 from fedstride import wire
+from fedstride.arrays import Arrays, Declared
 from fedstride.errors import ConfigError, require
 from fedstride.own import find
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
@@ -26,13 +26,13 @@ ALL_NODES = {"fraction_train": 1.0, "min_train_nodes": 1, "min_evaluate_nodes": 
 sees only the nodes of the cohort."""
 
 
-def build_strategy(config: Config, buffers: Sequence[str] = ()) -> NormAnalysis:
+def build_strategy(config: Config, model: Arrays | None = None) -> NormAnalysis:
     """The strategy of a run. The outermost wrapper is the norm analysis. Flower's own strategies get a `Wrapper`.
 
-    `buffers`: names of the arrays that the run's model registers as buffers. Raises ConfigError, with the key
-    `strategy.KEY` or `privacy.KEY`, for values that are not allowed together.
+    `model`: the run's initial model, if it is there; it declares its buffers. Raises ConfigError, with the key
+    `strategy.KEY` or `privacy.KEY`, for values that are not allowed together or do not fit the model.
     """
-    strategy = _protected(_build(config.strategy, "strategy", config, tuple(buffers)), config)
+    strategy = _protected(_build(config.strategy, "strategy", config, model), config)
     screening = getattr(strategy, "screening", config.screening)
     weighting = None if config.privacy.name == "none" else "uniform"  # privacy gives all clients the same weight
     return NormAnalysis(strategy, weighting=weighting, screening=screening)
@@ -62,15 +62,19 @@ def _protected(strategy: Strategy, config: Config) -> Strategy:
     return protected
 
 
-def _build(spec: Any, path: str, config: Config, buffers: tuple[str, ...]) -> Strategy:
+def _build(spec: Any, path: str, config: Config, model: Arrays | None) -> Strategy:
     wraps = STRATEGIES.wraps(spec.name)
-    inner = [_build(spec.inner, f"{path}.inner", config, buffers)] if wraps else []
+    inner = [_build(spec.inner, f"{path}.inner", config, model)] if wraps else []
+    buffers = sorted(model.buffers) if isinstance(model, Declared) else ()
     ours = {"screening": config.screening, "buffers": buffers}
     kind = STRATEGIES.load(spec.name)
     is_rule = isinstance(kind, type) and issubclass(kind, RuleStrategy)
     try:
         if wraps:
-            return cast(Strategy, STRATEGIES.make(spec, *inner, **ours))
+            wrapper = cast(Wrapper, STRATEGIES.make(spec, *inner, **ours))
+            if model is not None:
+                wrapper.check_model(model)
+            return wrapper
         if is_rule:
             return cast(Strategy, STRATEGIES.make(spec, **ALL_NODES, **ours, **_run_options(kind, config)))
         return Wrapper(STRATEGIES.make(spec, **ALL_NODES), screening=config.screening, buffers=buffers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from flwr.app import ArrayRecord
 
-from fedstride.arrays import to_record, views
+from fedstride.arrays import Arrays, declare, to_record, views
 from fedstride.tasks import data, models
 from fedstride.tasks.tensors import Examples, buffer_names, evaluate, load_arrays, pick_device, to_arrays
 
@@ -15,7 +15,8 @@ from .config.schema import Config, keys
 class CentralEvaluation:
     """Evaluates models on the test set. Created once per run.
 
-    `initial`: the initial model, with weights from the run's seed. `buffers`: the names of its registered buffers.
+    `initial`: the initial model, with weights from the run's seed; `model`: the same as arrays, which declare the
+    buffers that the network registers.
     Raises ConfigError or DataError if the task, the model or the device is not available, and ConfigError for a
     setting that names layers which the model does not have.
     """
@@ -29,7 +30,7 @@ class CentralEvaluation:
             if key.field.setting.layers and key.value is not None:
                 models.layers_matching(model, key.value, key.path)
         self.initial: ArrayRecord = to_record(to_arrays(model))
-        self.buffers = buffer_names(model)
+        self.model: Arrays = declare(views(self.initial), buffer_names(model))
         self._model = model.to(device)
         self._examples = Examples(source.test_x, source.test_y, mean=source.mean, std=source.std, device=device)
 

@@ -56,7 +56,7 @@ def prepare(config: Config) -> Prepared:
     check_trackers(config.track)
     build_strategy(config)  # first without the model: errors are found before the data are read
     evaluation = CentralEvaluation(config)
-    prepared = Prepared(config, build_strategy(config, evaluation.buffers), evaluation)
+    prepared = Prepared(config, build_strategy(config, evaluation.model), evaluation)
     if config.partition.name != "own":  # with `own`, only the nodes can read their data
         # The partition is drawn here once: errors are found now, and clients then find it in the cache.
         labels = data.load(config.task).train_y

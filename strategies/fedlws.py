@@ -13,12 +13,10 @@ We differ from the published code, which also shrinks BatchNorm's statistics: bu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, NamedTuple
 
-from flwr.app import ArrayRecord, ConfigRecord, Message
-from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fedstride.arrays import Arrays, Layout, difference, float64, layer_of, like, norm, squared_norm
@@ -226,23 +224,16 @@ class FedLWS(Wrapper):
         self.terms = terms
         self.fixed = factors
 
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """The inner strategy's messages.
-
-        Raises ConfigError for patterns that fit no parameter, or another number of `fixed` factors than groups.
-        """
-        messages = super().configure_train(server_round, arrays, config, grid)
+    def check_model(self, model: Arrays) -> None:
+        """Raises ConfigError for patterns that fit no parameter, or a number of `fixed` factors other than groups."""
         for pattern in self.grouping if not isinstance(self.grouping, str) else ():
-            names = Layout.of(self.sent).parameters
+            names = Layout.of(model).parameters
             fits = any(fnmatchcase(name, pattern) for name in names)
             require(fits, "grouping", pattern, f"a name or pattern of the model's parameters: {', '.join(names)}")
         if self.fixed is not None:
-            labels = list(groups(self.sent, self.granularity, self.grouping))
+            labels = list(groups(model, self.granularity, self.grouping))
             allowed = f"{len(labels)} factors: {', '.join(labels)}"
             require(len(self.fixed) == len(labels), "fixed", self.fixed, allowed)
-        return messages
 
     def act(self, sent: Arrays, cohort: Cohort, result: Arrays, state: Any) -> RoundResult:
         """Shrink the inner strategy's result; the equations are at the head of the module."""

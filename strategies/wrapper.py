@@ -123,6 +123,9 @@ class Wrapper(Strategy):
         """What clients need for the wrapper's own client half; see `RuleStrategy.client_request`."""
         return Request()
 
+    def check_model(self, model: Arrays) -> None:
+        """Raises ConfigError for settings that do not fit the model; called before each round, or before a run."""
+
     def nested(self) -> Iterator[Strategy]:
         """The strategies inside, from the outermost in."""
         return flower.chain(self.strategy)
@@ -193,6 +196,7 @@ class Wrapper(Strategy):
         extended = self.extend(ConfigRecord(dict(config)))
         messages = list(self.strategy.configure_train(server_round, arrays, extended, grid))
         self.sent = declare(views(self._model_in(messages[0]) if messages else arrays), self.buffers)
+        self.check_model(self.sent)
         self.requested = self.client_request(self.sent)
         return with_request(messages, self.half, self.requested, self.configrecord_key)
 

@@ -338,3 +338,26 @@ def test_a_message_contains_the_run_id_and_the_last_accepted_round(tmp_path: Pat
     checkpoint = newest_checkpoint(outcome.folder)[0]
     assert runs == {checkpoint.run}
     assert checkpoint.accepted == dict.fromkeys(range(4), 4)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["strategy=fedlws", "strategy.grouping=['x*']"], "strategy.grouping = 'x*' is not"),
+        (
+            ["strategy=fedlws", "strategy.fixed=[0.5]"],
+            "strategy.fixed = [0.5] is not allowed: fixed must be 2",
+        ),
+        (
+            ["strategy=fedlws+two_d_lrd", "strategy.inner.fixed=[0.5]"],
+            "strategy.inner.fixed = [0.5] is",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_the_model_are_refused_before_the_run(
+    tmp_path: Path, overrides: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        play(tmp_path, *overrides)
+    assert str(caught.value).startswith(message)
+    assert list(tmp_path.iterdir()) == []
