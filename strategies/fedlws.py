@@ -225,7 +225,7 @@ class FedLWS(Wrapper):
         self.fixed = factors
 
     def check_model(self, model: Arrays) -> None:
-        """Raises ConfigError for patterns that fit no parameter, or a number of `fixed` factors other than groups."""
+        """Raises ConfigError for patterns that fit no parameter, or a wrong number of `fixed` factors."""
         for pattern in self.grouping if not isinstance(self.grouping, str) else ():
             names = Layout.of(model).parameters
             fits = any(fnmatchcase(name, pattern) for name in names)
