@@ -22,7 +22,7 @@ class Training(Choice):
     lr_decay: Annotated[float, Setting("factor that multiplies eta after each round", above=0, most=1)] = 1.0
     batch_size: Annotated[int, Setting("number of examples in a mini-batch", least=1)] = 50
     local_epochs: Annotated[
-        int, Setting("E, passes over the client's data in a round; not used with local_steps", least=1)
+        int, Setting("number of passes over the client's data in a round; not used with local_steps", least=1)
     ] = 1
     local_steps: Annotated[
         int | None,
@@ -40,7 +40,7 @@ class Training(Choice):
 class FedNLRSettings:
     """The settings of FedNLR, eq. 14-18."""
 
-    mu0: Annotated[float, Setting("mu_0 of eq. 17", least=0)] = 1.0
+    mu0: Annotated[float, Setting("mu_0, the constant of eq. 17 of the paper", least=0)] = 1.0
     a1: Annotated[float, Setting("a_1, weight of the depth l / L", least=0)] = 1.0
     a2: Annotated[float, Setting("a_2, weight of the width log10(M)", least=0)] = 1.0
     width: Annotated[

@@ -26,7 +26,7 @@ BUFFER_NAMES = frozenset({"running_mean", "running_var", "num_batches_tracked"})
 
 
 class Declared(Arrays):
-    """A model that also says which of its arrays are buffers though name and dtype do not show it."""
+    """A model that also names buffers which neither the array's name nor its dtype shows."""
 
     buffers: frozenset[str] = frozenset()
 
@@ -98,7 +98,7 @@ def is_boolean(array: Any) -> bool:
 
 
 def is_buffer(name: str, array: Any) -> bool:
-    """True for what is averaged but never enters a norm, a shrinking or a normalisation.
+    """Whether an array is a buffer: averaged, but never part of a norm, a shrinking or a normalisation.
 
     By the last part of the dotted name (BatchNorm's statistics), or by an integer or boolean dtype.
     """
@@ -159,7 +159,7 @@ class Layout:
 
 
 def float64(array: Any) -> Any:
-    """The array in float64; the very same object if it is already."""
+    """The array in float64; the same object if it already is float64."""
     xp = array_namespace(array)
     return xp.astype(array, xp.float64, copy=False)
 
@@ -179,7 +179,7 @@ def like(array: Any, original: Any) -> Any:
 
 
 def total(values: Iterable[float]) -> float:
-    """The sum from left to right; 0.0 of none.
+    """The sum from left to right; 0.0 if there are none.
 
     Not the built-in sum, which compensates for rounding from Python 3.12 on: bits would depend on the version.
     """

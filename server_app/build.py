@@ -51,7 +51,8 @@ def _protected(strategy: Strategy, config: Config) -> Strategy:
         name == "none" or config.best.startswith("test/"),
         "best",
         config.best,
-        "a metric of the server's own data if there is privacy, as test/accuracy: clients' metrics have no noise",
+        "a metric that the server computes on its own data, such as "
+        "test/accuracy: no noise protects clients' metrics",
     )
     facts = {"screening": getattr(strategy, "screening", config.screening), "clients_a_round": config.cohort_size}
     try:
@@ -79,7 +80,8 @@ def _build(spec: Any, path: str, config: Config, model: Arrays | None) -> Strate
             return cast(Strategy, STRATEGIES.make(spec, **ALL_NODES, **ours, **_run_options(kind, config)))
         return Wrapper(STRATEGIES.make(spec, **ALL_NODES), screening=config.screening, buffers=buffers)
     except ConfigError as error:
-        raise ConfigError(f"{path}.{error}") from error
+        text = str(error)  # begins with "strategy " if the inner strategy is not allowed
+        raise ConfigError(text if text.startswith("strategy ") else f"{path}.{text}") from error
 
 
 def _run_options(kind: Any, config: Config) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from .exchange import CohortGrid, exchange
 from .roll_call import Roster
 from .rows import Row, client_rows, known_names
 
-Accepted = Mapping[int, int]
+AcceptedRounds = Mapping[int, int]
 """The last round whose reply was accepted, by client id. A client loads the state that it saved in that round."""
 
 
@@ -35,7 +35,7 @@ class Round:
     arrays: ArrayRecord  # the global model after the round
     row: Row
     clients: list[Row] = field(default_factory=list)
-    accepted: Accepted = field(default_factory=dict)
+    accepted: AcceptedRounds = field(default_factory=dict)
     changed: bool = True  # False if there were too few valid replies, so the model did not change
 
 
@@ -124,7 +124,7 @@ class Federation:
         now = {} if model is None else {self.roster.client_of(r.node_id): server_round for r in cohort.replies}
         return Round(server_round, current, row, clients, {**last.accepted, **now}, changed=model is not None)
 
-    def _add_state_rounds(self, message: Message, accepted: Accepted) -> None:
+    def _add_state_rounds(self, message: Message, accepted: AcceptedRounds) -> None:
         """Add two rounds to the message: that of the state to load, and that of the oldest state to keep."""
         client = self.roster.client_of(message.metadata.dst_node_id)
         load = accepted.get(client, 0)

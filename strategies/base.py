@@ -162,8 +162,8 @@ class RuleStrategy(FlowerFedAvg):
         It is the field `next` of such a rule's state. A wrapper that changes the model that is sent replaces it
         here.
         """
-        following: Arrays | None = getattr(self.state, "next", None)
-        return following
+        next_model: Arrays | None = getattr(self.state, "next", None)
+        return next_model
 
     @next_model.setter
     def next_model(self, model: Arrays) -> None:
@@ -171,7 +171,7 @@ class RuleStrategy(FlowerFedAvg):
             raise AttributeError(f"{type(self).__name__} sends the model that it returns")
         self.state = self.state._replace(next=model)
 
-    # -------------------------------------------------------- Flower's verbs
+    # -------------------------------------------------------- the methods of a Flower strategy
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -183,8 +183,8 @@ class RuleStrategy(FlowerFedAvg):
         if server_round == 1:
             self.state = self.State()
             self.warned = set()
-        following = self.next_model
-        record = arrays if following is None else to_record(following)
+        next_model = self.next_model
+        record = arrays if next_model is None else to_record(next_model)
         self.sent = declare(views(record), self.buffers)
         self.requested = self.client_request(self.sent)
         if self.fraction_train == 0.0:
@@ -231,7 +231,7 @@ class RuleStrategy(FlowerFedAvg):
         log(INFO, "\t├──> %s (%s)", type(self).__name__, self.weighting)
         super().summary()
 
-    # -------------------------------------------------------- parts
+    # -------------------------------------------------------- helpers
 
     def _client_metrics(self, cohort: Cohort) -> Metrics:
         if self.train_metrics_aggr_fn is not AVERAGES_METRICS:
@@ -306,8 +306,9 @@ def report(server_round: int, cohort: Cohort, warned: set[str]) -> None:
             warned.add(half)
             log(
                 WARNING,
-                "round %d: clients %s did not do the client half of %s (no metric %s), so the method has no "
-                "effect on them; docs/own-parts.md shows what a client must do",
+                "round %d: clients %s did not execute the client half "
+                "of %s (the metric %s is missing), so the method "
+                "has no effect on them; docs/own-parts.md shows what a client must do",
                 server_round,
                 ", ".join(map(str, clients[:10])) + (" ..." if len(clients) > 10 else ""),
                 half,

@@ -137,7 +137,7 @@ class Accepted(list[Message]):
 
 
 def with_model(reply: Reply, sent: Arrays, model: Arrays, weighted_by_key: str) -> Reply:
-    """The reply as if the client had sent this model, had one example, and said nothing else."""
+    """The reply as if the client had sent this model, had one example, and reported no other metrics."""
     metrics: dict[str, Any] = {weighted_by_key: 1, wire.CLIENT_ID: reply.client_id}
     message = shallow(reply.message)
     metric_key = next(iter(reply.message.content.metric_records))

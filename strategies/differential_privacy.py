@@ -50,7 +50,7 @@ class PrivacyState(NamedTuple):
 
 
 class DifferentialPrivacy(Wrapper):
-    """Clips and noises each client's update before `strategy` sees it. It must be the outermost strategy.
+    """Clips each client's update and adds noise to it before `strategy` sees it; must be the outermost strategy.
 
     - `where`: "server" clips and noises here; "client" makes clients clip (the server clips again, so that no
       client can avoid it) and noises here; "local" makes clients clip and noise before anything leaves them.
@@ -72,10 +72,10 @@ class DifferentialPrivacy(Wrapper):
     (`screening.factor` is not used): one client must not decide whether another takes part, and all updates are
     clipped. Models with BatchNorm's running statistics are refused. `options` are `Wrapper`'s.
 
-    Differs from Flower's wrappers (1.39), which noise the returned model: FedNNNN's clients would receive a model
-    without noise, and what a rule keeps of single updates (momentum, shares, norms) would be released in every
-    round. For FedAvg with equal weights both are the same mechanism. Flower's adaptive clipping shortens C when
-    too many updates are clipped; the paper lengthens it, and so do we.
+    Differs from Flower's wrappers (1.39), which add noise to the returned model: FedNNNN's clients would
+    receive a model without noise, and what a rule keeps of single updates (momentum, shares, norms) would
+    be released in every round. For FedAvg with equal weights both are the same mechanism. Flower's adaptive
+    clipping shortens C when too many updates are clipped; the paper lengthens it, and so do we.
 
     Metrics: `privacy/clipping_norm` and `privacy/stddev` of the round, `privacy/clipped` (share of updates;
     not with "local") and, where z > 0, `privacy/epsilon`, spent so far by a client that took part in every round.
@@ -88,26 +88,47 @@ class DifferentialPrivacy(Wrapper):
         self,
         strategy: Strategy | None = None,
         *,
-        where: Annotated[str, Setting("who clips and noises", options=WHERE)] = "server",
+        where: Annotated[str, Setting("who clips and adds noise", options=WHERE)] = "server",
         clipping_norm: Annotated[
             float,
-            Setting("C, longest update", least=mechanism.CLIPPING_NORMS[0], most=mechanism.CLIPPING_NORMS[1]),
+            Setting(
+                "C, maximum norm of an update; a longer one is shortened to C",
+                least=mechanism.CLIPPING_NORMS[0],
+                most=mechanism.CLIPPING_NORMS[1],
+            ),
         ] = 1.0,
         noise_multiplier: Annotated[
-            float, Setting("z, noise in units of C; 0 clips only", least=0, most=mechanism.CLIPPING_NORMS[1])
+            float,
+            Setting(
+                "z, strength of the noise in units of C; 0: clipping without noise",
+                least=0,
+                most=mechanism.CLIPPING_NORMS[1],
+            ),
         ] = 1.0,
-        adaptive: Annotated[bool, Setting("C follows the updates' lengths; not with local")] = False,
+        adaptive: Annotated[
+            bool, Setting("adapt C so that a given share of the updates is clipped; not with local")
+        ] = False,
         target_clipped_quantile: Annotated[
             float, Setting("share of updates to be clipped, with adaptive", above=0, below=1)
         ] = 0.5,
-        clip_norm_lr: Annotated[float, Setting("rate at which C follows, with adaptive", above=0)] = 0.2,
+        clip_norm_lr: Annotated[float, Setting("learning rate of C, with adaptive", above=0)] = 0.2,
         clipped_count_stddev: Annotated[
             float | None,
-            Setting("noise on the count of clipped ones; null: a 20th of the clients a round", above=0),
+            Setting(
+                "standard deviation of the noise on the number of "
+                "clipped updates; null: a 20th of the clients a round",
+                above=0,
+            ),
         ] = None,
-        delta: Annotated[float, Setting("at which epsilon is reported", above=0, below=1)] = 1e-5,
+        delta: Annotated[
+            float, Setting("delta of the reported guarantee (epsilon, delta)", above=0, below=1)
+        ] = 1e-5,
         noise_seed: Annotated[
-            int | None, Setting("draws the noise again, for experiments: protects nothing", kind=Kind.CHANCE)
+            int | None,
+            Setting(
+                "seed that makes the noise repeatable, for experiments; such noise protects nothing",
+                kind=Kind.CHANCE,
+            ),
         ] = None,
         clients_a_round: int = 40,
         **options: Any,
@@ -166,7 +187,7 @@ class DifferentialPrivacy(Wrapper):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
-        """The inner strategy's messages; none with "local", since the metrics would not be noised."""
+        """The inner strategy's messages; none with "local", since no noise is added to the metrics."""
         if self.where == "local":
             return []
         return list(super().configure_evaluate(server_round, arrays, config, grid))
@@ -261,7 +282,8 @@ def _refuse_arrays(strategy: Strategy) -> None:
         not returns,
         "strategy",
         type(strategy).__name__,
-        f"one to which clients send their model only: they would also send {', '.join(returns)}, unprotected",
+        f"one whose clients send only their model: privacy would not protect {', '.join(returns)}; choose another "
+        "strategy, or privacy=none",
     )
 
 

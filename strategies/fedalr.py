@@ -135,9 +135,12 @@ class Fedalr(RuleStrategy):
         self,
         *,
         scale: Annotated[
-            str, Setting("length of the step: unit (the paper), mean_norm or raw; see the module", options=SCALES)
+            str,
+            Setting("how a step gets its length: unit (the paper), mean_norm or raw (A2-1, A2-2)", options=SCALES),
         ] = "unit",
-        server_lr: Annotated[float, Setting("s, factor of the step", above=0)] = 1.0,
+        server_lr: Annotated[
+            float, Setting("server learning rate, a factor of the step s (A2-1, A2-2)", above=0)
+        ] = 1.0,
         **options: Unpack[RuleOptions],
     ) -> None:
         super().__init__(weighting="uniform", **options)

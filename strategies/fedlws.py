@@ -63,7 +63,7 @@ def groups(model: Arrays, granularity: str = "layer", grouping: str | Sequence[s
     - "reference": as the published code, a group ends with each parameter whose name contains "bias";
     - a list of names or patterns (`*.mlp.fc2.bias`): a group ends with each parameter that fits one.
 
-    Parameters after the last end join the last group.
+    Parameters after the last such parameter join the last group.
     """
     layout = Layout.of(model)
     if granularity == "model":
@@ -128,7 +128,7 @@ def shrinking_factor(
     """gamma and tau of the group with these parameters (eq. 7, 8); `result` is w^.
 
     `tau_min` and `tau_max` clamp beta tau (A3-5). gamma = 1 for a group of zeros, which would otherwise stay
-    zero (A3-6), and for no parameters.
+    zero (A3-6), and for a group without changed parameters.
     """
     tau = mean_distance(sent, models, names)
     beta_tau = beta * tau
@@ -187,20 +187,35 @@ class FedLWS(Wrapper):
         self,
         strategy: Strategy | None = None,
         *,
-        beta: Annotated[float, Setting("strength; 0.1 for CNNs, 0.01 for ResNets", least=0)] = 0.1,
-        granularity: Annotated[str, Setting("a factor per layer, or one", options=("layer", "model"))] = "layer",
+        beta: Annotated[
+            float, Setting("strength of the shrinking; the paper has 0.1 for CNNs, 0.01 for ResNets", least=0)
+        ] = 0.1,
+        granularity: Annotated[
+            str,
+            Setting(
+                "layer: one factor for each layer; model: one for the whole model", options=("layer", "model")
+            ),
+        ] = "layer",
         grouping: Annotated[
             str | list[str],
             Setting(
-                "what a layer is: by name, as the published code, or patterns of the arrays that end one",
+                "what a layer is: module (by name), reference (the "
+                "published code), or patterns of arrays that end one",
                 options=GROUPINGS,
             ),
         ] = "module",
         tau_min: Annotated[float | None, Setting("lower clamp of beta tau", least=0)] = None,
         tau_max: Annotated[float | None, Setting("upper clamp of beta tau", least=0)] = None,
-        terms: Annotated[str, Setting("what is shrunk (A3-7)", options=TERMS)] = "both",
+        terms: Annotated[
+            str,
+            Setting(
+                "what gamma multiplies: both, the step (optimization) or the old weights (regularization); A3-7",
+                options=TERMS,
+            ),
+        ] = "both",
         fixed: Annotated[
-            list[float] | None, Setting("factors in layer order, instead of gamma", above=0, most=1)
+            list[float] | None,
+            Setting("one factor for each layer, in layer order, instead of gamma", above=0, most=1),
         ] = None,
         **options: Any,
     ) -> None:
@@ -209,7 +224,8 @@ class FedLWS(Wrapper):
             not any(isinstance(inner, TwoDLRD) for inner in self.nested()),
             "strategy",
             "TwoDLRD",
-            "another one: the detector must see what is sent, so write TwoDLRD(FedLWS(...))",
+            "one without TwoDLRD, whose detector must see the model that is sent; write TwoDLRD(FedLWS(...)), or "
+            "BASE+fedlws+two_d_lrd on the command line",
         )
         check(FedLWS, locals())
         low = tau_min or 0.0

@@ -23,7 +23,7 @@ def fedadam(
     ] = 0.05,
     beta_1: Decay = 0.9,
     beta_2: Decay = 0.99,
-    tau: Annotated[float, Setting("adaptivity, added to the root of v", above=0)] = 0.001,
+    tau: Annotated[float, Setting("added to the square root of v in the denominator", above=0)] = 0.001,
     **options: Any,
 ) -> flwr.FedAdam:
     """Flower's FedAdam (Reddi et al., ICLR 2021)."""

@@ -41,9 +41,10 @@ def movement(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float]) ->
             w = float64(sent[name])
             mean_update = None
             for k, (model, share) in enumerate(zip(models, shares, strict=True)):
-                delta = float64(model[name]) - w
-                squares[k][layer] += squared_norm(delta)
-                mean_update = share * delta if mean_update is None else mean_update + share * delta
+                client_update = float64(model[name]) - w
+                squares[k][layer] += squared_norm(client_update)
+                weighted = share * client_update
+                mean_update = weighted if mean_update is None else mean_update + weighted
             update[name] = mean_update
     layers = {
         layer: _norms(
@@ -63,7 +64,7 @@ def movement(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float]) ->
 
 def _norms(N: float, E: float, arrays: Sequence[Any]) -> Norms:
     resolution = total(epsilon(array) ** 2 * squared_norm(array) for array in arrays) ** 0.5
-    # N <= E holds exactly; without this, rounding alone could break it where all clients agree.
+    # Mathematically N <= E. Rounding alone could break this where all clients agree, so E is at least N.
     return Norms(N, max(N, E), resolution)
 
 

@@ -31,7 +31,7 @@ class NormAnalysis(Wrapper):
 
     The model is not changed: it has the inner strategy's values, buffers included, in the dtypes that were
     sent. `weighting` is that of p_k; the inner strategy's if None. It must be the outermost wrapper, so that it
-    sees the step that is taken in the end. `per_layer` adds the figures of every layer.
+    sees the step that is taken in the end. `per_layer` adds N, E and the step of every layer.
 
     Metrics: `norms/N`, `norms/E`, `norms/step`, each also `/<layer>`, and `norms/path`, the running sum
     of the steps (the paper's integrated norm).
@@ -51,14 +51,14 @@ class NormAnalysis(Wrapper):
     ) -> None:
         super().__init__(strategy, **options)
         require(weighting in (None, *WEIGHTINGS), "weighting", weighting, "'examples', 'uniform' or left out")
-        self.p_k = super().weighting if weighting is None else weighting
+        self.p_k_weighting = super().weighting if weighting is None else weighting
         self.per_layer = per_layer
 
     def act(self, sent: Arrays, cohort: Cohort, result: Arrays, state: Path) -> RoundResult:
         """Compute the metrics; the result is not changed."""
         next_model = self.next_model
         layout = Layout.of(sent)
-        move = movement(sent, cohort.models, cohort.shares(self.p_k))
+        move = movement(sent, cohort.models, cohort.shares(self.p_k_weighting))
         step = difference(result if next_model is None else next_model, sent, layout.parameters)
         step_norm = norm(step)
         path = state.path + step_norm

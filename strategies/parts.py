@@ -96,19 +96,19 @@ PRIVACY = Table(
     Part(
         "server_side",
         "differential_privacy:DifferentialPrivacy",
-        "Differential privacy of single clients: the server clips and noises every update.",
+        "Differential privacy of single clients: the server clips every update and adds noise to it.",
         given={"where": "server"},
     ),
     Part(
         "client_side",
         "differential_privacy:DifferentialPrivacy",
-        "Differential privacy of single clients: clients clip, the server noises every update.",
+        "Differential privacy of single clients: clients clip their updates, the server adds noise.",
         given={"where": "client"},
     ),
     Part(
         "local",
         "differential_privacy:DifferentialPrivacy",
-        "Differential privacy of single clients: each clips and noises its own update before it leaves.",
+        "Differential privacy of single clients: each client clips its update and adds noise before it sends it.",
         given={"where": "local"},
     ),
     signatures=True,

@@ -3,9 +3,9 @@
     w^ = w + (eta_s / m) sum_k Delta_k                        (SC3; algorithm 1, line 16)
     c' = c + (1 / N) sum_k delta_k                            (SC4; line 17)
 
-with Delta_k = w_k - w and delta_k = c_k' - c_k of the m clients of the round, N clients in all, and c = 0 at
+with Delta_k = w_k - w and delta_k = c_k+ - c_k of the m clients of the round, N clients in all, and c = 0 at
 the start. Clients correct each step by eta (c - c_k): `client_app/halves/scaffold.py`. All means are uniform,
-those of buffers too. c has the parameters only.
+also those of buffers. c has one array for each parameter, and none for buffers.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Scaffold(RuleStrategy):
         self.server_lr = server_lr
 
     def client_request(self, sent: Arrays) -> Request:
-        """c down, delta_k up: both like the parameters."""
+        """Sends c and requests delta_k; both have the names, shapes and dtypes of the parameters."""
         parameters = {name: sent[name] for name in Layout.of(sent).parameters}
         c = self.state.control or {name: _zeros(array) for name, array in parameters.items()}
         control = {name: like(c[name], array) for name, array in parameters.items()}

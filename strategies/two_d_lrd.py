@@ -54,7 +54,8 @@ def detect(detector: Detector, before: Arrays, after: Arrays, *, window: int) ->
     """One round; `before` and `after` are theta_{r-1} and theta_r, models that clients start from (A4-2).
 
     S is a sum from the start (A4-10): early rounds, which move in one direction, make it large, and only rounds
-    that turn back by more than that in total can trigger. The window is a lower bound alone.
+    that turn back by more than that in total can trigger. The window only sets the first round in which the
+    detector may trigger.
     """
     g = difference(after, before, Layout.of(before).parameters)
     previous = detector.previous
@@ -117,11 +118,19 @@ class TwoDLRD(Wrapper):
         self,
         strategy: Strategy | None = None,
         *,
-        attenuation: Annotated[float, Setting("C, lost per trigger of the detector", least=0, most=1)] = 0.2,
-        window: Annotated[int, Setting("o, rounds that must pass after a trigger", least=0)] = 5,
+        attenuation: Annotated[
+            float, Setting("C: each trigger of the detector lowers alpha by C", least=0, most=1)
+        ] = 0.2,
+        window: Annotated[
+            int, Setting("o, number of rounds without a trigger at the start and after each trigger", least=0)
+        ] = 5,
         local_steps: Annotated[int, Setting("tau, mini-batches a round", least=1)] = 10,
         decay: Annotated[
-            str, Setting("2d (the paper), all (all rates alike) or additive (A4-7)", options=DECAYS)
+            str,
+            Setting(
+                "2d (the paper's method), or its comparisons all (equal rates in a round) and additive (A4-7)",
+                options=DECAYS,
+            ),
         ] = "2d",
         **options: Any,
     ) -> None:
@@ -150,17 +159,17 @@ class TwoDLRD(Wrapper):
     def act(self, sent: Arrays, cohort: Cohort, result: Arrays, state: Detector) -> RoundResult:
         """Run the detector on the model that is sent next; the result is not changed."""
         next_model = self.next_model
-        seen = detect(state, sent, result if next_model is None else next_model, window=self.window)
-        factors = self.factors(seen.detector)
-        alpha = attenuation_factor(seen.detector.d, self.attenuation)
+        detection = detect(state, sent, result if next_model is None else next_model, window=self.window)
+        factors = self.factors(detection.detector)
+        alpha = attenuation_factor(detection.detector.d, self.attenuation)
         metrics = {
-            "two_d_lrd/S": seen.S,
-            "two_d_lrd/inner": seen.inner_product,
-            "two_d_lrd/cosine": seen.cosine,
-            "two_d_lrd/d": seen.detector.d,
-            "two_d_lrd/r_0": seen.detector.r_0,
+            "two_d_lrd/S": detection.S,
+            "two_d_lrd/inner": detection.inner_product,
+            "two_d_lrd/cosine": detection.cosine,
+            "two_d_lrd/d": detection.detector.d,
+            "two_d_lrd/r_0": detection.detector.r_0,
             "two_d_lrd/alpha": 1.0 if alpha is None else alpha,
             "two_d_lrd/tau": len(factors),
             "two_d_lrd/rates": factors,
         }
-        return RoundResult(result, seen.detector, metrics)
+        return RoundResult(result, detection.detector, metrics)

@@ -53,13 +53,13 @@ class Wrapper(Strategy):
     """
 
     around: ClassVar[Mapping[str, Any]] = {}
-    """Settings of the FedAvg that the wrapper goes around if no strategy is given."""
+    """Settings of the FedAvg that the wrapper wraps if no strategy is given."""
 
     averages_buffers: ClassVar[bool] = True
-    """Around Flower's FedAvgM and FedOpt family: buffers are FedAvg's averages, without server optimiser."""
+    """Whether FedAvg's averages replace the buffers in a result of Flower's FedAvgM or FedOpt strategies."""
 
     may_hold_privacy: bool = False
-    """Whether it may be outside of DifferentialPrivacy: no model depends on what it sees of updates."""
+    """Whether it may wrap DifferentialPrivacy: True only if no model depends on the updates that it sees."""
 
     is_private: bool = False
     """Whether it is DifferentialPrivacy itself."""
@@ -93,7 +93,8 @@ class Wrapper(Strategy):
             or not any(getattr(held, "is_private", False) for held in self.nested()),
             "strategy",
             "DifferentialPrivacy",
-            f"another one: {name} would see updates as they came, so write DifferentialPrivacy({name}(...))",
+            f"one without DifferentialPrivacy: {name} would see unprotected updates; write "
+            f"DifferentialPrivacy({name}(...))",
         )
         self.sent: Arrays = {}
         self.requested = Request()
@@ -127,7 +128,7 @@ class Wrapper(Strategy):
         """Raises ConfigError for settings that do not fit the model; called before each round, or before a run."""
 
     def nested(self) -> Iterator[Strategy]:
-        """The strategies inside, from the outermost in."""
+        """The strategies inside, the outermost first."""
         return flower.chain(self.strategy)
 
     @property
@@ -183,7 +184,7 @@ class Wrapper(Strategy):
         """The name of the config record of a message."""
         return getattr(self.strategy, "configrecord_key", wire.CONFIG)
 
-    # -------------------------------------------------------- Flower's verbs
+    # -------------------------------------------------------- the methods of a Flower strategy
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -241,7 +242,7 @@ class Wrapper(Strategy):
         """Log the inner strategy's settings."""
         self.strategy.summary()
 
-    # -------------------------------------------------------- parts
+    # -------------------------------------------------------- helpers
 
     def _model_in(self, message: Message) -> ArrayRecord:
         records = message.content.array_records

@@ -3,17 +3,18 @@
 A neuron owns a row of weights: a unit of a linear layer, or an output channel of a convolution (A5-2). A forward
 pass with one example shows which layers hold neurons:
 
-- A convolution always does. Its activation h is the output of the nonlinearity that takes its output, directly or
-  after a normalisation or dropout. If there is no such nonlinearity (because a pooling or a residual sum comes
-  first), h is ReLU of the output or of the normalised output (A5-5).
-- A linear layer does only if a nonlinearity takes its output, directly or after a normalisation or dropout, each
-  time that the layer is called. So the projections of attention and of residual branches hold no neurons (A5-14).
-- The classifier does. It is the layer whose output is the model's result, at most reshaped, sliced, averaged over
-  positions, or passed through (log-)softmax or (log-)sigmoid. Its h are the logits. If the result is anything else
-  (a scaled output, a sum of two outputs, a tuple), no layer is the classifier.
-- A layer whose weight belongs to another module too (an embedding, a second linear layer) does not: no neuron owns
-  a row of that weight alone (A5-15).
-- A layer that the user excludes by name does not.
+- A convolution always holds neurons. Its activation h is the output of the nonlinearity that takes its output,
+  directly or after a normalisation or dropout. If there is no such nonlinearity (because a pooling or a
+  residual sum comes first), h is ReLU of the output or of the normalised output (A5-5).
+- A linear layer holds neurons only if a nonlinearity takes its output, directly or after a normalisation or
+  dropout, each time that the layer is called. So the projections of attention and of residual branches hold no
+  neurons (A5-14).
+- The classifier holds neurons. It is the layer whose output is the model's result, at most reshaped, sliced,
+  averaged over positions, or passed through (log-)softmax or (log-)sigmoid. Its h are the logits. If the result
+  is anything else (a scaled output, a sum of two outputs, a tuple), no layer is the classifier.
+- A layer whose weight belongs to another module too (an embedding, a second linear layer) holds none: no neuron
+  owns a row of that weight alone (A5-15).
+- A layer that the user excludes by name holds none.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def partition(
 ) -> None:
     """Print, plot or save the partition: how many examples of each class each client holds.
 
-    A node reads a file that --save wrote with data=FILE. OVERRIDES are Hydra overrides, as in
+    A node whose node-config has data=FILE reads a file that --save wrote. OVERRIDES are Hydra overrides, as in
     partition.alpha=0.5 clients=20 seed=2.
     """
     import numpy as np

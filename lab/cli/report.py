@@ -14,7 +14,7 @@ def report(
     runs: Annotated[list[Path] | None, RUNS] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.")] = Path("report.html"),
     target: Annotated[
-        float, typer.Option(help="Accuracy for the table of rounds until it is reached, in (0, 1].")
+        float, typer.Option(help="Accuracy in (0, 1]; a table shows after how many rounds it is reached.")
     ] = 0.9,
 ) -> None:
     """Write one HTML page: tables, plots, differences, failures, and how to repeat each run.

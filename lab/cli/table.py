@@ -18,7 +18,7 @@ def table(
     metric: Annotated[
         str, typer.Option(help="Metric to compare, a column of the runs' metrics.csv.")
     ] = "test/accuracy",
-    last: Annotated[int, typer.Option(help="Average over this number of last rounds.")] = 1,
+    last: Annotated[int, typer.Option(help="Number of last rounds to average over.")] = 1,
     best: Annotated[bool, typer.Option("--best", help="Use the best round instead of the last.")] = False,
     target: Annotated[
         float | None,

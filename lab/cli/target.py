@@ -49,6 +49,6 @@ def select(
         return named(connection)
     if (root_certificates is None) != insecure:
         raise ConfigError(
-            "--address needs --root-certificates ca.crt, or --insecure for a SuperLink without TLS; one of them"
+            "--address needs exactly one of --root-certificates ca.crt, and --insecure for a SuperLink without TLS"
         )
     return stack.enter_context(at_address(address, root_certificates))

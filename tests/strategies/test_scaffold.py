@@ -361,8 +361,8 @@ def test_privacy_around_it_is_refused_at_once(make: Any, where: str) -> None:
         DifferentialPrivacy(make(num_clients=3, **OPEN), where=where)
     assert str(caught.value).startswith("strategy = ")
     assert str(caught.value).endswith(
-        "is not allowed: strategy must be one to which clients send their model only: they would also send "
-        "scaffold.delta, unprotected"
+        "is not allowed: strategy must be one whose clients send only their model: privacy would not protect "
+        "scaffold.delta; choose another strategy, or privacy=none"
     )
 
 

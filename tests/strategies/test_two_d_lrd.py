@@ -283,7 +283,7 @@ def test_clients_that_ignore_the_factors_are_noticed_and_named_once(caplog: pyte
     warnings = [record.getMessage() for record in caplog.records if "two_d_lrd" in record.getMessage()]
     assert len(warnings) == 1
     _, second, third = sorted(fed.NODES)
-    assert f"clients {second}, {third} did not do the client half of two_d_lrd" in warnings[0]
+    assert f"clients {second}, {third} did not execute the client half of two_d_lrd" in warnings[0]
     assert "docs/own-parts.md" in warnings[0]
 
 
