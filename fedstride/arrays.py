@@ -159,9 +159,10 @@ class Layout:
 
 
 def float64(array: Any) -> Any:
-    """The array in float64; the same object if it already is float64."""
+    """The array in float64, a complex one in complex128; the same object if it already is."""
     xp = array_namespace(array)
-    return xp.astype(array, xp.float64, copy=False)
+    wide = xp.complex128 if xp.isdtype(array.dtype, "complex floating") else xp.float64
+    return xp.astype(array, wide, copy=False)
 
 
 def epsilon(array: Any) -> float:
@@ -172,7 +173,7 @@ def epsilon(array: Any) -> float:
 def like(array: Any, original: Any) -> Any:
     """`array` in the dtype of `original`; integers are rounded half to even."""
     xp = array_namespace(original)
-    if not is_floating(original) and not is_boolean(original):
+    if xp.isdtype(original.dtype, "integral"):
         array = xp.round(array)
     # numpy makes scalars of arrays without dimensions; they stay arrays here
     return xp.asarray(xp.astype(array, original.dtype, copy=False))

@@ -24,6 +24,7 @@ from .cohort import Cohort
 from .means import Movement, Norms, add_step, averaged_buffers, movement, zeros_like
 
 NEGLIGIBLE = 1e-8  # A1-4: N below this share of E counts as "extremely small"
+CANCELLED = 0.5  # A1-4: with N below this share of E, the clients' updates cancel, which leaves their rounding
 
 
 Beta = Annotated[float, Setting("factor of the normalised step", above=0)]
@@ -98,8 +99,12 @@ def _normalised_together(sent: Arrays, move: Movement, per_layer: bool) -> Itera
 
 
 def _negligible(norms: Norms) -> bool:
-    """A1-4: nobody moved, or the mean update may be rounding noise of the clients' arithmetic alone."""
-    return norms.E == 0.0 or max(NEGLIGIBLE * norms.E, norms.resolution) >= norms.N
+    """A1-4: nobody moved, or the updates cancel and their mean may be the clients' rounding alone.
+
+    If they do not cancel, a small N is a small update: identical clients must give FedAvg's step.
+    """
+    N, E, resolution = norms
+    return NEGLIGIBLE * E >= N or (CANCELLED * E >= N and resolution >= N)
 
 
 class Velocity(NamedTuple):

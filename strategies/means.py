@@ -19,7 +19,7 @@ class Norms(NamedTuple):
 
     N: float  # ||sum_k p_k Delta_k||, norm of the mean update
     E: float  # sum_k p_k ||Delta_k||, mean norm of the clients' updates; at least N
-    resolution: float  # eps ||w||: an N below it can be rounding noise of the clients' arithmetic (A1-4)
+    resolution: float  # eps ||w|| of the changed arrays: a smaller N can be the clients' rounding alone (A1-4)
 
 
 @dataclass(frozen=True)
@@ -46,24 +46,25 @@ def movement(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float]) ->
                 weighted = share * client_update
                 mean_update = weighted if mean_update is None else mean_update + weighted
             update[name] = mean_update
+    changed = [name for name in layout.parameters if is_changed(sent, models, name)]
     layers = {
         layer: _norms(
             N=total(squared_norm(update[name]) for name in names) ** 0.5,
             E=total(p * square[layer] ** 0.5 for p, square in zip(shares, squares, strict=True)),
-            arrays=[sent[name] for name in names],
+            changed=[sent[name] for name in names if name in changed],
         )
         for layer, names in layout.layers.items()
     }
     whole = _norms(
         N=total(norms.N**2 for norms in layers.values()) ** 0.5,
         E=total(p * total(square.values()) ** 0.5 for p, square in zip(shares, squares, strict=True)),
-        arrays=[sent[name] for name in layout.parameters],
+        changed=[sent[name] for name in changed],
     )
     return Movement(update, whole, layers)
 
 
-def _norms(N: float, E: float, arrays: Sequence[Any]) -> Norms:
-    resolution = total(epsilon(array) ** 2 * squared_norm(array) for array in arrays) ** 0.5
+def _norms(N: float, E: float, changed: Sequence[Any]) -> Norms:
+    resolution = total(epsilon(array) ** 2 * squared_norm(array) for array in changed) ** 0.5
     # Mathematically N <= E. Rounding alone could break this where all clients agree, so E is at least N.
     return Norms(N, max(N, E), resolution)
 

@@ -161,12 +161,13 @@ class TwoDLRD(Wrapper):
         next_model = self.next_model
         detection = detect(state, sent, result if next_model is None else next_model, window=self.window)
         factors = self.factors(detection.detector)
-        alpha = attenuation_factor(detection.detector.d, self.attenuation)
+        d = detection.detector.d
+        alpha = ALL_DECREASING**d if self.decay == "all" else attenuation_factor(d, self.attenuation)
         metrics = {
             "two_d_lrd/S": detection.S,
             "two_d_lrd/inner": detection.inner_product,
             "two_d_lrd/cosine": detection.cosine,
-            "two_d_lrd/d": detection.detector.d,
+            "two_d_lrd/d": d,
             "two_d_lrd/r_0": detection.detector.r_0,
             "two_d_lrd/alpha": 1.0 if alpha is None else alpha,
             "two_d_lrd/tau": len(factors),

@@ -87,6 +87,14 @@ class Wrapper(Strategy):
         self.screening: Screening = screening or getattr(self.strategy, "screening", None) or Screening()
         check(Screening, vars(self.screening))
         self.buffers = tuple(getattr(self.strategy, "buffers", ()) if buffers is None else buffers)
+        for held in self.nested():
+            declared = getattr(held, "buffers", self.buffers)
+            require(
+                set(declared) == set(self.buffers),
+                "buffers",
+                list(self.buffers),
+                f"{list(declared)}, as in {type(held).__name__} inside; set them there only",
+            )
         name = type(self).__name__
         require(
             claims(self, "may_hold_privacy")
@@ -263,7 +271,7 @@ class Wrapper(Strategy):
         if self.averages_buffers and isinstance(self.strategy, flower.ADAPTIVE) and Layout.of(self.sent).buffers:
             buffers = averaged_buffers(self.sent, cohort.models, cohort.shares("examples"))
         for name, array in self.sent.items():
-            if is_boolean(array) and not is_boolean(result[name]):
+            if name not in buffers and is_boolean(array) and not is_boolean(result[name]):
                 buffers[name] = majority(result[name], array)
         return {name: like(buffers.get(name, result[name]), array) for name, array in self.sent.items()}
 

@@ -137,7 +137,8 @@ class FedNNNN:
         moved = False
         for group in list(parts.values()) if self.per_layer else [names]:
             n, e = n_and_e(group)
-            if e == 0.0 or n <= max(1e-8 * e, rounding(sent, group)):
+            moved_arrays = [x for x in group if any(np.any(client[x] != sent[x]) for client in clients)]
+            if n <= 1e-8 * e or (n <= e / 2 and n <= rounding(sent, moved_arrays)):
                 continue  # A1-4: w' = w, d' = d
             moved = True
             for name in group:

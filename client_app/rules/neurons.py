@@ -146,7 +146,7 @@ def mean_activations(
         if isinstance(layer.module, CONVOLUTIONS):
             h = h.flatten(2).mean(2) if h.dim() > 2 else h
         else:
-            h = h.flatten(1, -2).mean(1) if h.dim() > 2 else h
+            h = h.flatten(0, -2)  # every position counts once, however the examples are cut into batches
         total = h.double().sum(0)
         sums[layer.module] = sums[layer.module] + total if layer.module in sums else total
         rows[layer.module] += len(h)

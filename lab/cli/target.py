@@ -49,6 +49,7 @@ def select(
         return named(connection)
     if (root_certificates is None) != insecure:
         raise ConfigError(
-            "--address needs exactly one of --root-certificates ca.crt, and --insecure for a SuperLink without TLS"
+            "--address needs --root-certificates ca.crt, or --insecure "
+            "for a SuperLink without TLS: exactly one of them"
         )
     return stack.enter_context(at_address(address, root_certificates))

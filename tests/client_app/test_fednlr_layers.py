@@ -675,3 +675,16 @@ def test_a_layer_that_no_batch_calls_keeps_eta() -> None:
 def test_without_batches_there_are_no_rates() -> None:
     with pytest.raises(ValueError, match="at least one batch"):
         network_rates(nn.Linear(3, 2), [], torch.rand(1, 3))
+
+
+def test_the_means_of_time_major_outputs_do_not_depend_on_the_batches() -> None:
+    """A layer inside may see (time, batch, units); eq. 14 counts each example once."""
+
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        return m.head(m.fc(x.transpose(0, 1)).relu().mean(0))
+
+    model, x = filled(By(forward, fc=nn.Linear(3, 6), head=nn.Linear(6, 2))), drawn(9, 4, 3)
+    layers = find_layers(model, x[:1])
+    whole, cut = mean_activations(model, layers, [x]), mean_activations(model, layers, [x[:8], x[8:]])
+    for one, other in zip(whole, cut, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)

@@ -230,7 +230,7 @@ def test_the_rounding_noise_of_float32_is_no_direction(seed: int, per_layer: boo
 
 def test_the_resolution_is_that_of_each_arrays_dtype() -> None:
     sent = {"a.weight": np.array([3.0, 4.0], np.float32), "b.weight": np.array([2.0])}
-    move = fednnnn.movement(sent, [sent], [1.0])
+    move = fednnnn.movement(sent, [{name: array + 1 for name, array in sent.items()}], [1.0])
     eps, fine = float(np.finfo(np.float32).eps), float(np.finfo(np.float64).eps)
     assert move.layers["a"].resolution == pytest.approx(5.0 * eps)
     assert move.layers["b"].resolution == pytest.approx(2.0 * fine)
@@ -318,3 +318,30 @@ def test_momentum_of_torch_tensors() -> None:
     want, want_d = fednnnn.aggregate_momentum(sent, clients, SHARES, Velocity(), gamma=0.5)
     fed.assert_same_numbers(model, want)
     fed.assert_same_numbers(d.momentum or {}, want_d.momentum or {})
+
+
+# ---------------------------------------------------------------- A1-4: what is not noise
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("per_layer", [False, True])
+def test_identical_clients_that_move_by_one_ulp_give_fedavg(dtype: str, per_layer: bool) -> None:
+    """N = E: nothing cancels, so a small N is a small update."""
+    sent = {"fc.weight": np.random.default_rng(0).normal(size=1000).astype(dtype)}
+    clients = [{"fc.weight": np.nextafter(sent["fc.weight"], np.asarray(np.inf, dtype))}] * 3
+    options: dict[str, Any] = {"beta": 1.0, "gamma": 0.0, "per_layer": per_layer}
+    done = fednnnn.aggregate(sent, clients, SHARES, FedNNNNState(), **options)
+    assert not done.skipped
+    assert fed.bits(done.state.next) == fed.bits(clients[0])
+
+
+def test_an_array_that_nobody_moves_does_not_hide_the_others() -> None:
+    """A frozen half-precision array has no rounding noise, however large it is."""
+    rng = np.random.default_rng(0)
+    frozen = {"backbone.weight": rng.normal(size=100_000).astype(np.float16)}
+    sent = {**frozen, "head.weight": rng.normal(size=50).astype(np.float32)}
+    clients = [{**frozen, "head.weight": sent["head.weight"] + np.float32(s)} for s in (0.03, -0.01, 0.001)]
+    done = fednnnn.aggregate(sent, clients, SHARES, FedNNNNState(), beta=1.0, gamma=0.0)
+    move = done.movement.whole
+    assert move.N < 0.5 * move.E and 1e-3 * ref.norm(sent, list(sent)) > move.N
+    assert not done.skipped

@@ -9,13 +9,14 @@ import federation as fed
 import flwr.serverapp.strategy as flwr
 import numpy as np
 import pytest
+import reference as ref
 from federation import OPEN
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp.strategy import Strategy
 from reference import Model
 
 from fedstride.arrays import to_record, views
-from fedstride.errors import RunError
+from fedstride.errors import ConfigError, RunError
 from strategies import Fedalr, FedAvg, FedLWS, FedNNNN, NormAnalysis, TwoDLRD
 from strategies.limits import Screening
 from strategies.wrapper import Wrapper
@@ -365,3 +366,45 @@ def test_nothing_is_sent_where_the_inner_strategy_sends_nothing(wrapper: str) ->
     strategy = WRAPPERS[wrapper](flwr.FedAvg(fraction_train=0.0))
     assert fed.configure(strategy, 1, START) == []
     assert fed.bits(strategy.sent) == fed.bits(START)
+
+
+# ---------------------------------------------------------------- buffers of other kinds
+
+
+@pytest.mark.parametrize("make", [lambda: NormAnalysis(FedAvg(**OPEN)), lambda: FedLWS(FedNNNN(**OPEN))])
+def test_complex_buffers_are_averaged_and_not_rounded(make: Any) -> None:
+    table = np.exp(1j * np.arange(4)).astype(np.complex64)
+    start = {**fed.only_parameters(fed.make_model()), "rotary": table}
+
+    def train(sent: ref.Model, t: int) -> list[ref.Model]:
+        plain = {name: array for name, array in sent.items() if name != "rotary"}
+        return [{**w_k, "rotary": sent["rotary"] * k} for k, w_k in enumerate(fed.noisy()(plain, t))]
+
+    same = fed.play(make(), 1, start, lambda s, t: [{**w, "rotary": s["rotary"]} for w in train(s, t)]).returned
+    assert same is not None and same["rotary"].tobytes() == table.tobytes()
+    other = fed.play(make(), 1, start, train).returned
+    assert other is not None
+    np.testing.assert_allclose(other["rotary"], 1.5 * table, rtol=1e-6)  # 0, 1, 2 with 10, 30, 60 examples
+
+
+@pytest.mark.parametrize("name", ["FedAvgM", "FedAdam"])
+def test_boolean_buffers_around_server_optimisers_follow_the_majority(name: str) -> None:
+    start = {"w": np.zeros(2), "mask": np.array([True, False])}
+    masks = ([False, True], [False, True], [True, True])  # 10, 30 and 60 examples
+    models = [{"w": np.ones(2), "mask": np.array(mask)} for mask in masks]
+    done = fed.play(Wrapper(getattr(flwr, name)(**OPEN)), 1, start, lambda sent, t: models)
+    assert done.returned is not None
+    assert done.returned["mask"].tolist() == [True, True]
+    models[2]["mask"] = np.array([False, False])
+    done = fed.play(Wrapper(getattr(flwr, name)(**OPEN)), 1, start, lambda sent, t: models)
+    assert done.returned is not None
+    assert done.returned["mask"].tolist() == [False, False]
+
+
+def test_buffers_that_differ_from_those_inside_are_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"buffers = \['\*\.ema'\] is not allowed: buffers must be \[\], as in FedAvg"
+    ):
+        FedLWS(FedAvg(), buffers=["*.ema"])
+    assert FedLWS(FedAvg(buffers=["*.ema"])).buffers == ("*.ema",)
+    assert FedLWS(flwr.FedAvgM(), buffers=["*.ema"]).buffers == ("*.ema",)
