@@ -47,7 +47,7 @@ class Simulated(NamedTuple):
 
 RULES = {
     "fednnnn": ["strategy=fednnnn"],
-    "kept": ["strategy=fedalr+two_d_lrd", "client=fednlr", "cohort=3", "name=kept"],
+    "kept": ["strategy=fedalr+two_d_lrd", "strategy.local_steps=3", "client=fednlr", "cohort=3", "name=kept"],
 }
 
 
@@ -99,5 +99,5 @@ def test_a_failed_run_has_exit_code_1_and_a_reason(tmp_path: Path) -> None:
     done = fedstride("simulate", *SMALL, "rounds=1", f"out={blocked}/runs", cwd=tmp_path)
     assert done.returncode == 1
     assert "the run failed" in done.stderr
-    assert "cannot be made" in done.stderr
+    assert "cannot be created" in done.stderr
     assert not left_over(tmp_path)
