@@ -45,11 +45,7 @@ def view(array: Array) -> np.ndarray:
     stream = io.BytesIO(array.data)
     try:
         shape, fortran, dtype = _header(stream)
-    except (
-        TypeError,
-        SyntaxError,
-        tokenize.TokenError,
-    ) as error:  # numpy does not catch these for a damaged header
+    except (TypeError, SyntaxError, tokenize.TokenError) as error:  # numpy lets these through for a bad header
         raise ValueError(f"a damaged .npy header: {error}") from error
     if dtype.hasobject:
         raise ValueError("array of Python objects")

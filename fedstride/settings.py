@@ -42,8 +42,8 @@ class Setting:
 
     Numbers must be finite. `least` and `most` are inclusive bounds, `above` and `below` are exclusive. `extends`:
     a resumed run may change the value although the result depends on it (more rounds, an earlier end).
-    `kind`: None means the kind of the key's group. `layers`: the value is a list of
-    patterns, each of which must match the name of a linear or convolution module of the run's model.
+    `kind`: None means the kind of the key's group. `layers`: the value is a list of patterns, each of which must
+    match the name of a linear or convolution module of the run's model.
     """
 
     meaning: str
@@ -169,7 +169,8 @@ def _is_of(value: object, kind: Any) -> bool:
 
 def _in_range(value: Any, setting: Setting) -> bool:
     if isinstance(value, (list, tuple)):  # `options` are those of a plain value
-        return all(_in_range(each, dataclasses.replace(setting, options=())) for each in value)
+        of_items = dataclasses.replace(setting, options=())
+        return all(_in_range(each, of_items) for each in value)
     if setting.options and value not in setting.options:
         return False
     if not isinstance(value, Real) or isinstance(value, bool):

@@ -255,9 +255,10 @@ class FedLWS(Wrapper):
         """Shrink the inner strategy's result; the equations are at the head of the module."""
         next_model = self.next_model
         basis = result if next_model is None else next_model
-        changed = [name for name in Layout.of(sent).parameters if is_changed(sent, cohort.models, name)]
+        parameters = Layout.of(sent).parameters
+        changed = {name for name in parameters if is_changed(sent, cohort.models, name)}
         trained = {
-            label: [name for name in names if name in set(changed)]  # A3-11
+            label: [name for name in names if name in changed]  # A3-11
             for label, names in groups(sent, self.granularity, self.grouping).items()
         }
         factors = {label: self._factor(sent, cohort, basis, names) for label, names in trained.items()}
@@ -269,7 +270,7 @@ class FedLWS(Wrapper):
         gamma = {name: factors[label].gamma for label, names in trained.items() for name in names}
         if next_model is not None:
             self.next_model = shrunk(sent, next_model, gamma, terms=self.terms)
-        whole = self._factor(sent, cohort, basis, changed)
+        whole = self._factor(sent, cohort, basis, [name for name in parameters if name in changed])
         return RoundResult(shrunk(sent, result, gamma, terms=self.terms), state, self._diagnostics(factors, whole))
 
     def _factor(self, sent: Arrays, cohort: Cohort, basis: Arrays, names: Sequence[str]) -> Factor:

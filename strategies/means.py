@@ -46,7 +46,7 @@ def movement(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float]) ->
                 weighted = share * client_update
                 mean_update = weighted if mean_update is None else mean_update + weighted
             update[name] = mean_update
-    changed = [name for name in layout.parameters if is_changed(sent, models, name)]
+    changed = {name for name in layout.parameters if is_changed(sent, models, name)}
     layers = {
         layer: _norms(
             N=total(squared_norm(update[name]) for name in names) ** 0.5,
@@ -58,7 +58,7 @@ def movement(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float]) ->
     whole = _norms(
         N=total(norms.N**2 for norms in layers.values()) ** 0.5,
         E=total(p * total(square.values()) ** 0.5 for p, square in zip(shares, squares, strict=True)),
-        changed=[sent[name] for name in changed],
+        changed=[sent[name] for name in layout.parameters if name in changed],
     )
     return Movement(update, whole, layers)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
-from array_api_compat import array_namespace
 from typing_extensions import Unpack
 
 from fedstride import wire
@@ -23,7 +22,7 @@ from fedstride.settings import Setting, check
 
 from .base import Request, RoundResult, RuleOptions, RuleStrategy
 from .cohort import Cohort
-from .means import add_step, averaged_buffers, movement
+from .means import add_step, averaged_buffers, movement, zeros_like
 
 
 class ScaffoldState(NamedTuple):
@@ -45,19 +44,14 @@ def aggregate(
     shares = [1.0 / len(models)] * len(models)
     update = movement(sent, models, shares).update
     step = {name: server_lr * array for name, array in update.items()}
+    c = state.control or zeros_like(update)
     control: Arrays = {}
     for name in update:
-        c = _zeros(sent[name]) if state.control is None else state.control[name]
         summed = float64(deltas[0][name])
         for delta in deltas[1:]:
             summed = summed + float64(delta[name])
-        control[name] = c + summed / num_clients
+        control[name] = c[name] + summed / num_clients
     return add_step(sent, step, averaged_buffers(sent, models, shares)), ScaffoldState(control)
-
-
-def _zeros(array: object) -> Arrays:
-    zeros: Arrays = array_namespace(array).zeros_like(float64(array))
-    return zeros
 
 
 class Scaffold(RuleStrategy):
@@ -88,7 +82,7 @@ class Scaffold(RuleStrategy):
     def client_request(self, sent: Arrays) -> Request:
         """Sends c and requests delta_k; both have the names, shapes and dtypes of the parameters."""
         parameters = {name: sent[name] for name in Layout.of(sent).parameters}
-        c = self.state.control or {name: _zeros(array) for name, array in parameters.items()}
+        c = self.state.control or zeros_like(parameters)
         control = {name: like(c[name], array) for name, array in parameters.items()}
         return Request(arrays={"control": control}, returns={"delta": parameters})
 

@@ -60,9 +60,7 @@ class Call:
     number: int  # 0 for the first call of this module in the forward pass
     normalised: bool = False  # a normalisation took the output
     activated: bool = False  # a nonlinearity took the output or the normalised output
-    norm_parameters: list[nn.Parameter] = field(
-        default_factory=list
-    )  # of that normalisation, if it is a BatchNorm
+    norm_parameters: list[nn.Parameter] = field(default_factory=list)  # of that normalisation, if a BatchNorm
 
 
 @dataclass(frozen=True, eq=False)

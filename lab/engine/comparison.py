@@ -26,8 +26,8 @@ def counterpart(config: Config, folder: Path) -> Config | None:
     """The same run with FedAvg and local SGD, to be written into `folder`; None if the run is FedAvg already.
 
     The budget is the same: if the strategy counts mini-batches (2D-LRD), FedAvg gets the same number. (After
-    2D-LRD's switch to one mini-batch a round, FedAvg trains more than it.) The
-    weights of clients are those of the run's innermost rule.
+    2D-LRD's switch to one mini-batch a round, FedAvg trains more than it.) The weights of clients are those of
+    the run's innermost rule.
     """
     specs = list(chain(config.strategy))
     counted = [spec.local_steps for spec in specs if hasattr(spec, "local_steps")]
