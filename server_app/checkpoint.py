@@ -1,8 +1,8 @@
 """Checkpoints: everything that is needed to resume a run, written atomically.
 
-A checkpoint is a folder `checkpoint/round-NNNNNN` with `model.safetensors`, `strategy.safetensors` and
-`state.json`. `state.json` contains the digests of the other two files. A checkpoint is written to a temporary
-folder, synced and renamed. The newest two checkpoints are kept.
+A checkpoint is a folder `checkpoint/round-NNNNNN` with `model.safetensors`, `strategy.safetensors`, `state.json`
+and `SHA256SUMS`, the digests of the other three (`sha256sum -c SHA256SUMS` checks them, too). A checkpoint is
+written to a temporary folder, synced and renamed. The newest two checkpoints are kept.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,11 @@ from safetensors.numpy import load, save
 from fedstride.arrays import Arrays
 from fedstride.errors import CheckpointError
 
-FORMAT = 2
+FORMAT = 3
 KEPT = 2
 FOLDER = "checkpoint"
+FILES = ("model.safetensors", "strategy.safetensors", "state.json")
+SUMS = "SHA256SUMS"
 
 
 @dataclass(frozen=True)
@@ -66,15 +68,20 @@ def write_checkpoint(run_folder: Path, checkpoint: Checkpoint) -> Path:
     return folder
 
 
-def newest_checkpoint(run_folder: Path) -> tuple[Checkpoint, list[str]]:
-    """The newest valid checkpoint, and one line for each newer checkpoint that is damaged.
+def newest_checkpoint(
+    run_folder: Path, use: Callable[[Checkpoint], None] = lambda checkpoint: None
+) -> tuple[Checkpoint, list[str]]:
+    """The newest valid checkpoint, and one line for each newer one that is damaged or that `use` refuses.
 
-    Raises CheckpointError if there is no valid checkpoint.
+    `use` puts a checkpoint to use, and raises CheckpointError if that is not possible. Raises CheckpointError if
+    there is no valid checkpoint.
     """
     faults: list[str] = []
     for folder in _folders(run_folder):
         try:
-            return read_checkpoint(folder), faults
+            checkpoint = read_checkpoint(folder)
+            use(checkpoint)
+            return checkpoint, faults
         except CheckpointError as error:
             faults.append(str(error))
     details = f" ({'; '.join(faults)})" if faults else ""
@@ -95,13 +102,11 @@ def valid_checkpoints(run_folder: Path) -> list[Checkpoint]:
 def read_checkpoint(folder: Path) -> Checkpoint:
     """The checkpoint in a folder. Raises CheckpointError if it is incomplete, damaged or of another format."""
     try:
-        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        files = {name: (folder / name).read_bytes() for name in FILES}
+        _check_sums(folder, files)
+        state = json.loads(files["state.json"])
         if state.get("format") != FORMAT:
             raise CheckpointError(f"{folder} has format {state.get('format')!r}, but this version reads {FORMAT}")
-        files = {name: (folder / name).read_bytes() for name in ("model.safetensors", "strategy.safetensors")}
-        for name, content in files.items():
-            if hashlib.sha256(content).hexdigest() != state["sha256"][name]:
-                raise CheckpointError(f"{folder / name} is damaged: its digest differs from the one in state.json")
         return Checkpoint(
             server_round=int(state["round"]),
             model=_ordered(files["model.safetensors"], state["order"]["model"]),
@@ -129,13 +134,28 @@ def _fill(folder: Path, checkpoint: Checkpoint) -> None:
         "strategy": {k: v for k, v in checkpoint.strategy.items() if k not in arrays},
         "accepted": {str(client): number for client, number in checkpoint.accepted.items()},
         "run": checkpoint.run,
-        "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
     }
-    for name, content in {**files, "state.json": json.dumps(state).encode()}.items():
+    files["state.json"] = json.dumps(state).encode()
+    for name, content in {**files, SUMS: _sums(files)}.items():
         with (folder / name).open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+
+
+def _sums(files: Mapping[str, bytes]) -> bytes:
+    """The content of `SHA256SUMS`, in the form that the command `sha256sum` writes."""
+    return "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in files.items()).encode()
+
+
+def _check_sums(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Raises CheckpointError, naming the file, if a file does not have its digest."""
+    found, expected = (folder / SUMS).read_bytes(), _sums(files)
+    if found == expected:
+        return
+    known = found.split(b"\n")
+    damaged = [name for name, line in zip(files, expected.split(b"\n"), strict=False) if line not in known]
+    raise CheckpointError(f"{folder / (damaged or [SUMS])[0]} is damaged: its digest differs from that in {SUMS}")
 
 
 def _contiguous(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -10,7 +10,7 @@ from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
 
 from fedstride import wire
-from fedstride.errors import CheckpointError, FedstrideError, RunError
+from fedstride.errors import CheckpointError, RunError
 from fedstride.tasks import data, partitions
 from strategies.norms import NormAnalysis
 
@@ -65,20 +65,27 @@ def prepare(config: Config) -> Prepared:
 
 
 def _resumed(prepared: Prepared, folder: Path) -> Prepared:
-    checkpoint, faults = newest_checkpoint(folder)
-    if checkpoint.config != digest(prepared.config):
-        parts = prepared.config.parts
-        edited = "" if parts is None else f", with another content of {parts}"
-        raise CheckpointError(
-            f"the checkpoint of round {checkpoint.server_round} in {folder} was written with other settings than "
-            f"those in config.yaml{edited}, or by another version of fedstride; resume it with the original "
-            "settings and version, or start a new run"
-        )
-    try:
-        prepared.strategy.load_state_dict(checkpoint.strategy)
-    except (KeyError, ValueError, TypeError, FedstrideError) as error:
-        raise CheckpointError(f"{folder}: the strategy's state cannot be restored: {error}") from error
-    notes = tuple(f"skipped a damaged checkpoint: {fault}" for fault in faults)
+    expected = digest(prepared.config)
+
+    def use(checkpoint: Checkpoint) -> None:
+        if checkpoint.config != expected:
+            parts = prepared.config.parts
+            edited = "" if parts is None else f", with another content of {parts}"
+            raise CheckpointError(
+                f"the checkpoint of round {checkpoint.server_round} in {folder} was written with other settings "
+                f"than those in config.yaml{edited}, or by another version of fedstride; resume it with the "
+                "original settings and version, or start a new run"
+            )
+        try:
+            prepared.strategy.load_state_dict(checkpoint.strategy)
+        except Exception as error:  # a state of any form, of any strategy
+            raise CheckpointError(
+                f"the strategy's state in the checkpoint of round {checkpoint.server_round} cannot be restored: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    checkpoint, faults = newest_checkpoint(folder, use)
+    notes = tuple(f"skipped a checkpoint: {fault}" for fault in faults)
     return replace(prepared, checkpoint=checkpoint, notes=notes)
 
 

@@ -77,8 +77,10 @@ def rows(folder: Path, name: str) -> list[dict[str, Any]]:
 
 def newest(folder: Path) -> dict[str, Any]:
     """The last checkpoint's state.json (digests of model and strategy, accepted rounds), without the run id."""
-    state: dict[str, Any] = json.loads((folder / "checkpoint/round-000005/state.json").read_text())
-    return {key: value for key, value in state.items() if key != "run"}
+    checkpoint = folder / "checkpoint/round-000005"
+    state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text())
+    sums = [line for line in (checkpoint / "SHA256SUMS").read_text().splitlines() if "state.json" not in line]
+    return {key: value for key, value in state.items() if key != "run"} | {"sums": sums}
 
 
 def kept(folder: Path) -> dict[str, Any]:

@@ -9,14 +9,17 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from desk import SMALL, StopAfter, play, resume, table, weights
 
 from fedstride.errors import CheckpointError, ConfigError
 from server_app import session
-from server_app.checkpoint import newest_checkpoint
+from server_app.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint, write_checkpoint
 from server_app.config.compose import compose
 from server_app.lines import read_lines
 
@@ -196,3 +199,62 @@ def test_a_run_killed_at_any_moment_can_be_resumed(tmp_path: Path) -> None:
     subprocess.run([*command, "resume", str(folder)], check=True, env=env, timeout=300)
     assert weights(whole) == weights(folder)
     assert table(whole) == table(folder)
+
+
+# ---------------------------------------------------------------- every bit of a checkpoint
+
+
+def small_checkpoint(folder: Path) -> Path:
+    checkpoint = Checkpoint(
+        server_round=3,
+        model={"b": np.zeros(1, np.float32), "a": np.arange(2.0)},
+        strategy={"d": 2, "S": -0.5, "momentum/b": np.ones(1)},
+        accepted={0: 3, 7: 2},
+        run="0123456789abcdef",
+        config="c" * 64,
+    )
+    return write_checkpoint(folder, checkpoint)
+
+
+def test_every_flipped_bit_of_a_checkpoint_is_noticed(tmp_path: Path) -> None:
+    folder = small_checkpoint(tmp_path)
+    whole = read_checkpoint(folder)
+    flips = 0
+    for path in sorted(folder.iterdir()):
+        content = path.read_bytes()
+        for place in range(8 * len(content)):
+            flipped = bytearray(content)
+            flipped[place // 8] ^= 1 << place % 8
+            path.write_bytes(flipped)
+            with pytest.raises(CheckpointError, match=r"is damaged|is not a complete checkpoint"):
+                read_checkpoint(folder)
+            flips += 1
+        path.write_bytes(content)
+    assert flips > 5_000
+    assert read_checkpoint(folder).strategy["d"] == whole.strategy["d"] == 2
+
+
+def test_the_digests_have_the_form_of_sha256sum(tmp_path: Path) -> None:
+    folder = small_checkpoint(tmp_path)
+    done = subprocess.run(
+        ["sha256sum", "-c", "SHA256SUMS"], cwd=folder, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.count(": OK") == 3
+
+
+@pytest.mark.parametrize("change", [{"S": "many"}, {"momentum/b": None}, {"strange": 1}])
+def test_a_state_that_the_strategy_does_not_take_leaves_the_checkpoint_before(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    whole = play(tmp_path, "rounds=4", "name=whole", "strategy=fedavg+two_d_lrd").folder
+    play(tmp_path, "rounds=3", "name=part", "strategy=fedavg+two_d_lrd")
+    newest = read_checkpoint(tmp_path / "part/checkpoint/round-000003")
+    state = {key: value for key, value in newest.strategy.items() if key != "inner/S"}
+    write_checkpoint(
+        tmp_path / "part", replace(newest, strategy=state | {f"inner/{k}": v for k, v in change.items()})
+    )
+    prepared = session.prepare(compose([f"resume='{tmp_path / 'part'}'", "rounds=4"]))
+    assert prepared.checkpoint is not None and prepared.checkpoint.server_round == 2
+    assert "the strategy's state in the checkpoint of round 3 cannot be restored" in prepared.notes[0]
+    resume(tmp_path / "part", "rounds=4")
+    assert weights(whole) == weights(tmp_path / "part")
