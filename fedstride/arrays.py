@@ -186,6 +186,16 @@ def total(values: Iterable[float]) -> float:
     return result
 
 
+def first_not_finite(model: Mapping[str, Any]) -> str | None:
+    """The name of the first array that contains NaN or infinity; None if there is none."""
+    for name, array in model.items():
+        xp = array_namespace(array)
+        inexact = xp.isdtype(array.dtype, ("real floating", "complex floating"))
+        if inexact and not bool(xp.all(xp.isfinite(array))):
+            return name
+    return None
+
+
 def inner(a: Any, b: Any) -> float:
     """The inner product of two arrays in float64.
 

@@ -17,7 +17,7 @@ from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from typing_extensions import Unpack
 
 from fedstride import seeds, wire
-from fedstride.arrays import Arrays, declare, to_record, views
+from fedstride.arrays import Arrays, declare, first_not_finite, to_record, views
 from fedstride.errors import RunError, require
 from fedstride.flower import AVERAGES_METRICS, log
 from fedstride.settings import Setting, check
@@ -25,7 +25,7 @@ from fedstride.settings import Setting, check
 from .cohort import Accepted, Cohort, Expected
 from .limits import Screening
 from .screening import screen, screen_metrics
-from .state import Stateless, pack, unpack
+from .state import Stateless, pack, pack_learnt, unpack, unpack_learnt
 
 Metrics = dict[str, Any]
 """Diagnostics of a round: plain numbers or lists of them, by `<rule>/<symbol>[/<layer>]`."""
@@ -35,6 +35,10 @@ MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
 WEIGHTINGS = ("examples", "uniform")
 Weighting = Annotated[str, Setting("p_k: examples (n_k / n) or uniform (1 / m)", options=WEIGHTINGS)]
 """The setting `weighting`, for the signatures of rules."""
+
+
+NOT_FINITE = {"screening/not_finite": 1}
+"""The metric of a round whose result was not used, because it contained NaN or infinity."""
 
 
 class RoundResult(NamedTuple):
@@ -126,6 +130,7 @@ class RuleStrategy(FlowerFedAvg):
         self.sent: Arrays = {}
         self.requested = Request()
         self.last_cohort: Cohort | None = None
+        self.learnt: Mapping[str, float] = {}
         self.warned: set[str] = set()
         self.state = self.State()
 
@@ -144,11 +149,12 @@ class RuleStrategy(FlowerFedAvg):
 
     def state_dict(self) -> dict[str, Any]:
         """The state after the last round, as a flat dict of numpy arrays, numbers and strings."""
-        return pack(self.state)
+        return pack(self.state) | pack_learnt(self.learnt)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned, exactly."""
         self.state = unpack(self.State, state)
+        self.learnt = unpack_learnt(state)
 
     @property
     def expected(self) -> Expected:
@@ -182,6 +188,7 @@ class RuleStrategy(FlowerFedAvg):
         """
         if server_round == 1:
             self.state = self.State()
+            self.learnt = {}
             self.warned = set()
         next_model = self.next_model
         record = arrays if next_model is None else to_record(next_model)
@@ -196,21 +203,30 @@ class RuleStrategy(FlowerFedAvg):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The rule's model and diagnostics; (None, metrics) if too few replies are valid."""
+        """The rule's model and diagnostics.
+
+        (None, metrics) if too few replies are valid, or if the rule's model is not finite; the state is then
+        unchanged.
+        """
         cohort = screen(
             replies,
             self.sent,
             weighted_by_key=self.weighted_by_key,
             screening=self.screening,
             expected=self.expected,
+            learnt=self.learnt,
         )
         self.last_cohort = cohort
         if not isinstance(replies, Accepted):
+            self.learnt = cohort.learnt
             report(server_round, cohort, self.warned)
         metrics = cohort.counts()
         if len(cohort) < self.screening.quorum:
             return None, MetricRecord(metrics)
-        model, self.state, diagnostics = self.rule(self.sent, cohort, self.state)
+        model, state, diagnostics = self.rule(self.sent, cohort, self.state)
+        if not is_usable(server_round, type(self).__name__, model, getattr(state, "next", None)):
+            return None, MetricRecord(metrics | NOT_FINITE)
+        self.state = state
         return to_record(model), MetricRecord(self._client_metrics(cohort) | metrics | diagnostics)
 
     def configure_evaluate(
@@ -292,6 +308,25 @@ def with_request(messages: Iterable[Message], half: str, request: Request, confi
         extended = ConfigRecord({**config, wire.HALVES: halves, **values})
         message.content = RecordDict({**message.content, config_key: extended, **arrays})
     return listed
+
+
+def is_usable(server_round: int, name: str, *models: Arrays | None) -> bool:
+    """Whether all values of the models that a strategy computed are finite; logs the first array that is not.
+
+    A round with another result is void: a model that is not finite must never replace one that is.
+    """
+    for model in models:
+        found = first_not_finite(model or {})
+        if found is not None:
+            log(
+                WARNING,
+                "round %d: %s computed a model in which %r contains NaN or infinity; the round changes nothing",
+                server_round,
+                name,
+                found,
+            )
+            return False
+    return True
 
 
 def report(server_round: int, cohort: Cohort, warned: set[str]) -> None:

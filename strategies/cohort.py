@@ -44,6 +44,7 @@ class Reply:
     length: float  # ||w_k - w|| over all parameters
     message: Message
     extras: Mapping[str, Arrays] = field(default_factory=dict)  # further arrays by record name; read-only
+    notes: tuple[str, ...] = ()  # what the screening changed
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Cohort:
     replies: tuple[Reply, ...]
     rejected: tuple[Rejected, ...] = ()
     halves: tuple[str, ...] = ()  # the client halves that these clients were asked to do
+    learnt: Mapping[str, float] = field(default_factory=dict)  # reference lengths for the next round; screening.py
 
     def __len__(self) -> int:
         return len(self.replies)
@@ -104,8 +106,14 @@ class Cohort:
         return {half: clients for half, clients in missing.items() if clients}
 
     def counts(self) -> dict[str, Any]:
-        """Metrics of the round: how many replies are not used, how many clients did not do all client halves."""
+        """Metrics of the round: how many replies are not used, how many clients did not do all client halves.
+
+        And, if there are such replies, how many the screening changed.
+        """
         counts: dict[str, Any] = {f"{SCREENING}rejected": len(self.rejected)}
+        changed = sum(bool(reply.notes) for reply in self.replies)
+        if changed:
+            counts[f"{SCREENING}changed"] = changed
         if self.halves:
             counts[f"{SCREENING}not_done"] = len({client for each in self.not_done.values() for client in each})
         return counts
@@ -141,7 +149,7 @@ def with_model(reply: Reply, sent: Arrays, model: Arrays, weighted_by_key: str) 
     metrics: dict[str, Any] = {weighted_by_key: 1, wire.CLIENT_ID: reply.client_id}
     message = shallow(reply.message)
     metric_key = next(iter(reply.message.content.metric_records))
-    message.content = RecordDict({_model_key(reply): to_record(model), metric_key: MetricRecord(metrics)})
+    message.content = RecordDict({model_key(reply): to_record(model), metric_key: MetricRecord(metrics)})
     length = norm(difference(model, sent, Layout.of(sent).parameters))
     changed: dict[str, Any] = {"num_examples": 1.0, "model": model, "metrics": metrics, "length": length}
     return replace(reply, **changed, message=message, extras={})
@@ -165,8 +173,8 @@ def _combine(how: str, values: Sequence[float], shares: Sequence[float]) -> floa
 
 def _clean(reply: Reply, metrics: Sequence[str], first: Reply) -> Message:
     """A copy of the message that a strategy may change, with these metrics and the arrays in the sent order."""
-    record = reply.message.content.array_records[_model_key(reply)]
-    key = _model_key(first)
+    record = reply.message.content.array_records[model_key(reply)]
+    key = model_key(first)
     metric_key = next(iter(first.message.content.metric_records))
     message = shallow(reply.message)
     message.content = RecordDict(
@@ -178,7 +186,7 @@ def _clean(reply: Reply, metrics: Sequence[str], first: Reply) -> Message:
     return message
 
 
-def _model_key(reply: Reply) -> str:
+def model_key(reply: Reply) -> str:
     """The name of the record that holds the model."""
     return next(name for name in reply.message.content.array_records if name not in reply.extras)
 

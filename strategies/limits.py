@@ -13,10 +13,26 @@ from fedstride.settings import Setting
 
 @dataclass
 class Screening:
-    """Which replies of a round are used, and how many valid replies a round needs."""
+    """Which replies of a round are used, how long an update may be, and how many valid replies a round needs."""
 
     quorum: Annotated[int, Setting("valid replies that a round needs; with fewer it changes nothing", least=1)] = 1
     factor: Annotated[
         float | None,
-        Setting("an update longer than this factor times the round's median is rejected", above=1),
-    ] = 1000.0
+        Setting(
+            "an update longer than this factor times the largest median length of a round so far is rejected; "
+            "null: no limit",
+            above=1,
+        ),
+    ] = 5.0
+    clip: Annotated[
+        float | None,
+        Setting(
+            "shorten longer updates to this quantile of the round's lengths (0.5: the median) and reject none",
+            above=0,
+            most=1,
+        ),
+    ] = None
+    max_share: Annotated[
+        float | None,
+        Setting("largest share of weight of one client; larger counts of examples are lowered", above=0, most=1),
+    ] = None

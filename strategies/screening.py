@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from statistics import median
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from fedstride import wire
-from fedstride.arrays import Arrays, Layout, float64, is_floating, norm, squared_norm, views
+from fedstride.arrays import (
+    Arrays,
+    Layout,
+    difference,
+    float64,
+    is_floating,
+    like,
+    norm,
+    squared_norm,
+    to_record,
+    views,
+)
 from fedstride.errors import ReplyError, last_line
 
-from .cohort import Accepted, Cohort, Expected, Rejected, Reply, real, shallow
+from .cohort import Accepted, Cohort, Expected, Rejected, Reply, model_key, real, shallow
 from .limits import Screening
+from .outliers import capped, quantile, reference
 
 MAX_EXAMPLES = 10**12
 """A client that claims more examples than this is not believed."""
+
+
+MODEL, BUFFERS = "the model", "the buffers"
 
 
 def screen(
@@ -29,14 +44,17 @@ def screen(
     weighted_by_key: str = wire.NUM_EXAMPLES,
     screening: Screening | None = None,
     expected: Expected | None = None,
+    learnt: Mapping[str, float] | None = None,
 ) -> Cohort:
     """Divide the replies of a round into valid ones, in the order of client ids, and rejected ones.
 
-    `sent` is the model that was sent, `expected` what clients must return in addition to it. A reply is
-    rejected if it is an error; has not exactly one model, one metric record and the expected records; has
-    missing or additional arrays, another shape or dtype, NaN or infinity, or an invalid number of examples; or
-    if its update (or an expected record) is longer than `screening.factor` times the round's median length
-    (unless the median is 0). Never raises an error because of what a client sent.
+    `sent` is the model that was sent, `expected` what clients must return in addition to it, `learnt` the
+    `learnt` of the cohort of the round before. A reply is rejected if it is an error; has not exactly one model,
+    one metric record and the expected records; has missing or additional arrays, another shape or dtype, NaN or
+    infinity, or an invalid number of examples; or if its update (of the parameters, of the buffers, or of an
+    expected record) is longer than `screening.factor` times the reference length (`outliers.py`). With
+    `screening.clip` such an update is shortened instead, and with `screening.max_share` large counts of examples
+    are lowered. Never raises an error because of what a client sent.
     """
     if isinstance(messages, Accepted):
         return messages.cohort
@@ -50,12 +68,13 @@ def screen(
             valid.append(_read(message, sent, layout, weighted_by_key, expected))
         except ReplyError as error:
             rejected.append(Rejected(node_id, str(error)))
-    if screening.factor is not None:
-        for record in (None, *expected.returns):
-            valid, far = _split_by_length(valid, screening.factor, record)
-            rejected += far
+    valid, far, references = _bound_lengths(valid, _parts(sent, layout, expected), screening, learnt or {})
+    rejected += far
+    if screening.max_share is not None and valid:
+        valid = _bound_shares(valid, screening.max_share, weighted_by_key)
     valid.sort(key=lambda reply: (reply.client_id, reply.node_id))
-    return Cohort(tuple(valid), tuple(sorted(rejected, key=lambda item: item.node_id)), expected.halves)
+    by_node = tuple(sorted(rejected, key=lambda item: item.node_id))
+    return Cohort(tuple(valid), by_node, expected.halves, references)
 
 
 def screen_metrics(messages: Iterable[Message], weighted_by_key: str) -> list[Message]:
@@ -171,22 +190,144 @@ def _finite_length(model: Arrays, sent: Arrays | None, layout: Layout, where: st
     return math.sqrt(total)
 
 
-def _split_by_length(
-    replies: list[Reply], factor: float, record: str | None
-) -> tuple[list[Reply], list[Rejected]]:
-    """The replies whose update (or record of this name) is not too long compared with the others, and the rest."""
-    lengths = [reply.length if record is None else norm(reply.extras[record]) for reply in replies]
-    middle = median(lengths) if lengths else 0.0
-    if middle == 0.0:
-        return replies, []
-    what = "an update" if record is None else f"a record {record!r}"
-    near = [reply for reply, length in zip(replies, lengths, strict=True) if length <= factor * middle]
-    far = [
-        Rejected(
-            reply.node_id,
-            f"{what} of norm {length:.4g}, more than {factor:g} times the round's median {middle:.4g}",
+# ---------------------------------------------------------------- lengths
+
+
+class _Part(NamedTuple):
+    """A part of a reply whose length is bounded for itself."""
+
+    name: str  # the key of its reference length
+    what: str  # in a reason
+    scale: float  # the norm of what was sent, 0 if the part is itself a change
+    length: Callable[[Reply], float]
+    shorten: Callable[[Reply, float], Reply]  # by a factor
+
+
+def _parts(sent: Arrays, layout: Layout, expected: Expected) -> list[_Part]:
+    """The parameters, the floating-point buffers, and each expected record."""
+
+    def scale_of(names: Sequence[str]) -> float:
+        return norm({name: sent[name] for name in names})
+
+    def shorten(names: Sequence[str]) -> Callable[[Reply, float], Reply]:
+        return lambda reply, factor: _with_shorter_update(reply, sent, names, factor)
+
+    parts = [_Part(MODEL, "an update", scale_of(layout.parameters), _length_of_update, shorten(layout.parameters))]
+    buffers = [name for name in layout.buffers if is_floating(sent[name])]
+    if buffers:
+
+        def length_of_buffers(reply: Reply) -> float:
+            return norm(difference(reply.model, sent, buffers))
+
+        parts.append(
+            _Part(BUFFERS, "a change of the buffers", scale_of(buffers), length_of_buffers, shorten(buffers))
         )
-        for reply, length in zip(replies, lengths, strict=True)
-        if length > factor * middle
+    return parts + [_record_part(record) for record in expected.returns]
+
+
+def _length_of_update(reply: Reply) -> float:
+    return reply.length
+
+
+def _record_part(record: str) -> _Part:
+    def length(reply: Reply) -> float:
+        return norm(reply.extras[record])
+
+    def shorten(reply: Reply, factor: float) -> Reply:
+        arrays = {name: like(factor * float64(array), array) for name, array in reply.extras[record].items()}
+        return replace(reply, extras={**reply.extras, record: arrays})
+
+    return _Part(record, f"a record {record!r}", 0.0, length, shorten)
+
+
+def _bound_lengths(
+    replies: list[Reply], parts: Sequence[_Part], screening: Screening, learnt: Mapping[str, float]
+) -> tuple[list[Reply], list[Rejected], dict[str, float]]:
+    """The replies that are not too long in any part, or were shortened; the others; and what was learnt."""
+    if not replies or (screening.factor is None and screening.clip is None):
+        return replies, [], dict(learnt)
+    bounds = [_bound(part, [part.length(reply) for reply in replies], screening, learnt) for part in parts]
+    faults = [next((fault for each in bounds if (fault := each.fault(i))), None) for i in range(len(replies))]
+    inside = [i for i, fault in enumerate(faults) if fault is None]
+    # Learnt from replies within the bounds, so that a rejected one leaves no trace. If there is none, the
+    # references grow, because what all clients do is not the attack of one.
+    references = {**learnt, **{each.part.name: each.learnt(inside) for each in bounds if each.normal}}
+    if screening.clip is not None:
+        return [_shortened(reply, i, bounds) for i, reply in enumerate(replies)], [], references
+    far = [Rejected(r.node_id, fault) for r, fault in zip(replies, faults, strict=True) if fault is not None]
+    return [replies[i] for i in inside], far, references
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """How long one part may be in this round, and how long it is in each reply."""
+
+    part: _Part
+    lengths: list[float]
+    before: float | None  # the reference length before the round
+    normal: float | None  # and in this round; None if it is not known
+    limit: float  # inf if there is none
+
+    def fault(self, i: int) -> str | None:
+        """Why reply number i is too long; None if it is not."""
+        if self.normal is None or self.lengths[i] <= self.limit:
+            return None
+        return (
+            f"{self.part.what} of norm {self.lengths[i]:.4g}, more than {self.limit / self.normal:g} times "
+            f"{self.normal:.4g}, the largest median of a round so far (screening.factor)"
+        )
+
+    def learnt(self, inside: Sequence[int]) -> float:
+        """The reference length after the round, from the replies with these numbers."""
+        lengths = [self.lengths[i] for i in inside]
+        return (reference(lengths, self.before, self.part.scale) if lengths else None) or self.normal or 0.0
+
+
+def _bound(part: _Part, lengths: list[float], screening: Screening, learnt: Mapping[str, float]) -> _Bound:
+    before = learnt.get(part.name)
+    normal = reference(lengths, before, part.scale)
+    limit = math.inf if screening.factor is None or normal is None else screening.factor * normal
+    if screening.clip is not None:
+        limit = min(limit, quantile(lengths, screening.clip))
+    return _Bound(part, lengths, before, normal, limit)
+
+
+def _shortened(reply: Reply, i: int, bounds: Sequence[_Bound]) -> Reply:
+    """Reply number i with every part shortened to its limit."""
+    for each in bounds:
+        length = each.lengths[i]
+        if length > each.limit:
+            note = f"{each.part.what} of norm {length:.4g} was shortened to {each.limit:.4g} (screening.clip)"
+            reply = replace(each.part.shorten(reply, each.limit / length), notes=(*reply.notes, note))
+    return reply
+
+
+def _with_shorter_update(reply: Reply, sent: Arrays, names: Sequence[str], factor: float) -> Reply:
+    """The reply with w + factor (w_k - w) in these arrays, in the message that other strategies see too."""
+    shorter = {
+        name: like(float64(sent[name]) + factor * (float64(reply.model[name]) - float64(sent[name])), sent[name])
+        for name in names
+    }
+    model = {**reply.model, **shorter}
+    message = shallow(reply.message)
+    message.content = RecordDict({**reply.message.content, model_key(reply): to_record(model)})
+    parameters = Layout.of(sent).parameters
+    return replace(reply, model=model, message=message, length=norm(difference(model, sent, parameters)))
+
+
+# ---------------------------------------------------------------- shares
+
+
+def _bound_shares(replies: list[Reply], max_share: float, key: str) -> list[Reply]:
+    """The replies with counts of examples of which none is more than `max_share` of their sum."""
+    counts = capped([reply.num_examples for reply in replies], max_share)
+    return [
+        reply if count == reply.num_examples else _with_count(reply, count, key)
+        for reply, count in zip(replies, counts, strict=True)
     ]
-    return near, far
+
+
+def _with_count(reply: Reply, count: float, key: str) -> Reply:
+    note = f"{reply.num_examples:.6g} examples count as {count:.6g} (screening.max_share)"
+    metrics = {**reply.metrics, key: count}
+    return replace(reply, num_examples=count, metrics=metrics, notes=(*reply.notes, note))

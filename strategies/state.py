@@ -37,6 +37,19 @@ def unpack(kind: type[S], flat: Mapping[str, Any]) -> S:
     return kind(**values)
 
 
+LEARNT = "learnt"
+
+
+def pack_learnt(learnt: Mapping[str, float]) -> dict[str, float]:
+    """The reference lengths that the screening learnt, as `learnt/NAME: length`."""
+    return {f"{LEARNT}/{name}": length for name, length in learnt.items()}
+
+
+def unpack_learnt(flat: Mapping[str, Any]) -> dict[str, float]:
+    """What `pack_learnt` turned into a dict."""
+    return {name: float(length) for name, length in below(flat, LEARNT).items()}
+
+
 def below(flat: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     """The entries of a flat state below `prefix/`, without it."""
     start = f"{prefix}/"

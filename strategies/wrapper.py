@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
@@ -20,13 +21,23 @@ from fedstride.errors import RunError, require
 from fedstride.metrics import over_clients
 from fedstride.settings import check
 
-from .base import Metrics, Request, RoundResult, RuleStrategy, expected_of, report, with_request
+from .base import (
+    NOT_FINITE,
+    Metrics,
+    Request,
+    RoundResult,
+    RuleStrategy,
+    expected_of,
+    is_usable,
+    report,
+    with_request,
+)
 from .cohort import Accepted, Cohort, Expected
 from .fedavg import FedAvg
 from .limits import Screening
 from .means import averaged_buffers, majority
 from .screening import screen, screen_metrics
-from .state import Stateless, below, pack, unpack
+from .state import Stateless, below, pack, pack_learnt, unpack, unpack_learnt
 
 
 def claims(strategy: Strategy, name: str) -> bool:
@@ -107,6 +118,7 @@ class Wrapper(Strategy):
         self.sent: Arrays = {}
         self.requested = Request()
         self.last_cohort: Cohort | None = None
+        self.learnt: Mapping[str, float] = {}
         self.warned: set[str] = set()
         self.state = self.State()
 
@@ -148,20 +160,25 @@ class Wrapper(Strategy):
 
     def state_dict(self) -> dict[str, Any]:
         """The wrapper's state and, below `inner/`, that of the strategy inside."""
-        if isinstance(self.strategy, (RuleStrategy, Wrapper)):
-            inner = self.strategy.state_dict()
-        else:
-            inner = flower.builtin_state(self.strategy)
-        return pack(self.state) | {f"inner/{key}": value for key, value in inner.items()}
+        inner = {f"inner/{key}": value for key, value in self._inner_state().items()}
+        return pack(self.state) | pack_learnt(self.learnt) | inner
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned, exactly."""
-        inner = below(state, "inner")
         self.state = unpack(self.State, {k: v for k, v in state.items() if not k.startswith("inner/")})
+        self.learnt = unpack_learnt(state)
+        self._load_inner_state(below(state, "inner"))
+
+    def _inner_state(self) -> dict[str, Any]:
         if isinstance(self.strategy, (RuleStrategy, Wrapper)):
-            self.strategy.load_state_dict(inner)
+            return self.strategy.state_dict()
+        return flower.builtin_state(self.strategy)
+
+    def _load_inner_state(self, state: dict[str, Any]) -> None:
+        if isinstance(self.strategy, (RuleStrategy, Wrapper)):
+            self.strategy.load_state_dict(state)
         else:
-            flower.load_builtin_state(self.strategy, inner)
+            flower.load_builtin_state(self.strategy, state)
 
     @property
     def next_model(self) -> Arrays | None:
@@ -200,6 +217,7 @@ class Wrapper(Strategy):
         """The inner strategy's messages; the model in them is the model that was sent."""
         if server_round == 1:
             self.state = self.initial_state()
+            self.learnt = {}
             self.warned = set()
         flower.forget_current_arrays(self.strategy)
         extended = self.extend(ConfigRecord(dict(config)))
@@ -212,15 +230,21 @@ class Wrapper(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The inner strategy's result after `act`; (None, metrics) if too few replies are valid."""
+        """The inner strategy's result after `act`.
+
+        (None, metrics) if too few replies are valid, or if a model is not finite; the state inside and the
+        wrapper's own are then unchanged.
+        """
         cohort = screen(
             replies,
             self.sent,
             weighted_by_key=self.weighted_by_key,
             screening=self.screening,
             expected=self.expected,
+            learnt=self.learnt,
         )
         if not isinstance(replies, Accepted):
+            self.learnt = cohort.learnt
             report(server_round, cohort, self.warned)
         self.last_cohort = cohort
         metrics = cohort.counts()
@@ -228,12 +252,19 @@ class Wrapper(Strategy):
             return None, MetricRecord(metrics)
         reported = cohort.metrics()
         cohort, admission = self.admit(cohort)
+        before = self._inner_state()
         record, inner_metrics = self.strategy.aggregate_train(server_round, Accepted(cohort))
         extremes = {key: value for key, value in reported.items() if over_clients(key) in ("min", "max")}
         metrics = reported | dict(inner_metrics or {}) | extremes | metrics | admission
         if record is None:
             return None, MetricRecord(metrics)
-        model, self.state, diagnostics = self.act(self.sent, cohort, self._conform(record, cohort), self.state)
+        with np.errstate(over="ignore", invalid="ignore"):  # a result that is not finite is refused below
+            result = self._conform(record, cohort)
+            model, state, diagnostics = self.act(self.sent, cohort, result, self.state)
+        if not is_usable(server_round, type(self).__name__, model, self.next_model):
+            self._load_inner_state(before)
+            return None, MetricRecord(metrics | NOT_FINITE)
+        self.state = state
         return to_record(model), MetricRecord({k: v for k, v in metrics.items() if _kept(k)} | diagnostics)
 
     def configure_evaluate(

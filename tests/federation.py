@@ -75,7 +75,8 @@ def idle(sent: Model, server_round: int) -> list[Model]:
 def bits(model: Mapping[str, Any]) -> dict[str, Any]:
     """What must be equal where two models are equal bit for bit, their order included."""
     return {"order": list(model)} | {
-        name: (str(array.dtype), array.shape, array.tobytes()) for name, array in model.items()
+        name: (str(array.dtype), array.shape, array.tobytes())
+        for name, array in ((name, np.asarray(value)) for name, value in model.items())
     }
 
 

@@ -243,8 +243,9 @@ def test_the_state_is_packed_and_restored() -> None:
     strategy, fresh = (Scaffold(num_clients=5, **OPEN) for _ in range(2))
     model = fed.rounds(strategy, fed.make_model(), fed.noisy(), [1, 2])[-1].returned
     kept = strategy.state_dict()
-    assert set(kept) == {f"control/{name}" for name in ref.parameters(fed.make_model())}
-    assert {array.dtype for array in kept.values()} == {np.dtype(np.float64)}
+    arrays = {name: value for name, value in kept.items() if not name.startswith("learnt/")}
+    assert set(arrays) == {f"control/{name}" for name in ref.parameters(fed.make_model())}
+    assert {array.dtype for array in arrays.values()} == {np.dtype(np.float64)}
     fresh.load_state_dict(kept)
     assert model is not None
     got, want = (fed.play(one, 3, model, fed.noisy()) for one in (fresh, strategy))
@@ -303,8 +304,8 @@ HOSTILE: dict[str, tuple[Any, str]] = {
     "a missing array": (without("fc.bias"), "missing arrays: ['fc.bias'], unexpected arrays: []"),
     "an extra array": (GOOD | {"extra": np.zeros(1)}, "missing arrays: [], unexpected arrays: ['extra']"),
     "buffers too": (START, "unexpected arrays: ['bn1.running_mean'"),
-    "absurdly long": (with_value(1e7), "a record 'scaffold.delta' of norm 1e+07, more than 1000 times"),
-    "float32's limit": (with_value(3.4e38), "a record 'scaffold.delta' of norm 3.4e+38, more than 1000 times"),
+    "absurdly long": (with_value(1e7), "a record 'scaffold.delta' of norm 1e+07, more than 5 times"),
+    "float32's limit": (with_value(3.4e38), "a record 'scaffold.delta' of norm 3.4e+38, more than 5 times"),
     "garbage": (
         ArrayRecord({**to_record(GOOD), "fc.bias": Array("float32", (5,), "numpy.ndarray", b"\x93NUMPY garbage")}),
         "arrays that cannot be read",

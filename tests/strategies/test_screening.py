@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import Model
 
-from fedstride.arrays import to_record
+from fedstride.arrays import to_record, views
 from strategies.cohort import Accepted, Cohort, Expected
 from strategies.limits import Screening
 from strategies.screening import screen
@@ -124,7 +124,7 @@ BAD_REPLIES: dict[str, tuple[Callable[[], Message], str]] = {
         lambda: holding(np.inf, "bn.running_var"),
         "'bn.running_var' contains NaN or infinity",
     ),
-    "absurd norm": (lambda: holding(1e9), "an update of norm 1e+09, more than 1000 times the round's median"),
+    "absurd norm": (lambda: holding(1e9), "an update of norm 1e+09, more than 5 times 2.449, the largest median"),
     "NaN examples": (lambda: counted(float("nan")), "num-examples = nan"),
     "infinite examples": (lambda: counted(float("inf")), "num-examples = inf"),
     "no examples": (lambda: counted(0), "num-examples = 0, expected more than 0"),
@@ -188,7 +188,7 @@ def test_all_bad_replies_at_once() -> None:
     arrived = [make() for make, _ in BAD_REPLIES.values()]
     cohort = screen(arrived, SENT)
     assert len(cohort) + len(cohort.rejected) == len(arrived)
-    assert len(cohort) == 1  # the absurd norm, with nobody to compare it to
+    assert len(cohort) == 0  # the absurd norm is measured by the model
 
 
 def test_a_reason_stays_short() -> None:
@@ -224,18 +224,46 @@ def moved(*lengths: float, factor: float | None = 1000.0) -> Cohort:
         ((1.0, 1.0, 1000.0), 3),
         ((1.0, 1.0, 1000.1), 2),
         ((1.0, 1.0, -1000.1), 2),
-        ((1.0, 2.0, 3.0, 2499.0), 4),  # median 2.5
-        ((1.0, 2.0, 3.0, 2501.0), 3),
+        ((1.0, 2.0, 3.0, 1999.0), 4),  # of four, the smaller of the two in the middle
+        ((1.0, 2.0, 3.0, 2001.0), 3),
         ((1e-9, 1e-9, 1e-5), 2),
-        ((0.0, 0.0, 1e9), 3),  # median 0: no such test
+        ((0.0, 0.0, 1e9), 3),  # median 0: nothing is known
         ((0.0, 1.0, 999.0), 3),
-        ((1.0, 1e9), 2),  # of two, none is far from the median
-        ((1e9,), 1),
+        ((1.0, 1e9), 1),
+        ((1e9,), 1),  # alone, and the model is 0: nothing is known
     ],
 )
 def test_an_update_beyond_1000_medians_is_rejected(lengths: tuple[float, ...], used: int) -> None:
     cohort = moved(*lengths)
     assert (len(cohort), len(cohort.rejected)) == (used, len(lengths) - used)
+
+
+def test_the_default_is_five_medians() -> None:
+    sent = {"a": np.zeros(1)}
+    replies = [fed.reply(node, {"a": np.array([x])}) for node, x in enumerate((1.0, 1.0, 5.0, 1.0, -5.01), 1)]
+    cohort = screen(replies, sent)
+    assert [item.node_id for item in cohort.rejected] == [5]
+    assert cohort.learnt == {"the model": 1.0}
+
+
+def test_what_was_learnt_holds_with_two_clients_and_with_one() -> None:
+    sent = {"a": np.zeros(1)}
+    learnt = screen([fed.reply(n, {"a": np.ones(1)}) for n in (1, 2)], sent).learnt
+    for hostile in (1e30, -100.0, 10.1, 1e-12):
+        replies = [fed.reply(1, {"a": np.array([1.5])}), fed.reply(2, {"a": np.array([hostile])})]
+        used = screen(replies, sent, learnt=learnt)
+        assert [reply.node_id for reply in used.replies] == ([1] if abs(hostile) > 1 else [1, 2])
+        assert used.learnt == {"the model": 1.5 if abs(hostile) > 1 else 1.0}
+    assert len(screen([fed.reply(2, {"a": np.array([1e30])})], sent, learnt=learnt)) == 0
+
+
+def test_in_the_first_round_with_two_clients_the_model_itself_is_the_measure() -> None:
+    sent = {"a": np.full(4, 5.0)}  # of norm 10
+    honest = {"a": sent["a"] + np.array([1.0, 0.0, 0.0, 0.0])}
+    for factor, used in ((1e30, [1]), (-900.0, [1]), (-10.0, [1]), (1e-9, [1, 2]), (1.0, [1, 2])):
+        hostile = {"a": sent["a"] + factor * (honest["a"] - sent["a"])}
+        cohort = screen([fed.reply(1, honest), fed.reply(2, hostile)], sent)
+        assert [reply.node_id for reply in cohort.replies] == used, factor
 
 
 def test_the_factor_may_be_chosen() -> None:
@@ -246,15 +274,71 @@ def test_the_factor_may_be_chosen() -> None:
 
 def test_a_reply_rejected_for_another_reason_does_not_shift_the_median() -> None:
     sent = {"a": np.zeros(1)}
-    replies = [fed.reply(n, {"a": np.array([x])}, 10) for n, x in enumerate((1.0, 1.0, 500.0), 1)]
+    replies = [fed.reply(n, {"a": np.array([x])}, 10) for n, x in enumerate((1.0, 1.0, 4.0), 1)]
     broken = [fed.reply(n, {"a": np.array([1e-6])}, 0) for n in (4, 5, 6, 7)]
     assert len(screen(replies + broken, sent)) == 3
 
 
 def test_lengths_are_over_parameters_only() -> None:
-    far = CLIENT | {"bn.num_batches_tracked": np.array([10**9]), "bn.running_var": np.full(2, 1e9, np.float32)}
-    cohort = screen([fed.reply(1, CLIENT), fed.reply(2, CLIENT), fed.reply(3, far)], SENT)
+    other = CLIENT | {"bn.num_batches_tracked": np.array([10**9]), "bn.running_var": np.full(2, 3.0, np.float32)}
+    cohort = screen([fed.reply(1, CLIENT), fed.reply(2, CLIENT), fed.reply(3, other)], SENT)
     assert [reply.length for reply in cohort.replies] == pytest.approx([6.0**0.5] * 3)
+
+
+def test_buffers_have_a_bound_of_their_own() -> None:
+    """BatchNorm's statistics are in no norm of the papers, but one client could destroy a model with them."""
+    far = CLIENT | {"bn.running_var": np.full(2, 1e9, np.float32)}
+    cohort = screen([fed.reply(1, CLIENT), fed.reply(2, CLIENT), fed.reply(3, far)], SENT)
+    assert [item.node_id for item in cohort.rejected] == [3]
+    assert "a change of the buffers of norm 1.414e+09, more than 5 times 1.414" in cohort.rejected[0].reason
+
+
+# ---------------------------------------------------------------- shorter updates, lower counts
+
+LINE = {"a": np.zeros(2), "running_var": np.array([1.0, 1.0])}
+
+
+def stepping(*lengths: float, buffers: float = 1.0) -> list[Message]:
+    return [
+        fed.reply(n, {"a": np.array([0.6, -0.8]) * x, "running_var": np.array([1.0, 1.0 + buffers])}, n)
+        for n, x in enumerate(lengths, 1)
+    ]
+
+
+@pytest.mark.parametrize(("clip", "want"), [(0.5, [1.0, 2.0, 2.0]), (0.3, [1.0] * 3), (1.0, [1.0, 2.0, 10.0])])
+def test_long_updates_are_shortened_to_a_quantile(clip: float, want: list[float]) -> None:
+    """And to the bound at most: here 5 times the median 2."""
+    cohort = screen(stepping(1.0, 2.0, 1e9), LINE, screening=Screening(clip=clip))
+    assert [reply.length for reply in cohort.replies] == pytest.approx(want)
+    for reply, length in zip(cohort.replies, want, strict=True):
+        np.testing.assert_allclose(reply.model["a"], np.array([0.6, -0.8]) * length)
+        np.testing.assert_array_equal(reply.model["running_var"], [1.0, 2.0])
+    changed = sum(length < 1e9 and length != before for length, before in zip(want, (1.0, 2.0, 1e9), strict=True))
+    assert cohort.counts() == {"screening/rejected": 0, "screening/changed": changed}
+    assert cohort.replies[2].notes == (f"an update of norm 1e+09 was shortened to {want[2]:g} (screening.clip)",)
+    assert cohort.replies[0].notes == ()
+
+
+def test_a_strategy_inside_sees_the_shortened_update() -> None:
+    cohort = screen(stepping(1.0, 2.0, 1e9), LINE, screening=Screening(clip=0.5))
+    inside = [views(message.content["arrays"]) for message in Accepted(cohort)]
+    np.testing.assert_allclose([np.linalg.norm(model["a"]) for model in inside], [1.0, 2.0, 2.0])
+
+
+def test_what_is_not_finite_is_rejected_with_clip_too() -> None:
+    cohort = screen(stepping(1.0, 2.0, math.inf), LINE, screening=Screening(clip=0.5))
+    assert [item.node_id for item in cohort.rejected] == [3]
+
+
+def test_a_share_of_weight_has_a_bound() -> None:
+    model = {"a": np.ones(2), "running_var": np.ones(2)}
+    replies = [fed.reply(n, model, count) for n, count in ((1, 1), (2, 3), (3, 10**12))]
+    cohort = screen(replies, LINE, screening=Screening(max_share=0.5))
+    assert cohort.shares("examples") == pytest.approx([1 / 8, 3 / 8, 1 / 2])
+    assert cohort.replies[2].notes == ("1e+12 examples count as 4 (screening.max_share)",)
+    metrics = [message.content["metrics"]["num-examples"] for message in Accepted(cohort)]
+    assert metrics == [1, 3, pytest.approx(4.0)]
+    assert screen(replies, LINE).shares("examples")[2] == pytest.approx(1.0)
 
 
 def test_large_but_honest_float32_values_are_used() -> None:

@@ -1,0 +1,129 @@
+"""One client multiplies its update by a factor: what every rule makes of it. Prints the table of docs/faults.md.
+
+uv run python tests/faults/attacks.py > table.md
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Error, Message, MessageType, RecordDict
+
+from client_app.app import app as real_client
+from fedstride.arrays import to_record, views
+from lab.engine.local import LocalGrid
+from server_app import session
+from server_app.config.compose import compose
+from strategies.parts import STRATEGIES
+
+ATTACKS = ("silent", "x-10", "x100", "x-100", "x-900", "1e30")
+"""What the malicious client does in every round. `silent` fails: a run without this client."""
+
+HOSTILE = 0  # the client's id
+SETTINGS = ("model=mlp", "partition=dirichlet", "partition.alpha=0.5", "rounds=10", "evaluate_every=0")
+RATES = {"scaffold": ("client.lr=0.02",)}  # with 0.05 it diverges without an attack, too
+
+
+def attacked(name: str, sent: Any, got: Any) -> Any:
+    """The arrays of the malicious client, from those it received (None: `got` is itself a change)."""
+    if name == "1e30":
+        return {key: np.full_like(array, 1e30) for key, array in got.items()}
+    factor = float(name.removeprefix("x"))
+    start = {key: np.zeros_like(array) for key, array in got.items()} if sent is None else sent
+    return {
+        key: (start[key] + factor * (array.astype(np.float64) - start[key])).astype(array.dtype)
+        for key, array in got.items()
+    }
+
+
+class HostileGrid(LocalGrid):
+    """The in-process Grid in which client `HOSTILE` attacks; None: it is honest."""
+
+    def __init__(self, clients: int, attack: str | None) -> None:
+        super().__init__(real_client, clients)
+        self.attack = attack
+
+    def _deliver(self, message: Message) -> Message:
+        reply = super()._deliver(message)
+        node_config = self._contexts[message.metadata.dst_node_id].node_config
+        if (
+            self.attack is None
+            or message.metadata.message_type != MessageType.TRAIN
+            or node_config["partition-id"] != HOSTILE
+        ):
+            return reply
+        if self.attack == "silent":
+            return Message(Error(2, "silent"), reply_to=message)
+        content: dict[str, Any] = dict(reply.content)
+        for key, record in reply.content.array_records.items():
+            sent = views(message.content.array_records[key]) if key == "arrays" else None
+            content[key] = to_record(attacked(self.attack, sent, views(record)))
+        reply.content = RecordDict(content)
+        return reply
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run with an attack ended."""
+
+    accuracy: float  # of the final model on the test set
+    accepted: int  # rounds in which the reply of the malicious client was used
+    honest_rejected: int  # rejected replies of the other clients
+    finite: bool  # whether the final model is
+
+
+def play(strategy: str, clients: int, attack: str | None, folder: Path, *more: str) -> Result:
+    """Run ten rounds of `strategy` with one malicious client among `clients`."""
+    config = compose(
+        [*SETTINGS, f"strategy={strategy}", f"clients={clients}", f"out={folder}", *RATES.get(strategy, ()), *more]
+    )
+    grid = HostileGrid(clients, attack)
+    outcome = session.run(grid, session.prepare(config), on_folder=grid.keep_client_states_in)
+    lines = [json.loads(line) for line in (outcome.folder / "clients.jsonl").read_text().splitlines()]
+    return Result(
+        accuracy=outcome.rows[-1]["test/accuracy"],
+        accepted=sum(row["client"] == HOSTILE and row["status"] == "used" for row in lines),
+        honest_rejected=sum(row["client"] != HOSTILE and row["status"] != "used" for row in lines),
+        finite=bool(np.isfinite(outcome.rows[-1]["test/loss"])),
+    )
+
+
+def names() -> list[str]:
+    """Every strategy; a wrapper around FedAvg."""
+    return [f"fedavg+{name}" if STRATEGIES.wraps(name) else name for name in STRATEGIES]
+
+
+def table(clients: int, strategies: Sequence[str], folder: Path) -> Iterator[str]:
+    """The lines of the Markdown table for this number of clients."""
+    yield "| strategy | all honest | " + " | ".join(ATTACKS) + " |"
+    yield "|---" * (len(ATTACKS) + 2) + "|"
+    for strategy in strategies:
+        cells = []
+        for attack in (None, *ATTACKS):
+            result = play(strategy, clients, attack, folder)
+            used = f" ({result.accepted})" if attack not in (None, "silent") and result.accepted else ""
+            wrong = f" [{result.honest_rejected}]" if result.honest_rejected else ""
+            cells.append(f"{result.accuracy:.3f}{used}{wrong}")
+        yield f"| {strategy} | " + " | ".join(cells) + " |"
+
+
+def main() -> None:
+    """Print both tables."""
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    with tempfile.TemporaryDirectory() as folder:
+        for clients in (5, 2):
+            print(f"\n{clients} clients, one of them malicious:\n")
+            for line in table(clients, sys.argv[1:] or names(), Path(folder)):
+                print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
