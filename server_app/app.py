@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logging import ERROR, INFO
+from logging import ERROR, INFO, WARNING
 from pathlib import Path
 
 from flwr.app import Context
@@ -25,6 +25,8 @@ def main(grid: Grid, context: Context) -> None:
     """Execute one run. A mistake in the configuration raises an error before any client gets a message."""
     try:
         prepared = session.prepare(compose(overrides_of(context.run_config)))
+        for note in prepared.notes:
+            log(WARNING, "%s", note)
         outcome = session.run(grid, prepared, observers=[LogLines()], on_folder=_log_folder)
     except FedstrideError as error:
         log(ERROR, "%s: %s", type(error).__name__, error)

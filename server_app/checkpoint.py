@@ -2,7 +2,8 @@
 
 A checkpoint is a folder `checkpoint/round-NNNNNN` with `model.safetensors`, `strategy.safetensors`, `state.json`
 and `SHA256SUMS`, the digests of the other three (`sha256sum -c SHA256SUMS` checks them, too). A checkpoint is
-written to a temporary folder, synced and renamed. The newest two checkpoints are kept.
+written to a temporary folder, synced and renamed. The newest two checkpoints are kept. Next to them is a copy of
+`metrics.jsonl`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,17 +21,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fedstride.arrays import Arrays
 from fedstride.errors import CheckpointError
+
+from .folder import free
 
 FORMAT = 3
 KEPT = 2
 FOLDER = "checkpoint"
 FILES = ("model.safetensors", "strategy.safetensors", "state.json")
 SUMS = "SHA256SUMS"
+NAME = re.compile(r"round-([0-9]{6,})")
+UNUSED = "unused-"
+"""Prefix of the name of a checkpoint that could not be used, or that is newer than the one that was resumed."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,8 @@ class Checkpoint:
     accepted: Mapping[int, int]  # the last round whose reply was accepted, by client id
     run: str  # the run's id, under which clients keep their states
     config: str  # digest of the run's configuration
+    row: Mapping[str, Any]  # the metrics of the round, in JSON's types
+    records: Mapping[str, str]  # digest of the last line of metrics.jsonl and clients.jsonl, by file name
 
 
 def write_checkpoint(run_folder: Path, checkpoint: Checkpoint) -> Path:
@@ -63,7 +72,7 @@ def write_checkpoint(run_folder: Path, checkpoint: Checkpoint) -> Path:
         _sync_folder(parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    for old in _folders(run_folder)[KEPT:]:
+    for old in [path for path in _folders(run_folder) if _round_of(path) is not None][KEPT:]:
         shutil.rmtree(old, ignore_errors=True)
     return folder
 
@@ -77,7 +86,13 @@ def newest_checkpoint(
     there is no valid checkpoint.
     """
     faults: list[str] = []
-    for folder in _folders(run_folder):
+    try:
+        folders = _folders(run_folder)
+    except OSError as error:
+        raise CheckpointError(
+            f"{run_folder / FOLDER} cannot be read ({error.strerror}): make it readable for this user"
+        ) from error
+    for folder in folders:
         try:
             checkpoint = read_checkpoint(folder)
             use(checkpoint)
@@ -99,14 +114,29 @@ def valid_checkpoints(run_folder: Path) -> list[Checkpoint]:
     return found
 
 
+def set_aside_newer(run_folder: Path, server_round: int) -> None:
+    """Rename the checkpoints that were tried before that of this round, so that they are not tried again.
+
+    They are kept, and do not count as one of the newest two. Raises OSError.
+    """
+    for folder in _folders(run_folder):
+        if _round_of(folder) == server_round:
+            return
+        folder.rename(free(folder.with_name(UNUSED + folder.name)))
+
+
 def read_checkpoint(folder: Path) -> Checkpoint:
     """The checkpoint in a folder. Raises CheckpointError if it is incomplete, damaged or of another format."""
+    if _round_of(folder) is None:
+        raise CheckpointError(f"{folder} is not a complete checkpoint: its name is not round-NNNNNN")
     try:
         files = {name: (folder / name).read_bytes() for name in FILES}
         _check_sums(folder, files)
         state = json.loads(files["state.json"])
         if state.get("format") != FORMAT:
             raise CheckpointError(f"{folder} has format {state.get('format')!r}, but this version reads {FORMAT}")
+        if state["round"] != _round_of(folder):
+            raise CheckpointError(f"{folder} is damaged: it is the checkpoint of round {state['round']}")
         return Checkpoint(
             server_round=int(state["round"]),
             model=_ordered(files["model.safetensors"], state["order"]["model"]),
@@ -114,8 +144,12 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             accepted={int(client): int(number) for client, number in state["accepted"].items()},
             run=str(state["run"]),
             config=state["config"],
+            row=state["row"],
+            records=state["records"],
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+    except CheckpointError:
+        raise
+    except Exception as error:  # whatever the reason, the checkpoint before it is tried
         raise CheckpointError(f"{folder} is not a complete checkpoint: {type(error).__name__}: {error}") from error
 
 
@@ -134,6 +168,8 @@ def _fill(folder: Path, checkpoint: Checkpoint) -> None:
         "strategy": {k: v for k, v in checkpoint.strategy.items() if k not in arrays},
         "accepted": {str(client): number for client, number in checkpoint.accepted.items()},
         "run": checkpoint.run,
+        "row": checkpoint.row,
+        "records": checkpoint.records,
     }
     files["state.json"] = json.dumps(state).encode()
     for name, content in {**files, SUMS: _sums(files)}.items():
@@ -177,5 +213,19 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _folders(run_folder: Path) -> list[Path]:
-    """Folders of checkpoints, newest first. Temporary folders are not included: their names begin with a dot."""
-    return sorted((run_folder / FOLDER).glob("round-[0-9]*"), reverse=True)
+    """The checkpoints, newest first, and before them what has the name of a checkpoint but no round.
+
+    Temporary folders are not included: their names begin with a dot. Raises OSError if they cannot be listed.
+    """
+    parent = run_folder / FOLDER
+    names = [name for name in (os.listdir(parent) if parent.exists() else []) if name.startswith("round-")]
+    found = [parent / name for name in sorted(names)]
+    return sorted(
+        found, key=lambda path: math.inf if (number := _round_of(path)) is None else number, reverse=True
+    )
+
+
+def _round_of(folder: Path) -> int | None:
+    """The round in the folder's name; None if it is not the name of a checkpoint."""
+    match = NAME.fullmatch(folder.name)
+    return int(match[1]) if match else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import shutil
 from pathlib import Path
@@ -55,23 +56,37 @@ def new_folder(config: Config) -> Path:
 def lock(folder: Path) -> IO[str]:
     """Lock the run's folder for this process. The operating system releases the lock when the process ends.
 
-    Raises ConfigError if another process has the lock.
+    Raises ConfigError if another process has the lock, OSError if the folder cannot be written.
     """
     # Opened read-only: the disk could not be remounted read-only while a file is open for writing.
     file = os.fdopen(os.open(folder / ".lock", os.O_RDONLY | os.O_CREAT, 0o666))
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    except BlockingIOError as error:
         file.close()
         raise ConfigError(f"the run in {folder} is still in progress; wait until it ends, or stop it") from error
+    except OSError:
+        file.close()
+        raise
     return file
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file atomically: it is either complete or unchanged."""
+    """Write a file atomically: it is either complete or unchanged. Raises OSError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(content)
-    temporary.replace(path)
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except OSError:  # a part of a file would take space on a full disk
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def free(path: Path) -> Path:
+    """The path, with `-2`, `-3` ... appended to its name if it exists already."""
+    names = itertools.chain([path.name], (f"{path.name}-{number}" for number in itertools.count(2)))
+    return next(found for name in names if not (found := path.with_name(name)).exists())
 
 
 def remove_temporary_files(folder: Path) -> None:

@@ -1,12 +1,16 @@
-"""Files of lines that are appended to, also on a disk that is temporarily full or read-only."""
+"""Files of lines: appended to, also on a disk that is temporarily full or read-only; read and verified."""
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from .seal import Line, opened
+
+SHOWN = 3  # places that a message names
 
 
 class Lines:
@@ -48,11 +52,64 @@ class Lines:
                 os.close(descriptor)
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The rows of a .jsonl file; an empty list if the file does not exist.
+@dataclass(frozen=True)
+class Found:
+    """What a file of sealed lines contains: see `seal`."""
+
+    path: Path
+    lines: list[Line]  # those that verify, in the file's order
+    damaged: list[str]  # the places of the others, such as `line 5 (after round 3)`
+    gaps: list[str]  # the places before which a line is missing, or which are not in the order of writing
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of the lines that verify."""
+        return [line.row for line in self.lines]
+
+    @property
+    def fault(self) -> str | None:
+        """One line that names all damage; None if there is none."""
+        parts = []
+        if self.damaged:
+            whole = len(self.lines) + len(self.damaged)
+            parts.append(f"{len(self.damaged)} of {whole} lines do not have their digest: {_listed(self.damaged)}")
+        if self.gaps:
+            parts.append(f"lines are missing or exchanged before {_listed(self.gaps)}")
+        return f"{self.path} is damaged: {'; '.join(parts)}" if parts else None
+
+
+def find_lines(path: Path) -> Found:
+    """Read and verify a .jsonl file; no lines if it does not exist. Raises OSError if it cannot be read.
 
     Text after the last line break is ignored: a run is still writing it, or was killed while it wrote it.
     """
-    if not path.is_file():
-        return []
-    return [json.loads(text) for text in path.read_text(encoding="utf-8").split("\n")[:-1]]
+    content = path.read_bytes() if path.exists() else b""
+    *pieces, rest = content.split(b"\n")
+    if opened(rest[:-1]):  # a whole line, but what follows it is not a line break
+        pieces.append(rest)
+    lines: dict[str, Line] = {}
+    damaged, gaps = [], []
+    before: str | None = ""  # digest of the line before; None if that is damaged
+    server_round = None
+    for number, piece in enumerate(pieces, start=1):
+        line = opened(piece)
+        if line is None or line.digest in lines:  # a repeated line is not a second row
+            damaged.append(f"line {number}" + (f" (after round {server_round})" if lines else ""))
+            before = None
+            continue
+        server_round = line.row["round"]
+        if before not in (None, line.previous):
+            gaps.append(f"line {number} (round {server_round})")
+        before = line.digest
+        lines[line.digest] = line
+    return Found(path, list(lines.values()), damaged, gaps)
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The rows whose lines verify, for those who follow a run; `find_lines` also says what is damaged."""
+    return find_lines(path).rows
+
+
+def _listed(places: Sequence[str]) -> str:
+    more = len(places) - SHOWN
+    return ", ".join(places[:SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -10,7 +10,7 @@ import io
 import json
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from logging import WARNING
 from pathlib import Path
 from typing import Any
@@ -20,32 +20,40 @@ from flwr.app import ArrayRecord
 from safetensors.numpy import save
 
 from fedstride.arrays import to_record, views
-from fedstride.errors import CheckpointError, RunError
+from fedstride.errors import RunError
 from fedstride.flower import log
 from strategies.norms import NormAnalysis
 
-from .checkpoint import FOLDER, KEPT, Checkpoint, valid_checkpoints, write_checkpoint
+from .checkpoint import FOLDER, KEPT, Checkpoint, set_aside_newer, valid_checkpoints, write_checkpoint
 from .config.compose import digest, to_yaml
 from .config.schema import Config, label
-from .folder import default_name, lock, remove_temporary_files, write
-from .lines import Lines, read_lines
+from .folder import default_name, free, lock, remove_temporary_files, write
+from .lines import Lines
 from .machine import hardware, versions
+from .restore import CLIENTS, METRICS, copy_of_metrics, restored_clients, restored_metrics
 from .rounds import Round
 from .rows import Row
+from .seal import chained, digest_of
+from .spreadsheet import inert
 from .stopping import best_round
 
-NO_MODEL = "the model could not be written"
+CSV = "metrics.csv"
+BEST = "best.safetensors"
+MODEL = "model.safetensors"
+STATUS = "status.json"
+CHECKPOINT = "the checkpoint"
 
 
 class Records:
     """Writes the files of one run. It is an observer of the run's rounds.
 
     A disk that is temporarily full or read-only does not end a run. In each round a warning names the files that
-    could not be written; lines are kept in memory, and the checkpoint is skipped.
+    could not be written; lines are kept in memory, and the checkpoint is skipped. What is still not written at the
+    end fails the run.
 
     `resume`: the checkpoint from which a run is resumed. Lines of later rounds are removed, because these rounds
-    will be repeated. Raises ConfigError if another process writes to the folder, CheckpointError if lines of
-    earlier rounds are missing.
+    will be repeated; damaged lines are restored if possible, see `restore`. Raises ConfigError if another process
+    writes to the folder, RunError if the folder cannot be written.
     """
 
     def __init__(
@@ -60,36 +68,44 @@ class Records:
         self._accepted: list[Mapping[int, int]] = []  # `accepted` of the kept checkpoints, newest first
         self.run = secrets.token_hex(8) if resume is None else resume.run
         self._started = time.time()
-        self._columns: list[str] = []
-        self._lock = lock(folder)
-        if resume is not None:
-            self._restore(resume)
-        self._metrics = Lines(folder / "metrics.jsonl")
-        self._clients = Lines(folder / "clients.jsonl")
-        self._csv = Lines(folder / "metrics.csv")
-        write(folder / "config.yaml", to_yaml(config).encode())
-        self._status("running", None)
+        self._columns: list[str] = []  # of metrics.csv
+        self._rows_in_csv = 0
+        self._digests = {METRICS: "", CLIENTS: ""}  # of the last line of each file
+        self._unsaved_best: Round | None = None
+        self._unwritten: dict[str, str] = {}  # what is not written at present, and why
+        try:
+            self._lock = lock(folder)
+            if resume is not None:
+                self._restore(resume)
+            self._metrics = Lines(folder / METRICS)
+            self._copy = Lines(copy_of_metrics(folder))
+            self._clients = Lines(folder / CLIENTS)
+            self._csv = Lines(folder / CSV)
+            write(folder / "config.yaml", to_yaml(config).encode())
+            self._status("running", None)
+        except OSError as error:
+            raise RunError(
+                f"the run's folder {folder} cannot be written ({error.strerror or error}); "
+                "make it writable, or free disk space"
+            ) from error
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         """Return to the state of the checkpoint: remove incomplete files, and lines of later rounds."""
         for folder in (self.folder, self.folder / FOLDER):
             remove_temporary_files(folder)
-        server_round = checkpoint.server_round
-        for name in ("metrics.jsonl", "clients.jsonl"):
-            lines = [row for row in read_lines(self.folder / name) if row["round"] <= server_round]
-            text = "".join(json.dumps(row) + "\n" for row in lines)
-            write(self.folder / name, text.encode())
-            if name == "metrics.jsonl":
-                self.rows = lines
-        self.rows.sort(key=lambda row: row["round"])
-        if [row["round"] for row in self.rows] != list(range(server_round + 1)):
-            raise CheckpointError(
-                f"{self.folder / 'metrics.jsonl'} has no lines for some rounds before the checkpoint of round "
-                f"{server_round}: the run cannot be resumed; start it again"
-            )
-        self.last = Round(server_round, to_record(checkpoint.model), self.rows[-1], accepted=checkpoint.accepted)
+        metrics = restored_metrics(self.folder, checkpoint)
+        for each in (metrics, restored_clients(self.folder, checkpoint)):
+            self._digests[each.path.name] = each.write()
+        if len(metrics.rows) <= checkpoint.server_round and (self.folder / CSV).exists():
+            # It has the figures of the rows that are lost, and is written again from the others.
+            write(free(self.folder / f"{CSV}.before"), (self.folder / CSV).read_bytes())
+        set_aside_newer(self.folder, checkpoint.server_round)
+        self.rows = metrics.rows
+        self.last = Round(
+            checkpoint.server_round, to_record(checkpoint.model), self.rows[-1], accepted=checkpoint.accepted
+        )
         self._accepted = [each.accepted for each in valid_checkpoints(self.folder)]
-        self._checkpointed = server_round
+        self._checkpointed = checkpoint.server_round
 
     # -------------------------------------------------------- observer
 
@@ -100,17 +116,36 @@ class Records:
         """Append the round's lines; write the model if it is the best so far, and a checkpoint if one is due."""
         self.rows.append(done.row)
         self.last = done
-        clients = [json.dumps(_plain(client)) for client in done.clients]
-        self._try("clients.jsonl", lambda: self._clients.append(clients))
-        self._try("metrics.jsonl", lambda: self._metrics.append([json.dumps(_plain(done.row))]))
-        self._try("metrics.csv", lambda: self._append_csv(done.row))
+        clients = self._sealed(CLIENTS, done.clients)
+        metrics = self._sealed(METRICS, [done.row])
+        every = self.config.checkpoint_every
+        self._try(CLIENTS, lambda: self._clients.append(clients))
+        self._try(METRICS, lambda: self._metrics.append(metrics))
+        self._try(CSV, self._write_csv)
+        if every:
+            self._try(f"{FOLDER}/{METRICS}", lambda: self._append_to_copy(metrics))
         best = best_round(self.rows, self.config.best)
         if best is not None and best[0] == done.number:
-            path = self.folder / "best.safetensors"
-            self._try("best.safetensors", lambda: save_model(path, done.arrays, done.number))
-        every = self.config.checkpoint_every
+            self._unsaved_best = done
+        self._save_best()
         if every and done.number and (done.number % every == 0 or done.number == self.config.rounds):
-            self._try("the checkpoint", lambda: self._checkpoint(done))
+            self._try(CHECKPOINT, lambda: self._checkpoint(done))
+
+    def _sealed(self, name: str, rows: Sequence[Row]) -> list[str]:
+        lines = chained(map(_plain, rows), self._digests[name])
+        if lines:
+            self._digests[name] = digest_of(lines[-1])
+        return lines
+
+    def _append_to_copy(self, lines: Sequence[str]) -> None:
+        self._copy.path.parent.mkdir(mode=0o700, exist_ok=True)
+        self._copy.append(lines)
+
+    def _save_best(self) -> None:
+        """Write the best model, if that is not done yet."""
+        best = self._unsaved_best
+        if best is not None and self._try(BEST, lambda: save_model(self.folder / BEST, best.arrays, best.number)):
+            self._unsaved_best = None
 
     def _try(self, what: str, act: Callable[[], None]) -> bool:
         """Call `act`, which writes something that the run can continue without. If it fails, log a warning.
@@ -122,16 +157,19 @@ class Records:
         except OSError as error:
             number = int(self.rows[-1]["round"]) if self.rows else 0
             reason = error.strerror or str(error)
+            self._unwritten[what] = reason
             log(WARNING, "round %d: %s in %s cannot be written (%s)", number, what, self.folder, reason)
             return False
+        self._unwritten.pop(what, None)
         return True
 
     def _checkpoint(self, done: Round) -> None:
         """Write everything that is needed to resume the run after this round."""
-        self._clients.append([])  # a checkpoint needs the lines of its rounds, so pending lines are written first
-        self._metrics.append([])
-        self._clients.sync()
-        self._metrics.sync()
+        for lines in (self._clients, self._metrics):
+            lines.append([])  # a checkpoint needs the lines of its rounds, so pending lines are written first
+            lines.sync()
+        self._append_to_copy([])
+        self._copy.sync()
         write_checkpoint(
             self.folder,
             Checkpoint(
@@ -141,6 +179,8 @@ class Records:
                 accepted=done.accepted,
                 run=self.run,
                 config=digest(self.config),
+                row=_plain(done.row),
+                records=dict(self._digests),
             ),
         )
         self._checkpointed = done.number
@@ -153,25 +193,43 @@ class Records:
     # -------------------------------------------------------- the end
 
     def close(self, state: str, reason: str | None = None) -> None:
-        """Write the last files, regardless of how the run ended: checkpoint, model, plot, status.
+        """Write the last files, regardless of how the run ended: lines, checkpoint, model, plot, status.
 
-        Raises RunError if the model of a completed run cannot be written.
+        Raises RunError if a completed run could not write all of them; `status.json` then says `failed`.
         """
-        last = self.last
-        if last is not None:
-            path = self.folder / "model.safetensors"
-            if not self._try("model.safetensors", lambda: save_model(path, last.arrays, last.number)):
-                state, reason = "failed", reason or NO_MODEL
-            if self.config.checkpoint_every and last.number and self._checkpointed != last.number:
-                self._try("the checkpoint", lambda: self._checkpoint(last))
+        if self.last is not None:
+            self._write_last(self.last)
         self._try("curve.png", self._draw)
-        self._try("status.json", lambda: self._status(state, reason))
+        completed = state == "completed"
+        if self._unwritten:
+            state, reason = "failed" if completed else state, self._and_unwritten(reason)
+        self._try(STATUS, lambda: self._status(state, reason))
         self._lock.close()
-        if reason == NO_MODEL:
-            raise RunError(
-                f"the run is completed, but its model cannot be written to {self.folder}; free disk space and run "
-                f"fedstride resume {self.folder}"
-            )
+        if completed and self._unwritten:
+            raise RunError(self._and_unwritten(reason))
+
+    def _write_last(self, last: Round) -> None:
+        """Write the model of the last round, and what could not be written in a round."""
+        self._try(CLIENTS, lambda: self._clients.append([]))
+        self._try(METRICS, lambda: self._metrics.append([]))
+        self._try(CSV, self._write_csv)
+        self._save_best()
+        self._try(MODEL, lambda: save_model(self.folder / MODEL, last.arrays, last.number))
+        if self.config.checkpoint_every:
+            self._try(f"{FOLDER}/{METRICS}", lambda: self._append_to_copy([]))
+            if last.number and self._checkpointed != last.number:
+                self._try(CHECKPOINT, lambda: self._checkpoint(last))
+
+    def _and_unwritten(self, reason: str | None) -> str:
+        """The reason for the end, what could not be written and why, and how to continue."""
+        what = ", ".join(self._unwritten)
+        why = "; ".join(dict.fromkeys(self._unwritten.values()))
+        if self._checkpointed:
+            then = f"the newest checkpoint is that of round {self._checkpointed}: fedstride resume {self.folder}"
+        else:
+            then = "there is no checkpoint: start the run again"
+        missing = f"{what} cannot be written to {self.folder} ({why}); free disk space or make the folder writable"
+        return f"{reason or 'the run is completed'}, but {missing}; {then}"
 
     def _draw(self) -> None:
         if len(self.rows) > 1:
@@ -197,16 +255,20 @@ class Records:
             "versions": versions(),
             "hardware": hardware(),
         }
-        write(self.folder / "status.json", (json.dumps(_plain(status), indent=2) + "\n").encode())
+        write(self.folder / STATUS, (json.dumps(_plain(status), indent=2) + "\n").encode())
 
-    def _append_csv(self, row: Row) -> None:
-        if set(row) <= set(self._columns):
-            self._csv.append([_csv([_cell(row.get(column)) for column in self._columns])])
+    def _write_csv(self) -> None:
+        """Append the rows that metrics.csv does not have; write the whole file if one of them has a new column."""
+        new = self.rows[self._rows_in_csv :]
+        if all(key in self._columns for row in new for key in row):
+            self._rows_in_csv = len(self.rows)  # rows that cannot be written now are pending there
+            self._csv.append(_csv([_cell(row.get(column)) for column in self._columns]) for row in new)
             return
         columns = list(dict.fromkeys(key for row in self.rows for key in row))
-        cells = [columns, *([_cell(row.get(column)) for column in columns] for row in self.rows)]
-        write(self.folder / "metrics.csv", "".join(_csv(line) + "\n" for line in cells).encode())
-        self._csv, self._columns = Lines(self.folder / "metrics.csv"), columns
+        head = [inert(column) for column in columns]
+        cells = [head, *([_cell(row.get(column)) for column in columns] for row in self.rows)]
+        write(self.folder / CSV, "".join(_csv(line) + "\n" for line in cells).encode())
+        self._csv, self._columns, self._rows_in_csv = Lines(self.folder / CSV), columns, len(self.rows)
 
 
 def save_model(path: Path, arrays: ArrayRecord, server_round: int) -> None:
@@ -223,6 +285,8 @@ def _csv(cells: list[Any]) -> str:
 
 def _cell(value: Any) -> Any:
     value = _plain(value)
+    if isinstance(value, str):
+        return inert(value)
     return json.dumps(value) if isinstance(value, list) else ("" if value is None else value)
 
 

@@ -11,15 +11,16 @@ from fedstride import flower, wire
 from fedstride.metrics import over_clients
 from strategies.cohort import Cohort, Reply
 
+from . import seal
 from .roll_call import Roster
 
 Row = dict[str, Any]
 """The values of a round or a client by metric name: numbers, strings, or lists of them."""
 
-ROUND_NAMES = ("round", "clients")
+ROUND_NAMES = ("round", "clients", *seal.KEYS)
 ROUND_PREFIXES = ("test/", "seconds/")
 SINGLE_NUMBER_PREFIXES = ("train/", "local/")
-CLIENT_NAMES = ("status", "reason", "norm", "note")
+CLIENT_NAMES = ("status", "reason", "norm", "note", *seal.KEYS)
 """Names that the server writes itself, and prefixes of metrics that are always single numbers. Values from clients
 that conflict with these are ignored."""
 

@@ -15,12 +15,13 @@ from fedstride.tasks import data, partitions
 from strategies.norms import NormAnalysis
 
 from .build import build_strategy, client_config
-from .checkpoint import Checkpoint, newest_checkpoint
+from .checkpoint import UNUSED, Checkpoint, newest_checkpoint
 from .config.compose import digest
 from .config.schema import Config
 from .evaluation import CentralEvaluation
 from .folder import new_folder
 from .records import Records
+from .restore import restored_clients, restored_metrics
 from .roll_call import Roster, check_nodes
 from .rounds import Federation, Observer
 from .rows import Row
@@ -36,7 +37,7 @@ class Prepared:
     strategy: NormAnalysis
     evaluation: CentralEvaluation
     checkpoint: Checkpoint | None = None  # of the run that is resumed
-    notes: tuple[str, ...] = ()  # warnings for the user: damaged checkpoints
+    notes: tuple[str, ...] = ()  # warnings for the user: damaged checkpoints and lines of records
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,10 @@ def prepare(config: Config) -> Prepared:
 
 def _resumed(prepared: Prepared, folder: Path) -> Prepared:
     expected = digest(prepared.config)
+    strategy = prepared.strategy
 
     def use(checkpoint: Checkpoint) -> None:
+        nonlocal strategy
         if checkpoint.config != expected:
             parts = prepared.config.parts
             edited = "" if parts is None else f", with another content of {parts}"
@@ -76,8 +79,10 @@ def _resumed(prepared: Prepared, folder: Path) -> Prepared:
                 f"than those in config.yaml{edited}, or by another version of fedstride; resume it with the "
                 "original settings and version, or start a new run"
             )
+        # A new one for each checkpoint: of a state that it does not take, a part may have been restored.
+        strategy = build_strategy(prepared.config, prepared.evaluation.model)
         try:
-            prepared.strategy.load_state_dict(checkpoint.strategy)
+            strategy.load_state_dict(checkpoint.strategy)
         except Exception as error:  # a state of any form, of any strategy
             raise CheckpointError(
                 f"the strategy's state in the checkpoint of round {checkpoint.server_round} cannot be restored: "
@@ -85,8 +90,12 @@ def _resumed(prepared: Prepared, folder: Path) -> Prepared:
             ) from error
 
     checkpoint, faults = newest_checkpoint(folder, use)
-    notes = tuple(f"skipped a checkpoint: {fault}" for fault in faults)
-    return replace(prepared, checkpoint=checkpoint, notes=notes)
+    notes = [
+        f"skipped a checkpoint: {fault}; it is kept with a name that begins with {UNUSED}" for fault in faults
+    ]
+    for each in (restored_metrics(folder, checkpoint), restored_clients(folder, checkpoint)):
+        notes += [] if each.fault is None else [each.fault]
+    return replace(prepared, checkpoint=checkpoint, strategy=strategy, notes=tuple(notes))
 
 
 def run(

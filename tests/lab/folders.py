@@ -11,6 +11,7 @@ from typing import Any
 
 from server_app.config.compose import compose, to_yaml
 from server_app.config.schema import Config
+from server_app.seal import chained
 
 Call = Callable[..., tuple[int, str, str]]
 LAYERS = ("conv1", "fc1")
@@ -65,7 +66,7 @@ def make(
 
 
 def lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path.write_text("".join(line + "\n" for line in chained(rows)))
 
 
 def diagnostics(method: str, layers: Sequence[str] = LAYERS) -> Callable[[int], dict[str, Any]]:

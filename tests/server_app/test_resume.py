@@ -212,6 +212,8 @@ def small_checkpoint(folder: Path) -> Path:
         accepted={0: 3, 7: 2},
         run="0123456789abcdef",
         config="c" * 64,
+        row={"round": 3, "test/accuracy": 0.5},
+        records={"metrics.jsonl": "0" * 16, "clients.jsonl": "f" * 16},
     )
     return write_checkpoint(folder, checkpoint)
 
