@@ -60,10 +60,8 @@ def restored_metrics(folder: Path, checkpoint: Checkpoint) -> Restored:
         rows = [*rows, dict(checkpoint.row)]
     lost = sorted(set(range(checkpoint.server_round)) - {row["round"] for row in rows})
     if lost:
-        fault = (
-            f"{fault}; `best`, `target` and `patience` are decided without round {_ranges(lost)}, whose figures are "
-            "in metrics.csv.before"
-        )
+        fault = f"{fault}; `best`, `target` and `patience` are decided without round {_ranges(lost)}"
+        fault += "; metrics.csv is kept as metrics.csv.before" if (folder / "metrics.csv").exists() else ""
     return Restored(path, rows, fault, copy)
 
 

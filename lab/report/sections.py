@@ -91,11 +91,19 @@ def failures(runs: Sequence[Run], remarks: Sequence[str]) -> str:
     for run in runs:
         lost = sum(row.get("screening/rejected", 0) + row.get("screening/missing", 0) for row in run.rows)
         if lost:
-            reasons = Counter(str(row.get("reason")) for row in run.clients if row.get("status") != "used")
-            counted = "; ".join(f"{count} times: {reason}" for reason, count in reasons.most_common(5))
-            lines.append(f"{run.folder.name}: {lost} replies were not used: {counted}")
+            lines.append(f"{run.folder.name}: {lost} replies were not used: {_reasons(run)}")
     lines += remarks
     return listed(lines, "bad") or "<p>None: all runs are completed, and all replies were used.</p>"
+
+
+def _reasons(run: Run) -> str:
+    try:
+        clients = run.clients
+    except FedstrideError as error:
+        return str(error)
+    reasons = Counter(str(row.get("reason")) for row in clients.rows if row.get("status") != "used")
+    counted = [f"{count} times: {reason}" for reason, count in reasons.most_common(5)]
+    return "; ".join([*counted, *([] if clients.fault is None else [clients.fault])])
 
 
 def overview(runs: Sequence[Run]) -> str:

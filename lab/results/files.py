@@ -10,13 +10,17 @@ from fedstride.errors import ConfigError, RunError
 
 
 def check_replaceable(path: Path, mark: str, kind: str, within: int | None = None) -> None:
-    """Raises ConfigError for a folder, and for an existing file without `mark`, which fedstride's files contain.
+    """Raises ConfigError for a folder, an unreadable file, and one without `mark`, which our files contain.
 
     `within`: search the mark in this number of bytes from the beginning; in the whole file if None.
     """
     if path.is_dir():
         raise ConfigError(f"{path} is a folder: name a file in it")
-    if path.exists() and mark.encode() not in path.read_bytes()[:within]:
+    try:
+        foreign = path.exists() and mark.encode() not in path.read_bytes()[:within]
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror}): name another file with -o") from error
+    if foreign:
         raise ConfigError(
             f"{path} exists and is not a {kind} by fedstride: it is not overwritten; name another file"
         )

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from server_app.spreadsheet import inert
+
 
 class Form(StrEnum):
     """Output formats of a table."""
@@ -131,9 +133,12 @@ def _tex(cell: str) -> str:
 
 
 def sheet_csv(sheet: Sheet) -> str:
-    """Comma-separated values, quoted if needed; an empty cell if there is no value."""
+    """Comma-separated values, quoted if needed; an empty cell if there is no value. Text is never a formula."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(sheet.head)
-    writer.writerows([["" if cell is None else cell for cell in row] for row in sheet.rows])
+    writer.writerows([[_sheet_cell(cell) for cell in row] for row in [sheet.head, *sheet.rows]])
     return file.getvalue().rstrip("\n")
+
+
+def _sheet_cell(cell: object) -> object:
+    return inert(cell) if isinstance(cell, str) else "" if cell is None else cell

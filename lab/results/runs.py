@@ -16,16 +16,21 @@ import yaml
 from fedstride.errors import ConfigError
 from server_app.config.compose import from_yaml
 from server_app.config.schema import Config, label
-from server_app.lines import read_lines
+from server_app.lines import Found, find_lines, read_lines
+from server_app.restore import CLIENTS, METRICS
 from server_app.rows import Row
 
+STATUS = "status.json"
 DAMAGE = (ValueError, OSError, yaml.YAMLError, AttributeError, TypeError)
 """Exceptions of reading a damaged or foreign file (ConfigError is a ValueError)."""
 
+MAPPINGS = ("final", "seconds", "versions", "hardware")
+"""The values in status.json that are mappings."""
+
 
 def read_rows(folder: Path) -> list[Row]:
-    """The metrics of the completed rounds, round 0 first; empty if there is no file yet."""
-    return read_lines(folder / "metrics.jsonl")
+    """The metrics of a run in progress, round 0 first, without damaged lines; empty if there is no file yet."""
+    return read_lines(folder / METRICS)
 
 
 @dataclass(frozen=True)
@@ -36,11 +41,18 @@ class Run:
     config: Config
     rows: list[Row]  # a row per completed round, round 0 first
     status: dict[str, Any]  # status.json; empty if there is none
+    faults: tuple[str, ...] = ()  # what is damaged in its records and therefore not used
 
     @cached_property
-    def clients(self) -> list[Row]:
-        """A row per client and round; read on first use, since it is by far the longest file."""
-        return read_lines(self.folder / "clients.jsonl")
+    def clients(self) -> Found:
+        """A row per client and round; read on first use, since it is by far the longest file.
+
+        Raises ConfigError if it cannot be read.
+        """
+        try:
+            return find_lines(self.folder / CLIENTS)
+        except OSError as error:
+            raise ConfigError(f"{self.folder / CLIENTS} cannot be read ({error.strerror})") from error
 
     @property
     def method(self) -> str:
@@ -93,25 +105,53 @@ def method_of(config: Config) -> str:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether the folder contains the files of a run."""
-    return (folder / "config.yaml").is_file() and any(
-        (folder / name).is_file() for name in ("status.json", "metrics.jsonl")
-    )
+    """Whether the folder contains the files of a run. False if it cannot be read."""
+    try:
+        return (folder / "config.yaml").is_file() and any((folder / name).is_file() for name in (STATUS, METRICS))
+    except OSError:
+        return False
 
 
 def load(folder: Path) -> Run:
-    """Read one run. Raises ConfigError, which names the file, if a file is damaged or not from fedstride."""
+    """Read one run; lines of its records that do not verify are left out, and named in `faults`.
+
+    Raises ConfigError, which names the file, if a file cannot be read, is damaged or not from fedstride.
+    """
     name = "config.yaml"
     try:
         config = from_yaml((folder / name).read_text(encoding="utf-8"), execute=False)
-        name = "metrics.jsonl"
-        rows = read_rows(folder)
-        name = "status.json"
-        status = json.loads((folder / name).read_text(encoding="utf-8")) if (folder / name).is_file() else {}
+        name = METRICS
+        metrics = find_lines(folder / name)
+        if metrics.damaged and not metrics.lines:
+            raise ValueError("no line has its digest: it is damaged, or from another version of fedstride")
+        name = STATUS
+        status = _status(folder / name)
     except DAMAGE as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise ConfigError(f"{folder} cannot be read: {name}: {reason}") from error
-    return Run(folder.resolve(), config, rows, status)
+    return Run(folder.resolve(), config, metrics.rows, status, _faults(folder, metrics, status))
+
+
+def _status(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    status = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(status, dict) or not all(isinstance(status.get(key, {}), dict) for key in MAPPINGS):
+        raise ValueError("it does not have the form of a run's status")
+    return status
+
+
+def _faults(folder: Path, metrics: Found, status: dict[str, Any]) -> tuple[str, ...]:
+    """What is damaged in the metrics, what happens with it, and what to do; empty if nothing is."""
+    last = metrics.rows[-1]["round"] if metrics.lines else -1
+    end = last if status.get("state") == "running" else status.get("rounds", last)
+    fault = metrics.fault
+    if fault is None and last != end:
+        fault = f"{metrics.path} is damaged: it ends with round {last}, but the run with round {end}"
+    if fault is None:
+        return ()
+    then = f"; restore them with: fedstride resume {folder}" if (folder / "checkpoint").is_dir() else ""
+    return (f"{fault}; these lines are not used{then}",)
 
 
 def find_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
@@ -126,19 +166,23 @@ def find_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
         if is_run(path):
             found.setdefault(path.resolve(), load(path))
             continue
-        folders = list(_below(path))
+        unreadable: list[OSError] = []
+        folders = list(_below(path, unreadable))
+        skipped = [f"{error.filename} cannot be read ({error.strerror})" for error in unreadable]
         if not folders:
-            raise ConfigError(_no_run(path))
+            raise ConfigError("; ".join([_no_run(path), *skipped]) if path.is_dir() else _no_run(path))
+        remarks += [f"skipped: {text}" for text in skipped]
         for folder in folders:
             try:
                 found.setdefault(folder.resolve(), load(folder))
             except ConfigError as error:
                 remarks.append(f"skipped: {error}")
-    return [run for _, run in sorted(found.items())], remarks
+    runs = [run for _, run in sorted(found.items())]
+    return runs, [*remarks, *(fault for run in runs for fault in run.faults)]
 
 
-def _below(path: Path) -> Iterator[Path]:
-    for folder, names, _ in os.walk(path):
+def _below(path: Path, unreadable: list[OSError]) -> Iterator[Path]:
+    for folder, names, _ in os.walk(path, onerror=unreadable.append):
         if is_run(Path(folder)):
             names.clear()
             yield Path(folder)

@@ -150,9 +150,7 @@ def _typed(group: str, node: Any, *, placeholders: bool) -> DictConfig:
 def _resume(folder: str, overrides: Sequence[Override], parts: str | None) -> Config:
     """The configuration of the run in `folder`, changed by those overrides that a resumed run may have."""
     path = Path(folder).expanduser().resolve()
-    if not (path / "config.yaml").is_file():
-        raise ConfigError(f"resume = {folder!r} is not a run folder: {path / 'config.yaml'} does not exist")
-    config = from_yaml((path / "config.yaml").read_text(encoding="utf-8"), parts and str(find(parts)))
+    config = from_yaml(_config_text(folder, path / "config.yaml"), parts and str(find(parts)))
     tree = OmegaConf.structured(config)
     changeable = {key.path for key in keys(config) if key.may_change} - FIXED_ON_RESUME
     for override in overrides:
@@ -176,6 +174,16 @@ def _resume(folder: str, overrides: Sequence[Override], parts: str | None) -> Co
             )
     tree.resume = str(path)
     return _checked(tree)
+
+
+def _config_text(folder: str, file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigError(f"resume = {folder!r} is not a run folder: {file} does not exist") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise ConfigError(f"resume = {folder!r}: {file} cannot be read ({reason}); make it readable") from error
 
 
 # ---------------------------------------------------------------- overrides

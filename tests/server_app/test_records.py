@@ -15,12 +15,14 @@ from fedstride.errors import RunError
 from server_app import records
 from server_app.lines import Lines, read_lines
 from server_app.rounds import Round
+from server_app.seal import chained
 
 
 def test_an_incomplete_line_is_removed_before_the_next_write(tmp_path: Path, monkeypatch) -> None:
     path = tmp_path / "x.jsonl"
     lines = Lines(path)
-    lines.append(['{"a": 1}'])
+    first, second, third = chained([{"round": 1}, {"round": 2}, {"round": 3}])
+    lines.append([first])
     original = os.write
 
     def full(descriptor: int, content: bytes) -> int:
@@ -30,17 +32,18 @@ def test_an_incomplete_line_is_removed_before_the_next_write(tmp_path: Path, mon
 
     monkeypatch.setattr(os, "write", full)
     with pytest.raises(OSError, match="No space"):
-        lines.append(['{"b": 2}'])
-    assert read_lines(path) == [{"a": 1}]
+        lines.append([second])
+    assert read_lines(path) == [{"round": 1}]
     monkeypatch.setattr(os, "write", original)
-    lines.append(['{"c": 3}'])
-    assert read_lines(path) == [{"a": 1}, {"b": 2}, {"c": 3}]
+    lines.append([third])
+    assert read_lines(path) == [{"round": 1}, {"round": 2}, {"round": 3}]
 
 
 def test_lines_are_appended_to_an_existing_file(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
-    path.write_text('{"a": 1}\n')
-    Lines(path).append(['{"b": 2}'])
+    first, second = chained([{"round": 1}, {"round": 2}])
+    path.write_text(first + "\n")
+    Lines(path).append([second])
     assert len(read_lines(path)) == 2
 
 
@@ -116,7 +119,7 @@ def test_a_model_that_cannot_be_written_fails_the_run_and_can_be_had_later(tmp_p
         original(path, *arguments)
 
     monkeypatch.setattr(records, "save_model", full)
-    with pytest.raises(RunError, match=r"its model cannot be written.*fedstride resume"):
+    with pytest.raises(RunError, match=r"model.safetensors cannot be written.*fedstride resume"):
         play(tmp_path, "rounds=2", "name=part")
     assert json.loads((tmp_path / "part/status.json").read_text())["state"] == "failed"
     monkeypatch.setattr(records, "save_model", original)
