@@ -106,8 +106,8 @@ def file_called(name: str) -> Callable[..., bool]:
 
 
 def below(folder: str) -> Callable[..., bool]:
-    """Whether an open file is below a folder with this name."""
-    return lambda descriptor, *rest: f"/{folder}/" in os.readlink(f"/proc/self/fd/{descriptor}")
+    """Whether an open file is below a folder whose path contains this."""
+    return lambda descriptor, *rest: f"/{folder}" in os.readlink(f"/proc/self/fd/{descriptor}")
 
 
 def a_clients(descriptor: int) -> bool:
@@ -144,14 +144,16 @@ POINTS = {
     "half of the round's line": Point("os:write", half, call=2),
     "after the round's line": Point("server_app.lines:Lines.append", after, lines_of("metrics.jsonl")),
     "half of the table's line": Point("os:write", half, call=3),
+    "half of the second copy of the round's line": Point("os:write", half, call=4),
+    "the second copy is cut short": Point("os:fsync", cut, below("checkpoint/metrics.jsonl")),
     "before the best model is renamed": Point("pathlib:Path.replace", before, file_called(".best.safetensors")),
     "after the best model": Point("server_app.records:save_model", after, file_called("best.safetensors")),
     "before the checkpoint": Point("server_app.records:write_checkpoint", before),
     "its folder is empty": Point("server_app.checkpoint:_fill", before),
-    "its first file is cut short": Point("os:fsync", cut, below("checkpoint")),
-    "its first file is written, the others are not": Point("os:fsync", after, below("checkpoint")),
-    "its second file is written, the last is not": Point("os:fsync", after, below("checkpoint"), call=2),
-    "its last file is cut short": Point("os:fsync", cut, below("checkpoint"), call=3),
+    "its first file is cut short": Point("os:fsync", cut, below("checkpoint/.round-")),
+    "its first file is written, the others are not": Point("os:fsync", after, below("checkpoint/.round-")),
+    "its second file is written, the last is not": Point("os:fsync", after, below("checkpoint/.round-"), call=2),
+    "its last file is cut short": Point("os:fsync", cut, below("checkpoint/.round-"), call=3),
     "its files are written": Point("server_app.checkpoint:_fill", after),
     "before the checkpoint is renamed": Point("pathlib:Path.rename", before),
     "after the checkpoint is renamed": Point("pathlib:Path.rename", after),
