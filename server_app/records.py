@@ -201,9 +201,10 @@ class Records:
             self._write_last(self.last)
         self._try("curve.png", self._draw)
         completed = state == "completed"
+        ended, why = state, reason
         if self._unwritten:
-            state, reason = "failed" if completed else state, self._and_unwritten(reason)
-        self._try(STATUS, lambda: self._status(state, reason))
+            ended, why = "failed" if completed else state, self._and_unwritten(reason)
+        self._try(STATUS, lambda: self._status(ended, why))
         self._lock.close()
         if completed and self._unwritten:
             raise RunError(self._and_unwritten(reason))

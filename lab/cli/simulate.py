@@ -29,7 +29,8 @@ def simulate(
     refuse_own_data(config)
     console = Console()
     say(console, f"{title(config)}, in Flower's simulation")
-    session.prepare(config)  # refuses an invalid run before any process starts
+    for note in session.prepare(config).notes:  # refuses an invalid run before any process starts
+        say(console, f"note: {note}")
     done = run_simulation(config, overrides, show=lambda line: say(console, line), verbose=verbose)
     if not done.completed:
         typer.echo(f"error: the run failed: {done.reason}", err=True)

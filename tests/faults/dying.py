@@ -153,7 +153,7 @@ POINTS = {
     "its first file is cut short": Point("os:fsync", cut, below("checkpoint/.round-")),
     "its first file is written, the others are not": Point("os:fsync", after, below("checkpoint/.round-")),
     "its second file is written, the last is not": Point("os:fsync", after, below("checkpoint/.round-"), call=2),
-    "its last file is cut short": Point("os:fsync", cut, below("checkpoint/.round-"), call=3),
+    "its last file is cut short": Point("os:fsync", cut, below("checkpoint/.round-"), call=4),
     "its files are written": Point("server_app.checkpoint:_fill", after),
     "before the checkpoint is renamed": Point("pathlib:Path.rename", before),
     "after the checkpoint is renamed": Point("pathlib:Path.rename", after),

@@ -110,6 +110,74 @@ def test_a_disk_in_trouble_costs_at_most_the_checkpoint(small_disk: Path, tmp_pa
     assert (outcome.folder / "checkpoint/round-000005/state.json").is_file()
 
 
+def test_a_disk_that_stays_full_fails_the_run_and_the_message_says_how_to_continue(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    ballast = small_disk / "ballast"
+
+    def begin() -> None:
+        with pytest.raises(OSError, match="No space"):
+            fill(ballast)
+
+    with pytest.raises(RunError) as error:
+        play(small_disk, "rounds=3", "name=part", "seed=2", observers=[At({1: begin})])
+    folder = small_disk / "part"
+    message = str(error.value)
+    assert message.startswith("the run is completed, but ")
+    assert "the checkpoint" in message and "No space left on device" in message and "\n" not in message
+    assert message.endswith(f"the newest checkpoint is that of round 1: fedstride resume {folder}")
+    ballast.unlink()
+    resume(folder)
+    whole = play(tmp_path, "rounds=3", "name=whole", "seed=2").folder
+    assert weights(folder) == weights(whole) and table(folder) == table(whole)
+    assert (folder / "best.safetensors").read_bytes() == (whole / "best.safetensors").read_bytes()
+    assert not list(folder.glob(".*.[0-9]*"))
+
+
+def test_a_checkpoint_that_cannot_be_written_is_in_the_status(tmp_path: Path) -> None:
+    """A file has the place of the folder, so that only checkpoints fail."""
+
+    def begin() -> None:
+        (tmp_path / "part/checkpoint").rename(tmp_path / "elsewhere")
+        (tmp_path / "part/checkpoint").touch()
+
+    with pytest.raises(RunError, match=r"the checkpoint.* cannot be written"):
+        play(tmp_path, "rounds=2", "name=part", observers=[At({1: begin})])
+    status = json.loads((tmp_path / "part/status.json").read_text())
+    assert status["state"] == "failed"
+    assert "the checkpoint" in status["reason"] and "newest checkpoint is that of round 1" in status["reason"]
+
+
+def test_a_best_model_that_could_not_be_written_is_written_later(tmp_path: Path, monkeypatch) -> None:
+    original, failures = records.save_model, []
+
+    def full_once(path: Path, *arguments) -> None:
+        if path.name == "best.safetensors" and not failures:
+            failures.append(path)
+            raise OSError(28, "No space left on device")
+        original(path, *arguments)
+
+    monkeypatch.setattr(records, "save_model", full_once)
+    folder = play(tmp_path, "rounds=1", "name=part").folder
+    assert failures and (folder / "best.safetensors").read_bytes() == weights(folder)
+
+
+def test_rows_of_a_table_that_could_not_be_rewritten_are_not_lost(tmp_path: Path, monkeypatch) -> None:
+    """A new column appears while the disk is full: the next row, without it, must not be appended alone."""
+    original, failures = records.write, []
+
+    def full_once(path: Path, content: bytes) -> None:
+        if path.name == "metrics.csv" and len(failures) < 2:
+            failures.append(path)
+            raise OSError(28, "No space left on device")
+        original(path, content)
+
+    monkeypatch.setattr(records, "write", full_once)
+    folder = play(tmp_path, "rounds=3", "evaluate_every=2", "name=part").folder
+    assert len(failures) == 2
+    assert [row[0] for row in table(folder)] == ["round", "0", "1", "2", "3"]
+
+
 def test_a_model_that_cannot_be_written_fails_the_run_and_can_be_had_later(tmp_path: Path, monkeypatch) -> None:
     original = records.save_model
 

@@ -19,7 +19,9 @@ VALUES = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text()
 )
 ROWS = st.dictionaries(
-    st.text(max_size=8).filter(lambda name: name not in ("round", *KEYS)), VALUES | st.lists(VALUES, max_size=3), max_size=4
+    st.text(max_size=8).filter(lambda name: name not in ("round", *KEYS)),
+    VALUES | st.lists(VALUES, max_size=3),
+    max_size=4,
 ).flatmap(lambda row: st.integers(0, 9).map(lambda number: {"round": number, **row}))
 
 SMALL = [
@@ -130,8 +132,8 @@ def test_damage_is_one_line_with_file_places_and_numbers(tmp_path: Path) -> None
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join((line if number < 5 else "x") + "\n" for number, line in enumerate(lines)))
     assert find_lines(path).fault == (
-        f"{path} is damaged: 5 of 10 lines do not have their digest: line 6 (after round 4), line 7 (after round 4), "
-        "line 8 (after round 4) and 2 more"
+        f"{path} is damaged: 5 of 10 lines do not have their digest: line 6 (after round 4), "
+        "line 7 (after round 4), line 8 (after round 4) and 2 more"
     )
     assert read_lines(path) == [{"round": number} for number in range(5)]
     assert read_lines(tmp_path / "nothing.jsonl") == []
