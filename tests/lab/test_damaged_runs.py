@@ -19,7 +19,7 @@ def run(tmp_path: Path) -> Path:
 
 def damage(path: Path, number: int) -> None:
     lines = path.read_bytes().split(b"\n")
-    lines[number - 1] = lines[number - 1].replace(b"1", b"2", 1)
+    lines[number - 1] = lines[number - 1].replace(b"round", b"rounD", 1)
     path.write_bytes(b"\n".join(lines))
 
 
@@ -34,8 +34,8 @@ def test_a_damaged_line_is_left_out_and_said_once(
     assert code == 0
     (line,) = [line for line in err.splitlines() if "damaged" in line]
     assert line == (
-        f"note: {run / 'metrics.jsonl'} is damaged: 1 of 4 lines do not have their digest: line 3 (after round 1); "
-        f"these lines are not used; restore them with: fedstride resume {run}"
+        f"note: {run / 'metrics.jsonl'} is damaged: 1 of 4 lines do not have their digest: line 3 (after round 1)"
+        f"; these lines are not used; restore them with: fedstride resume {run}"
     )
     assert [row["round"] for row in load(run).rows] == [0, 1, 3]
 
