@@ -190,7 +190,7 @@ class SuperLink:
         with closing(answer), suppress(httpx.TransportError, ConnectionError):
             for number, value in _fields(answer, most):
                 first.setdefault(number, value)
-                if 2 in first:
+                if 2 in first or not isinstance(first[1], bytearray):
                     break
         message, tree = first.get(1), first.get(2)
         if not isinstance(message, bytearray):
@@ -218,7 +218,11 @@ class SuperLink:
         request = PullObjectRequest(node=self._node, run_id=self._run_id, object_id=object_id)
         try:
             with closing(self._opened("PullObject", "pull-object", request)) as answer:
-                fields = dict(_fields(answer, {3: most_bytes}))
+                fields: dict[int, bytearray | int] = {}
+                for number, value in _fields(answer, {3: most_bytes}):
+                    fields[number] = value
+                    if number == 3:
+                        break
         except httpx.TransportError as error:
             raise ConnectionError(str(error)) from error
         except httpx.HTTPStatusError as error:

@@ -318,4 +318,4 @@ def missing_object(reply: Message) -> Crafted:
 def never_complete(reply: Message) -> Crafted:
     """An object that is announced never comes."""
     honest = sealed(as_node(reply))
-    return replace(honest, withheld=frozenset([next(iter(honest.contents))]))
+    return replace(honest, withheld=frozenset([honest.message_id]))
