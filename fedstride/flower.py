@@ -190,7 +190,7 @@ class SuperLink:
         with closing(answer), suppress(httpx.TransportError, ConnectionError):
             for number, value in _fields(answer, most):
                 first.setdefault(number, value)
-                if 2 in first or not isinstance(first[1], bytearray):
+                if not isinstance(first[number], bytearray):
                     break
         message, tree = first.get(1), first.get(2)
         if not isinstance(message, bytearray):
@@ -221,7 +221,7 @@ class SuperLink:
                 fields: dict[int, bytearray | int] = {}
                 for number, value in _fields(answer, {3: most_bytes}):
                     fields[number] = value
-                    if number == 3:
+                    if number == 3 and not isinstance(value, bytearray):
                         break
         except httpx.TransportError as error:
             raise ConnectionError(str(error)) from error

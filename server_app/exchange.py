@@ -50,7 +50,7 @@ def _collected(
     replies: dict[int, Message] = {}
     pause = POLL_SECONDS[0]
     while waiting:
-        arrived = False
+        arrived, asked = False, time.monotonic()
         for message_id, reply in received.replies(waiting):
             node = waiting.pop(message_id, None)
             if node is not None:
@@ -63,7 +63,7 @@ def _collected(
         elif waiting:
             if time.monotonic() >= deadline:
                 break
-            time.sleep(pause)
+            time.sleep(max(pause, time.monotonic() - asked))  # a SuperLink with many nodes has other work too
             pause = min(2 * pause, POLL_SECONDS[1])
     return replies
 

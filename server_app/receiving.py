@@ -19,9 +19,6 @@ from fedstride import flower, wire
 from fedstride.errors import ReplyError
 from fedstride.objects import Allowance, check_values, parse
 
-FETCHERS = 64
-"""Replies that are fetched at the same time, so at least as many nodes as hold up one more."""
-
 PAUSES = (0.02, 0.5)
 """Shortest and longest seconds between two requests for an object that has not arrived yet."""
 
@@ -79,7 +76,8 @@ class FromSuperLink:
         self, link: flower.SuperLink, sent: Mapping[str, Message], allowances: Mapping[str, Allowance]
     ) -> None:
         self._link, self._sent, self._allowances = link, sent, allowances
-        self._pool = ThreadPoolExecutor(FETCHERS, thread_name_prefix="reply")
+        self._pool = ThreadPoolExecutor(max(1, len(sent)), thread_name_prefix="reply")  # nobody waits for another
+        self._parsing = threading.Lock()  # one reply at a time needs a multiple of its bytes
         self._stop = threading.Event()
         self._underway: dict[str, Future[Message | None]] = {}
 
@@ -121,7 +119,8 @@ class FromSuperLink:
             contents = self._fetched(announced.objects, allowance.most_bytes)
             if contents is None:
                 return None
-            reply = parse(announced.message_id, contents, allowance)
+            with self._parsing:
+                reply = parse(announced.message_id, contents, allowance)
             check_values(reply, allowance)
             if reply.metadata.reply_to_message_id != announced.reply_to:
                 raise ReplyError("it does not reply to the message that was sent")
