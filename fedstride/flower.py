@@ -126,8 +126,8 @@ def records_bytes(record: ArrayRecord) -> int:
 # ---------------------------------------------------------------- replies at the SuperLink (1.39)
 #
 # `HttpGrid.pull_messages` fetches whatever a node announces, of any size and for up to two hours, and parses all
-# replies of a batch together: one bad reply ends the call, and the others are lost. So replies are fetched here one
-# by one, object by object, with a limit for each answer.
+# replies of a batch together: one bad reply ends the call, and the others are lost. So replies are fetched here
+# one by one, object by object, with a limit for each answer.
 
 MESSAGE_BYTES = 2**20
 """Maximum size of a reply's metadata (or error) as the SuperLink lists it."""
@@ -136,11 +136,11 @@ READ_SECONDS = 30.0
 """Longest wait for the next bytes of an answer; Flower's own clients wait as long."""
 
 
-class TooLarge(Exception):
+class TooLargeError(Exception):
     """An answer of the SuperLink is larger than allowed. What is left of it is not read."""
 
 
-class Undeliverable(Exception):
+class UndeliverableError(Exception):
     """The SuperLink refuses to deliver this reply or object; the text says why."""
 
 
@@ -164,15 +164,14 @@ class SuperLink:
     def announced(self, message_id: str, most_objects: int) -> Announced | None:
         """The reply to this message, if it has arrived. The SuperLink gives each reply out only once.
 
-        Requests are repeated while the SuperLink does not answer, as in Flower. Raises Undeliverable if it fails
-        to give the reply out, TooLarge if the reply consists of more than `most_objects` objects.
+        Requests are repeated while the SuperLink does not answer, as in Flower. Raises UndeliverableError if it
+        fails to give the reply out, TooLargeError if the reply consists of more than `most_objects` objects.
         """
         import httpx
-        from google.protobuf.message import DecodeError
-
         from flwr.proto.message_pb2 import Message as MessageProto
         from flwr.proto.message_pb2 import ObjectTree
         from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+        from google.protobuf.message import DecodeError
 
         request = PullAppMessagesRequest(message_ids=[message_id])
         try:
@@ -181,7 +180,9 @@ class SuperLink:
             )
         except httpx.HTTPStatusError as error:
             if error.response.status_code == 413 or error.response.is_server_error:
-                raise Undeliverable(f"the SuperLink answered with HTTP {error.response.status_code}") from None
+                raise UndeliverableError(
+                    f"the SuperLink answered with HTTP {error.response.status_code}"
+                ) from None
             raise
         # The first message and the first tree belong together. Any others are messages that nobody asked for,
         # which a node can send to the server as well.
@@ -199,17 +200,17 @@ class SuperLink:
         if metadata.reply_to_message_id != message_id:
             return None
         if not isinstance(tree, bytearray):
-            raise TooLarge(f"more than {most_objects} objects")
+            raise TooLargeError(f"more than {most_objects} objects")
         try:
             objects = _objects(ObjectTree.FromString(bytes(tree)), most_objects)
         except DecodeError as error:
-            raise TooLarge("objects nested too deeply") from error
+            raise TooLargeError("objects nested too deeply") from error
         return Announced(metadata.message_id, message_id, objects)
 
     def content(self, object_id: str, most_bytes: int) -> bytes | None:
         """The content of an object; None if it has not arrived at the SuperLink yet.
 
-        Raises Undeliverable if it will not arrive, TooLarge if it has more than `most_bytes` bytes, and
+        Raises UndeliverableError if it will not arrive, TooLargeError if it has more than `most_bytes` bytes, and
         ConnectionError if the SuperLink does not answer.
         """
         import httpx
@@ -230,14 +231,14 @@ class SuperLink:
                 raise ConnectionError(str(error)) from error
             if error.response.status_code in (401, 403):  # the run has ended; `announced` handles that
                 raise PermissionError(str(error)) from error
-            raise Undeliverable(f"the SuperLink answered with HTTP {error.response.status_code}") from None
+            raise UndeliverableError(f"the SuperLink answered with HTTP {error.response.status_code}") from None
         if not fields.get(1):
-            raise Undeliverable("the node did not send all of its objects")
+            raise UndeliverableError("the node did not send all of its objects")
         if not fields.get(2):
             return None
         content = fields.get(3, bytearray())
         if not isinstance(content, bytearray):
-            raise TooLarge(f"more than {most_bytes} bytes")
+            raise TooLargeError(f"more than {most_bytes} bytes")
         return bytes(content)
 
     def confirm(self, message_id: str) -> None:
@@ -245,9 +246,7 @@ class SuperLink:
         import httpx
         from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
 
-        request = ConfirmMessageReceivedRequest(
-            node=self._node, run_id=self._run_id, message_object_id=message_id
-        )
+        request = ConfirmMessageReceivedRequest(node=self._node, run_id=self._run_id, message_object_id=message_id)
         with suppress(httpx.HTTPError):
             self._opened("ConfirmMessageReceived", "confirm-message-received", request).close()
 
@@ -289,7 +288,7 @@ def _objects(tree: Any, most: int) -> tuple[str, ...]:
         found[node.object_id] = None
         left += node.children
         if len(found) > most:
-            raise TooLarge(f"more than {most} objects")
+            raise TooLargeError(f"more than {most} objects")
     return tuple(found)
 
 

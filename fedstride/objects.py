@@ -1,9 +1,9 @@
 """A node's reply as objects: how large it may be, whether it is well formed, and the message that it makes.
 
-A reply arrives as a tree of objects: Message, RecordDict, its records, arrays, and the chunks of the arrays' bytes.
-An object has a head (its kind and its children's ids) and a body. All of it is what the node wrote: a chunk can be
-listed many times, a list can be nested deeply, and a few bytes can claim gigabytes. So what is declared is added
-up before anything is joined.
+A reply arrives as a tree of objects: Message, RecordDict, its records, arrays, and the chunks of the arrays'
+bytes. An object has a head (its kind and its children's ids) and a body. All of it is what the node wrote: a chunk
+can be listed many times, a list can be nested deeply, and a few bytes can claim gigabytes. So what is declared is
+added up before anything is joined.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ def parse(message_id: str, contents: dict[str, bytes], allowance: Allowance) -> 
         message = flower.inflate(message_id, contents)
     except ReplyError:
         raise
-    except Exception as error:  # Flower's parsers raise what Python raises: KeyError, RecursionError, DecodeError, ...
+    except (
+        Exception
+    ) as error:  # Flower's parsers raise what Python raises: KeyError, RecursionError, DecodeError, ...
         raise ReplyError(f"it cannot be parsed: {type(error).__name__}: {last_line(str(error))}") from None
     assert isinstance(message, Message)  # `_check` has seen the kind
     return message
@@ -101,7 +103,9 @@ def parse(message_id: str, contents: dict[str, bytes], allowance: Allowance) -> 
 
 def _check(message_id: str, contents: Mapping[str, bytes], allowance: Allowance) -> None:
     """Raise ReplyError (or any error) unless the objects form one message of an allowed size."""
-    heads = {each: flower.head_of(content, 200 + 65 * allowance.most_objects) for each, content in contents.items()}
+    heads = {
+        each: flower.head_of(content, 200 + 65 * allowance.most_objects) for each, content in contents.items()
+    }
     _check_kinds(message_id, heads)
     bodies = {each: len(contents[each]) - body for each, (_, _, body) in heads.items()}
     plain = sum(bodies[each] for each, (kind, _, _) in heads.items() if kind != "ArrayChunk")
@@ -147,7 +151,7 @@ def check_values(message: Message, allowance: Allowance) -> None:
     arrays = [array for record in content.array_records.values() for array in record.values()]
     _at_most("arrays", len(arrays), allowance.most_arrays)
     _at_most("bytes in its arrays", sum(len(array.data) for array in arrays), allowance.most_bytes)
-    plain = (*content.metric_records.values(), *content.config_records.values())
+    plain: tuple[Mapping[str, Any], ...] = (*content.metric_records.values(), *content.config_records.values())
     _at_most("metrics and values", sum(map(len, plain)), MAX_METRICS)
     for record in plain:
         for name, value in record.items():

@@ -32,8 +32,8 @@ def exchange(
 ) -> dict[int, Message]:
     """Send the messages, wait for the replies, and return them by node id. A node that did not reply is absent.
 
-    Waits at most `timeout` seconds. Only the first reply to a message is used, and one with more than is allowed or
-    of another form is an error (see `receiving.py`). `returns`: records of arrays that are asked back, by name.
+    Waits at most `timeout` seconds. Only the first reply to a message is used, and one with more than is allowed
+    or of another form is an error (see `receiving.py`). `returns`: records of arrays that are asked back, by name.
     `on_reply(done, total)` is called after each reply.
     """
     ids = list(grid.push_messages(messages))

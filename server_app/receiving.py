@@ -1,8 +1,8 @@
 """Receives the replies to messages, each for itself: what is wrong with one of them costs the node that sent it.
 
-On a deployment a reply is fetched, bounded and parsed in a thread of its own, so that a node which announces a reply
-and never sends it, or sends it slowly, holds up nobody else. On any Grid a reply with more than is allowed becomes
-an error message, which the screening rejects like any other failure of a client.
+On a deployment a reply is fetched, bounded and parsed in a thread of its own, so that a node which announces a
+reply and never sends it, or sends it slowly, holds up nobody else. On any Grid a reply with more than is allowed
+becomes an error message, which the screening rejects like any other failure of a client.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ def receiver(grid: Grid, sent: Mapping[str, Message], returns: Mapping[str, Any]
 class InMemory:
     """Replies of a Grid that gives them out as messages: this process, a simulation, tests."""
 
-    def __init__(
-        self, grid: Grid, sent: Mapping[str, Message], allowances: Mapping[str, Allowance]
-    ) -> None:
+    def __init__(self, grid: Grid, sent: Mapping[str, Message], allowances: Mapping[str, Allowance]) -> None:
         self._grid, self._sent, self._allowances = grid, sent, allowances
 
     def replies(self, message_ids: Iterable[str]) -> list[tuple[str, Message]]:
@@ -104,7 +102,7 @@ class FromSuperLink:
         allowance = self._allowances[message_id]
         try:
             announced = self._link.announced(message_id, allowance.most_objects)
-        except (flower.TooLarge, flower.Undeliverable) as error:
+        except (flower.TooLargeError, flower.UndeliverableError) as error:
             failed: Future[Message | None] = Future()
             failed.set_result(unusable(self._sent[message_id], error))
             self._underway[message_id] = failed
@@ -124,7 +122,7 @@ class FromSuperLink:
             check_values(reply, allowance)
             if reply.metadata.reply_to_message_id != announced.reply_to:
                 raise ReplyError("it does not reply to the message that was sent")
-        except (ReplyError, flower.TooLarge, flower.Undeliverable) as error:
+        except (ReplyError, flower.TooLargeError, flower.UndeliverableError) as error:
             reply = unusable(asked, error)
         self._link.confirm(announced.message_id)
         return reply

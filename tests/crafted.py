@@ -79,7 +79,6 @@ def as_node(value: Any) -> Node:
         names = list(value)
         places = [list(value.children).index(value[name].object_id) for name in names]
 
-
         def named(ids: list[str]) -> bytes:
             known = [*ids, *["0" * 64] * len(places)]  # a changed tree can have fewer children
             return json.dumps({name: known[i] for name, i in zip(names, places, strict=True)}).encode()
@@ -158,7 +157,9 @@ def many_small_bombs(root: Node) -> None:
 
 def arrays_of_arrays(root: Node) -> None:
     """An array whose chunks are another array, whose bytes it repeats."""
-    inner = Node("Array", fixed(json.dumps(_array([0] * 50)).encode()), [Node("ArrayChunk", fixed(b"\x00" * 2**16))])
+    inner = Node(
+        "Array", fixed(json.dumps(_array([0] * 50)).encode()), [Node("ArrayChunk", fixed(b"\x00" * 2**16))]
+    )
     outer = Node("Array", fixed(json.dumps(_array([0] * 1000)).encode()), [inner])
     record = found(root, "ArrayRecord")
     record.children = [inner, outer]
@@ -176,9 +177,7 @@ def too_large(root: Node) -> None:
 
 def many_objects(root: Node) -> None:
     """An array of thousands of chunks of one byte."""
-    found(root, "Array").children = [
-        Node("ArrayChunk", fixed(i.to_bytes(2, "little"))) for i in range(5000)
-    ]
+    found(root, "Array").children = [Node("ArrayChunk", fixed(i.to_bytes(2, "little"))) for i in range(5000)]
 
 
 def replaced(kind: str, node: Node) -> Callable[[Node], None]:
@@ -229,7 +228,14 @@ def longer_head(root: Node) -> None:
 
 DEEP = b"[" * 200_000
 METRICS, CONFIG = MetricRecord(), ConfigRecord()
-NO_JSON = {"empty": b"", "garbage": b"\xff\xfe[]", "a list": b"[]", "no names": b"{}", "null": b"null", "nested": DEEP}
+NO_JSON = {
+    "empty": b"",
+    "garbage": b"\xff\xfe[]",
+    "a list": b"[]",
+    "no names": b"{}",
+    "null": b"null",
+    "nested": DEEP,
+}
 
 KINDS: dict[str, Callable[[Node], None]] = {
     **{f"RecordDict: {what}": with_body("RecordDict", body) for what, body in NO_JSON.items()},
@@ -254,7 +260,9 @@ KINDS: dict[str, Callable[[Node], None]] = {
     "MetricRecord: 100,000 keys": with_body(
         "MetricRecord", lambda ids: _body(MetricRecord({f"key {i}": 1 for i in range(50_000)}))
     ),
-    "MetricRecord: a key of a megabyte": with_body("MetricRecord", lambda ids: _body(MetricRecord({"k" * 2**19: 1}))),
+    "MetricRecord: a key of a megabyte": with_body(
+        "MetricRecord", lambda ids: _body(MetricRecord({"k" * 2**19: 1}))
+    ),
     "MetricRecord: a list of 3 million": with_body(
         "MetricRecord", lambda ids: _body(MetricRecord({"list": [1] * 3_000_000}))
     ),

@@ -1,8 +1,8 @@
 """A process with several hostile nodes: they speak Flower's protocol and send what no SuperNode would send.
 
-`python hostile.py FLEET_ADDRESS FIRST_CLIENT CLIENTS NODES`. Node i takes part as client FIRST_CLIENT + i. It replies
-to the roll call as an honest client would, with the real ClientApp, and to training with the malformed objects of
-the kinds i, i + NODES, i + 2 * NODES, ..., one a round.
+`python hostile.py FLEET_ADDRESS FIRST_CLIENT CLIENTS NODES`. Node i takes part as client FIRST_CLIENT + i. It
+replies to the roll call as an honest client would, with the real ClientApp, and to training with malformed objects
+of the kinds i, i + NODES, i + 2 * NODES, ..., one a round.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from crafted import KINDS, Crafted, as_node, craft, missing_object, never_complete, reply_to, sealed
 from flwr.app import Context, Message, RecordDict
-from flwr.app.metadata import Metadata
 from flwr.app.message.message import make_message
+from flwr.app.metadata import Metadata
 from flwr.client.grpc_rere_client.connection import grpc_request_response
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.inflatable.inflatable_protobuf_utils import ObjectUnavailableError

@@ -23,7 +23,7 @@ from fedstride.objects import Allowance, check_values, parse
 flower.set_identity()
 
 PEAK, PARSED = 4, 30
-"""docs/security.md: a reply costs at most 4 times the bytes that are allowed for it, and 30 times those to parse."""
+"""docs/security.md: a reply costs at most 4 times its allowed bytes, and 30 times those to parse."""
 
 
 def limit(allowance: Allowance) -> int:
@@ -155,9 +155,7 @@ def metric_bodies() -> dict[str, bytes]:
     long_list = MetricRecord({"a": [0] * (size - 100)}).deflate()
     return {
         "empty items": b"\x0a\x00" * (size // 2),
-        "one letter each": b"".join(
-            b"\x0a\x08\x0a\x04%04x\x12\x00" % (i % 2**16) for i in range(size // 10)
-        ),
+        "one letter each": b"".join(b"\x0a\x08\x0a\x04%04x\x12\x00" % (i % 2**16) for i in range(size // 10)),
         "a list of zeros": long_list[long_list.index(b"\x00") + 1 :],
         "short lists": b"\x0a\x08\x0a\x02ab\x12\x02\x1a\x00" * (size // 10),
     }
@@ -181,7 +179,9 @@ def test_what_nested_text_can_cost(text: str) -> None:
         assert peak(sealed(root), ALLOWED) < limit(ALLOWED)
 
 
-@pytest.mark.parametrize("kind", ["Array: one chunk, thousands of times", "Array: small bombs", "Array: made of an array"])
+@pytest.mark.parametrize(
+    "kind", ["Array: one chunk, thousands of times", "Array: small bombs", "Array: made of an array"]
+)
 def test_a_bomb_costs_no_more_than_it_weighs(kind: str) -> None:
     """Flower alone would join 2 to 3 GB."""
     asked = sent(80_000)
@@ -210,12 +210,18 @@ def test_the_peak_of_the_largest_reply_that_is_allowed(size: int) -> None:
 
 # ---------------------------------------------------------------- any bytes
 
-KIND = st.sampled_from(["Message", "RecordDict", "ArrayRecord", "Array", "ArrayChunk", "MetricRecord", "ConfigRecord"])
+KIND = st.sampled_from(
+    ["Message", "RecordDict", "ArrayRecord", "Array", "ArrayChunk", "MetricRecord", "ConfigRecord"]
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 2**64) | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(
-        st.sampled_from(["dtype", "shape", "stype", "arraychunk_ids", wire.ARRAYS, wire.METRICS]), inner, max_size=4
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["dtype", "shape", "stype", "arraychunk_ids", wire.ARRAYS, wire.METRICS]),
+            inner,
+            max_size=4,
+        )
     ),
     max_leaves=8,
 )
@@ -273,17 +279,15 @@ def random_trees(draw: st.DrawFn) -> tuple[str, dict[str, bytes]]:
 
 def a_message_or_a_reason(objects: tuple[str, dict[str, bytes]]) -> None:
     message_id, contents = objects
-    size = sum(map(len, contents.values()))
     try:
         message = parse(message_id, contents, ALLOWED)
         check_values(message, ALLOWED)
-    except ReplyError as error:
-        assert str(error).isprintable()
-    else:
-        assert isinstance(message, Message)
-        assert message.has_content() != message.has_error()
-        if message.has_content():
-            assert sum(map(flower.records_bytes, message.content.array_records.values())) <= 100 * size
+    except ReplyError:
+        return
+    assert isinstance(message, Message)
+    assert message.has_content() != message.has_error()
+    if message.has_content():
+        assert sum(map(flower.records_bytes, message.content.array_records.values())) <= ALLOWED.most_bytes
 
 
 ANY = st.one_of(changed(), random_trees())

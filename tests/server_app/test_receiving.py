@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ class SuperLinkServer(ThreadingHTTPServer):
 
 class Requests(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    objects: dict[str, bytes] = {}
+    objects: ClassVar[dict[str, bytes]] = {}
 
     def do_POST(self) -> None:
         server: Any = self.server
@@ -77,8 +77,9 @@ class Requests(BaseHTTPRequestHandler):
             content = self.objects.get(object_id)
             known = content is not None
             return self.answer(
-                PullObjectResponse(object_found=known, object_available=bool(content), object_content=content or b"")
-                .SerializeToString()
+                PullObjectResponse(
+                    object_found=known, object_available=bool(content), object_content=content or b""
+                ).SerializeToString()
             )
         server.confirmed.append(body)
         return self.answer(b"")
@@ -117,7 +118,8 @@ class Federation:
         model = ArrayRecord({"fc.weight": Array(np.arange(6.0, dtype=np.float32).reshape(2, 3))})
         self.model = views(model)
         self.messages = [
-            Message(RecordDict({wire.ARRAYS: model}), dst_node_id=10 + i, message_type="train") for i in range(nodes)
+            Message(RecordDict({wire.ARRAYS: model}), dst_node_id=10 + i, message_type="train")
+            for i in range(nodes)
         ]
         for message in self.messages:
             flower.stamp(message)
@@ -163,7 +165,9 @@ def test_all_malformed_replies_at_once_cost_their_nodes_only(server: SuperLinkSe
     used, reasons = federation.received(120.0)
     assert used == [0, len(KINDS) + 1]
     assert sorted(reasons) == [11 + i for i in range(len(KINDS))]
-    assert len(server.confirmed) == len(KINDS) + 2 - sum("more than" in reason and "objects" in reason for reason in reasons.values())
+    assert len(server.confirmed) == len(KINDS) + 2 - sum(
+        "more than" in reason and "objects" in reason for reason in reasons.values()
+    )
     assert all(0 < len(reason) < 600 and reason.isprintable() for reason in reasons.values())
 
 
@@ -175,7 +179,9 @@ def test_an_object_that_never_comes_costs_no_more_than_the_timeout(server: Super
         federation.replies(i)
     arrived: list[tuple[int, int]] = []
     started = time.monotonic()
-    replies = exchange(federation.grid, federation.messages, timeout=3.0, on_reply=lambda *seen: arrived.append(seen))
+    replies = exchange(
+        federation.grid, federation.messages, timeout=3.0, on_reply=lambda *seen: arrived.append(seen)
+    )
     assert sorted(replies) == [11, 12]
     assert arrived == [(1, 3), (2, 3)]
     assert time.monotonic() - started < 20.0
