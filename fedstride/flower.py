@@ -164,8 +164,8 @@ class SuperLink:
     def announced(self, message_id: str, most_objects: int) -> Announced | None:
         """The reply to this message, if it has arrived. The SuperLink gives each reply out only once.
 
-        Requests are repeated while the SuperLink does not answer, as in Flower. Raises UndeliverableError if it
-        fails to give the reply out, TooLargeError if the reply consists of more than `most_objects` objects.
+        Requests are repeated while the SuperLink does not answer, as in Flower. Raises TooLargeError if the reply
+        consists of more than `most_objects` objects.
         """
         import httpx
         from flwr.proto.message_pb2 import Message as MessageProto
@@ -179,10 +179,10 @@ class SuperLink:
                 lambda: self._opened("PullMessages", "pull-messages", request)
             )
         except httpx.HTTPStatusError as error:
-            if error.response.status_code == 413 or error.response.is_server_error:
-                raise UndeliverableError(
-                    f"the SuperLink answered with HTTP {error.response.status_code}"
-                ) from None
+            if error.response.status_code == 413:
+                raise TooLargeError("more than the SuperLink gives out at once") from None
+            if error.response.is_server_error:  # such as a database that is locked for a moment
+                return None
             raise
         # The first message and the first tree belong together. Any others are messages that nobody asked for,
         # which a node can send to the server as well.
@@ -210,8 +210,8 @@ class SuperLink:
     def content(self, object_id: str, most_bytes: int) -> bytes | None:
         """The content of an object; None if it has not arrived at the SuperLink yet.
 
-        Raises UndeliverableError if it will not arrive, TooLargeError if it has more than `most_bytes` bytes, and
-        ConnectionError if the SuperLink does not answer.
+        Raises UndeliverableError if it will not arrive, TooLargeError if it has more than `most_bytes` bytes,
+        ConnectionError if the SuperLink cannot answer now, and PermissionError if it no longer answers this run.
         """
         import httpx
         from flwr.proto.message_pb2 import PullObjectRequest
@@ -227,7 +227,7 @@ class SuperLink:
         except httpx.TransportError as error:
             raise ConnectionError(str(error)) from error
         except httpx.HTTPStatusError as error:
-            if error.response.status_code in (503, 504):
+            if error.response.is_server_error:
                 raise ConnectionError(str(error)) from error
             if error.response.status_code in (401, 403):  # the run has ended; `announced` handles that
                 raise PermissionError(str(error)) from error

@@ -102,7 +102,7 @@ class FromSuperLink:
         allowance = self._allowances[message_id]
         try:
             announced = self._link.announced(message_id, allowance.most_objects)
-        except (flower.TooLargeError, flower.UndeliverableError) as error:
+        except flower.TooLargeError as error:
             failed: Future[Message | None] = Future()
             failed.set_result(unusable(self._sent[message_id], error))
             self._underway[message_id] = failed
@@ -144,9 +144,9 @@ class FromSuperLink:
             try:
                 content = self._link.content(object_id, most_bytes)
             except ConnectionError:
-                content = None  # the SuperLink does not answer at the moment
+                content = None
             except PermissionError:
-                return None
+                return None  # asked for again by `_begin`, whose request ends the run as Flower does
             if content is not None:
                 return content
             self._stop.wait(pause)

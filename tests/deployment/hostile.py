@@ -23,6 +23,7 @@ from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.inflatable.inflatable_protobuf_utils import ObjectUnavailableError
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.retry import RetryInvoker, exponential
+from grpc import RpcError
 
 from client_app.app import app
 from fedstride import flower, wire
@@ -102,7 +103,7 @@ def pulled(calls: Calls, message: Message, tree: Any) -> Message:
         while node.object_id not in contents:
             try:
                 contents[node.object_id] = calls.pull_object(run_id, node.object_id)
-            except ObjectUnavailableError:
+            except (ObjectUnavailableError, RpcError):
                 time.sleep(0.05)
     message_id = message.metadata.message_id
     calls.confirm(run_id, message_id)

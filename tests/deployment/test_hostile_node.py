@@ -21,7 +21,7 @@ from server_app.lines import read_lines
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]
 
-HONEST, NODES = 2, 36
+HONEST, NODES = 2, 24
 CLIENTS = HONEST + NODES
 ROUNDS = -(-len(hostile.ALL) // NODES)
 GIVEN = (
@@ -39,7 +39,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[
         link = deployment.start(
             "superlink",
             *("flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", control.rpartition(":")[2]),
-            *("--fleet-api-address", fleet, "--database", "state.db", "--disable-runtime-dependency-installation"),
+            *("--fleet-api-address", fleet, "--disable-runtime-dependency-installation"),
         )
         until(lambda: True if "Fleet API" in link.log() else None, "start of the SuperLink")
         for k in range(HONEST):

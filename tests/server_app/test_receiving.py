@@ -273,9 +273,9 @@ def test_a_message_that_nobody_asked_for_is_ignored(server: SuperLinkServer) -> 
     assert federation.received() == ([0, 1], {})
 
 
-@pytest.mark.parametrize("status", [500, 413, 404])
-def test_the_superlink_fails_to_give_out_one_reply(server: SuperLinkServer, status: int) -> None:
-    """Of the reply (413, 500) or of one of its objects (404)."""
+@pytest.mark.parametrize("status", [413, 404])
+def test_the_superlink_refuses_to_give_out_one_reply(server: SuperLinkServer, status: int) -> None:
+    """The reply (413) or one of its objects (404)."""
     federation = Federation(server, 2)
     crafted, other = federation.replies(0), federation.replies(1)
     of_reply = federation.messages[0].metadata.message_id
@@ -283,7 +283,25 @@ def test_the_superlink_fails_to_give_out_one_reply(server: SuperLinkServer, stat
     server.broken[of_object if status == 404 else of_reply] = lambda request: request.answer(b"", status)
     used, reasons = federation.received()
     assert (used, list(reasons)) == ([1], [10])
-    assert f"HTTP {status}" in reasons[10]
+    assert {413: "more than the SuperLink gives out", 404: "HTTP 404"}[status] in reasons[10]
+
+
+@pytest.mark.parametrize("of", ["the reply", "an object"])
+def test_what_the_superlink_fails_to_give_out_is_asked_for_again(server: SuperLinkServer, of: str) -> None:
+    """Its database can be locked for a moment; the node is not to blame."""
+    federation = Federation(server, 1)
+    crafted = federation.replies(0)
+    broken = federation.messages[0].metadata.message_id if of == "the reply" else crafted.message_id
+    tries: list[int] = []
+
+    def once(request: Any) -> None:
+        tries.append(1)
+        del server.broken[broken]
+        request.answer(b"", 500)
+
+    server.broken[broken] = once
+    assert federation.received() == ([0], {})
+    assert len(tries) == 1
 
 
 def test_an_answer_that_is_cut_short_is_asked_for_again(server: SuperLinkServer) -> None:
