@@ -15,7 +15,7 @@ from typing import Any
 
 from flwr.app import Message
 
-from . import flower
+from . import flower, superlink
 from .arrays import Arrays
 from .bounds import (
     MAX_LIST,
@@ -90,7 +90,7 @@ def parse(message_id: str, contents: dict[str, bytes], allowance: Allowance) -> 
     """
     try:
         _check(message_id, contents, allowance)
-        message = flower.inflate(message_id, contents)
+        message = superlink.inflate(message_id, contents)
     except ReplyError:
         raise
     except (
@@ -104,7 +104,7 @@ def parse(message_id: str, contents: dict[str, bytes], allowance: Allowance) -> 
 def _check(message_id: str, contents: Mapping[str, bytes], allowance: Allowance) -> None:
     """Raise ReplyError (or any error) unless the objects form one message of an allowed size."""
     heads = {
-        each: flower.head_of(content, 200 + 65 * allowance.most_objects) for each, content in contents.items()
+        each: superlink.head_of(content, 200 + 65 * allowance.most_objects) for each, content in contents.items()
     }
     _check_kinds(message_id, heads)
     bodies = {each: len(contents[each]) - body for each, (_, _, body) in heads.items()}
