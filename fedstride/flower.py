@@ -1,7 +1,8 @@
 """All code that depends on Flower's private names or on differences between Flower's versions.
 
-No other module of fedstride imports private names of Flower. Each case gives the Flower version and the reason.
-The oldest supported version is 1.21, the first one with `flwr.serverapp.strategy`.
+No other module of fedstride imports private names of Flower, except `superlink.py` for the replies at a SuperLink.
+Each case gives the Flower version and the reason. The oldest supported version is 1.21, the first one with
+`flwr.serverapp.strategy`.
 """
 
 from __future__ import annotations

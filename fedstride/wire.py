@@ -9,6 +9,8 @@ ARRAYS: Final = "arrays"  # ArrayRecord: the model, down and up
 CONFIG: Final = "config"  # ConfigRecord: the client's configuration, as plain values
 METRICS: Final = "metrics"  # MetricRecord: the metrics that the client reports
 
+UNUSABLE: Final = 900  # code of the error in place of a reply that the server does not use; Flower's are below 9
+
 # Keys of the ConfigRecord
 SERVER_ROUND: Final = "server-round"  # int, from 1 (Flower's own name)
 SEED: Final = "seed"  # int, the run's seed

@@ -7,13 +7,17 @@ end. `exchange` looks more often and reports each reply when it arrives.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedstride import flower
+from fedstride.arrays import Arrays
+
+from .receiving import Receiver, receiver
 
 POLL_SECONDS = (0.02, 0.2)  # shortest and longest pause between two requests for replies
 
@@ -23,33 +27,43 @@ def exchange(
     messages: Sequence[Message],
     *,
     timeout: float,
+    returns: Mapping[str, Arrays] | None = None,
     on_reply: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[int, Message]:
     """Send the messages, wait for the replies, and return them by node id. A node that did not reply is absent.
 
-    Waits at most `timeout` seconds. Only the first reply to a message is used. `on_reply(done, total)` is called
-    after each reply.
+    Waits at most `timeout` seconds. Only the first reply to a message is used, and one with more than is allowed
+    or of another form is an error (see `receiving.py`). `returns`: records of arrays that are asked back, by name.
+    `on_reply(done, total)` is called after each reply.
     """
     ids = list(grid.push_messages(messages))
-    waiting = {mid: message.metadata.dst_node_id for mid, message in zip(ids, messages, strict=True) if mid}
+    sent = {mid: message for mid, message in zip(ids, messages, strict=True) if mid}
+    with closing(receiver(grid, sent, returns)) as received:
+        return _collected(received, sent, len(messages), timeout, on_reply)
+
+
+def _collected(
+    received: Receiver, sent: dict[str, Message], total: int, timeout: float, on_reply: Callable[[int, int], None]
+) -> dict[int, Message]:
+    waiting = {mid: message.metadata.dst_node_id for mid, message in sent.items()}
     deadline = time.monotonic() + timeout
     replies: dict[int, Message] = {}
     pause = POLL_SECONDS[0]
     while waiting:
-        arrived = False
-        for reply in grid.pull_messages(list(waiting)):
-            node = waiting.pop(reply.metadata.reply_to_message_id, None)
+        arrived, asked = False, time.monotonic()
+        for message_id, reply in received.replies(waiting):
+            node = waiting.pop(message_id, None)
             if node is not None:
                 flower.set_source(reply, node)
                 replies[node] = reply
                 arrived = True
-                on_reply(len(replies), len(messages))
+                on_reply(len(replies), total)
         if arrived:
             pause = POLL_SECONDS[0]
         elif waiting:
             if time.monotonic() >= deadline:
                 break
-            time.sleep(pause)
+            time.sleep(max(pause, time.monotonic() - asked))  # a SuperLink with many nodes has other work too
             pause = min(2 * pause, POLL_SECONDS[1])
     return replies
 

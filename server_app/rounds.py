@@ -98,6 +98,7 @@ class Federation:
             self.grid,
             messages,
             timeout=config.timeout,
+            returns=self.strategy.expected.returns,
             on_reply=lambda done, total: self._notify_replied(server_round, done, total),
         )
         trained = time.perf_counter()

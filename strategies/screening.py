@@ -104,6 +104,8 @@ def screen_metrics(messages: Iterable[Message], weighted_by_key: str) -> list[Me
 
 
 def _read(message: Message, sent: Arrays, layout: Layout, weighted_by_key: str, expected: Expected) -> Reply:
+    if message.has_error() and message.error.code == wire.UNUSABLE:
+        raise ReplyError(str(message.error.reason))
     if message.has_error():
         raise ReplyError(f"the client failed (code {message.error.code}): {last_line(message.error.reason)}")
     if not message.has_content():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from desk import resume, table, weights
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from world import Away, Change, Fault, error, play
 
-from fedstride import wire
+from fedstride import bounds, wire
 from fedstride.arrays import to_record, views
 from fedstride.errors import RunError
 from server_app.checkpoint import newest_checkpoint
@@ -231,8 +232,8 @@ def test_no_client_state_is_sent(tmp_path: Path, monkeypatch, kind: str) -> None
 SAID: dict[str, ConfigRecord] = {
     "bytes": ConfigRecord({"cursor": b"\x80\x04"}),
     "a list of bytes": ConfigRecord({"cursor": [b"a", b"b"]}),
-    "megabytes": ConfigRecord({"diary": "x" * 3_000_000}),
-    "a long list": ConfigRecord({"cursor": [0.5] * 100_000}),
+    "a long text": ConfigRecord({"diary": "x" * bounds.MAX_TEXT}),
+    "a long list": ConfigRecord({"cursor": [0.5] * bounds.MAX_LIST}),
     "absurd": ConfigRecord({"cursor": [math.nan], "": -(2**63), "\ud800\n": [True, False], "word": "\x00"}),
 }
 
@@ -248,6 +249,30 @@ def test_an_unknown_record_is_neither_saved_nor_sent_back(tmp_path: Path, monkey
     assert [set(m.content["config"]) for m in seen.messages] == [set(m.content["config"]) for m in usual.messages]
     assert (folder / "checkpoint/round-000002/state.json").stat().st_size < 10_000
     assert [row["round"] for row in resume(folder, "rounds=4").rows] == [0, 1, 2, 3, 4]
+
+
+BEYOND: dict[str, RecordDict] = {
+    "megabytes": RecordDict({"state": ConfigRecord({"diary": "x" * 3_000_000})}),
+    "a list of texts": RecordDict({"state": ConfigRecord({"diary": ["", "x" * 1_001]})}),
+    "a list": RecordDict({"metrics": MetricRecord({"num-examples": 1, "list": [0] * 10_001})}),
+    "metrics": RecordDict({"metrics": MetricRecord({"num-examples": 1, **{f"key {i}": 1 for i in range(1_000)}})}),
+    "the name of a metric": RecordDict({"metrics": MetricRecord({"num-examples": 1, "k" * 201: 1})}),
+    "the name of a record": RecordDict({"n" * 201: ConfigRecord()}),
+    "records": RecordDict({f"record {i}": ConfigRecord() for i in range(100)}),
+    "arrays": RecordDict({"arrays": ArrayRecord({f"array {i}": Array(np.zeros(1)) for i in range(200)})}),
+    "bytes of arrays": RecordDict({"arrays": ArrayRecord({"fc.weight": Array(np.zeros(2**20))})}),
+}
+
+
+@pytest.mark.parametrize("kind", BEYOND)
+def test_a_reply_with_more_than_the_bounds_allow(tmp_path: Path, monkeypatch, kind: str) -> None:
+    """It is rejected before the screening looks at it, and the reason has both numbers and the node."""
+    fault = Fault(1, 2, content(lambda c: RecordDict({**c, **BEYOND[kind]})))
+    folder, seen = play(tmp_path, monkeypatch, [fault], "rounds=3")
+    assert [len(cohort) for cohort in seen.cohorts] == [4, 3, 4]
+    (row,) = (r for r in read_lines(folder / "clients.jsonl") if r["status"] != "used")
+    assert (row["round"], row["client"], row["status"]) == (2, 1, "rejected")
+    assert re.fullmatch(r"what node 3 sent is not used: \d+ .*, at most \d+ are allowed", row["reason"])
 
 
 @pytest.mark.parametrize("reason", ["", " \n\t ", "x\n" * 10_000, "\x1b[2J\ud800"])

@@ -1,0 +1,167 @@
+"""A process with several hostile nodes: they speak Flower's protocol and send what no SuperNode would send.
+
+`python hostile.py FLEET_ADDRESS FIRST_CLIENT CLIENTS NODES`. Node i takes part as client FIRST_CLIENT + i. It
+replies to the roll call as an honest client would, with the real ClientApp, and to training with malformed objects
+of the kinds i, i + NODES, i + 2 * NODES, ..., one a round.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from crafted import KINDS, Crafted, as_node, craft, missing_object, never_complete, reply_to, sealed
+from flwr.app import Context, Message, RecordDict
+from flwr.app.message.message import make_message
+from flwr.app.metadata import Metadata
+from flwr.client.grpc_rere_client.connection import grpc_request_response
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+from flwr.supercore.inflatable.inflatable_protobuf_utils import ObjectUnavailableError
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.retry import RetryInvoker, exponential
+from grpc import RpcError
+
+from client_app.app import app
+from fedstride import flower, wire
+
+Maker = Callable[[Message], Crafted]
+
+ALL: dict[str, Maker] = {
+    **{kind: lambda reply, kind=kind: craft(kind, reply) for kind in KINDS},  # type: ignore[misc]
+    "an object that is not announced": missing_object,
+    "an object that never comes": never_complete,
+}
+"""What the nodes send, by name: at most one each round, in this order."""
+
+UNASKED = "a message that nobody asked for"
+
+
+class Calls(NamedTuple):
+    """What Flower's connection to a SuperLink offers a node."""
+
+    node_id: int
+    receive: Callable[[], Any]
+    send: Callable[..., Any]
+    get_run: Callable[[int], Any]
+    get_fab: Callable[[str, int], Any]
+    pull_object: Callable[[int, str], bytes]
+    push_object: Callable[[int, str, str, bytes], None]
+    confirm: Callable[[int, str], None]
+
+
+def kinds_of(node: int, nodes: int) -> list[str]:
+    """The kinds that a node sends, one a round from round 1 on."""
+    return list(ALL)[node::nodes]
+
+
+def serve(address: str, client: int, clients: int, kinds: list[str]) -> None:
+    """Connect as one node, and reply until the SuperLink is gone."""
+    invoker = RetryInvoker(
+        wait_gen_factory=lambda: exponential(max_delay=1.0),
+        recoverable_exceptions=Exception,
+        max_tries=1,
+        max_time=None,
+    )
+    with grpc_request_response(address, True, invoker) as connection:
+        calls = Calls(*connection)
+        print(f"client {client} is node {calls.node_id}", flush=True)
+        while True:
+            if (received := calls.receive()) is None:
+                time.sleep(2.0)  # a machine with few cores runs all of this
+                continue
+            message = pulled(calls, *received)
+            if message.metadata.message_type == "query":
+                node_config: Any = {"partition-id": client, "num-partitions": clients}
+                context = Context(message.metadata.run_id, calls.node_id, node_config, RecordDict(), {})
+                push(calls, message, sealed(as_node(app(message, context))))
+            else:
+                server_round = int(message.content[wire.CONFIG][wire.SERVER_ROUND])
+                kind = kinds[(server_round - 1) % len(kinds)]
+                attempt(calls, message, kind, client, server_round)
+
+
+def attempt(calls: Calls, message: Message, kind: str, client: int, server_round: int) -> None:
+    """Send one kind, and say what became of it: `sent`, or `refused` by the SuperLink."""
+    push_unasked(calls, message)
+    outcome = "sent"
+    try:
+        push(calls, message, ALL[kind](reply_to(message, client)))
+    except Exception as error:
+        outcome = f"refused ({type(error).__name__})"
+    print(f"round {server_round}: client {client}: {outcome}: {kind}", flush=True)
+
+
+def pulled(calls: Calls, message: Message, tree: Any) -> Message:
+    """The message with its content, as a SuperNode fetches it."""
+    run_id = message.metadata.run_id
+    contents = {}
+    for node in iterate_object_tree(tree):
+        while node.object_id not in contents:
+            try:
+                contents[node.object_id] = calls.pull_object(run_id, node.object_id)
+            except (ObjectUnavailableError, RpcError):
+                time.sleep(0.05)
+    message_id = message.metadata.message_id
+    calls.confirm(run_id, message_id)
+    whole: Any = inflate_object_from_contents(message_id, contents)
+    whole.metadata.__dict__["_message_id"] = message_id
+    return whole  # type: ignore[no-any-return]
+
+
+def push(calls: Calls, asked: Message, crafted: Crafted, metadata: Metadata | None = None) -> None:
+    """Send the objects as a SuperNode does: the message first, then what the SuperLink does not have yet."""
+    envelope = Message(RecordDict(), reply_to=asked)
+    if metadata is not None:
+        envelope = make_message(metadata=metadata, content=RecordDict())
+    envelope.metadata.__dict__["_src_node_id"] = calls.node_id if metadata is None else metadata.src_node_id
+    envelope.metadata.__dict__["_message_id"] = crafted.message_id
+    missing, session = calls.send(envelope, crafted.tree, 0.0)
+    for object_id, content in crafted.contents.items():
+        if object_id in missing and object_id not in crafted.withheld:
+            calls.push_object(asked.metadata.run_id, session, object_id, content)
+
+
+def push_unasked(calls: Calls, asked: Message) -> None:
+    """A message to the server that replies to nothing, whose content cannot be parsed."""
+    given = asked.metadata
+    metadata = Metadata(
+        run_id=given.run_id,
+        message_id="",
+        src_node_id=given.src_node_id,
+        dst_node_id=given.src_node_id,
+        reply_to_message_id="",
+        group_id="",
+        created_at=time.time(),
+        ttl=3600.0,
+        message_type="query",
+    )
+    try:
+        push(calls, asked, craft("RecordDict: garbage", reply_to(asked)), metadata)
+    except Exception as error:
+        print(f"refused ({type(error).__name__}): {UNASKED}", flush=True)
+
+
+def main() -> None:
+    """Start the nodes, each in a thread."""
+    address, first, clients, nodes = sys.argv[1], *map(int, sys.argv[2:])
+    flower.set_identity()
+
+    def run(i: int) -> None:
+        try:
+            serve(address, first + i, clients, kinds_of(i, nodes))
+        except BaseException:
+            traceback.print_exc()
+
+    threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(nodes)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+if __name__ == "__main__":
+    main()
