@@ -32,7 +32,7 @@ from .lines import Lines, read_lines
 from .machine import hardware, versions
 from .rounds import Round
 from .rows import Row
-from .stopping import best_round
+from .stopping import chosen_round
 
 NO_MODEL = "the model could not be written"
 
@@ -104,7 +104,7 @@ class Records:
         self._try("clients.jsonl", lambda: self._clients.append(clients))
         self._try("metrics.jsonl", lambda: self._metrics.append([json.dumps(_plain(done.row))]))
         self._try("metrics.csv", lambda: self._append_csv(done.row))
-        best = best_round(self.rows, self.config.best)
+        best = chosen_round(self.rows, self.config.best)
         if best is not None and best[0] == done.number:
             path = self.folder / "best.safetensors"
             self._try("best.safetensors", lambda: save_model(path, done.arrays, done.number))
@@ -180,7 +180,7 @@ class Records:
             draw([(label(self.config), self.rows)], self.folder / "curve.png", title=default_name(self.config))
 
     def _status(self, state: str, reason: str | None) -> None:
-        best = best_round(self.rows, self.config.best)
+        best = chosen_round(self.rows, self.config.best)
         seconds = {
             phase: sum(row.get(f"seconds/{phase}", 0.0) for row in self.rows)
             for phase in ("train", "aggregate", "evaluate")

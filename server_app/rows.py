@@ -8,8 +8,10 @@ from typing import Any
 from flwr.app import Message
 
 from fedstride import flower, wire
-from fedstride.metrics import over_clients
+from fedstride.bounds import MAX_NAME
+from fedstride.metrics import AGREED, over_clients
 from strategies.cohort import Cohort, Reply
+from strategies.figures import NUMBER, form_of, in_words
 
 from .roll_call import Roster
 
@@ -17,17 +19,15 @@ Row = dict[str, Any]
 """The values of a round or a client by metric name: numbers, strings, or lists of them."""
 
 ROUND_NAMES = ("round", "clients")
-ROUND_PREFIXES = ("test/", "seconds/")
+ROUND_PREFIXES = ("test/", "seconds/", AGREED)
 SINGLE_NUMBER_PREFIXES = ("train/", "local/")
 CLIENT_NAMES = ("status", "reason", "norm", "note")
 """Names that the server writes itself, and prefixes of metrics that are always single numbers. Values from clients
 that conflict with these are ignored."""
 
-MAX_CLIENT_CHARACTERS = 1_000_000
-"""Maximum number of characters of one client's row, so that a malicious client cannot fill the disk."""
-
-NUMBER_CHARACTERS = 25
-"""Maximum number of characters of a number in JSON."""
+MAX_UNUSUAL = 20
+"""A client's row has the metrics that most clients of the round report, and at most this number of others, which
+must be plain numbers. So a client cannot fill the disk: its row is hardly longer than those of the others."""
 
 
 def known_names(metrics: Mapping[str, Any]) -> Row:
@@ -51,8 +51,12 @@ def client_rows(
     replies: Mapping[int, Message],
     cohort: Cohort,
     roster: Roster,
+    evaluation: Cohort | None = None,
 ) -> list[Row]:
-    """One row for each message of the round: the client's metrics, or the reason why its reply was not used."""
+    """One row for each message of the round: the client's metrics, or the reason why its reply was not used.
+
+    `evaluation`: the replies to the round's federated evaluation. They only add notes.
+    """
     accepted = {reply.node_id: reply for reply in cohort.replies}
     reasons = {item.node_id: item.reason for item in cohort.rejected}
     rows = []
@@ -63,8 +67,10 @@ def client_rows(
         row["bytes/up"] = _bytes(replies[node]) if node in replies else 0
         if node in accepted:
             own = (*row, *CLIENT_NAMES, wire.CLIENT_ID)
-            metrics, limit_notes = _limited({k: v for k, v in accepted[node].metrics.items() if k not in own})
-            notes = [*_notes(accepted[node], cohort), *limit_notes]
+            metrics, limit_notes = _limited(
+                {k: v for k, v in accepted[node].metrics.items() if k not in own}, cohort.usual_forms
+            )
+            notes = [*_notes(accepted[node], cohort), *limit_notes, *_evaluation_notes(row["client"], evaluation)]
             row |= {"status": "used", "norm": accepted[node].length, **metrics}
             row |= {"note": "; ".join(notes)} if notes else {}
         elif node in replies:
@@ -86,19 +92,31 @@ def _notes(reply: Reply, cohort: Cohort) -> list[str]:
         notes.append("its state was missing, and it used an empty one")
     if reply.metrics.get(wire.STATE_HELD) == 1:
         notes.append("it could not write its state to disk, and keeps it in memory")
+    if reply.client_id in cohort.left_out:
+        notes.append(f"left out of the round's figures: {in_words(cohort.left_out[reply.client_id])}")
     return notes
 
 
-def _limited(metrics: Row) -> tuple[Row, list[str]]:
-    """The first metrics of a client that together fit into a row, and a note if some do not fit."""
-    left = MAX_CLIENT_CHARACTERS
+def _evaluation_notes(client: int, evaluation: Cohort | None) -> list[str]:
+    if evaluation is None or client not in evaluation.left_out:
+        return []
+    return [f"left out of the evaluation's figures: {in_words(evaluation.left_out[client])}"]
+
+
+def _limited(metrics: Row, usual: Mapping[str, int]) -> tuple[Row, list[str]]:
+    """The metrics of a client that its row has, and a note if there are others. `usual`: form by name."""
     kept: Row = {}
+    unusual = 0
     for name, value in metrics.items():
-        left -= len(name) + NUMBER_CHARACTERS * (len(value) if isinstance(value, list) else 1)
-        if left < 0:
-            return kept, [f"reported {len(metrics)} metrics, of which {len(kept)} are recorded"]
+        form = form_of(value)
+        if form != usual.get(name):
+            unusual += 1
+            if form != NUMBER or len(name) > MAX_NAME or unusual > MAX_UNUSUAL:
+                continue
         kept[name] = value
-    return kept, []
+    if len(kept) == len(metrics):
+        return kept, []
+    return kept, [f"reported {len(metrics)} metrics, of which {len(kept)} are recorded"]
 
 
 def _bytes(message: Message) -> int:

@@ -19,7 +19,7 @@ from fedstride.arrays import Arrays, Layout, difference, norm, to_record
 from fedstride.bounds import MAX_LIST, MAX_METRICS, MAX_NAME
 from fedstride.metrics import AGREED, SCREENING, fact, over_clients
 
-from .figures import Selection, Value, agreed, combine, form_of, select
+from .figures import Selection, Value, agreed, combine, fault_of, form_of, select
 
 
 LEFT_OUT = f"{SCREENING}left_out"
@@ -118,6 +118,11 @@ class Cohort:
             numbers += abs(form)  # a plain number is one
         return usual
 
+    @property
+    def uncounted(self) -> set[str]:
+        """The usual metrics that have no figure, because too few of their values count."""
+        return {name for name, selection in self.selections.items() if not self._counts(selection)}
+
     @cached_property
     def selections(self) -> dict[str, Selection]:
         """For each usual metric that is combined over clients: which values count."""
@@ -139,6 +144,11 @@ class Cohort:
             for place, reason in selection.left_out.items():
                 found.setdefault(self.replies[place].client_id, {})[name] = reason
         return found
+
+    @property
+    def reports_agree(self) -> bool:
+        """Whether all clients report the same metrics, and all their values count."""
+        return not self.left_out and len({frozenset(reply.metrics) for reply in self.replies}) <= 1
 
     def agreed(self, metric: str) -> tuple[float, int] | None:
         """The value that more than half of the clients that report it reached, and the number of these clients.
@@ -190,17 +200,15 @@ class Cohort:
         What a client does not report, or what does not count, is the mean of the values that count. Ids, counts
         and flags cannot be replaced, so these are only the ones that all clients report.
         """
-        completed: list[dict[str, Any]] = [{} for _ in self.replies]
+        completed: list[dict[str, Any]] = [{self.count_key: reply.num_examples} for reply in self.replies]
         weights = self.weights("examples")
-        for name in self.usual_forms:
-            reported = [reply.metrics.get(name) for reply in self.replies]
+        for name, form in self.usual_forms.items():
+            values: list[Any] = [reply.metrics.get(name) for reply in self.replies]
             if name == self.count_key:
-                values: list[Any] = [reply.num_examples for reply in self.replies]
-            elif name not in self.selections:
-                selection = select(name, reported)
-                if len(selection.used) < len(self):
+                continue
+            if name not in self.selections:
+                if any(form_of(value) != form or fault_of(value, fact(name)) for value in values):
                     continue
-                values = reported
             elif used := self.selections[name].used:
                 other = combine(name, used, weights)
                 values = [used.get(place, other) for place in range(len(self))]

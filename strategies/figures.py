@@ -20,9 +20,11 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from fedstride.arrays import total
 from fedstride.bounds import MAX_LIST
+from fedstride.errors import printable
 from fedstride.metrics import Metric, OverClients, fact
 
 BAND = 100.0
@@ -30,6 +32,9 @@ BAND = 100.0
 
 NUMBER = -1
 """The form of a plain number. The form of a list is its length."""
+
+SHOWN_NAME = 60
+"""Number of characters of a metric's name in a note or in the log."""
 
 Value = float | list[float]
 
@@ -49,6 +54,21 @@ def form_of(value: object) -> int | None:
     return NUMBER if _is_number(value) else None
 
 
+def fault_of(value: object, known: Metric) -> str | None:
+    """Why a value cannot count, regardless of what the others report; None if it can."""
+    form = form_of(value)
+    if form is None:
+        return f"{type(value).__name__}, not a number or a list of numbers"
+    if form > MAX_LIST:
+        return f"a list of {form} numbers, the most is {MAX_LIST}"
+    for item in _column(value):  # type: ignore[arg-type]
+        if not math.isfinite(item):
+            return f"{item:g} is not finite"
+        if not known.least <= item <= known.most:
+            return f"{item:g} is not in [{known.least:g}, {known.most:g}]"
+    return None
+
+
 def select(name: str, reported: Sequence[object]) -> Selection:
     """The values of this metric that count; `reported` has one value per reply, None if it has none."""
     known = fact(name)
@@ -57,7 +77,7 @@ def select(name: str, reported: Sequence[object]) -> Selection:
     for place, value in enumerate(reported):
         if value is None:
             continue
-        if fault := _fault(value, known):
+        if fault := fault_of(value, known):
             left_out[place] = fault
         else:
             values[place] = value  # type: ignore[assignment]
@@ -102,6 +122,13 @@ def agreed(used: Mapping[int, Value], better: str | None) -> float | None:
     return best_first[len(best_first) // 2]
 
 
+def in_words(reasons: Mapping[str, str]) -> str:
+    """The reasons why values of these metrics do not count: one printable line with the first three."""
+    first = [f"{name[:SHOWN_NAME]} ({reason})" for name, reason in islice(reasons.items(), 3)]
+    more = f" and {len(reasons) - 3} more" if len(reasons) > 3 else ""
+    return printable(", ".join(first)) + more
+
+
 # ---------------------------------------------------------------- helpers
 
 
@@ -111,21 +138,6 @@ def _is_number(value: object) -> bool:
 
 def _column(value: Value) -> list[float]:
     return [real(item) for item in value] if isinstance(value, list) else [real(value)]
-
-
-def _fault(value: object, known: Metric) -> str | None:
-    """Why a value cannot count, regardless of what the others report; None if it can."""
-    form = form_of(value)
-    if form is None:
-        return f"{type(value).__name__}, not a number or a list of numbers"
-    if form > MAX_LIST:
-        return f"a list of {form} numbers, the most is {MAX_LIST}"
-    for item in _column(value):  # type: ignore[arg-type]
-        if not math.isfinite(item):
-            return f"{item:g} is not finite"
-        if not known.least <= item <= known.most:
-            return f"{item:g} is not in [{known.least:g}, {known.most:g}]"
-    return None
 
 
 def _common_form(values: Collection[Value]) -> int | None:
