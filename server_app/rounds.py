@@ -22,8 +22,8 @@ from strategies.norms import NormAnalysis
 from .config.schema import Config
 from .exchange import CohortGrid, exchange
 from .roll_call import Roster
-from .rows import Row, client_rows, known_names
-from .stopping import figure_for_decisions, quorum_of
+from .rows import Row, client_rows, decision_figure, known_names
+from .stopping import quorum_of
 
 AcceptedRounds = Mapping[int, int]
 """The last round whose reply was accepted, by client id. A client loads the state that it saved in that round."""
@@ -123,7 +123,7 @@ class Federation:
         if evaluation is not None and evaluation.left_out:
             row[LEFT_OUT] = row.get(LEFT_OUT, 0) + evaluation.left_out_count
         quorum = quorum_of(config.best_quorum, len(messages), config.clients)
-        row |= figure_for_decisions(config.best, [evaluation, cohort] if evaluation else [cohort], quorum)
+        row |= decision_figure(config.best, [evaluation, cohort] if evaluation else [cohort], quorum)
         clients = client_rows(server_round, messages, replies, cohort, self.roster, evaluation)
         row["bytes/down"] = sum(client["bytes/down"] for client in clients)
         row["bytes/up"] = sum(client["bytes/up"] for client in clients)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from flwr.app import Message
@@ -11,7 +12,7 @@ from fedstride import flower, wire
 from fedstride.bounds import MAX_NAME
 from fedstride.metrics import AGREED, over_clients
 from strategies.cohort import Cohort, Reply
-from strategies.figures import NUMBER, form_of, in_words
+from strategies.figures import NUMBER, form_of, in_words, real
 
 from .roll_call import Roster
 
@@ -30,6 +31,10 @@ MAX_UNUSUAL = 20
 must be plain numbers. So a client cannot fill the disk: its row is hardly longer than those of the others."""
 
 
+LARGEST_INT = 2**63
+"""Larger whole numbers are written as floats, because some readers of JSON do not read them."""
+
+
 def known_names(metrics: Mapping[str, Any]) -> Row:
     """The metrics of a round without those that are not recorded.
 
@@ -43,6 +48,19 @@ def known_names(metrics: Mapping[str, Any]) -> Row:
         and not k.startswith(ROUND_PREFIXES)
         and not (k.startswith(SINGLE_NUMBER_PREFIXES) and isinstance(v, list))
     }
+
+
+def decision_figure(metric: str, cohorts: Iterable[Cohort], quorum: int) -> Row:
+    """The field of a round's row with the median of a metric that clients report; empty if they do not report it.
+
+    `cohorts`: the valid replies of the round; the first with such a figure is used. The value is NaN if fewer than
+    `quorum` clients report a value that counts. `stopping.py` reads this field.
+    """
+    found = next((agreed for cohort in cohorts if (agreed := cohort.agreed(metric)) is not None), None)
+    if found is None:
+        return {}
+    value, clients = found
+    return {AGREED + metric: value if clients >= quorum else math.nan}
 
 
 def client_rows(
@@ -113,7 +131,7 @@ def _limited(metrics: Row, usual: Mapping[str, int]) -> tuple[Row, list[str]]:
             unusual += 1
             if form != NUMBER or len(name) > MAX_NAME or unusual > MAX_UNUSUAL:
                 continue
-        kept[name] = value
+        kept[name] = value if form != NUMBER or abs(value) < LARGEST_INT else real(value)
     if len(kept) == len(metrics):
         return kept, []
     return kept, [f"reported {len(metrics)} metrics, of which {len(kept)} are recorded"]

@@ -4,31 +4,17 @@ These are pure functions of the rows so far, so a resumed run makes the same dec
 
 If clients report the metric that decides, no client decides alone. The value that decides is then not the mean, which
 a client moves by its share, but the median over clients: the value that more than half of those who reported it
-reached. The round counts only if enough clients reported it (`best_quorum`). `figure_for_decisions` adds this value
+reached. The round counts only if enough clients reported it (`best_quorum`). `rows.decision_figure` adds this value
 to the round's row.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedstride.metrics import AGREED, is_better, require_direction
-from strategies.cohort import Cohort
-
-
-def figure_for_decisions(metric: str, cohorts: Iterable[Cohort], quorum: int) -> dict[str, float]:
-    """The field of a round's row with the median of a metric that clients report; nothing if they do not report it.
-
-    `cohorts`: the valid replies of the round; the first with such a figure is used. The value is NaN if fewer than
-    `quorum` clients report a valid value.
-    """
-    found = next((each for each in (cohort.agreed(metric) for cohort in cohorts) if each is not None), None)
-    if found is None:
-        return {}
-    value, clients = found
-    return {f"{AGREED}{metric}": value if clients >= quorum else math.nan}
 
 
 def quorum_of(best_quorum: int | None, asked: int, clients: int) -> int:
@@ -43,11 +29,13 @@ def deciding_rows(rows: Sequence[Mapping[str, Any]], metric: str) -> list[dict[s
     """The rows with their round and the value of the metric that decides, if there is one."""
     found: list[dict[str, Any]] = []
     for row in rows:
-        agreed = row.get(f"{AGREED}{metric}", row)  # the row itself: clients do not report the metric
-        if agreed is not row:
-            found.append({"round": row["round"], **({metric: agreed} if _is_finite(agreed) else {})})
-        else:
-            found.append({key: row[key] for key in ("round", metric) if key in row})
+        deciding: dict[str, Any] = {"round": row["round"]}
+        if AGREED + metric in row:  # the metric is from clients
+            if _is_finite(row[AGREED + metric]):
+                deciding[metric] = row[AGREED + metric]
+        elif metric in row:
+            deciding[metric] = row[metric]
+        found.append(deciding)
     return found
 
 

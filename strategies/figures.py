@@ -63,9 +63,9 @@ def fault_of(value: object, known: Metric) -> str | None:
         return f"a list of {form} numbers, the most is {MAX_LIST}"
     for item in _column(value):  # type: ignore[arg-type]
         if not math.isfinite(item):
-            return f"{item:g} is not finite"
+            return f"{item} is not finite"
         if not known.least <= item <= known.most:
-            return f"{item:g} is not in [{known.least:g}, {known.most:g}]"
+            return f"{item:.12g} is not in [{known.least:g}, {known.most:g}]"
     return None
 
 
