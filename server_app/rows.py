@@ -100,11 +100,14 @@ def client_rows(
 
 
 def _notes(reply: Reply, cohort: Cohort) -> list[str]:
-    """Notes for the client's row: client halves that it did not execute, and problems with its state."""
+    """Notes for the client's row: what the screening changed, what it did not do or keep, what does not count."""
     notes = [
-        f"did not execute the client half of {half}"
-        for half, clients in cohort.not_done.items()
-        if reply.client_id in clients
+        *reply.notes,
+        *(
+            f"did not execute the client half of {half}"
+            for half, clients in cohort.not_done.items()
+            if reply.client_id in clients
+        ),
     ]
     if reply.metrics.get(wire.STATE_LOST) == 1:
         notes.append("its state was missing, and it used an empty one")

@@ -2,17 +2,17 @@
 
 These are pure functions of the rows so far, so a resumed run makes the same decisions as an uninterrupted one.
 
-If clients report the metric that decides, no client decides alone. The value that decides is then not the mean, which
-a client moves by its share, but the median over clients: the value that more than half of those who reported it
-reached. The round counts only if enough clients reported it (`best_quorum`). `rows.decision_figure` adds this value
-to the round's row.
+If clients report the metric that decides, no client decides alone. The value that decides is then not the mean,
+which a client moves by its share, but the median over clients: the value that more than half of those who reported
+it reached. The round counts only if enough clients reported it (`best_quorum`). `rows.decision_figure` adds this
+value to the round's row.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from fedstride.metrics import AGREED, is_better, require_direction
 
@@ -80,5 +80,5 @@ def reason_to_stop(
     return None
 
 
-def _is_finite(value: Any) -> bool:
+def _is_finite(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and math.isfinite(value)

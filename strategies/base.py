@@ -243,7 +243,7 @@ class RuleStrategy(FlowerFedAvg):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Flower's aggregation, of the valid replies."""
-        cohort = screen_metrics(replies, self.weighted_by_key, self.last_cohort)
+        cohort = screen_metrics(replies, self.weighted_by_key, self.last_cohort, self.screening.max_share)
         self.last_evaluation = cohort
         if not isinstance(replies, Accepted):
             report_figures(server_round, cohort, self.warned)
@@ -361,7 +361,7 @@ def report(server_round: int, cohort: Cohort, warned: set[str]) -> None:
 
 
 def report_figures(server_round: int, cohort: Cohort, warned: set[str]) -> None:
-    """Log the reported values that do not count, once for each client: `warned` collects those that were logged."""
+    """Log the reported values that do not count, once for each client; `warned` has those that were logged."""
     for client, reasons in cohort.left_out.items():
         key = f"figures of client {client}"
         if key not in warned:
@@ -383,14 +383,14 @@ def without(metrics: MetricRecord, names: Collection[str]) -> MetricRecord:
 
 
 def to_metrics(strategy: Strategy, metrics: Mapping[str, Any]) -> MetricRecord:
-    """A record of a round's metrics. Raises RunError for a value that is neither a number nor a list of numbers."""
+    """A record of a round's metrics. Raises RunError for a value that is not a number or a list of numbers."""
     try:
         return MetricRecord(dict(metrics))
     except TypeError:
         wrong = next(name for name, value in metrics.items() if not _fits(name, value))
         text = repr(metrics[wrong])
         raise RunError(
-            f"{type(strategy).__name__} returns the metric {wrong!r} = {text[:100]}{'...' if len(text) > 100 else ''} "
+            f"{type(strategy).__name__} returns the metric {wrong!r} = {text[:100]} "
             f"({type(metrics[wrong]).__name__}); a metric must be an int, a float, or a list of ints or of floats"
         ) from None
 

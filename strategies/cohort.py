@@ -21,7 +21,6 @@ from fedstride.metrics import AGREED, SCREENING, fact, over_clients
 
 from .figures import Selection, Value, agreed, combine, fault_of, form_of, select
 
-
 LEFT_OUT = f"{SCREENING}left_out"
 """Metric of a round: how many values that clients report do not count. Not reported if there are none."""
 

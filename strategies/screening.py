@@ -78,11 +78,16 @@ def screen(
     return Cohort(tuple(valid), tuple(rejected), expected.halves, references, weighted_by_key)
 
 
-def screen_metrics(messages: Iterable[Message], weighted_by_key: str, trained: Cohort | None) -> Cohort:
+def screen_metrics(
+    messages: Iterable[Message],
+    weighted_by_key: str,
+    trained: Cohort | None,
+    max_share: float | None = None,
+) -> Cohort:
     """Divide the replies to an evaluation into valid ones, in the order of client ids, and rejected ones.
 
     `trained`: the replies to the round's training. A client has at most the weight that it had there: a number of
-    examples that grows for the evaluation is not believed.
+    examples that grows for the evaluation is not believed. `max_share`: see `Screening`.
     """
     if isinstance(messages, Accepted):
         return messages.cohort
@@ -101,6 +106,8 @@ def screen_metrics(messages: Iterable[Message], weighted_by_key: str, trained: C
         client_id = reported_id if isinstance(reported_id, int) else node_id
         count = min(count, known.get(client_id, count))
         valid.append(Reply(node_id, client_id, count, {}, metrics, 0.0, message))
+    if max_share is not None and valid:
+        valid = _bound_shares(valid, max_share, weighted_by_key)
     valid.sort(key=lambda reply: (reply.client_id, reply.node_id))
     rejected.sort(key=lambda item: item.node_id)
     return Cohort(tuple(valid), tuple(rejected), count_key=weighted_by_key)

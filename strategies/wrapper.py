@@ -283,7 +283,7 @@ class Wrapper(Strategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The inner strategy's aggregation, of the valid replies."""
-        cohort = screen_metrics(replies, self.weighted_by_key, self.last_cohort)
+        cohort = screen_metrics(replies, self.weighted_by_key, self.last_cohort, self.screening.max_share)
         self.last_evaluation = cohort
         if not isinstance(replies, Accepted):
             report_figures(server_round, cohort, self.warned)
@@ -309,7 +309,13 @@ class Wrapper(Strategy):
             if cohort.reports_agree:  # the same for all clients, so not the fault of one of them
                 raise
             name = type(self.strategy).__name__
-            log(WARNING, "round %d: %s cannot aggregate, so the model does not change: %s", server_round, name, error)
+            log(
+                WARNING,
+                "round %d: %s cannot aggregate, so the model does not change: %s",
+                server_round,
+                name,
+                error,
+            )
             return None, None
 
     def _model_in(self, message: Message) -> ArrayRecord:

@@ -234,8 +234,8 @@ def _check_best_quorum(config: Config) -> None:
         not (alone and config.best in BY_CLIENTS),
         "best",
         config.best,
-        "a metric that the server measures, for example test/loss, because a round has only one client, which would "
-        "decide alone; set best_quorum=1 if you want that",
+        "a metric that the server measures, for example test/loss, because a round has only one client, which "
+        "would decide alone; set best_quorum=1 if you want that",
     )
 
 

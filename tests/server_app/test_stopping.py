@@ -95,7 +95,15 @@ def test_only_finite_numbers_can_be_best(value: object) -> None:
 
 @pytest.mark.parametrize(
     ("best_quorum", "asked", "clients", "want"),
-    [(None, 10, 10, 6), (None, 5, 9, 3), (None, 2, 2, 2), (None, 1, 5, 2), (None, 1, 1, 1), (1, 10, 10, 1), (8, 3, 9, 8)],
+    [
+        (None, 10, 10, 6),
+        (None, 5, 9, 3),
+        (None, 2, 2, 2),
+        (None, 1, 5, 2),
+        (None, 1, 1, 1),
+        (1, 10, 10, 1),
+        (8, 3, 9, 8),
+    ],
 )
 def test_the_quorum_is_more_than_half_and_at_least_two(
     best_quorum: int | None, asked: int, clients: int, want: int

@@ -23,6 +23,7 @@ from strategies import FedAvg, NormAnalysis
 from strategies.base import RoundResult
 from strategies.cohort import Accepted, Cohort
 from strategies.figures import agreed, combine, form_of, select
+from strategies.limits import Screening
 from strategies.screening import screen, screen_metrics
 
 SENT = {"w": np.zeros(3)}
@@ -184,7 +185,9 @@ def test_honest_figures_are_exactly_the_weighted_mean(name: str, reported: list[
 
 @given(st.sampled_from(NAMES), st.lists(ANY, min_size=1, max_size=7), st.randoms(use_true_random=False))
 @fed.PROPERTY
-def test_what_counts_does_not_depend_on_the_order_of_the_clients(name: str, values: list[Any], random: Any) -> None:
+def test_what_counts_does_not_depend_on_the_order_of_the_clients(
+    name: str, values: list[Any], random: Any
+) -> None:
     order = list(range(len(values)))
     random.shuffle(order)
     one, other = select(name, values), select(name, [values[place] for place in order])
@@ -390,7 +393,9 @@ def evaluation(*reported: tuple[Any, dict[str, Any]]) -> list[Message]:
 
 def test_a_client_has_at_most_the_weight_that_it_had_in_training() -> None:
     """Claims of 10^12 examples at accuracy 1, after 10 in training."""
-    replies = evaluation((10, {"local/accuracy": 0.5}), (10, {"local/accuracy": 0.5}), (10**12, {"local/accuracy": 1.0}))
+    replies = evaluation(
+        (10, {"local/accuracy": 0.5}), (10, {"local/accuracy": 0.5}), (10**12, {"local/accuracy": 1.0})
+    )
     trained = cohort_of({}, {}, {}, examples=[10, 10, 10])
     for strategy in (FedAvg(**fed.OPEN), NormAnalysis(FlowerFedAvg(**fed.OPEN)), NormAnalysis(FedAvg(**fed.OPEN))):
         assert strategy.aggregate_evaluate(1, replies)["local/accuracy"] == pytest.approx(1.0)
@@ -401,8 +406,21 @@ def test_a_client_has_at_most_the_weight_that_it_had_in_training() -> None:
     assert replies[2].content["metrics"]["num-examples"] == 10**12  # the message is not changed
 
 
+def test_the_bound_on_shares_holds_in_evaluation() -> None:
+    replies = evaluation((10, {"local/accuracy": 0.5}), (10, {"local/accuracy": 0.5}), (10**12, {"local/accuracy": 1.0}))
+    for strategy in (
+        FedAvg(screening=Screening(max_share=0.5), **fed.OPEN),
+        NormAnalysis(FlowerFedAvg(**fed.OPEN), screening=Screening(max_share=0.5)),
+    ):
+        metrics = strategy.aggregate_evaluate(1, replies)
+        assert metrics is not None and metrics["local/accuracy"] == pytest.approx(0.75)
+
+
 def test_evaluation_leaves_out_what_does_not_count() -> None:
-    replies = [*evaluation((10, {"local/loss": 1.0}), (30, {"local/loss": 3.0}), (20, {"local/loss": -1e308})), fed.failure(9)]
+    replies = [
+        *evaluation((10, {"local/loss": 1.0}), (30, {"local/loss": 3.0}), (20, {"local/loss": -1e308})),
+        fed.failure(9),
+    ]
     cohort = screen_metrics(replies, "num-examples", None)
     assert cohort.left_out == {3: {"local/loss": "-1e+308 is not in [0, inf]"}}
     assert [item.node_id for item in cohort.rejected] == [9]

@@ -428,7 +428,9 @@ def test_only_metrics_that_most_report_in_one_form_are_used() -> None:
         {"both": 2.0, "two": 1.0, "form": 1.0, "length": [1.0], "kind": 2.0},
     ]
     cohort = screen([fed.reply(n, CLIENT, 10, metrics) for n, metrics in enumerate(reported, 1)], SENT)
-    assert all(list(message.content["metrics"]) == ["num-examples", "both", "kind"] for message in Accepted(cohort))
+    assert all(
+        list(message.content["metrics"]) == ["num-examples", "both", "kind"] for message in Accepted(cohort)
+    )
     assert list(cohort.metrics()) == ["both", "kind"]
 
 
