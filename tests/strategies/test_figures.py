@@ -407,7 +407,9 @@ def test_a_client_has_at_most_the_weight_that_it_had_in_training() -> None:
 
 
 def test_the_bound_on_shares_holds_in_evaluation() -> None:
-    replies = evaluation((10, {"local/accuracy": 0.5}), (10, {"local/accuracy": 0.5}), (10**12, {"local/accuracy": 1.0}))
+    replies = evaluation(
+        (10, {"local/accuracy": 0.5}), (10, {"local/accuracy": 0.5}), (10**12, {"local/accuracy": 1.0})
+    )
     for strategy in (
         FedAvg(screening=Screening(max_share=0.5), **fed.OPEN),
         NormAnalysis(FlowerFedAvg(**fed.OPEN), screening=Screening(max_share=0.5)),
