@@ -6,6 +6,7 @@ The properties of `<rule>/<symbol>` also apply to its layers, `<rule>/<symbol>/<
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -19,18 +20,32 @@ OverClients = Literal["mean", "min", "max", "none"]
 
 @dataclass(frozen=True)
 class Metric:
-    """The properties of a metric. The defaults are those of a metric that is not declared."""
+    """The properties of a metric. The defaults are those of a metric that is not declared.
+
+    A client's value outside of [`least`, `most`], or far from the other clients' values compared with `scale`, is
+    left out of the round's value (`strategies/figures.py`).
+    """
 
     better: Better | None = None  # which values are better; None: neither, so there is no best round and no target
     over_clients: OverClients = "mean"  # how clients' values are combined; none: not combined (ids, counts, flags)
     unit: str = ""  # of a displayed value, which is the value times `factor`
     factor: float = 1.0
     name: str = ""  # displayed name, with {} for the symbol; if empty, the metric's name without / and _
+    least: float = -math.inf  # smallest possible value
+    most: float = math.inf  # largest possible value
+    scale: float = 1.0  # size of a usual value; values up to 50 times this are plausible whatever others report
 
 
-LOSS: Final = Metric("smaller")
-ACCURACY: Final = Metric("larger", unit="%", factor=100.0)
+LOSS: Final = Metric("smaller", least=0.0)
+ACCURACY: Final = Metric("larger", unit="%", factor=100.0, least=0.0, most=1.0)
 NEUTRAL: Final = Metric()  # neither larger nor smaller values are better; clients' values are averaged
+SHARE: Final = Metric(least=0.0, most=1.0)
+
+AGREED: Final = "median/"
+"""Prefix of the value of a metric that more than half of the clients reached; written by the server only."""
+
+SCREENING: Final = "screening/"
+"""Prefix of the metrics that count a round's replies; written by the server only."""
 
 FACTS: dict[str, Metric] = {
     wire.NUM_EXAMPLES: Metric(over_clients="none"),
@@ -42,14 +57,17 @@ FACTS: dict[str, Metric] = {
     "test/accuracy": ACCURACY,
     wire.TRAIN_LOSS: LOSS,
     wire.TRAIN_ACCURACY: ACCURACY,
-    wire.TRAIN_STEPS: NEUTRAL,
+    "train_loss": LOSS,  # Flower's name; its QFedAvg raises the value to a power
+    wire.TRAIN_STEPS: Metric(least=0.0, scale=10_000.0),
     wire.EVAL_LOSS: LOSS,
     wire.EVAL_ACCURACY: ACCURACY,
-    "seconds/*": Metric("smaller", unit="s", name="{} time"),
-    "bytes/*": Metric("smaller", unit="bytes", name="{}load"),
-    "screening/*": NEUTRAL,
+    "seconds/*": Metric("smaller", unit="s", name="{} time", least=0.0, scale=3600.0),
+    "bytes/*": Metric("smaller", unit="bytes", name="{}load", least=0.0, scale=1e9),
+    f"{SCREENING}*": NEUTRAL,
+    f"{AGREED}*": NEUTRAL,
     "norms/*": NEUTRAL,
     "privacy/*": NEUTRAL,
+    wire.CLIPPED: SHARE,
     "fednnnn/*": NEUTRAL,
     "fedalr/*": NEUTRAL,
     "fedlws/*": NEUTRAL,
@@ -57,8 +75,10 @@ FACTS: dict[str, Metric] = {
     "scaffold/*": NEUTRAL,
     "feddyn/*": NEUTRAL,
     "fednlr/*": NEUTRAL,
-    "fednlr/rate_min": Metric(over_clients="min"),
-    "fednlr/rate_max": Metric(over_clients="max"),
+    "fednlr/rate_min": Metric(over_clients="min", least=0.0),
+    "fednlr/rate_max": Metric(over_clients="max", least=0.0),
+    "fednlr/rate_mean": Metric(least=0.0),
+    "fednlr/below": SHARE,
 }
 """All metrics of this version. A user-defined rule adds its own with `declare`."""
 

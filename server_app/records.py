@@ -35,7 +35,7 @@ from .rounds import Round
 from .rows import Row
 from .seal import chained, digest_of
 from .spreadsheet import inert
-from .stopping import best_round
+from .stopping import chosen_round
 
 CSV = "metrics.csv"
 BEST = "best.safetensors"
@@ -124,7 +124,7 @@ class Records:
         self._try(CSV, self._write_csv)
         if every:
             self._try(f"{FOLDER}/{METRICS}", lambda: self._append_to_copy(metrics))
-        best = best_round(self.rows, self.config.best)
+        best = chosen_round(self.rows, self.config.best)
         if best is not None and best[0] == done.number:
             self._unsaved_best = done
         self._save_best()
@@ -239,7 +239,7 @@ class Records:
             draw([(label(self.config), self.rows)], self.folder / "curve.png", title=default_name(self.config))
 
     def _status(self, state: str, reason: str | None) -> None:
-        best = best_round(self.rows, self.config.best)
+        best = chosen_round(self.rows, self.config.best)
         seconds = {
             phase: sum(row.get(f"seconds/{phase}", 0.0) for row in self.rows)
             for phase in ("train", "aggregate", "evaluate")

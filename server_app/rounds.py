@@ -7,7 +7,7 @@ It uses only the four public methods of a strategy: `configure_train`, `aggregat
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,12 +16,14 @@ from flwr.serverapp import Grid
 
 from fedstride import wire
 from fedstride.errors import RunError
+from strategies.cohort import LEFT_OUT, Cohort
 from strategies.norms import NormAnalysis
 
 from .config.schema import Config
 from .exchange import CohortGrid, exchange
 from .roll_call import Roster
-from .rows import Row, client_rows, known_names
+from .rows import Row, client_rows, decision_figure, known_names
+from .stopping import quorum_of
 
 AcceptedRounds = Mapping[int, int]
 """The last round whose reply was accepted, by client id. A client loads the state that it saved in that round."""
@@ -113,11 +115,17 @@ class Federation:
         current = last.arrays if model is None else model
         row: Row = {"round": server_round, "clients": len(cohort), **known_names(dict(metrics or {}))}
         row["screening/missing"] = len(messages) - len(replies)
+        evaluation: Cohort | None = None
         if _is_due(server_round, config):
             row |= self._evaluation(current)
             if config.evaluate_clients:
-                row |= self._federated_evaluation(cohort_grid, server_round, current)
-        clients = client_rows(server_round, messages, replies, cohort, self.roster)
+                row |= self._federated_evaluation(cohort_grid, server_round, current, cohort)
+                evaluation = self.strategy.last_evaluation
+        if evaluation is not None and evaluation.left_out:
+            row[LEFT_OUT] = row.get(LEFT_OUT, 0) + evaluation.left_out_count
+        quorum = quorum_of(config.best_quorum, len(messages), config.clients)
+        row |= decision_figure(config.best, [evaluation, cohort] if evaluation else [cohort], quorum)
+        clients = client_rows(server_round, messages, replies, cohort, self.roster, evaluation)
         row["bytes/down"] = sum(client["bytes/down"] for client in clients)
         row["bytes/up"] = sum(client["bytes/up"] for client in clients)
         row["seconds/train"] = trained - started
@@ -143,15 +151,33 @@ class Federation:
                 if isinstance(record.get(wire.CLIENT_ID, client), int):  # the screening rejects other types
                     record[wire.CLIENT_ID] = client
 
+    def _limit_counts(self, replies: Mapping[int, Message], trained: Container[int]) -> None:
+        """Replace numbers of examples above that of the roll call, for clients whose training was not used.
+
+        The strategy limits those of the other clients, by their numbers in training.
+        """
+        key = self.strategy.weighted_by_key
+        for node, reply in replies.items():
+            known = self.roster.facts.get(self.roster.client_of(node), {}).get(wire.NUM_EXAMPLES)
+            if node in trained or not isinstance(known, int) or known < 1 or not reply.has_content():
+                continue
+            for record in reply.content.metric_records.values():
+                count = record.get(key)
+                if isinstance(count, (int, float)) and count > known:
+                    record[key] = known
+
     def _evaluation(self, arrays: ArrayRecord) -> Row:
         started = time.perf_counter()
         return {**self.evaluate(arrays), "seconds/evaluate": time.perf_counter() - started}
 
-    def _federated_evaluation(self, cohort_grid: CohortGrid, server_round: int, arrays: ArrayRecord) -> Row:
+    def _federated_evaluation(
+        self, cohort_grid: CohortGrid, server_round: int, arrays: ArrayRecord, trained: Cohort
+    ) -> Row:
         config = ConfigRecord(dict(self.client_config))
         messages = list(self.strategy.configure_evaluate(server_round, arrays, config, cohort_grid))
         replies = exchange(self.grid, messages, timeout=self.config.timeout)
         self._set_client_ids(replies)
+        self._limit_counts(replies, {reply.node_id for reply in trained.replies})
         nodes = cohort_grid.get_node_ids()
         good = [replies[node] for node in nodes if node in replies and not replies[node].has_error()]
         return known_names(dict(self.strategy.aggregate_evaluate(server_round, good) or {}))

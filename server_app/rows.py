@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from flwr.app import Message
 
 from fedstride import flower, wire
-from fedstride.metrics import over_clients
+from fedstride.bounds import MAX_NAME
+from fedstride.metrics import AGREED, over_clients
 from strategies.cohort import Cohort, Reply
+from strategies.figures import NUMBER, form_of, in_words, real
 
 from . import seal
 from .roll_call import Roster
@@ -18,17 +21,19 @@ Row = dict[str, Any]
 """The values of a round or a client by metric name: numbers, strings, or lists of them."""
 
 ROUND_NAMES = ("round", "clients", *seal.KEYS)
-ROUND_PREFIXES = ("test/", "seconds/")
+ROUND_PREFIXES = ("test/", "seconds/", AGREED)
 SINGLE_NUMBER_PREFIXES = ("train/", "local/")
 CLIENT_NAMES = ("status", "reason", "norm", "note", *seal.KEYS)
 """Names that the server writes itself, and prefixes of metrics that are always single numbers. Values from clients
 that conflict with these are ignored."""
 
-MAX_CLIENT_CHARACTERS = 1_000_000
-"""Maximum number of characters of one client's row, so that a malicious client cannot fill the disk."""
+MAX_UNUSUAL = 20
+"""A client's row has the metrics that most clients of the round report, and at most this number of others, which
+must be plain numbers. So a client cannot fill the disk: its row is hardly longer than those of the others."""
 
-NUMBER_CHARACTERS = 25
-"""Maximum number of characters of a number in JSON."""
+
+LARGEST_INT = 2**63
+"""Larger whole numbers are written as floats, because some readers of JSON do not read them."""
 
 
 def known_names(metrics: Mapping[str, Any]) -> Row:
@@ -46,14 +51,31 @@ def known_names(metrics: Mapping[str, Any]) -> Row:
     }
 
 
+def decision_figure(metric: str, cohorts: Iterable[Cohort], quorum: int) -> Row:
+    """The field of a round's row with the median of a metric that clients report; empty if they do not report it.
+
+    `cohorts`: the valid replies of the round; the first with such a figure is used. The value is NaN if fewer than
+    `quorum` clients report a value that counts. `stopping.py` reads this field.
+    """
+    found = next((agreed for cohort in cohorts if (agreed := cohort.agreed(metric)) is not None), None)
+    if found is None:
+        return {}
+    value, clients = found
+    return {AGREED + metric: value if clients >= quorum else math.nan}
+
+
 def client_rows(
     server_round: int,
     messages: Sequence[Message],
     replies: Mapping[int, Message],
     cohort: Cohort,
     roster: Roster,
+    evaluation: Cohort | None = None,
 ) -> list[Row]:
-    """One row for each message of the round: the client's metrics, or the reason why its reply was not used."""
+    """One row for each message of the round: the client's metrics, or the reason why its reply was not used.
+
+    `evaluation`: the replies to the round's federated evaluation. They only add notes.
+    """
     accepted = {reply.node_id: reply for reply in cohort.replies}
     reasons = {item.node_id: item.reason for item in cohort.rejected}
     rows = []
@@ -64,8 +86,10 @@ def client_rows(
         row["bytes/up"] = _bytes(replies[node]) if node in replies else 0
         if node in accepted:
             own = (*row, *CLIENT_NAMES, wire.CLIENT_ID)
-            metrics, limit_notes = _limited({k: v for k, v in accepted[node].metrics.items() if k not in own})
-            notes = [*_notes(accepted[node], cohort), *limit_notes]
+            metrics, limit_notes = _limited(
+                {k: v for k, v in accepted[node].metrics.items() if k not in own}, cohort.usual_forms
+            )
+            notes = [*_notes(accepted[node], cohort), *limit_notes, *_evaluation_notes(row["client"], evaluation)]
             row |= {"status": "used", "norm": accepted[node].length, **metrics}
             row |= {"note": "; ".join(notes)} if notes else {}
         elif node in replies:
@@ -77,29 +101,44 @@ def client_rows(
 
 
 def _notes(reply: Reply, cohort: Cohort) -> list[str]:
-    """Notes for the client's row: client halves that it did not execute, and problems with its state."""
+    """Notes for the client's row: what the screening changed, what it did not do or keep, what does not count."""
     notes = [
-        f"did not execute the client half of {half}"
-        for half, clients in cohort.not_done.items()
-        if reply.client_id in clients
+        *reply.notes,
+        *(
+            f"did not execute the client half of {half}"
+            for half, clients in cohort.not_done.items()
+            if reply.client_id in clients
+        ),
     ]
     if reply.metrics.get(wire.STATE_LOST) == 1:
         notes.append("its state was missing, and it used an empty one")
     if reply.metrics.get(wire.STATE_HELD) == 1:
         notes.append("it could not write its state to disk, and keeps it in memory")
+    if reply.client_id in cohort.left_out:
+        notes.append(f"left out of the round's figures: {in_words(cohort.left_out[reply.client_id])}")
     return notes
 
 
-def _limited(metrics: Row) -> tuple[Row, list[str]]:
-    """The first metrics of a client that together fit into a row, and a note if some do not fit."""
-    left = MAX_CLIENT_CHARACTERS
+def _evaluation_notes(client: int, evaluation: Cohort | None) -> list[str]:
+    if evaluation is None or client not in evaluation.left_out:
+        return []
+    return [f"left out of the evaluation's figures: {in_words(evaluation.left_out[client])}"]
+
+
+def _limited(metrics: Row, usual: Mapping[str, int]) -> tuple[Row, list[str]]:
+    """The metrics of a client that its row has, and a note if there are others. `usual`: form by name."""
     kept: Row = {}
+    unusual = 0
     for name, value in metrics.items():
-        left -= len(name) + NUMBER_CHARACTERS * (len(value) if isinstance(value, list) else 1)
-        if left < 0:
-            return kept, [f"reported {len(metrics)} metrics, of which {len(kept)} are recorded"]
-        kept[name] = value
-    return kept, []
+        form = form_of(value)
+        if form != usual.get(name):
+            unusual += 1
+            if form != NUMBER or len(name) > MAX_NAME or unusual > MAX_UNUSUAL:
+                continue
+        kept[name] = value if form != NUMBER or abs(value) < LARGEST_INT else real(value)
+    if len(kept) == len(metrics):
+        return kept, []
+    return kept, [f"reported {len(metrics)} metrics, of which {len(kept)} are recorded"]
 
 
 def _bytes(message: Message) -> int:

@@ -1,14 +1,42 @@
 """Early stopping, and the choice of the best model.
 
 These are pure functions of the rows so far, so a resumed run makes the same decisions as an uninterrupted one.
+
+If clients report the metric that decides, no client decides alone. The value that decides is then not the mean,
+which a client moves by its share, but the median over clients: the value that more than half of those who reported
+it reached. The round counts only if enough clients reported it (`best_quorum`). `rows.decision_figure` adds this
+value to the round's row.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
-from fedstride.metrics import is_better, require_direction
+from fedstride.metrics import AGREED, is_better, require_direction
+
+
+def quorum_of(best_quorum: int | None, asked: int, clients: int) -> int:
+    """How many of the `asked` clients of a round must report the metric that decides.
+
+    By default more than half of them and at least two. A federation that has only one client trusts it.
+    """
+    return max(min(2, clients), asked // 2 + 1) if best_quorum is None else best_quorum
+
+
+def deciding_rows(rows: Sequence[Mapping[str, Any]], metric: str) -> list[dict[str, Any]]:
+    """The rows with their round and the value of the metric that decides, if there is one."""
+    found: list[dict[str, Any]] = []
+    for row in rows:
+        deciding: dict[str, Any] = {"round": row["round"]}
+        if AGREED + metric in row:  # the metric is from clients
+            if _is_finite(row[AGREED + metric]):
+                deciding[metric] = row[AGREED + metric]
+        elif metric in row:
+            deciding[metric] = row[metric]
+        found.append(deciding)
+    return found
 
 
 def best_round(rows: Sequence[Mapping[str, Any]], metric: str) -> tuple[int, float] | None:
@@ -20,11 +48,16 @@ def best_round(rows: Sequence[Mapping[str, Any]], metric: str) -> tuple[int, flo
     best: tuple[int, float] | None = None
     for row in rows:
         value = row.get(metric)
-        if value is None or value != value or row["round"] == 0:
+        if not _is_finite(value) or row["round"] == 0:
             continue
         if best is None or is_better(metric, value, best[1]):
             best = (int(row["round"]), float(value))
     return best
+
+
+def chosen_round(rows: Sequence[Mapping[str, Any]], metric: str) -> tuple[int, float] | None:
+    """The round of the best model, and its value of the metric that decides; see `best_round`."""
+    return best_round(deciding_rows(rows, metric), metric)
 
 
 def reason_to_stop(
@@ -34,13 +67,18 @@ def reason_to_stop(
 
     A run stops when the metric has reached `target`, or after `patience` evaluations without improvement.
     """
+    rows = deciding_rows(rows, metric)
     best = best_round(rows, metric)
     if best is None:
         return None
     number, value = best
     if target is not None and not is_better(metric, target, value):
         return f"{metric} reached {value:g} in round {number} (target {target:g})"
-    since = sum(1 for row in rows if row["round"] > number and row.get(metric) is not None)
+    since = sum(1 for row in rows if row["round"] > number and metric in row)
     if patience is not None and since >= patience:
         return f"{metric} was best in round {number} ({value:g}), without improvement in {since} evaluations since"
     return None
+
+
+def _is_finite(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and math.isfinite(value)

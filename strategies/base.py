@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from logging import INFO, WARNING
 from typing import Annotated, Any, ClassVar, NamedTuple, TypedDict
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
+from flwr.serverapp.strategy import Strategy
 from typing_extensions import Unpack
 
 from fedstride import seeds, wire
@@ -22,7 +23,8 @@ from fedstride.errors import RunError, require
 from fedstride.flower import AVERAGES_METRICS, log
 from fedstride.settings import Setting, check
 
-from .cohort import Accepted, Cohort, Expected
+from .cohort import LEFT_OUT, Accepted, Cohort, Expected
+from .figures import in_words
 from .limits import Screening
 from .screening import screen, screen_metrics
 from .state import Stateless, pack, pack_learnt, unpack, unpack_learnt
@@ -131,6 +133,7 @@ class RuleStrategy(FlowerFedAvg):
         self.requested = Request()
         self.last_cohort: Cohort | None = None
         self.learnt: Mapping[str, float] = {}
+        self.last_evaluation: Cohort | None = None
         self.warned: set[str] = set()
         self.state = self.State()
 
@@ -227,7 +230,7 @@ class RuleStrategy(FlowerFedAvg):
         if not is_usable(server_round, type(self).__name__, model, getattr(state, "next", None)):
             return None, MetricRecord(metrics | NOT_FINITE)
         self.state = state
-        return to_record(model), MetricRecord(self._client_metrics(cohort) | metrics | diagnostics)
+        return to_record(model), to_metrics(self, self._client_metrics(cohort) | metrics | diagnostics)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -240,7 +243,12 @@ class RuleStrategy(FlowerFedAvg):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Flower's aggregation, of the valid replies."""
-        return super().aggregate_evaluate(server_round, screen_metrics(replies, self.weighted_by_key))
+        cohort = screen_metrics(replies, self.weighted_by_key, self.last_cohort, self.screening.max_share)
+        self.last_evaluation = cohort
+        if not isinstance(replies, Accepted):
+            report_figures(server_round, cohort, self.warned)
+        metrics = super().aggregate_evaluate(server_round, Accepted(cohort))
+        return None if metrics is None else without(metrics, cohort.uncounted)
 
     def summary(self) -> None:
         """Log the rule and its settings."""
@@ -251,7 +259,7 @@ class RuleStrategy(FlowerFedAvg):
 
     def _client_metrics(self, cohort: Cohort) -> Metrics:
         if self.train_metrics_aggr_fn is not AVERAGES_METRICS:
-            contents = [reply.message.content for reply in cohort.replies]
+            contents = [message.content for message in Accepted(cohort)]
             return dict(self.train_metrics_aggr_fn(contents, self.weighted_by_key))
         return cohort.metrics()
 
@@ -330,10 +338,11 @@ def is_usable(server_round: int, name: str, *models: Arrays | None) -> bool:
 
 
 def report(server_round: int, cohort: Cohort, warned: set[str]) -> None:
-    """Log each rejected reply with its reason, and the clients that did not do a client half.
+    """Log each rejected reply with its reason, clients that did not do a client half, and figures left out.
 
-    The latter is logged once for each half: `warned` collects those that were logged.
+    The latter two are logged once for each half and client: `warned` collects those that were logged.
     """
+    report_figures(server_round, cohort, warned)
     for item in cohort.rejected:
         log(WARNING, "round %d: the reply of node %d is rejected: %s", server_round, item.node_id, item.reason)
     for half, clients in cohort.not_done.items():
@@ -349,3 +358,46 @@ def report(server_round: int, cohort: Cohort, warned: set[str]) -> None:
                 half,
                 wire.done(half),
             )
+
+
+def report_figures(server_round: int, cohort: Cohort, warned: set[str]) -> None:
+    """Log the reported values that do not count, once for each client; `warned` has those that were logged."""
+    for client, reasons in cohort.left_out.items():
+        key = f"figures of client {client}"
+        if key not in warned:
+            warned.add(key)
+            log(
+                WARNING,
+                "round %d: client %d reports figures that do not count: %s; later ones are not logged, but "
+                "counted in %s and noted in clients.jsonl",
+                server_round,
+                client,
+                in_words(reasons),
+                LEFT_OUT,
+            )
+
+
+def without(metrics: MetricRecord, names: Collection[str]) -> MetricRecord:
+    """The metrics without these."""
+    return MetricRecord({name: value for name, value in metrics.items() if name not in names})
+
+
+def to_metrics(strategy: Strategy, metrics: Mapping[str, Any]) -> MetricRecord:
+    """A record of a round's metrics. Raises RunError for a value that is not a number or a list of numbers."""
+    try:
+        return MetricRecord(dict(metrics))
+    except TypeError:
+        wrong = next(name for name, value in metrics.items() if not _fits(name, value))
+        text = repr(metrics[wrong])
+        raise RunError(
+            f"{type(strategy).__name__} returns the metric {wrong!r} = {text[:100]} "
+            f"({type(metrics[wrong]).__name__}); a metric must be an int, a float, or a list of ints or of floats"
+        ) from None
+
+
+def _fits(name: str, value: Any) -> bool:
+    try:
+        MetricRecord({name: value})
+    except TypeError:
+        return False
+    return True

@@ -6,7 +6,8 @@ Also: how they are passed to a strategy inside another. `screening.py` decides w
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -14,11 +15,14 @@ from typing import Any
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from fedstride import wire
-from fedstride.arrays import Arrays, Layout, difference, norm, to_record, total
-from fedstride.metrics import over_clients
+from fedstride.arrays import Arrays, Layout, difference, norm, to_record
+from fedstride.bounds import MAX_LIST, MAX_METRICS, MAX_NAME
+from fedstride.metrics import AGREED, SCREENING, fact, over_clients
 
-SCREENING = "screening/"
-"""Prefix of the metrics that count a round's replies."""
+from .figures import Selection, Value, agreed, combine, fault_of, form_of, select
+
+LEFT_OUT = f"{SCREENING}left_out"
+"""Metric of a round: how many values that clients report do not count. Not reported if there are none."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class Cohort:
     rejected: tuple[Rejected, ...] = ()
     halves: tuple[str, ...] = ()  # the client halves that these clients were asked to do
     learnt: Mapping[str, float] = field(default_factory=dict)  # reference lengths for the next round; screening.py
+    count_key: str = wire.NUM_EXAMPLES  # the metric that counts a client's examples
 
     def __len__(self) -> int:
         return len(self.replies)
@@ -74,27 +79,86 @@ class Cohort:
 
     def shares(self, weighting: str) -> list[float]:
         """p_k, in order: n_k / n for "examples", 1 / m for "uniform". They sum to 1."""
-        if weighting == "uniform":
-            return [1.0 / len(self)] * len(self)
-        total = math.fsum(reply.num_examples for reply in self.replies)
-        return [reply.num_examples / total for reply in self.replies]
+        weights = self.weights(weighting)
+        total = math.fsum(weights)
+        return [weight / total for weight in weights]
 
-    def metrics(self, weighting: str = "examples") -> dict[str, float | list[float]]:
-        """The metrics that all clients report, combined over clients as `fedstride/metrics.py` says."""
-        if not self.replies:
-            return {}
-        shares = self.shares(weighting)
-        result: dict[str, float | list[float]] = {}
-        for key in self.common_metrics():
-            how = over_clients(key)
-            values = [reply.metrics[key] for reply in self.replies]
-            if how == "none":
+    def weights(self, weighting: str) -> list[float]:
+        """n_k for "examples", 1 for "uniform", in order."""
+        return [1.0 if weighting == "uniform" else reply.num_examples for reply in self.replies]
+
+    def metrics(self, weighting: str = "examples") -> dict[str, Value]:
+        """The figures that more than half of the clients report, combined as `figures.py` says."""
+        weights = self.weights(weighting)
+        return {
+            name: combine(name, selection.used, weights)
+            for name, selection in self.selections.items()
+            if self._counts(selection)
+        }
+
+    @cached_property
+    def usual_forms(self) -> dict[str, int]:
+        """The metrics that more than half of the clients report, and their usual form (`form_of`), in order.
+
+        They are limited in number, in the length of their names, and in how many numbers they have in total.
+        Clients cannot report what only the server writes.
+        """
+        reported = Counter(name for reply in self.replies for name in reply.metrics)
+        usual: dict[str, int] = {}
+        numbers = 0
+        for name, count in reported.items():
+            if 2 * count <= len(self) or len(name) > MAX_NAME or name.startswith((SCREENING, AGREED)):
                 continue
-            if isinstance(values[0], list):
-                result[key] = [_combine(how, column, shares) for column in zip(*values, strict=True)]
-            else:
-                result[key] = _combine(how, values, shares)
-        return result
+            forms = Counter(form_of(reply.metrics.get(name)) for reply in self.replies)
+            form = max((f for f in forms if f is not None), key=lambda f: (forms[f], -f), default=None)
+            if form is None or numbers + abs(form) > MAX_LIST or len(usual) == MAX_METRICS:
+                continue
+            usual[name] = form
+            numbers += abs(form)  # a plain number is one
+        return usual
+
+    @property
+    def uncounted(self) -> set[str]:
+        """The usual metrics that have no figure, because too few of their values count."""
+        return {name for name, selection in self.selections.items() if not self._counts(selection)}
+
+    @cached_property
+    def selections(self) -> dict[str, Selection]:
+        """For each usual metric that is combined over clients: which values count."""
+        return {
+            name: select(name, [reply.metrics.get(name) for reply in self.replies])
+            for name in self.usual_forms
+            if over_clients(name) != "none"
+        }
+
+    def _counts(self, selection: Selection) -> bool:
+        """Whether the values that count are enough for a figure of the round."""
+        return 2 * len(selection.used) > len(self)
+
+    @cached_property
+    def left_out(self) -> dict[int, dict[str, str]]:
+        """By client id: the reasons why reported values do not count, by metric; only clients with such values."""
+        found: dict[int, dict[str, str]] = {}
+        for name, selection in self.selections.items():
+            for place, reason in selection.left_out.items():
+                found.setdefault(self.replies[place].client_id, {})[name] = reason
+        return found
+
+    @property
+    def reports_agree(self) -> bool:
+        """Whether all clients report the same metrics, and all their values count."""
+        return not self.left_out and len({frozenset(reply.metrics) for reply in self.replies}) <= 1
+
+    def agreed(self, metric: str) -> tuple[float, int] | None:
+        """The value that more than half of the clients that report it reached, and the number of these clients.
+
+        None if the round has no figure of this metric from clients, or the figure is a list.
+        """
+        selection = self.selections.get(metric)
+        if selection is None or not self._counts(selection):
+            return None
+        value = agreed(selection.used, fact(metric).better)
+        return None if value is None else (value, len(selection.used))
 
     @cached_property
     def not_done(self) -> dict[str, list[int]]:
@@ -116,19 +180,42 @@ class Cohort:
             counts[f"{SCREENING}changed"] = changed
         if self.halves:
             counts[f"{SCREENING}not_done"] = len({client for each in self.not_done.values() for client in each})
+        if self.left_out:
+            counts[LEFT_OUT] = self.left_out_count
         return counts
+
+    @property
+    def left_out_count(self) -> int:
+        """How many values that clients report do not count."""
+        return sum(map(len, self.left_out.values()))
 
     def extras(self, record: str) -> list[Arrays]:
         """The further arrays of each client in the record of this name, in order."""
         return [reply.extras[record] for reply in self.replies]
 
-    def common_metrics(self) -> list[str]:
-        """The metrics that every client reports in the same form: a number, or a list of the same length.
+    def completed_metrics(self) -> list[dict[str, Any]]:
+        """For each client the same metrics, all valid, for a strategy that reads each client's.
 
-        Clients cannot report the counts of the screening.
+        What a client does not report, or what does not count, is the mean of the values that count. Ids, counts
+        and flags cannot be replaced, so these are only the ones that all clients report.
         """
-        first = (key for key in self.replies[0].metrics if not key.startswith(SCREENING))
-        return [key for key in first if len({_form(reply.metrics.get(key)) for reply in self.replies}) == 1]
+        completed: list[dict[str, Any]] = [{self.count_key: reply.num_examples} for reply in self.replies]
+        weights = self.weights("examples")
+        for name, form in self.usual_forms.items():
+            values: list[Any] = [reply.metrics.get(name) for reply in self.replies]
+            if name == self.count_key:
+                continue
+            if name not in self.selections:
+                if any(form_of(value) != form or fault_of(value, fact(name)) for value in values):
+                    continue
+            elif used := self.selections[name].used:
+                other = combine(name, used, weights)
+                values = [used.get(place, other) for place in range(len(self))]
+            else:
+                continue
+            for metrics, value in zip(completed, values, strict=True):
+                metrics[name] = value
+        return completed
 
 
 class Accepted(list[Message]):
@@ -139,8 +226,10 @@ class Accepted(list[Message]):
     """
 
     def __init__(self, cohort: Cohort) -> None:
-        common = cohort.common_metrics() if cohort.replies else []
-        super().__init__(_clean(reply, common, cohort.replies[0]) for reply in cohort.replies)
+        metrics = cohort.completed_metrics()
+        super().__init__(
+            _clean(reply, each, cohort.replies[0]) for reply, each in zip(cohort.replies, metrics, strict=True)
+        )
         self.cohort = cohort
 
 
@@ -155,34 +244,18 @@ def with_model(reply: Reply, sent: Arrays, model: Arrays, weighted_by_key: str) 
     return replace(reply, **changed, message=message, extras={})
 
 
-def _form(value: Any) -> Any:
-    """Equal for two values that can be averaged."""
-    if value is None:
-        return object()
-    return len(value) if isinstance(value, list) else -1
+def _clean(reply: Reply, metrics: Mapping[str, Any], first: Reply) -> Message:
+    """A copy of the message that a strategy may change, with these metrics and the arrays in the sent order.
 
-
-def _combine(how: str, values: Sequence[float], shares: Sequence[float]) -> float:
-    if how == "min":
-        return real(min(values))
-    if how == "max":
-        return real(max(values))
-    # not fsum, which raises at inf - inf
-    return total(share * real(value) for share, value in zip(shares, values, strict=True))
-
-
-def _clean(reply: Reply, metrics: Sequence[str], first: Reply) -> Message:
-    """A copy of the message that a strategy may change, with these metrics and the arrays in the sent order."""
-    record = reply.message.content.array_records[model_key(reply)]
-    key = model_key(first)
-    metric_key = next(iter(first.message.content.metric_records))
+    A reply to an evaluation has no arrays.
+    """
     message = shallow(reply.message)
-    message.content = RecordDict(
-        {
-            key: ArrayRecord({name: record[name] for name in reply.model}),
-            metric_key: MetricRecord({name: reply.metrics[name] for name in metrics}),
-        }
-    )
+    content = RecordDict()
+    if reply.model:
+        record = reply.message.content.array_records[model_key(reply)]
+        content[model_key(first)] = ArrayRecord({name: record[name] for name in reply.model})
+    content[next(iter(first.message.content.metric_records))] = MetricRecord(dict(metrics))
+    message.content = content
     return message
 
 
@@ -196,11 +269,3 @@ def shallow(message: Message) -> Message:
     copy = object.__new__(Message)
     copy.__dict__.update(message.__dict__)
     return copy
-
-
-def real(value: float) -> float:
-    """As a float; an int that no float can represent becomes infinite."""
-    try:
-        return float(value)
-    except OverflowError:  # an int of more than 1024 bits
-        return math.inf if value > 0 else -math.inf

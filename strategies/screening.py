@@ -26,7 +26,8 @@ from fedstride.arrays import (
 )
 from fedstride.errors import ReplyError, last_line
 
-from .cohort import Accepted, Cohort, Expected, Rejected, Reply, model_key, real, shallow
+from .cohort import Accepted, Cohort, Expected, Rejected, Reply, model_key, shallow
+from .figures import real
 from .limits import Screening
 from .outliers import capped, quantile, reference
 
@@ -73,44 +74,47 @@ def screen(
     if screening.max_share is not None and valid:
         valid = _bound_shares(valid, screening.max_share, weighted_by_key)
     valid.sort(key=lambda reply: (reply.client_id, reply.node_id))
-    by_node = tuple(sorted(rejected, key=lambda item: item.node_id))
-    return Cohort(tuple(valid), by_node, expected.halves, references)
+    rejected.sort(key=lambda item: item.node_id)
+    return Cohort(tuple(valid), tuple(rejected), expected.halves, references, weighted_by_key)
 
 
-def screen_metrics(messages: Iterable[Message], weighted_by_key: str) -> list[Message]:
-    """Copies of the valid replies to an evaluation, with the metrics that all of them report."""
+def screen_metrics(
+    messages: Iterable[Message],
+    weighted_by_key: str,
+    trained: Cohort | None,
+    max_share: float | None = None,
+) -> Cohort:
+    """Divide the replies to an evaluation into valid ones, in the order of client ids, and rejected ones.
+
+    `trained`: the replies to the round's training. A client has at most the weight that it had there: a number of
+    examples that grows for the evaluation is not believed. `max_share`: see `Screening`.
+    """
+    if isinstance(messages, Accepted):
+        return messages.cohort
+    known = {} if trained is None else {reply.client_id: reply.num_examples for reply in trained.replies}
     valid: list[Reply] = []
+    rejected: list[Rejected] = []
     for message in messages:
-        try:
-            if message.has_error() or not message.has_content():
-                continue
-            metrics = _only(message.content.metric_records, "MetricRecord")
-            count = _count(metrics, weighted_by_key)
-        except ReplyError:
-            continue
         node_id = message.metadata.src_node_id
-        client_id = metrics.get(wire.CLIENT_ID)
-        known = client_id if isinstance(client_id, int) else node_id
-        valid.append(Reply(node_id, known, count, {}, metrics, 0.0, message))
+        try:
+            metrics = _only(_content(message).metric_records, "MetricRecord")
+            count = _count(metrics, weighted_by_key)
+        except ReplyError as error:
+            rejected.append(Rejected(node_id, str(error)))
+            continue
+        reported_id = metrics.get(wire.CLIENT_ID)
+        client_id = reported_id if isinstance(reported_id, int) else node_id
+        count = min(count, known.get(client_id, count))
+        valid.append(Reply(node_id, client_id, count, {}, metrics, 0.0, message))
+    if max_share is not None and valid:
+        valid = _bound_shares(valid, max_share, weighted_by_key)
     valid.sort(key=lambda reply: (reply.client_id, reply.node_id))
-    cohort = Cohort(tuple(valid))
-    common = cohort.common_metrics() if valid else []
-    copies = []
-    for reply in valid:
-        message = shallow(reply.message)
-        message.content = RecordDict({wire.METRICS: MetricRecord({key: reply.metrics[key] for key in common})})
-        copies.append(message)
-    return copies
+    rejected.sort(key=lambda item: item.node_id)
+    return Cohort(tuple(valid), tuple(rejected), count_key=weighted_by_key)
 
 
 def _read(message: Message, sent: Arrays, layout: Layout, weighted_by_key: str, expected: Expected) -> Reply:
-    if message.has_error() and message.error.code == wire.UNUSABLE:
-        raise ReplyError(str(message.error.reason))
-    if message.has_error():
-        raise ReplyError(f"the client failed (code {message.error.code}): {last_line(message.error.reason)}")
-    if not message.has_content():
-        raise ReplyError("the reply has no content")
-    content = message.content
+    content = _content(message)
     metrics = _only(content.metric_records, "MetricRecord")
     count = _count(metrics, weighted_by_key)
     records = dict(content.array_records)
@@ -134,6 +138,16 @@ def _read(message: Message, sent: Arrays, layout: Layout, weighted_by_key: str, 
         message=message,
         extras=extras,
     )
+
+
+def _content(message: Message) -> RecordDict:
+    if message.has_error() and message.error.code == wire.UNUSABLE:
+        raise ReplyError(str(message.error.reason))
+    if message.has_error():
+        raise ReplyError(f"the client failed (code {message.error.code}): {last_line(message.error.reason)}")
+    if not message.has_content():
+        raise ReplyError("the reply has no content")
+    return message.content
 
 
 def _only(records: Mapping[str, Any], kind: str) -> Any:

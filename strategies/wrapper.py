@@ -7,17 +7,20 @@ strategy's result. The class here screens, orders and forwards.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from logging import WARNING
 from typing import Any, ClassVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
+from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from flwr.serverapp.strategy import Strategy
 
 from fedstride import flower, wire
 from fedstride.arrays import Arrays, Layout, declare, is_boolean, like, to_record, views
 from fedstride.errors import RunError, require
+from fedstride.flower import log
 from fedstride.metrics import over_clients
 from fedstride.settings import check
 
@@ -30,7 +33,10 @@ from .base import (
     expected_of,
     is_usable,
     report,
+    report_figures,
+    to_metrics,
     with_request,
+    without,
 )
 from .cohort import Accepted, Cohort, Expected
 from .fedavg import FedAvg
@@ -119,6 +125,7 @@ class Wrapper(Strategy):
         self.requested = Request()
         self.last_cohort: Cohort | None = None
         self.learnt: Mapping[str, float] = {}
+        self.last_evaluation: Cohort | None = None
         self.warned: set[str] = set()
         self.state = self.State()
 
@@ -250,12 +257,13 @@ class Wrapper(Strategy):
         metrics = cohort.counts()
         if len(cohort) < self.screening.quorum:
             return None, MetricRecord(metrics)
-        reported = cohort.metrics()
+        reported, uncounted = cohort.metrics(), cohort.uncounted
         cohort, admission = self.admit(cohort)
         before = self._inner_state()
-        record, inner_metrics = self.strategy.aggregate_train(server_round, Accepted(cohort))
+        record, inner_metrics = self._aggregate_inside(server_round, cohort)
         extremes = {key: value for key, value in reported.items() if over_clients(key) in ("min", "max")}
-        metrics = reported | dict(inner_metrics or {}) | extremes | metrics | admission
+        inner = without(inner_metrics or MetricRecord(), uncounted)
+        metrics = reported | dict(inner) | extremes | metrics | admission
         if record is None:
             return None, MetricRecord(metrics)
         with np.errstate(over="ignore", invalid="ignore"):  # a result that is not finite is refused below
@@ -265,7 +273,7 @@ class Wrapper(Strategy):
             self._load_inner_state(before)
             return None, MetricRecord(metrics | NOT_FINITE)
         self.state = state
-        return to_record(model), MetricRecord({k: v for k, v in metrics.items() if _kept(k)} | diagnostics)
+        return to_record(model), to_metrics(self, {k: v for k, v in metrics.items() if _kept(k)} | diagnostics)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -275,13 +283,40 @@ class Wrapper(Strategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The inner strategy's aggregation, of the valid replies."""
-        return self.strategy.aggregate_evaluate(server_round, screen_metrics(replies, self.weighted_by_key))
+        cohort = screen_metrics(replies, self.weighted_by_key, self.last_cohort, self.screening.max_share)
+        self.last_evaluation = cohort
+        if not isinstance(replies, Accepted):
+            report_figures(server_round, cohort, self.warned)
+        metrics = self.strategy.aggregate_evaluate(server_round, Accepted(cohort))
+        return None if metrics is None else without(metrics, cohort.uncounted)
 
     def summary(self) -> None:
         """Log the inner strategy's settings."""
         self.strategy.summary()
 
     # -------------------------------------------------------- helpers
+
+    def _aggregate_inside(
+        self, server_round: int, cohort: Cohort
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The inner strategy's result; no model if it fails because of what single clients reported.
+
+        Flower's QFedAvg raises an error if a metric that it reads is missing.
+        """
+        try:
+            return self.strategy.aggregate_train(server_round, Accepted(cohort))
+        except AggregationError as error:
+            if cohort.reports_agree:  # the same for all clients, so not the fault of one of them
+                raise
+            name = type(self.strategy).__name__
+            log(
+                WARNING,
+                "round %d: %s cannot aggregate, so the model does not change: %s",
+                server_round,
+                name,
+                error,
+            )
+            return None, None
 
     def _model_in(self, message: Message) -> ArrayRecord:
         records = message.content.array_records

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from client_app.parts import OBJECTIVES, RULES, Training
+from fedstride import wire
 from fedstride.errors import require
 from fedstride.metrics import directed, fact
 from fedstride.parts import Choice, Table
@@ -30,6 +31,9 @@ GROUPS = ("experiment", *TABLES)
 """All groups in which a name is chosen."""
 
 NONE, CHANCE = Kind.NONE, Kind.CHANCE
+
+BY_CLIENTS = frozenset({wire.TRAIN_LOSS, wire.TRAIN_ACCURACY, wire.EVAL_LOSS, wire.EVAL_ACCURACY})
+"""Metrics with a better direction that our clients report."""
 
 FIXED_ON_RESUME = frozenset({"experiment", "presets", "name", "out"})
 """Keys that a resumed run cannot change although no result depends on them: the run's origin and its folder."""
@@ -72,6 +76,15 @@ class Config:
         Setting("end the run after this number of rounds in a row with too few valid replies", least=1, kind=NONE),
     ] = 3
     best: Annotated[str, Setting("metric that decides which model is the best", kind=NONE)] = "test/accuracy"
+    best_quorum: Annotated[
+        int | None,
+        Setting(
+            "clients that must report `best`, if it is a metric of clients, for a round to count; default: more "
+            "than half of the round's clients, and at least two",
+            least=1,
+            kind=NONE,
+        ),
+    ] = None
     target: Annotated[float | None, Setting("stop when the metric `best` reaches this value", extends=True)] = None
     patience: Annotated[
         int | None,
@@ -204,6 +217,26 @@ def check(config: Config) -> None:
     most = f"between 1 and {config.cohort_size}, the number of clients in a round"
     require(quorum <= config.cohort_size, "screening.quorum", quorum, most)
     require(fact(config.best).better is not None, "best", config.best, f"one of {', '.join(directed())}")
+    _check_best_quorum(config)
+
+
+def _check_best_quorum(config: Config) -> None:
+    """Refuse a quorum that no round can have: then there would never be a best model."""
+    asked = config.cohort_size
+    require(
+        config.best_quorum is None or config.best_quorum <= asked,
+        "best_quorum",
+        config.best_quorum,
+        f"between 1 and {asked}, the number of clients in a round, or null",
+    )
+    alone = asked == 1 < config.clients and config.best_quorum is None
+    require(
+        not (alone and config.best in BY_CLIENTS),
+        "best",
+        config.best,
+        "a metric that the server measures, for example test/loss, because a round has only one client, which "
+        "would decide alone; set best_quorum=1 if you want that",
+    )
 
 
 def _check_local_steps(config: Config) -> None:

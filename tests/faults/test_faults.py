@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from pathlib import Path
@@ -160,7 +161,7 @@ def test_harmless_faults_do_not_change_the_weights(tmp_path: Path, monkeypatch, 
 @pytest.mark.parametrize("names", [["round", "clients"], ["test/accuracy", "test/loss"], ["seconds/evaluate"]])
 def test_clients_cannot_replace_the_servers_metrics(tmp_path: Path, monkeypatch, names: list[str]) -> None:
     """All clients report metrics with names that the server writes itself, in a round without evaluation."""
-    faults = [Fault(client, 2, metrics(**{key: [7.0] for key in names})) for client in range(4)]
+    faults = [Fault(client, 2, metrics(**{key: [1.0] for key in names})) for client in range(4)]
     folder, _ = play(tmp_path, monkeypatch, faults, "rounds=3", "evaluate_every=3")
     plain, _ = play(tmp_path, monkeypatch, [], "rounds=3", "evaluate_every=3", name="plain")
     assert weights(folder) == weights(plain)
@@ -385,3 +386,108 @@ def test_many_faults_at_once(tmp_path: Path, monkeypatch) -> None:
         [3],
         [0, 1, 2, 3],
     ]
+
+
+# ---------------------------------------------------------------- figures that a client invents
+
+
+def evaluated(**values) -> Change:
+    """Set metrics of the replies to federated evaluation."""
+
+    def apply(reply: Message) -> Message:
+        record = reply.content.metric_records.get("metrics", {})
+        return metrics(**values)(reply) if "local/accuracy" in record else reply
+
+    return apply
+
+
+FIGURES = ("train/loss", "train/accuracy", "train/steps")
+
+
+@pytest.mark.parametrize("lie", [math.nan, math.inf, -1e308, 1e308, [1.0]])
+def test_figures_of_one_client_are_left_out_and_the_others_are_averaged(tmp_path: Path, monkeypatch, lie) -> None:
+    lies = [Fault(1, t, metrics(**dict.fromkeys(FIGURES, lie))) for t in (1, 2)]
+    folder, _ = play(tmp_path, monkeypatch, lies, "rounds=2")
+    plain, _ = play(tmp_path, monkeypatch, [], "rounds=2", name="plain")
+    assert weights(folder) == weights(plain)
+    clients = read_lines(plain / "clients.jsonl")
+    for row, honest in zip(
+        read_lines(folder / "metrics.jsonl")[1:], read_lines(plain / "metrics.jsonl")[1:], strict=True
+    ):
+        others = [each for each in clients if each["round"] == row["round"] and each["client"] != 1]
+        total = sum(each["num-examples"] for each in others)
+        for name in FIGURES:
+            assert row[name] == pytest.approx(sum(each["num-examples"] * each[name] for each in others) / total)
+        assert row.pop("screening/left_out") == 3
+        assert set(row) == set(honest)
+    notes = {(row["round"], row["client"]): row.get("note") for row in read_lines(folder / "clients.jsonl")}
+    assert all((note is not None) == (client == 1) for (_, client), note in notes.items())
+    assert notes[2, 1].startswith("left out of the round's figures: train/loss (")
+
+
+@pytest.mark.parametrize("lie", [-1e308, 0.0, math.nan])
+def test_one_client_cannot_stop_a_run_or_choose_the_best_model(tmp_path: Path, monkeypatch, lie: float) -> None:
+    lies = [Fault(1, t, metrics(**{"train/loss": lie, "num-examples": 10**12})) for t in (1, 2, 3)]
+    folder, _ = play(
+        tmp_path, monkeypatch, lies, "rounds=3", "best=train/loss", "target=0.1", "strategy.weighting=uniform"
+    )
+    rows = read_lines(folder / "metrics.jsonl")
+    assert [row["round"] for row in rows] == [0, 1, 2, 3]
+    status = json.loads((folder / "status.json").read_text())
+    assert (status["state"], status["reason"]) == ("completed", None)
+    medians = {row["round"]: row["median/train/loss"] for row in rows[1:]}
+    clients = read_lines(folder / "clients.jsonl")
+    for number, median in medians.items():
+        honest = [row["train/loss"] for row in clients if row["round"] == number and row["client"] != 1]
+        assert min(honest) <= median <= max(honest)
+    assert status["best"] == {"train/loss": min(medians.values()), "round": min(medians, key=medians.__getitem__)}
+
+
+def test_a_round_counts_only_with_a_quorum(tmp_path: Path, monkeypatch) -> None:
+    """In round 2 one of four clients reports no loss: three are fewer than best_quorum."""
+    lies = [Fault(1, 2, metrics(**{"train/loss": math.nan}))]
+    folder, _ = play(tmp_path, monkeypatch, lies, "rounds=3", "best=train/loss", "best_quorum=4")
+    rows = read_lines(folder / "metrics.jsonl")
+    assert [row.get("median/train/loss", "none") is None for row in rows] == [False, False, True, False]
+    assert json.loads((folder / "status.json").read_text())["best"]["round"] in (1, 3)
+
+
+def test_a_target_that_most_clients_reach_ends_the_run_also_after_a_resume(tmp_path: Path, monkeypatch) -> None:
+    options = ("best=train/accuracy", "rounds=6")
+    plain, _ = play(tmp_path, monkeypatch, [], *options, name="plain")
+    medians = [row["median/train/accuracy"] for row in read_lines(plain / "metrics.jsonl")[1:]]
+    target = sorted(medians)[3]
+    first = next(number for number, value in enumerate(medians, 1) if value >= target)
+    stopped, _ = play(tmp_path, monkeypatch, [], *options, f"target={target}", name="stopped")
+    assert len(read_lines(stopped / "metrics.jsonl")) == first + 1
+    short, _ = play(tmp_path, monkeypatch, [], "best=train/accuracy", "rounds=1", f"target={target}", name="short")
+    outcome = resume(short, "rounds=6")
+    reached = medians[first - 1]
+    assert len(outcome.rows) == first + 1
+    assert outcome.stopped == f"train/accuracy reached {reached:g} in round {first} (target {target:g})"
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_client_cannot_own_the_evaluation_by_its_number_of_examples(
+    tmp_path: Path, monkeypatch, refused: bool
+) -> None:
+    """It claims 10^12 examples with an accuracy of 1, and if `refused` its replies to training are not used."""
+    lies = [Fault(1, 0, evaluated(num_examples=10**12, **{"local/accuracy": 1.0}))]
+    options = ("rounds=1", "evaluate_clients=true")
+    if refused:
+        lies.append(Fault(1, 1, arrays(lambda m: one(m, math.nan))))
+    folder, _ = play(tmp_path, monkeypatch, lies, *options)
+    honest = [Fault(1, 0, evaluated(**{"local/accuracy": 1.0})), *lies[1:]]
+    plain, _ = play(tmp_path, monkeypatch, honest, *options, name="plain")
+    (_, row), (_, want) = read_lines(folder / "metrics.jsonl"), read_lines(plain / "metrics.jsonl")
+    assert row["local/accuracy"] == want["local/accuracy"] < 1.0
+
+
+def test_one_client_cannot_fill_the_disk(tmp_path: Path, monkeypatch) -> None:
+    endless = {"x" * 50_000_000: 1.0, "long": [0.5] * 1_000_000, **{f"m{i}": 0.5 for i in range(50_000)}}
+    lies = [Fault(1, t, metrics(**endless)) for t in (1, 2)]
+    folder, _ = play(tmp_path, monkeypatch, lies, "rounds=2")
+    plain, _ = play(tmp_path, monkeypatch, [], "rounds=2", name="plain")
+    assert weights(folder) == weights(plain)
+    for name in ("metrics.jsonl", "clients.jsonl", "metrics.csv"):
+        assert (folder / name).stat().st_size < (plain / name).stat().st_size + 20_000

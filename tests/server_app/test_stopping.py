@@ -7,7 +7,7 @@ import math
 import pytest
 
 from fedstride.errors import ConfigError
-from server_app.stopping import best_round, reason_to_stop
+from server_app.stopping import best_round, chosen_round, quorum_of, reason_to_stop
 
 ROWS = [
     {"round": 0, "test/accuracy": 0.99, "test/loss": 0.0},  # the initial model never counts
@@ -48,3 +48,64 @@ def test_patience_counts_evaluations() -> None:
     assert reason_to_stop(ROWS, "test/loss", target=None, patience=2)
     assert reason_to_stop(ROWS, "test/loss", target=None, patience=3) is None
     assert reason_to_stop(ROWS[:4], "test/loss", target=None, patience=1) is None
+
+
+# ---------------------------------------------------------------- a metric of clients
+
+
+LOSSES = [  # as in metrics.jsonl: the mean, and the median that decides; null if too few clients reported it
+    {"round": 0},
+    {"round": 1, "train/loss": 2.0, "median/train/loss": 2.1},
+    {"round": 2, "train/loss": -1e308, "median/train/loss": 1.9},
+    {"round": 3, "train/loss": 0.05, "median/train/loss": None},
+    {"round": 4, "train/loss": 0.04, "median/train/loss": math.nan},
+    {"round": 5, "train/loss": 9.0, "median/train/loss": 1.95},
+]
+
+
+def test_the_median_of_clients_decides() -> None:
+    assert chosen_round(LOSSES, "train/loss") == (2, 1.9)
+    assert best_round(LOSSES, "train/loss") == (2, -1e308)  # the means, as tables show them
+    assert reason_to_stop(LOSSES, "train/loss", target=0.1, patience=None) is None
+    assert reason_to_stop(LOSSES, "train/loss", target=1.9, patience=None)
+
+
+def test_rounds_without_a_quorum_do_not_count_for_patience() -> None:
+    assert reason_to_stop(LOSSES, "train/loss", target=None, patience=1)
+    assert reason_to_stop(LOSSES, "train/loss", target=None, patience=2) is None
+    assert reason_to_stop(LOSSES[:5], "train/loss", target=None, patience=1) is None
+
+
+def test_a_resumed_run_decides_the_same() -> None:
+    """NaN and infinity are null in the file that a resumed run reads."""
+    read = [{key: None if value != value else value for key, value in row.items()} for row in LOSSES]
+    for count in range(len(LOSSES)):
+        assert chosen_round(LOSSES[:count], "train/loss") == chosen_round(read[:count], "train/loss")
+        for patience in (1, 2):
+            assert reason_to_stop(LOSSES[:count], "train/loss", target=None, patience=patience) == reason_to_stop(
+                read[:count], "train/loss", target=None, patience=patience
+            )
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, None, [1.0], "0.1"])
+def test_only_finite_numbers_can_be_best(value: object) -> None:
+    rows = [{"round": 1, "test/loss": value}, {"round": 2, "test/loss": 3.0}]
+    assert best_round(rows, "test/loss") == (2, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("best_quorum", "asked", "clients", "want"),
+    [
+        (None, 10, 10, 6),
+        (None, 5, 9, 3),
+        (None, 2, 2, 2),
+        (None, 1, 5, 2),
+        (None, 1, 1, 1),
+        (1, 10, 10, 1),
+        (8, 3, 9, 8),
+    ],
+)
+def test_the_quorum_is_more_than_half_and_at_least_two(
+    best_quorum: int | None, asked: int, clients: int, want: int
+) -> None:
+    assert quorum_of(best_quorum, asked, clients) == want
