@@ -6,10 +6,12 @@ import dataclasses
 import logging
 import multiprocessing
 import signal
+import sys
 from pathlib import Path
 from typing import Any, cast
 
 from client_app.parts import OBJECTIVES, RULES, Training
+from fedstride import signals
 from fedstride.settings import fields_of
 from server_app.build import build_strategy
 from server_app.config.compose import from_yaml, to_yaml
@@ -73,6 +75,7 @@ class ComparisonRun:
 
 def _run(text: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGTERM, signals.RaiseOnce())  # the parent ends this process with SIGTERM, see `stop`
     config = from_yaml(text)
     from client_app.app import app
     from server_app import session
@@ -81,4 +84,7 @@ def _run(text: str) -> None:
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
     grid = LocalGrid(app, config.clients)
-    session.run(grid, session.prepare(config), on_folder=grid.keep_client_states_in)
+    try:
+        session.run(grid, session.prepare(config), on_folder=grid.keep_client_states_in)
+    except signals.Terminated:
+        sys.exit(signals.EXIT_TERMINATED)

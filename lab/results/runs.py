@@ -30,7 +30,7 @@ def read_rows(folder: Path) -> list[Row]:
 
 @dataclass(frozen=True)
 class Run:
-    """One run as read from its folder; it may be completed, failed, interrupted or still running."""
+    """One run as read from its folder; it may be completed, failed, interrupted, terminated or still running."""
 
     folder: Path
     config: Config
@@ -49,7 +49,7 @@ class Run:
 
     @property
     def state(self) -> str:
-        """completed, failed, interrupted or running; unknown if there is no status.json."""
+        """completed, failed, interrupted, terminated or running; unknown if there is no status.json."""
         return str(self.status.get("state", "unknown"))
 
     @property
