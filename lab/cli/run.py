@@ -46,12 +46,13 @@ def run(
     """
     from server_app.build import build_strategy
     from server_app.config.compose import compose
+    from server_app.config.variables import with_variables
 
     console = Console()
     if multirun:
         sweep(overrides or [], console, workers=jobs, dry_run=dry_run)
         return
-    config = compose(overrides or [])
+    config = compose(with_variables(overrides or [], os.environ))
     refuse_own_data(config)
     if dry_run or not quiet:
         say(console, title(config))

@@ -75,8 +75,14 @@ class ComparisonRun:
 
 def _run(text: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    signal.signal(signal.SIGTERM, signals.RaiseOnce())  # the parent ends this process with SIGTERM, see `stop`
-    config = from_yaml(text)
+    try:
+        signal.signal(signal.SIGTERM, signals.RaiseOnce())  # the parent ends this process with it, see `stop`
+        _train(from_yaml(text))
+    except signals.Terminated:
+        sys.exit(signals.EXIT_TERMINATED)
+
+
+def _train(config: Config) -> None:
     from client_app.app import app
     from server_app import session
 
@@ -84,7 +90,4 @@ def _run(text: str) -> None:
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
     grid = LocalGrid(app, config.clients)
-    try:
-        session.run(grid, session.prepare(config), on_folder=grid.keep_client_states_in)
-    except signals.Terminated:
-        sys.exit(signals.EXIT_TERMINATED)
+    session.run(grid, session.prepare(config), on_folder=grid.keep_client_states_in)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import multiprocessing
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,8 @@ from fedstride.errors import ConfigError
 from server_app.config.compose import compose, from_yaml, to_yaml
 from server_app.config.overrides import read
 from server_app.config.schema import GROUPS, Config
-from server_app.folder import default_name, runs_dir
+from server_app.config.variables import with_variables
+from server_app.folder import default_name, folder_name, runs_dir
 
 from .interrupt import InterruptHandler, how_to_resume
 
@@ -83,7 +85,7 @@ def plan(overrides: Sequence[str]) -> list[Job]:
     shared = f"sweep-{time.strftime('%Y%m%d-%H%M%S')}"
     jobs = []
     for row in rows:
-        config = compose(row)
+        config = compose(with_variables(row, os.environ))
         if config.name is not None:
             raise ConfigError(
                 f"name = {config.name!r} is not allowed in a sweep, which names its runs itself: use out=FOLDER"
@@ -102,7 +104,7 @@ def _name(config: Config, swept: Sequence[str]) -> str:
     """The default name and all other swept values, as in `...-seed1-beta=0.05`."""
     in_default = (*GROUPS, "seed")
     extra = [text.rpartition(".")[2] for text in swept if text.partition("=")[0] not in in_default]
-    return "-".join([default_name(config), *(text.replace("/", "_") for text in extra)])
+    return folder_name("-".join([default_name(config), *extra]))
 
 
 def run_jobs(jobs: Sequence[Job], *, workers: int, on_start: Callable[[Job], None]) -> Iterator[Ended]:

@@ -197,6 +197,13 @@ def check(config: Config) -> None:
                 table.check(spec, path)
             path += ".inner"
     _check_local_steps(config)
+    require(
+        config.name is None or is_folder_name(config.name),
+        "name",
+        config.name,
+        f"the name of one folder, of at most {MAX_FOLDER_NAME} bytes, without / and \\ and control characters, "
+        "not beginning with . - or ~; to choose where the folder is created, use out=FOLDER",
+    )
     between = f"between 1 and clients = {config.clients}"
     require(config.cohort is None or config.cohort <= config.clients, "cohort", config.cohort, between)
     require(config.start_size <= config.clients, "min_clients", config.min_clients, f"{between}, or null")
@@ -204,6 +211,21 @@ def check(config: Config) -> None:
     most = f"between 1 and {config.cohort_size}, the number of clients in a round"
     require(quorum <= config.cohort_size, "screening.quorum", quorum, most)
     require(fact(config.best).better is not None, "best", config.best, f"one of {', '.join(directed())}")
+
+
+MAX_FOLDER_NAME = 200
+"""Bytes of a run folder's name. File systems allow 255; a number may be appended."""
+
+
+def is_folder_name(name: str) -> bool:
+    """Whether a text is the name of one visible folder, on every common file system and in every terminal."""
+    return (
+        0 < len(name.encode(errors="replace")) <= MAX_FOLDER_NAME
+        and name.isprintable()  # excludes control characters, and marks that change the direction of text
+        and name == name.strip()
+        and name[0] not in ".-~"  # hidden, an option of a command, somebody's home
+        and not set(name) & set("/\\")
+    )
 
 
 def _check_local_steps(config: Config) -> None:
