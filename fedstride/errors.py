@@ -43,7 +43,7 @@ class ReplyError(FedstrideError):
 
     def __init__(self, reason: str) -> None:
         kept = reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]} ..."
-        super().__init__("".join(char if char.isprintable() else " " for char in kept))
+        super().__init__(printable(kept))
 
 
 class CheckpointError(FedstrideError):
@@ -52,6 +52,14 @@ class CheckpointError(FedstrideError):
 
 class RunError(FedstrideError):
     """The run cannot continue."""
+
+
+def printable(text: str) -> str:
+    """The text on one line, with a space for every character that is not printable.
+
+    A terminal and a browser act on such characters: line breaks, escape sequences, changes of the direction.
+    """
+    return "".join(char if char.isprintable() else " " for char in text)
 
 
 def last_line(reason: str | None) -> str:

@@ -9,7 +9,7 @@ import sys
 import typer
 
 from fedstride import signals
-from fedstride.errors import FedstrideError
+from fedstride.errors import FedstrideError, printable
 
 # Set before Flower is imported: by default, Flower reports usage over the network.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
@@ -57,7 +57,7 @@ def main() -> None:
     try:
         app()
     except FedstrideError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

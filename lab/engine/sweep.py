@@ -115,7 +115,10 @@ def run_jobs(jobs: Sequence[Job], *, workers: int, on_start: Callable[[Job], Non
     """
     context = multiprocessing.get_context("spawn")
     stop = _Stop()
-    with signals.handled(stop), ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
+    with (
+        signals.handled(stop),
+        ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool,
+    ):
         waiting = iter(jobs)
         running: dict[Future[Ended], Job] = {}
 

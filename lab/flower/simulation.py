@@ -224,7 +224,11 @@ def _record_stop(folder: Path, state: str) -> None:
     """Complete the status of a run whose server was killed: it says `running`."""
     status = json.loads(_status(folder))
     if status["state"] == "running":
-        status |= {"state": state, "reason": "the simulation was stopped", "rounds": max(0, len(read_rows(folder)) - 1)}
+        status |= {
+            "state": state,
+            "reason": "the simulation was stopped",
+            "rounds": max(0, len(read_rows(folder)) - 1),
+        }
         write(folder / "status.json", (json.dumps(status, indent=2) + "\n").encode())
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from fedstride.errors import ConfigError
+from fedstride.errors import ConfigError, printable
 from server_app.config.compose import from_yaml
 from server_app.config.schema import Config, label
 from server_app.lines import read_lines
@@ -69,7 +69,7 @@ class Run:
             case "unknown":
                 return f"has no status.json, {progress}"
             case state:
-                return f"{state} ({self.status.get('reason') or 'no reason is recorded'}), {progress}"
+                return printable(f"{state} ({self.status.get('reason') or 'no reason is recorded'}), {progress}")
 
     @property
     def started(self) -> float:

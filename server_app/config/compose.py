@@ -151,6 +151,8 @@ def _checked(tree: Any) -> Config:
 def _typed(group: str, node: Any, *, placeholders: bool) -> DictConfig:
     table = TABLES[group]
     is_unknown = placeholders and node.name not in table
+    if is_unknown and not str(node.name).isidentifier():  # no part has such a name
+        raise ConfigError(f"{group} = {node.name!r} is not the name of a part")
     kind = table.placeholder_config(node.name, node) if is_unknown else table.config(node.name)
     typed = OmegaConf.structured(kind)
     if node.get("inner") is not None:

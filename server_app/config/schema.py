@@ -16,7 +16,16 @@ from fedstride.errors import require
 from fedstride.metrics import directed, fact
 from fedstride.parts import Choice, Table
 from fedstride.seeds import MAX_SEED
-from fedstride.settings import Field, Kind, Setting, check_fields, fields_of
+from fedstride.settings import (
+    MOST_CLIENTS,
+    MOST_ROUNDS,
+    MOST_SECONDS,
+    Field,
+    Kind,
+    Setting,
+    check_fields,
+    fields_of,
+)
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
 from strategies.limits import Screening
 from strategies.parts import PRIVACY, STRATEGIES
@@ -50,41 +59,71 @@ class Config:
     partition: Choice = field(default_factory=Choice)
     privacy: Choice = field(default_factory=Choice)
     screening: Screening = field(default_factory=Screening)
-    rounds: Annotated[int, Setting("number of rounds", least=1, extends=True)] = 20
-    clients: Annotated[int, Setting("number of clients in the federation", least=1)] = 10
+    rounds: Annotated[int, Setting("number of rounds", least=1, most=MOST_ROUNDS, extends=True)] = 20
+    clients: Annotated[int, Setting("number of clients in the federation", least=1, most=MOST_CLIENTS)] = 10
     min_clients: Annotated[
         int | None,
         Setting(
-            "number of clients needed to start, others can join later; default: all clients", least=1, kind=NONE
+            "number of clients needed to start, others can join later; default: all clients",
+            least=1,
+            most=MOST_CLIENTS,
+            kind=NONE,
         ),
     ] = None
     fraction: Annotated[float, Setting("share of the clients that take part in a round", above=0, most=1)] = 1.0
-    cohort: Annotated[int | None, Setting("number of clients in a round, instead of fraction", least=1)] = None
+    cohort: Annotated[
+        int | None, Setting("number of clients in a round, instead of fraction", least=1, most=MOST_CLIENTS)
+    ] = None
     seed: Annotated[int, Setting("seed of all random draws", least=0, most=MAX_SEED, kind=CHANCE)] = 1
     evaluate_every: Annotated[
-        int, Setting("rounds from one central evaluation to the next; 0: only after the last", least=0, kind=NONE)
+        int,
+        Setting(
+            "rounds from one central evaluation to the next; 0: only after the last",
+            least=0,
+            most=MOST_ROUNDS,
+            kind=NONE,
+        ),
     ] = 1
     evaluate_clients: Annotated[
         bool, Setting("also evaluate on the clients' data, in the same rounds", kind=NONE)
     ] = False
     max_empty_rounds: Annotated[
         int,
-        Setting("end the run after this number of rounds in a row with too few valid replies", least=1, kind=NONE),
+        Setting(
+            "end the run after this number of rounds in a row with too few valid replies",
+            least=1,
+            most=MOST_ROUNDS,
+            kind=NONE,
+        ),
     ] = 3
     best: Annotated[str, Setting("metric that decides which model is the best", kind=NONE)] = "test/accuracy"
     target: Annotated[float | None, Setting("stop when the metric `best` reaches this value", extends=True)] = None
     patience: Annotated[
         int | None,
-        Setting("stop after this number of evaluations without improvement of `best`", least=1, extends=True),
+        Setting(
+            "stop after this number of evaluations without improvement of `best`",
+            least=1,
+            most=MOST_ROUNDS,
+            extends=True,
+        ),
     ] = None
     checkpoint_every: Annotated[
-        int, Setting("rounds from one checkpoint to the next; 0: no checkpoints", least=0, kind=NONE)
+        int,
+        Setting("rounds from one checkpoint to the next; 0: no checkpoints", least=0, most=MOST_ROUNDS, kind=NONE),
     ] = 1
     timeout: Annotated[
-        float, Setting("longest wait for the clients' replies to one request", above=0, unit="seconds", kind=NONE)
+        float,
+        Setting(
+            "longest wait for the clients' replies to one request",
+            above=0,
+            most=MOST_SECONDS,
+            unit="seconds",
+            kind=NONE,
+        ),
     ] = 3600.0
     node_wait: Annotated[
-        float, Setting("longest wait for clients to connect", least=0, unit="seconds", kind=NONE)
+        float,
+        Setting("longest wait for clients to connect", least=0, most=MOST_SECONDS, unit="seconds", kind=NONE),
     ] = 600.0
     track: Annotated[list[str], Setting("trackers: tensorboard, wandb, mlflow", kind=NONE)] = field(
         default_factory=list

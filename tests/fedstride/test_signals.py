@@ -59,10 +59,15 @@ def test_a_held_signal_takes_effect_after_the_section(number: int) -> None:
 
 def test_an_error_of_the_section_takes_precedence_and_the_handlers_are_restored(number: int) -> None:
     end = signals.RaiseOnce()
+
+    @signals.held()
+    def write() -> None:
+        send(number)
+        raise OSError("full")
+
     with signals.handled(end):
-        with pytest.raises(OSError, match="full"), signals.held():
-            send(number)
-            raise OSError("full")
+        with pytest.raises(OSError, match="full"):
+            write()
         assert signal.getsignal(number) is end
 
 

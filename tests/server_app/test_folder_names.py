@@ -26,7 +26,9 @@ def test_another_name_is_refused(name: str) -> None:
     assert str(caught.value).isprintable()
 
 
-@pytest.mark.parametrize("name", ["a", "a b", "seed=1,2", "x" * 200, "\u00e4" * 100, "\u96ea", "a..b", "50%", "$x"])
+@pytest.mark.parametrize(
+    "name", ["a", "a b", "seed=1,2", "x" * 200, "\u00e4" * 100, "\u96ea", "a..b", "50%", "$x"]
+)
 def test_a_name_of_one_folder_is_kept(name: str) -> None:
     assert compose([f"name={quote(name)}"]).name == name
     assert folder_name(name) == name

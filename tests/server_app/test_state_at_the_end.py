@@ -11,8 +11,8 @@ from desk import play, resume, table, weights
 from flwr.app import ArrayRecord
 
 from fedstride.signals import Terminated
-from server_app.evaluation import CentralEvaluation
 from server_app.checkpoint import newest_checkpoint
+from server_app.evaluation import CentralEvaluation
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, Terminated, RuntimeError])

@@ -1,4 +1,4 @@
-"""Ctrl-C during a run: it ends after the current client, a second one ends it immediately; SIGTERM does so at once."""
+"""Ctrl-C ends a run after the current client, or is ignored; a second one or SIGTERM ends it immediately."""
 
 from __future__ import annotations
 
