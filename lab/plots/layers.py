@@ -40,7 +40,9 @@ def by_layer(axes: Axes, runs: Sequence[Run], prefix: str, name: str) -> None:
         values[row, [rounds.index(x) for x in band.x]] = band.mean
     heat_map(axes, values, unit=name, form="{:.3g}")
     axes.grid(visible=False)
-    axes.set_yticks(range(len(found)), [shown(name, LONGEST_LABEL) for name in found], fontsize=min(7.0, 150 / len(found)))
+    axes.set_yticks(
+        range(len(found)), [shown(name, LONGEST_LABEL) for name in found], fontsize=min(7.0, 150 / len(found))
+    )
     label_columns(axes, rounds)
 
 

@@ -24,8 +24,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]
 ENDLESS = ("model=mlp", "clients=2", "rounds=1000", "client.local_steps=1", "client.device=cpu")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def pair(site: Site) -> Iterator[Any]:
+    """Two nodes, for each test: a node of Flower 1.39 works on the messages of a stopped run for minutes."""
     nodes = [site.join(key, f"partition-id={k} num-partitions=2") for k, key in enumerate(("one", "two"))]
     for node in nodes:
         until(node.joined, f"joining of {node.name}")
