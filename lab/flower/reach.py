@@ -5,7 +5,6 @@ Flower 1.39 has one line for all of these. The checks here are made after Flower
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import socket
 import ssl
@@ -61,15 +60,22 @@ def _in_plain_text(connection: socket.socket, host: str, port: int) -> str | Non
     reason = _health(connection, host, port)
     if reason is None:
         return None
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # only to find out whether it uses TLS
-    with contextlib.suppress(OSError):
-        with socket.create_connection((host, port), SECONDS) as again, context.wrap_socket(again):
-            return (
-                f"the server on port {port} of {host} uses TLS; give the CA's certificate instead of --insecure: "
-                "--root-certificates ca.crt, or root-certificates in the connection"
-            )
+    if _uses_tls(host, port):
+        return (
+            f"the server on port {port} of {host} uses TLS; give the CA's certificate instead of --insecure: "
+            "--root-certificates ca.crt, or root-certificates in the connection"
+        )
     return reason
+
+
+def _uses_tls(host: str, port: int) -> bool:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent: it is only a question
+    try:
+        with socket.create_connection((host, port), SECONDS) as connection, context.wrap_socket(connection):
+            return True
+    except OSError:
+        return False
 
 
 def _with_tls(connection: socket.socket, host: str, port: int, trusted: Path | None) -> str | None:
@@ -92,9 +98,7 @@ def _with_tls(connection: socket.socket, host: str, port: int, trusted: Path | N
 def _wrong_certificate(error: ssl.SSLCertVerificationError, host: str, port: int, trusted: Path | None) -> str:
     found = f"the certificate of the server on port {port} of {host} is not accepted"
     if error.verify_code in (62, 64):  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
-        return (
-            f"{found}: it is not valid for {host!r}; use a name that it contains, or make one with --name {host}"
-        )
+        return f"{found}: it is not valid for {host!r}; use a name that it has, or make one with --name {host}"
     if error.verify_code in (9, 10):  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
         return f"{found}: {error.verify_message}; make a new one with fedstride certificates, and check the clocks"
     signer = "one of this machine's CAs" if trusted is None else f"the CA in {trusted}"
