@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fedstride.parts import Choice, Part, Table
-from fedstride.settings import Kind, Setting
+from fedstride.settings import MOST_EPOCHS, MOST_STEPS, MOST_THREADS, Kind, Setting
 
 
 @dataclass
@@ -20,20 +20,31 @@ class Training(Choice):
 
     lr: Annotated[float, Setting("eta, the learning rate of the first round", above=0)] = 0.05
     lr_decay: Annotated[float, Setting("factor that multiplies eta after each round", above=0, most=1)] = 1.0
-    batch_size: Annotated[int, Setting("number of examples in a mini-batch", least=1)] = 50
+    batch_size: Annotated[int, Setting("number of examples in a mini-batch", least=1, most=MOST_STEPS)] = 50
     local_epochs: Annotated[
-        int, Setting("number of passes over the client's data in a round; not used with local_steps", least=1)
+        int,
+        Setting(
+            "number of passes over the client's data in a round; not used with local_steps",
+            least=1,
+            most=MOST_EPOCHS,
+        ),
     ] = 1
     local_steps: Annotated[
         int | None,
-        Setting("tau, number of mini-batches in a round; each round continues where the last one ended", least=1),
+        Setting(
+            "tau, number of mini-batches in a round; each round continues where the last one ended",
+            least=1,
+            most=MOST_STEPS,
+        ),
     ] = None
     momentum: Annotated[
         float, Setting("momentum of the local optimiser, which is reset in each round", least=0, below=1)
     ] = 0.0
     weight_decay: Annotated[float, Setting("weight decay, added to the gradient (coupled)", least=0)] = 0.0
     device: Annotated[str, Setting("auto (CUDA if available), cpu, cuda, cuda:1, ...", kind=Kind.CHANCE)] = "auto"
-    threads: Annotated[int, Setting("number of CPU threads of torch", least=1, kind=Kind.CHANCE)] = 1
+    threads: Annotated[
+        int, Setting("number of CPU threads of torch", least=1, most=MOST_THREADS, kind=Kind.CHANCE)
+    ] = 1
 
 
 @dataclass

@@ -55,7 +55,10 @@ class RunError(FedstrideError):
 
 
 def printable(text: str) -> str:
-    """The text in one line: characters that cannot be printed are replaced by spaces."""
+    """The text on one line, with a space for every character that is not printable.
+
+    A terminal and a browser act on such characters: line breaks, escape sequences, changes of the direction.
+    """
     return "".join(char if char.isprintable() else " " for char in text)
 
 

@@ -23,6 +23,18 @@ from typing import Any
 from .errors import ConfigError
 
 Plain = bool | int | float | str
+
+# Bounds of whole numbers that become loops or sizes: beyond any use, but far below what blocks a machine.
+MOST_ROUNDS = 1_000_000
+MOST_CLIENTS = 100_000
+MOST_STEPS = 1_000_000
+"""Mini-batches in a round, and examples in a mini-batch."""
+MOST_EPOCHS = 10_000
+MOST_EXAMPLES = 100_000_000
+MOST_CLASSES = 1_000_000
+MOST_THREADS = 1024
+MOST_SECONDS = 10_000_000.0
+"""116 days; the clock of the operating system refuses waits beyond 292 years."""
 REQUIRED: Any = inspect.Parameter.empty
 """The `default` of a field without a default value."""
 
@@ -216,4 +228,6 @@ def _number_words(kind: type, setting: Setting) -> str:
 
 
 def _short(value: float) -> str:
-    return "2**63 - 1" if value == 2**63 - 1 else f"{value:g}"
+    if isinstance(value, int):
+        return "2**63 - 1" if value == 2**63 - 1 else str(value)
+    return f"{value:g}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from logging import ERROR, INFO, WARNING
 from pathlib import Path
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedstride import wire
+from fedstride import signals, wire
 from fedstride.errors import FedstrideError
 from fedstride.flower import log
 
@@ -22,15 +23,25 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Execute one run. A mistake in the configuration raises an error before any client gets a message."""
+    """Execute one run. A mistake in the configuration raises an error before any client gets a message.
+
+    SIGINT (which Flower sends to this process after `flwr stop`) and SIGTERM end the run with all its files. Then
+    Flower's own handler of the signal reports the end to the SuperLink, and ends the process.
+    """
+    stop = signals.RaiseOnce()
     try:
-        prepared = session.prepare(compose(overrides_of(context.run_config)))
-        for note in prepared.notes:
-            log(WARNING, "%s", note)
-        outcome = session.run(grid, prepared, observers=[LogLines()], on_folder=_log_folder)
+        with signals.handled(stop):
+            prepared = session.prepare(compose(overrides_of(context.run_config)))
+            for note in prepared.notes:
+                log(WARNING, "%s", note)
+            outcome = session.run(grid, prepared, observers=[LogLines()], on_folder=_log_folder)
     except FedstrideError as error:
         log(ERROR, "%s: %s", type(error).__name__, error)
         raise error.with_traceback(None) from None  # Flower would send a traceback to the user's terminal
+    except signals.STOPPED:
+        if stop.number is not None:
+            signal.raise_signal(stop.number)
+        raise
     log(INFO, wire.FINAL_LINE, 100 * outcome.rows[-1]["test/accuracy"], outcome.folder)
 
 

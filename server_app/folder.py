@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import itertools
 import os
 import shutil
@@ -12,7 +13,7 @@ from typing import IO
 
 from fedstride.errors import ConfigError, RunError
 
-from .config.schema import Config, label
+from .config.schema import MAX_FOLDER_NAME, Config, label
 
 
 def runs_dir(config: Config) -> Path:
@@ -25,7 +26,21 @@ def default_name(config: Config) -> str:
     objective = [] if config.objective.name == "plain" else [config.objective.name]
     privacy = [] if config.privacy.name == "none" else [config.privacy.name]
     choices = [config.experiment, label(config), config.client.name, *objective, *privacy]
-    return "-".join([*choices, f"seed{config.seed}"])
+    return folder_name("-".join([*choices, f"seed{config.seed}"]))
+
+
+def folder_name(text: str) -> str:
+    """The text if it is a folder's name, else the nearest one that is; a long text ends with a part of its hash.
+
+    Different texts of more than `MAX_FOLDER_NAME` bytes have different names.
+    """
+    kept = "".join(char if char.isprintable() and char not in "/\\" else "_" for char in text)
+    kept = kept.encode(errors="replace").decode().strip()
+    kept = kept if kept and kept[0] not in ".-~" else f"_{kept}"
+    if len(kept.encode()) <= MAX_FOLDER_NAME:
+        return kept
+    end = f"-{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:8]}"
+    return kept.encode()[: MAX_FOLDER_NAME - len(end)].decode(errors="ignore") + end
 
 
 def new_folder(config: Config) -> Path:

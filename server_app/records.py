@@ -5,6 +5,7 @@ Lines are appended after each round, so the files of a killed run are readable u
 
 from __future__ import annotations
 
+import copy
 import csv
 import io
 import json
@@ -22,6 +23,7 @@ from safetensors.numpy import save
 from fedstride.arrays import to_record, views
 from fedstride.errors import RunError
 from fedstride.flower import log
+from fedstride.signals import held
 from strategies.norms import NormAnalysis
 
 from .checkpoint import FOLDER, KEPT, Checkpoint, set_aside_newer, valid_checkpoints, write_checkpoint
@@ -65,6 +67,7 @@ class Records:
         self.last: Round | None = None  # the last completed round
         self._strategy = strategy
         self._checkpointed = 0  # round of the newest checkpoint
+        self._state: dict[str, Any] | None = None  # the strategy's, after a round without a checkpoint
         self._accepted: list[Mapping[int, int]] = []  # `accepted` of the kept checkpoints, newest first
         self.run = secrets.token_hex(8) if resume is None else resume.run
         self._started = time.time()
@@ -112,10 +115,11 @@ class Records:
     def replied(self, server_round: int, done: int, total: int) -> None:
         """Do nothing: replies are recorded when the round is over."""
 
+    @held()
     def round_done(self, done: Round) -> None:
         """Append the round's lines; write the model if it is the best so far, and a checkpoint if one is due."""
         self.rows.append(done.row)
-        self.last = done
+        self.last, self._state = done, None
         clients = self._sealed(CLIENTS, done.clients)
         metrics = self._sealed(METRICS, [done.row])
         every = self.config.checkpoint_every
@@ -130,6 +134,9 @@ class Records:
         self._save_best()
         if every and done.number and (done.number % every == 0 or done.number == self.config.rounds):
             self._try(CHECKPOINT, lambda: self._checkpoint(done))
+        if every and done.number and self._checkpointed != done.number:
+            # If the run ends within the next round, the strategy may have gone on by then.
+            self._state = copy.deepcopy(self._strategy.state_dict())
 
     def _sealed(self, name: str, rows: Sequence[Row]) -> list[str]:
         lines = chained(map(_plain, rows), self._digests[name])
@@ -175,7 +182,7 @@ class Records:
             Checkpoint(
                 server_round=done.number,
                 model=views(done.arrays),
-                strategy=self._strategy.state_dict(),
+                strategy=self._strategy.state_dict() if self._state is None else self._state,
                 accepted=done.accepted,
                 run=self.run,
                 config=digest(self.config),
@@ -183,7 +190,7 @@ class Records:
                 records=dict(self._digests),
             ),
         )
-        self._checkpointed = done.number
+        self._checkpointed, self._state = done.number, None
         self._accepted = [done.accepted, *self._accepted][:KEPT]
 
     def oldest_round(self, client: int) -> int | None:
@@ -192,6 +199,7 @@ class Records:
 
     # -------------------------------------------------------- the end
 
+    @held()
     def close(self, state: str, reason: str | None = None) -> None:
         """Write the last files, regardless of how the run ended: lines, checkpoint, model, plot, status.
 
@@ -245,7 +253,7 @@ class Records:
             for phase in ("train", "aggregate", "evaluate")
         }
         status = {
-            "state": state,  # running, completed, failed, interrupted
+            "state": state,  # running, completed, failed, interrupted, terminated
             "reason": reason,
             "rounds": int(self.rows[-1]["round"]) if self.rows else 0,
             "final": {k: v for k, v in (self.rows[-1] if self.rows else {}).items() if k.startswith("test/")},

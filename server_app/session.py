@@ -11,6 +11,7 @@ from flwr.serverapp import Grid
 
 from fedstride import wire
 from fedstride.errors import CheckpointError, RunError
+from fedstride.signals import Terminated
 from fedstride.tasks import data, partitions
 from strategies.norms import NormAnalysis
 
@@ -134,6 +135,9 @@ def run(
             pass
     except KeyboardInterrupt:
         records.close("interrupted", "stopped by the user")
+        raise
+    except Terminated:
+        records.close("terminated", "ended by SIGTERM")
         raise
     except SystemExit as error:  # its exit code must not become the exit code of the command
         records.close("failed", f"SystemExit: {error}")

@@ -127,6 +127,8 @@ class DifferentialPrivacy(Wrapper):
             int | None,
             Setting(
                 "seed that makes the noise repeatable, for experiments; such noise protects nothing",
+                least=0,
+                most=seeds.MAX_SEED,
                 kind=Kind.CHANCE,
             ),
         ] = None,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from flwr.serverapp import strategy as flwr
 
-from fedstride.settings import Setting
+from fedstride.settings import MOST_CLIENTS, Setting
 
 Rate = Annotated[float, Setting("server learning rate", above=0)]
 Decay = Annotated[float, Setting("decay of a running average", least=0, below=1)]
@@ -47,7 +47,7 @@ def fedmedian(**options: Any) -> flwr.FedMedian:
 
 def krum(
     *,
-    num_malicious_nodes: Annotated[int, Setting("clients that may be hostile", least=0)] = 0,
+    num_malicious_nodes: Annotated[int, Setting("clients that may be hostile", least=0, most=MOST_CLIENTS)] = 0,
     **options: Any,
 ) -> flwr.Krum:
     """Flower's Krum (Blanchard et al., NeurIPS 2017)."""

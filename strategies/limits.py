@@ -8,14 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from fedstride.settings import Setting
+from fedstride.settings import MOST_CLIENTS, Setting
 
 
 @dataclass
 class Screening:
     """Which replies of a round are used, how long an update may be, and how many valid replies a round needs."""
 
-    quorum: Annotated[int, Setting("valid replies that a round needs; with fewer it changes nothing", least=1)] = 1
+    quorum: Annotated[
+        int,
+        Setting("valid replies that a round needs; with fewer it changes nothing", least=1, most=MOST_CLIENTS),
+    ] = 1
     factor: Annotated[
         float | None,
         Setting(

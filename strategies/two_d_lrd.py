@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 from flwr.serverapp.strategy import Strategy
 
 from fedstride.arrays import Arrays, Layout, difference, inner, norm, total
-from fedstride.settings import Setting, check
+from fedstride.settings import MOST_ROUNDS, MOST_STEPS, Setting, check
 
 from .base import Request, RoundResult
 from .cohort import Cohort
@@ -122,9 +122,14 @@ class TwoDLRD(Wrapper):
             float, Setting("C: each trigger of the detector lowers alpha by C", least=0, most=1)
         ] = 0.2,
         window: Annotated[
-            int, Setting("o, number of rounds without a trigger at the start and after each trigger", least=0)
+            int,
+            Setting(
+                "o, number of rounds without a trigger at the start and after each trigger",
+                least=0,
+                most=MOST_ROUNDS,
+            ),
         ] = 5,
-        local_steps: Annotated[int, Setting("tau, mini-batches a round", least=1)] = 10,
+        local_steps: Annotated[int, Setting("tau, mini-batches a round", least=1, most=MOST_STEPS)] = 10,
         decay: Annotated[
             str,
             Setting(

@@ -15,7 +15,7 @@ import numpy as np
 from .. import seeds
 from ..errors import DataError
 from ..parts import Choice
-from ..settings import Setting
+from ..settings import MOST_CLASSES, MOST_EXAMPLES, Setting
 from .cache import cached
 from .parts import PARTITIONS
 
@@ -67,7 +67,9 @@ def dirichlet(
     alpha: Annotated[
         float, Setting("concentration of the Dirichlet distribution; smaller is more skewed", above=0)
     ] = 0.1,
-    min_size: Annotated[int, Setting("minimum number of examples of each client", least=1)] = 10,
+    min_size: Annotated[
+        int, Setting("minimum number of examples of each client", least=1, most=MOST_EXAMPLES)
+    ] = 10,
     balanced: Annotated[bool, Setting("give no more examples to a client that has an equal share")] = False,
 ) -> Parts:
     """Label skew by Dirichlet draws (Yurochkin et al., ICML 2019), with Flower's partitioner."""
@@ -93,7 +95,9 @@ def pathological(
     clients: int,
     seed: int,
     *,
-    classes_per_client: Annotated[int, Setting("number of classes of each client", least=1)] = 2,
+    classes_per_client: Annotated[
+        int, Setting("number of classes of each client", least=1, most=MOST_CLASSES)
+    ] = 2,
 ) -> Parts:
     """Label skew: each client has examples of a few classes only, with Flower's partitioner."""
     from flwr_datasets.partitioner import PathologicalPartitioner

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from enum import StrEnum
 from typing import Annotated
 
@@ -88,13 +89,15 @@ def show(
     from server_app.config.compose import choices, compose, from_yaml, to_yaml
     from server_app.config.overrides import parts_in
     from server_app.config.schema import GROUPS
+    from server_app.config.variables import with_variables
 
-    load_own(parts_in(overrides or []))
+    overrides = with_variables(overrides or [], os.environ)
+    load_own(parts_in(overrides))
     base = name.partition("+")[0]
     group = next((group for group in GROUPS if base in choices(group)), None)
     if group is None:
         raise unknown("name", name, [known for group in GROUPS for known in choices(group)])
-    text = to_yaml(compose([f"{group}={name}", *(overrides or [])]))
+    text = to_yaml(compose([f"{group}={name}", *overrides]))
     if form is Format.JSON:
         from dataclasses import asdict
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 import typer
 
-from fedstride.errors import FedstrideError
+from fedstride import signals
+from fedstride.errors import FedstrideError, printable
 
 # Set before Flower is imported: by default, Flower reports usage over the network.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
@@ -49,15 +51,20 @@ app.command("report")(report_group.report)
 
 
 def main() -> None:
-    """Entry point. Exit codes: 0 completed, 1 failed, 2 invalid request, 130 interrupted."""
+    """Entry point. Exit codes: 0 completed, 1 failed, 2 invalid request, 130 interrupted, 143 terminated."""
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+        signal.signal(signal.SIGTERM, signals.RaiseOnce())
     try:
         app()
     except FedstrideError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(signals.EXIT_INTERRUPTED)
+    except signals.Terminated:
+        print("terminated", file=sys.stderr)
+        sys.exit(signals.EXIT_TERMINATED)
 
 
 if __name__ == "__main__":

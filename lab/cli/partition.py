@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -33,8 +34,9 @@ def partition(
 
     from fedstride.tasks import data, partitions
     from server_app.config.compose import compose
+    from server_app.config.variables import with_variables
 
-    config = compose(overrides or [])
+    config = compose(with_variables(overrides or [], os.environ))
     source = data.load(config.task)
     parts = partitions.partition(config.partition, source.train_y, config.clients, config.seed)
     counts = [np.bincount(source.train_y[part], minlength=source.classes).tolist() for part in parts]

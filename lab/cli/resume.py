@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -29,8 +30,9 @@ def resume(
     """
     from server_app.config.compose import compose
     from server_app.config.overrides import quote
+    from server_app.config.variables import with_variables
 
-    config = compose([*(overrides or []), f"resume={quote(folder)}"])
+    config = compose([*with_variables(overrides or [], os.environ), f"resume={quote(folder)}"])
     console = Console()
     if not quiet:
         say(console, title(config))

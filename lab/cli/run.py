@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from fedstride.errors import require
+from fedstride.signals import STOPPED
 
 if TYPE_CHECKING:
     from server_app.config.schema import Config
@@ -45,12 +46,13 @@ def run(
     """
     from server_app.build import build_strategy
     from server_app.config.compose import compose
+    from server_app.config.variables import with_variables
 
     console = Console()
     if multirun:
         sweep(overrides or [], console, workers=jobs, dry_run=dry_run)
         return
-    config = compose(overrides or [])
+    config = compose(with_variables(overrides or [], os.environ))
     refuse_own_data(config)
     if dry_run or not quiet:
         say(console, title(config))
@@ -84,7 +86,7 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
     from server_app import session
 
     from ..engine.comparison import ComparisonRun, counterpart
-    from ..engine.interrupt import InterruptHandler
+    from ..engine.interrupt import InterruptHandler, how_to_resume
     from ..engine.live import LiveView
     from ..engine.local import LocalGrid
 
@@ -109,9 +111,9 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
         if outcome.stopped:
             say(console, f"stopped early: {outcome.stopped}")
         _report(console, config, outcome.folder, outcome.rows, comparisons)
-    except KeyboardInterrupt:
+    except STOPPED:
         for folder in folders:
-            say(console, f"stopped; resume with: fedstride resume {folder}")
+            say(console, f"stopped; {how_to_resume(folder)}")
         raise
     finally:
         for comparison in comparisons:
@@ -175,11 +177,15 @@ def sweep(overrides: list[str], console: Console, *, workers: int | None, dry_ru
     def on_start(job: Job) -> None:
         say(console, f"[{numbers[job.folder]}/{len(jobs)}] started    {job.folder.name}")
 
-    ended = []
-    for result in run_jobs(jobs, workers=count, on_start=on_start):
-        ended.append(result)
-        say(console, f"[{numbers[result.job.folder]}/{len(jobs)}] {_result(result)}")
-    _summary(console, jobs, ended)
+    ended: list[Ended] = []
+    try:
+        for result in run_jobs(jobs, workers=count, on_start=on_start):
+            ended.append(result)
+            say(console, f"[{numbers[result.job.folder]}/{len(jobs)}] {_result(result)}")
+    finally:
+        _summary(console, jobs, ended)
+    if any(result.state != "completed" for result in ended):
+        raise typer.Exit(1)
 
 
 def _result(ended: Ended) -> str:
@@ -202,7 +208,3 @@ def _summary(console: Console, jobs: list[Job], ended: list[Ended]) -> None:
         console,
         f"{len(ended) - len(failed)} of {len(jobs)} runs completed; compare them with: fedstride table {folder}",
     )
-    if len(started) < len(jobs):
-        raise KeyboardInterrupt
-    if failed:
-        raise typer.Exit(1)

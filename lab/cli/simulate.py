@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -21,10 +22,11 @@ def simulate(
     from server_app import session
     from server_app.config.compose import compose
     from server_app.config.schema import label
+    from server_app.config.variables import with_variables
 
     from ..flower.simulation import run_simulation
 
-    overrides = overrides or []
+    overrides = with_variables(overrides or [], os.environ)  # the server in the simulation replaces none
     config = compose(overrides)
     refuse_own_data(config)
     console = Console()

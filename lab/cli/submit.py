@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from fedstride.signals import STOPPED
+
 from .run import OVERRIDES, say
 from .target import ADDRESS, CONNECTION, INSECURE, ROOT_CERTIFICATES, after_connection, select
 
@@ -70,7 +72,7 @@ def _run(target: Target, overrides: list[str], console: Console) -> Submitted:
         run_id = submission.submit(target, overrides)
         say(console, f"run {run_id} submitted to {target.address}")
         return submission.follow(target, run_id, lambda line: say(console, line))
-    except KeyboardInterrupt:
+    except STOPPED:
         if run_id:
             say(console, "no longer followed; the run continues")
             for line in target.commands(run_id):

@@ -6,10 +6,12 @@ import dataclasses
 import logging
 import multiprocessing
 import signal
+import sys
 from pathlib import Path
 from typing import Any, cast
 
 from client_app.parts import OBJECTIVES, RULES, Training
+from fedstride import signals
 from fedstride.settings import fields_of
 from server_app.build import build_strategy
 from server_app.config.compose import from_yaml, to_yaml
@@ -73,7 +75,14 @@ class ComparisonRun:
 
 def _run(text: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    config = from_yaml(text)
+    try:
+        signal.signal(signal.SIGTERM, signals.RaiseOnce())  # the parent ends this process with it, see `stop`
+        _train(from_yaml(text))
+    except signals.Terminated:
+        sys.exit(signals.EXIT_TERMINATED)
+
+
+def _train(config: Config) -> None:
     from client_app.app import app
     from server_app import session
 

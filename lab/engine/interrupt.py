@@ -1,44 +1,58 @@
-"""Handles Ctrl-C: the run ends after the current client, not in the middle of its training."""
+"""Handles Ctrl-C and SIGTERM: the run ends with its files complete, and can be resumed."""
 
 from __future__ import annotations
 
+import contextlib
 import signal
+from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from fedstride import signals
+from server_app.checkpoint import valid_checkpoints
 
 
 class InterruptHandler:
     """An observer that ends the run after the current client when Ctrl-C was pressed; twice: immediately.
 
-    Use it as a context manager, in the main thread. `replied` and `round_done` raise KeyboardInterrupt. If
-    SIGINT is ignored (as in a process that a script started with `&`), it stays ignored: Ctrl-C is then meant
-    for another process.
+    SIGTERM ends the run immediately, because whoever sent it kills the process a few seconds later. Use it as a
+    context manager, in the main thread. `replied` and `round_done` raise KeyboardInterrupt.
     """
 
     def __init__(self) -> None:
-        self.pressed = False
-        self._before: Any = None
+        self._pressed = False
+        self._end = signals.RaiseOnce()
+        self._handlers = contextlib.ExitStack()
 
     def __enter__(self) -> InterruptHandler:
-        self._before = signal.getsignal(signal.SIGINT)
-        if self._before is not signal.SIG_IGN:
-            signal.signal(signal.SIGINT, self._note)
+        self._handlers.enter_context(signals.handled(self._note))
         return self
 
     def __exit__(self, *details: Any) -> None:
-        signal.signal(signal.SIGINT, self._before)
+        self._handlers.close()
 
     def replied(self, server_round: int, done: int, total: int) -> None:
         """Called after each client: raises KeyboardInterrupt if Ctrl-C was pressed."""
-        if self.pressed:
-            raise KeyboardInterrupt
+        self._check()
 
     def round_done(self, done: object) -> None:
         """Called after each round: raises KeyboardInterrupt if Ctrl-C was pressed."""
-        if self.pressed:
+        self._check()
+
+    def _check(self) -> None:
+        if self._pressed:
+            self._end.number = signal.SIGINT  # a later signal must not interrupt the writing of the last files
             raise KeyboardInterrupt
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.pressed:
-            raise KeyboardInterrupt
-        self.pressed = True
+        if number == signal.SIGINT and not self._pressed:
+            self._pressed = True
+        else:
+            self._end(number)
+
+
+def how_to_resume(folder: Path) -> str:
+    """What to do with the stopped run in this folder: the command that resumes it, if it has a checkpoint."""
+    if valid_checkpoints(folder):
+        return f"resume with: fedstride resume {folder}"
+    return "no round was completed, so start it again" + (f"; its folder: {folder}" if folder.is_dir() else "")

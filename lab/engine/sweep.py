@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import logging
 import multiprocessing
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -12,12 +14,17 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from types import FrameType
 
+from fedstride import signals
 from fedstride.errors import ConfigError
 from server_app.config.compose import compose, from_yaml, to_yaml
 from server_app.config.overrides import read
 from server_app.config.schema import GROUPS, Config
-from server_app.folder import default_name, runs_dir
+from server_app.config.variables import with_variables
+from server_app.folder import default_name, folder_name, runs_dir
+
+from .interrupt import InterruptHandler, how_to_resume
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run of a sweep ended; `state` is completed, failed or interrupted."""
+    """How a run of a sweep ended; `state` is completed, failed, interrupted or terminated."""
 
     job: Job
     state: str
@@ -78,7 +85,7 @@ def plan(overrides: Sequence[str]) -> list[Job]:
     shared = f"sweep-{time.strftime('%Y%m%d-%H%M%S')}"
     jobs = []
     for row in rows:
-        config = compose(row)
+        config = compose(with_variables(row, os.environ))
         if config.name is not None:
             raise ConfigError(
                 f"name = {config.name!r} is not allowed in a sweep, which names its runs itself: use out=FOLDER"
@@ -97,41 +104,79 @@ def _name(config: Config, swept: Sequence[str]) -> str:
     """The default name and all other swept values, as in `...-seed1-beta=0.05`."""
     in_default = (*GROUPS, "seed")
     extra = [text.rpartition(".")[2] for text in swept if text.partition("=")[0] not in in_default]
-    return "-".join([default_name(config), *(text.replace("/", "_") for text in extra)])
+    return folder_name("-".join([default_name(config), *extra]))
 
 
 def run_jobs(jobs: Sequence[Job], *, workers: int, on_start: Callable[[Job], None]) -> Iterator[Ended]:
     """Run the jobs in `workers` processes; yields each job's result when it ends, also if it failed.
 
-    After Ctrl-C, running jobs end after their current client, and no other job starts.
+    After Ctrl-C, running jobs end after their current client; after SIGTERM, immediately. Then no other job
+    starts, and KeyboardInterrupt or Terminated is raised when all running jobs have ended.
     """
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_quiet) as pool:
+    stop = _Stop()
+    with (
+        signals.handled(stop),
+        ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool,
+    ):
         waiting = iter(jobs)
         running: dict[Future[Ended], Job] = {}
 
+        @signals.held()  # a worker that is being started would not receive a signal
         def submit() -> None:
             for job in itertools.islice(waiting, workers - len(running)):
                 on_start(job)
                 running[pool.submit(run_job, job)] = job
 
         submit()
-        interrupted = False
         while running:
-            try:
-                future = next(as_completed(running))
-            except KeyboardInterrupt:
-                interrupted = True  # the workers receive the signal, too
-                continue
+            future = next(as_completed(running))
             job = running.pop(future)
             try:
                 ended = future.result()
             except BrokenProcessPool:
-                ended = Ended(job, "failed", reason="its process died")
-            interrupted = interrupted or ended.state == "interrupted"
+                ended = _died(job, stop.number)
+            stop.also_after(ended.state)
             yield ended
-            if not interrupted:
+            if stop.number is None:
                 submit()
+    stop.check()
+
+
+class _Stop:
+    """Notes the first signal that ends the sweep, and sends SIGTERM on to the workers.
+
+    They receive Ctrl-C themselves: a terminal sends it to all processes of a command.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+
+    def __call__(self, number: int, frame: FrameType | None = None) -> None:
+        if self.number is None:
+            self.number = number
+            for worker in multiprocessing.active_children() if number == signal.SIGTERM else ():
+                worker.terminate()
+
+    def check(self) -> None:
+        """Raise the exception of the noted signal, if there is one."""
+        if self.number is not None:
+            signals.RaiseOnce()(self.number)
+
+    def also_after(self, state: str) -> None:
+        """End the sweep also if only a worker received the signal."""
+        self.number = self.number or _ENDED_BY.get(state)
+
+
+_ENDED_BY = {"interrupted": signal.SIGINT, "terminated": signal.SIGTERM}
+_IN_WORKER = _Stop()  # of this process, if it is a worker: between two jobs, and until a job has its own handler
+
+
+def _died(job: Job, number: int | None) -> Ended:
+    """A job whose process died: by SIGTERM, if it arrived while the process was starting."""
+    if number == signal.SIGTERM:
+        return Ended(job, "terminated", reason=how_to_resume(job.folder))
+    return Ended(job, "failed", reason="its process died")
 
 
 def run_job(job: Job) -> Ended:
@@ -139,18 +184,19 @@ def run_job(job: Job) -> Ended:
     from client_app.app import app
     from server_app import session
 
-    from .interrupt import InterruptHandler
     from .local import LocalGrid
 
     started = time.monotonic()
     try:
         with InterruptHandler() as interrupt:
+            _IN_WORKER.check()
             grid = LocalGrid(app, job.config.clients)
             outcome = session.run(
                 grid, session.prepare(job.config), observers=[interrupt], on_folder=grid.keep_client_states_in
             )
-    except KeyboardInterrupt:
-        return Ended(job, "interrupted", reason=f"resume with: fedstride resume {job.folder}")
+    except signals.STOPPED as error:
+        state = "terminated" if isinstance(error, signals.Terminated) else "interrupted"
+        return Ended(job, state, reason=how_to_resume(job.folder))
     except Exception as error:  # a failed run must not stop the sweep
         return Ended(job, "failed", reason=f"{type(error).__name__}: {error}")
     seconds = time.monotonic() - started
@@ -162,5 +208,9 @@ def _read(text: str) -> Config:
     return from_yaml(text)
 
 
-def _quiet() -> None:
+def _start_worker() -> None:
     logging.getLogger("flwr").setLevel(logging.ERROR)
+    # A worker that a signal ends between two jobs would end all other workers, too.
+    for number in signals.NUMBERS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _IN_WORKER)

@@ -7,6 +7,7 @@ from pathlib import Path
 from fedstride.errors import ConfigError, RunError
 
 from .command import ask
+from .reach import explained
 from .target import Target
 
 REGISTERED = "[code: 23]"  # Flower 1.39: this key has been registered before
@@ -37,4 +38,4 @@ def register(target: Target, key: Path) -> str | None:
     except RunError as error:
         if REGISTERED in str(error):
             return None
-        raise RunError(f"{key} was not registered at {target.address}: {error}") from error
+        raise RunError(f"{key} was not registered at {target.address}: {explained(error, target)}") from error

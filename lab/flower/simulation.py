@@ -21,11 +21,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedstride import signals
 from fedstride.errors import ConfigError, RunError
 from server_app.config.overrides import quote, with_parts
 from server_app.config.schema import Config
-from server_app.folder import default_name, runs_dir
+from server_app.folder import default_name, runs_dir, write
 
+from ..engine.interrupt import how_to_resume
 from ..engine.live import HEAD, line
 from ..engine.local import STATES
 from ..results.runs import read_rows
@@ -63,10 +65,26 @@ def run_simulation(
 
     `show` is called with a line for each round. With `verbose`, Flower's log is copied to standard error
     while it is written. The log is saved in the run folder as `flower.log`. Raises RunError if Flower does
-    not start.
+    not start. Ctrl-C and SIGTERM kill all processes of the simulation; status.json then says so.
     """
     folder = _free_folder(config)
     before = _status(folder)  # if the run is resumed: how it ended last time
+    try:
+        log = _run(config, overrides, folder, show, verbose)
+    except signals.STOPPED as error:
+        if _status(folder) != before:
+            _record_stop(folder, "terminated" if isinstance(error, signals.Terminated) else "interrupted")
+            show(f"stopped; {how_to_resume(folder)}")
+        raise
+    if folder.is_dir():
+        (folder / "flower.log").write_text(log, encoding="utf-8")
+    return _judge(folder, log, before)
+
+
+def _run(
+    config: Config, overrides: Sequence[str], folder: Path, show: Callable[[str], None], verbose: bool
+) -> str:
+    """Start Flower, run the app until it ends, and stop Flower; its log."""
     with contextlib.ExitStack() as stack:
         home = Path(tempfile.mkdtemp(prefix="fedstride-"))
         stack.callback(shutil.rmtree, home, ignore_errors=True)
@@ -74,10 +92,7 @@ def run_simulation(
         stack.callback(kill_marked, MARK, env[MARK])
         write_connection(home, Connection(CONNECTION, stack.enter_context(_superlink(env, home))))
         app = stack.enter_context(app_folder(config.parts))
-        log = _follow(_flwr_run_command(app, home, config, overrides, folder), env, folder, show, verbose)
-    if folder.is_dir():
-        (folder / "flower.log").write_text(log, encoding="utf-8")
-    return _judge(folder, log, before)
+        return _follow(_flwr_run_command(app, home, config, overrides, folder), env, folder, show, verbose)
 
 
 # ---------------------------------------------------------------- before
@@ -203,6 +218,18 @@ def _status(folder: Path) -> str:
     """The text of the run folder's status.json; empty if there is none."""
     path = folder / "status.json"
     return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def _record_stop(folder: Path, state: str) -> None:
+    """Complete the status of a run whose server was killed: it says `running`."""
+    status = json.loads(_status(folder))
+    if status["state"] == "running":
+        status |= {
+            "state": state,
+            "reason": "the simulation was stopped",
+            "rounds": max(0, len(read_rows(folder)) - 1),
+        }
+        write(folder / "status.json", (json.dumps(status, indent=2) + "\n").encode())
 
 
 def _judge(folder: Path, log: str, before: str) -> Simulated:

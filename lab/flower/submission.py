@@ -20,6 +20,7 @@ from server_app.config.overrides import parts_in, with_parts
 
 from .bundle import app_folder
 from .command import ask, reason_in, write_run_config
+from .reach import explained
 from .target import Target
 
 ATTEMPTS = 10  # failed calls in a row after which a run is no longer followed
@@ -50,7 +51,7 @@ def submit(target: Target, overrides: Sequence[str]) -> str:
         try:
             answer = ask(["flwr", "run", str(app), target.name, "-c", str(run_config)], target.env)
         except RunError as error:
-            raise RunError(f"no run was submitted to {target.address}: {error}") from error
+            raise RunError(f"no run was submitted to {target.address}: {explained(error, target)}") from error
     return str(answer["run-id"])
 
 
@@ -72,7 +73,7 @@ def follow(target: Target, run_id: str, show: Callable[[str], None]) -> Submitte
             silent += 1
             if silent == ATTEMPTS:
                 raise RunError(
-                    f"run {run_id} can no longer be followed ({error}); it may still continue"
+                    f"run {run_id} can no longer be followed ({explained(error, target)}); it may still continue"
                 ) from error
         else:
             if str(run["status"]).startswith("finished"):

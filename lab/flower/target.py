@@ -28,6 +28,8 @@ class Target:
     address: str
     env: dict[str, str]
     connection: Connection | None = None  # if given by --address: then it is in no config.toml that lasts
+    insecure: bool = False  # in plain text
+    root_certificates: Path | None = None  # the CA to trust; with TLS and None, those of this machine
 
     def commands(self, run_id: str) -> list[str]:
         """Lines for the user who no longer follows a run: how to follow or stop it."""
@@ -58,7 +60,14 @@ def named(name: str) -> Target:
         raise ConfigError(
             f"connection {name!r} is Flower's simulation on this machine, not a SuperLink: use fedstride simulate"
         )
-    return Target(name, address, environment())
+    trusted = connections[name].get("root-certificates")
+    return Target(
+        name,
+        address,
+        environment(),
+        insecure=connections[name].get("insecure") is True,
+        root_certificates=None if trusted is None else Path(str(trusted)).expanduser(),
+    )
 
 
 @contextlib.contextmanager
@@ -76,7 +85,8 @@ def at_address(address: str, root_certificates: Path | None) -> Iterator[Target]
     connection = Connection(TEMPORARY, address, trusted)
     with tempfile.TemporaryDirectory(prefix="fedstride-") as folder:
         write_connection(Path(folder), connection)
-        yield Target(TEMPORARY, address, environment(Path(folder)), connection)
+        env = environment(Path(folder))
+        yield Target(TEMPORARY, address, env, connection, trusted is None, trusted)
 
 
 def _is_host_and_port(address: str) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedstride.errors import ConfigError
 from server_app.figures.curve import points
-from server_app.figures.style import map_colours, new_figure, style
+from server_app.figures.style import legend_label, map_colours, new_figure, save_figure, style
 from server_app.rows import Row
 
 from ..results.files import check_replaceable, writing
@@ -68,7 +68,7 @@ def line(axes: Axes, band: Band | None, label: str, number: int) -> None:
     if band is None:
         return
     drawn = style(number, len(band.x))
-    axes.plot(band.x, band.mean, label=label, **drawn)
+    axes.plot(band.x, band.mean, label=legend_label(label), **drawn)
     if band.n > 1:
         axes.fill_between(band.x, band.low, band.high, color=drawn["color"], alpha=0.09, linewidth=0)
         for edge in (band.low, band.high):  # dashed as the line, to distinguish overlapping bands
@@ -156,4 +156,4 @@ def save(figure: Figure, path: Path) -> None:
     check_target(path)
     key = "Software" if path.suffix.lower() == ".png" else "Creator"
     with writing(path):
-        figure.savefig(path, metadata={key: SOFTWARE})
+        save_figure(figure, path, metadata={key: SOFTWARE})

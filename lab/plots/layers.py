@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from server_app.figures.style import STYLES, against_rounds
+from server_app.figures.style import LONGEST_LABEL, STYLES, against_rounds, shown
 
 from ..results.runs import Run
 from .canvas import heat_map, line, over_rounds
@@ -40,7 +40,9 @@ def by_layer(axes: Axes, runs: Sequence[Run], prefix: str, name: str) -> None:
         values[row, [rounds.index(x) for x in band.x]] = band.mean
     heat_map(axes, values, unit=name, form="{:.3g}")
     axes.grid(visible=False)
-    axes.set_yticks(range(len(found)), list(found), fontsize=min(7.0, 150 / len(found)))
+    axes.set_yticks(
+        range(len(found)), [shown(name, LONGEST_LABEL) for name in found], fontsize=min(7.0, 150 / len(found))
+    )
     label_columns(axes, rounds)
 
 

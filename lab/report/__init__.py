@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from html import escape
 
 from ..results.grouping import group, newest
 from ..results.runs import Run
 from . import sections
-from .page import page
+from .page import escape, page
 
 TARGET = 0.9
 

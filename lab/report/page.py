@@ -6,12 +6,13 @@ Wide tables and plots scroll inside their own boxes, so that the page fits the s
 from __future__ import annotations
 
 import base64
+import html
 import io
 from collections.abc import Iterable
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from server_app.figures.style import save_figure
 from server_app.folder import write
 
 from ..results.files import check_replaceable, writing
@@ -56,6 +57,14 @@ ul { padding-left: 1.2rem; }
 """
 
 
+def escape(text: str) -> str:
+    """The text as HTML that shows it literally; characters that are not printable are marked.
+
+    Browsers act on some of them: a mark of direction reverses the text after it, in other cells too.
+    """
+    return html.escape("".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in text))
+
+
 def page(title: str, lead: str, sections: Iterable[tuple[str, str]]) -> str:
     """The complete page; `sections` are (heading, HTML), empty ones are left out."""
     shown = [(heading, body) for heading, body in sections if body]
@@ -96,7 +105,7 @@ def _row(cells: Iterable[str], words: int, *, head: bool = False) -> str:
 def embedded(figure: Figure, alt: str, caption: str) -> str:
     """A figure embedded in the page; `alt`: a description in words."""
     file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=110, metadata={"Software": GENERATOR})
+    save_figure(figure, file, format="png", dpi=110, metadata={"Software": GENERATOR})
     width, height = (round(110 * inches) for inches in figure.get_size_inches())
     content = base64.b64encode(file.getvalue()).decode()
     return (

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 from fedstride.errors import FedstrideError
@@ -17,7 +16,7 @@ from ..results.formats import Grid
 from ..results.grouping import describe, differing, group, method_values, plain, setting_values
 from ..results.runs import Run
 from ..results.tables import NONE, Statistic, compare
-from .page import embedded, listed, table
+from .page import embedded, escape, listed, table
 from .repeat import command
 
 CURVES = ("accuracy", "seconds")

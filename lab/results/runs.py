@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from fedstride.errors import ConfigError
+from fedstride.errors import ConfigError, printable
 from server_app.config.compose import from_yaml
 from server_app.config.schema import Config, label
 from server_app.lines import Found, find_lines, read_lines
@@ -35,7 +35,7 @@ def read_rows(folder: Path) -> list[Row]:
 
 @dataclass(frozen=True)
 class Run:
-    """One run as read from its folder; it may be completed, failed, interrupted or still running."""
+    """One run as read from its folder; it may be completed, failed, interrupted, terminated or still running."""
 
     folder: Path
     config: Config
@@ -61,7 +61,7 @@ class Run:
 
     @property
     def state(self) -> str:
-        """completed, failed, interrupted or running; unknown if there is no status.json."""
+        """completed, failed, interrupted, terminated or running; unknown if there is no status.json."""
         return str(self.status.get("state", "unknown"))
 
     @property
@@ -81,7 +81,7 @@ class Run:
             case "unknown":
                 return f"has no status.json, {progress}"
             case state:
-                return f"{state} ({self.status.get('reason') or 'no reason is recorded'}), {progress}"
+                return printable(f"{state} ({self.status.get('reason') or 'no reason is recorded'}), {progress}")
 
     @property
     def started(self) -> float:

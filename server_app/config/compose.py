@@ -28,6 +28,7 @@ from strategies.parts import STRATEGIES
 
 from .overrides import expand_wrappers, parse, parts_in, quote
 from .schema import FIXED_ON_RESUME, GROUPS, TABLES, Config, check, keys, names
+from .variables import check_interpolations
 
 
 def conf_dir() -> Path:
@@ -65,8 +66,9 @@ def compose(overrides: Sequence[str] = ()) -> Config:
     settings of the outermost wrapper are `strategy.*`, those of the strategy inside it are `strategy.inner.*`.
 
     Raises ConfigError for an unknown name or key (with the most similar ones), for a value of another type, and
-    for a value out of its range.
+    for a value out of its range, and for `${...}` that is not a reference to another key: see `variables`.
     """
+    check_interpolations(overrides)
     parts = parts_in(overrides)
     if parts is not None:  # first, because the other overrides can choose parts from this file
         load_parts(parts, TABLES)
@@ -100,8 +102,11 @@ def from_yaml(text: str, parts: str | None = None, *, execute: bool = True) -> C
 
     `execute=False` is for reading the configuration of an unknown run: a parts file that the text names is not
     executed, and its parts are not checked and cannot be built.
-    Raises ConfigError for text that is not a configuration of this version.
+    Raises ConfigError for text that is not a configuration of this version, or that `to_yaml` cannot have written:
+    with `${...}`, which may read this machine's environment, or with aliases, which may grow without limit.
     """
+    if "${" in text or _has_alias(text):
+        raise ConfigError("not a configuration that fedstride wrote: it contains ${...} or an alias; remove it")
     try:
         tree = OmegaConf.create(text)
         assert isinstance(tree, DictConfig)
@@ -116,6 +121,14 @@ def from_yaml(text: str, parts: str | None = None, *, execute: bool = True) -> C
     except _READ_ERRORS as error:
         reason = (str(error) or "it is not a mapping").splitlines()[0]
         raise ConfigError(f"not a configuration of this version of fedstride: {reason}") from error
+
+
+def _has_alias(text: str) -> bool:
+    try:
+        # The parser is slow, and an alias needs an anchor.
+        return "&" in text and any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text))
+    except yaml.YAMLError:
+        return False  # the caller reports what is wrong
 
 
 def digest(config: Config) -> str:
@@ -138,6 +151,8 @@ def _checked(tree: Any) -> Config:
 def _typed(group: str, node: Any, *, placeholders: bool) -> DictConfig:
     table = TABLES[group]
     is_unknown = placeholders and node.name not in table
+    if is_unknown and not str(node.name).isidentifier():  # no part has such a name
+        raise ConfigError(f"{group} = {node.name!r} is not the name of a part")
     kind = table.placeholder_config(node.name, node) if is_unknown else table.config(node.name)
     typed = OmegaConf.structured(kind)
     if node.get("inner") is not None:

@@ -17,7 +17,16 @@ from fedstride.errors import require
 from fedstride.metrics import directed, fact
 from fedstride.parts import Choice, Table
 from fedstride.seeds import MAX_SEED
-from fedstride.settings import Field, Kind, Setting, check_fields, fields_of
+from fedstride.settings import (
+    MOST_CLIENTS,
+    MOST_ROUNDS,
+    MOST_SECONDS,
+    Field,
+    Kind,
+    Setting,
+    check_fields,
+    fields_of,
+)
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
 from strategies.limits import Screening
 from strategies.parts import PRIVACY, STRATEGIES
@@ -54,26 +63,42 @@ class Config:
     partition: Choice = field(default_factory=Choice)
     privacy: Choice = field(default_factory=Choice)
     screening: Screening = field(default_factory=Screening)
-    rounds: Annotated[int, Setting("number of rounds", least=1, extends=True)] = 20
-    clients: Annotated[int, Setting("number of clients in the federation", least=1)] = 10
+    rounds: Annotated[int, Setting("number of rounds", least=1, most=MOST_ROUNDS, extends=True)] = 20
+    clients: Annotated[int, Setting("number of clients in the federation", least=1, most=MOST_CLIENTS)] = 10
     min_clients: Annotated[
         int | None,
         Setting(
-            "number of clients needed to start, others can join later; default: all clients", least=1, kind=NONE
+            "number of clients needed to start, others can join later; default: all clients",
+            least=1,
+            most=MOST_CLIENTS,
+            kind=NONE,
         ),
     ] = None
     fraction: Annotated[float, Setting("share of the clients that take part in a round", above=0, most=1)] = 1.0
-    cohort: Annotated[int | None, Setting("number of clients in a round, instead of fraction", least=1)] = None
+    cohort: Annotated[
+        int | None, Setting("number of clients in a round, instead of fraction", least=1, most=MOST_CLIENTS)
+    ] = None
     seed: Annotated[int, Setting("seed of all random draws", least=0, most=MAX_SEED, kind=CHANCE)] = 1
     evaluate_every: Annotated[
-        int, Setting("rounds from one central evaluation to the next; 0: only after the last", least=0, kind=NONE)
+        int,
+        Setting(
+            "rounds from one central evaluation to the next; 0: only after the last",
+            least=0,
+            most=MOST_ROUNDS,
+            kind=NONE,
+        ),
     ] = 1
     evaluate_clients: Annotated[
         bool, Setting("also evaluate on the clients' data, in the same rounds", kind=NONE)
     ] = False
     max_empty_rounds: Annotated[
         int,
-        Setting("end the run after this number of rounds in a row with too few valid replies", least=1, kind=NONE),
+        Setting(
+            "end the run after this number of rounds in a row with too few valid replies",
+            least=1,
+            most=MOST_ROUNDS,
+            kind=NONE,
+        ),
     ] = 3
     best: Annotated[str, Setting("metric that decides which model is the best", kind=NONE)] = "test/accuracy"
     best_quorum: Annotated[
@@ -88,16 +113,30 @@ class Config:
     target: Annotated[float | None, Setting("stop when the metric `best` reaches this value", extends=True)] = None
     patience: Annotated[
         int | None,
-        Setting("stop after this number of evaluations without improvement of `best`", least=1, extends=True),
+        Setting(
+            "stop after this number of evaluations without improvement of `best`",
+            least=1,
+            most=MOST_ROUNDS,
+            extends=True,
+        ),
     ] = None
     checkpoint_every: Annotated[
-        int, Setting("rounds from one checkpoint to the next; 0: no checkpoints", least=0, kind=NONE)
+        int,
+        Setting("rounds from one checkpoint to the next; 0: no checkpoints", least=0, most=MOST_ROUNDS, kind=NONE),
     ] = 1
     timeout: Annotated[
-        float, Setting("longest wait for the clients' replies to one request", above=0, unit="seconds", kind=NONE)
+        float,
+        Setting(
+            "longest wait for the clients' replies to one request",
+            above=0,
+            most=MOST_SECONDS,
+            unit="seconds",
+            kind=NONE,
+        ),
     ] = 3600.0
     node_wait: Annotated[
-        float, Setting("longest wait for clients to connect", least=0, unit="seconds", kind=NONE)
+        float,
+        Setting("longest wait for clients to connect", least=0, most=MOST_SECONDS, unit="seconds", kind=NONE),
     ] = 600.0
     track: Annotated[list[str], Setting("trackers: tensorboard, wandb, mlflow", kind=NONE)] = field(
         default_factory=list
@@ -210,6 +249,13 @@ def check(config: Config) -> None:
                 table.check(spec, path)
             path += ".inner"
     _check_local_steps(config)
+    require(
+        config.name is None or is_folder_name(config.name),
+        "name",
+        config.name,
+        f"the name of one folder, of at most {MAX_FOLDER_NAME} bytes, without / and \\ and control characters, "
+        "not beginning with . - or ~; to choose where the folder is created, use out=FOLDER",
+    )
     between = f"between 1 and clients = {config.clients}"
     require(config.cohort is None or config.cohort <= config.clients, "cohort", config.cohort, between)
     require(config.start_size <= config.clients, "min_clients", config.min_clients, f"{between}, or null")
@@ -236,6 +282,21 @@ def _check_best_quorum(config: Config) -> None:
         config.best,
         "a metric that the server measures, for example test/loss, because a round has only one client, which "
         "would decide alone; set best_quorum=1 if you want that",
+    )
+
+
+MAX_FOLDER_NAME = 200
+"""Bytes of a run folder's name. File systems allow 255; a number may be appended."""
+
+
+def is_folder_name(name: str) -> bool:
+    """Whether a text is the name of one visible folder, on every common file system and in every terminal."""
+    return (
+        0 < len(name.encode(errors="replace")) <= MAX_FOLDER_NAME
+        and name.isprintable()  # excludes control characters, and marks that change the direction of text
+        and name == name.strip()
+        and name[0] not in ".-~"  # hidden, an option of a command, somebody's home
+        and not set(name) & set("/\\")
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .style import against_rounds, new_figure, style
+from .style import LONGEST_LABEL, against_rounds, legend_label, new_figure, save_figure, shown, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +28,7 @@ def draw(series: Sequence[Series], path: Path, *, title: str) -> None:
         if axes.get_legend_handles_labels()[0]:
             axes.legend(frameon=False)
     figure.suptitle(title, fontsize=10)
-    figure.savefig(path)
+    save_figure(figure, path)
 
 
 def points(rows: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, Any]]:
@@ -50,5 +50,8 @@ def _line(
     x, y = zip(*found, strict=True)
     last = f"{100 * y[-1]:.1f} %" if percent else f"{y[-1]:.3f}"
     axes.plot(
-        x, [100 * value for value in y] if percent else y, label=f"{label}: {last}", **style(number, len(found))
+        x,
+        [100 * value for value in y] if percent else y,
+        label=legend_label(f"{shown(label, LONGEST_LABEL)}: {last}"),
+        **style(number, len(found)),
     )

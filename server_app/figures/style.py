@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -36,6 +37,46 @@ def style(number: int, points: int = 0) -> dict[str, Any]:
     marker = STYLES[(number + 3 * turn) % len(STYLES)]["marker"]
     every = max(1, points // 20)
     return {**look, "marker": marker, "markersize": 4.2, "linewidth": 1.6, "markevery": every}
+
+
+LONGEST, LONGEST_LABEL = 120, 50
+"""Characters of a line of text in a plot, and of a label that takes its place from the drawing."""
+
+
+def literal() -> AbstractContextManager[None]:
+    """Inside, every text of a plot is drawn as it is: a dollar sign does not begin a formula.
+
+    Texts are also made while a figure is saved, so drawing and saving both belong inside.
+    """
+    from matplotlib import rc_context
+
+    return rc_context({"text.parse_math": False})
+
+
+def shown(text: str, longest: int = LONGEST) -> str:
+    """A text for a plot: characters that are not printable are marked, and lines that are too long are cut.
+
+    Names come from runs of other people. A font has no glyph for such characters, and the layout no place for a
+    long line.
+    """
+    lines = ("".join(char if char.isprintable() else "\ufffd" for char in line) for line in text.split("\n"))
+    return "\n".join(line if len(line) <= longest else f"{line[: longest - 1]}\u2026" for line in lines)
+
+
+def legend_label(text: str) -> str:
+    """A label that appears in the legend: matplotlib leaves out those that begin with an underscore."""
+    return f" {text}" if text.startswith("_") else text
+
+
+def save_figure(figure: Figure, file: Any, **options: Any) -> None:
+    """Write a figure to a path or an open file, with every text as `shown` makes it."""
+    from matplotlib.text import Text
+
+    with literal():
+        for text in figure.findobj(Text):
+            text.set_parse_math(False)
+            text.set_text(shown(text.get_text()))
+        figure.savefig(file, **options)
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -93,6 +93,22 @@ def test_a_deployed_run_has_the_bits_of_a_run_in_process(site: Site, pair: Any, 
     assert "round   2" in done.stdout
 
 
+def test_a_submission_that_does_not_reach_the_superlink_says_why(site: Site) -> None:
+    """The wrong CA, plain text, the port for nodes."""
+    foreign = site.deployment.root / "of-another-ca"
+    make(foreign, names=["localhost"])
+    trust = ["--root-certificates", str(site.certificates / "ca.crt")]
+    for address, options, words in (
+        (site.link.control, ["--root-certificates", str(foreign / "ca.crt")], "is not signed by the CA in"),
+        (site.link.control, ["--insecure"], "uses TLS; give the CA's certificate"),
+        (site.link.fleet, trust, "is not a SuperLink"),
+    ):
+        done = site.deployment.fedstride("submit", "--address", address, *options, "rounds=1")
+        assert done.returncode == 1
+        assert words in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

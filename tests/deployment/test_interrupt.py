@@ -1,4 +1,4 @@
-"""Ctrl-C on the real command: it ends after the current client, keeps its results, and prints how to resume."""
+"""Ctrl-C and SIGTERM on the real command: it keeps its results, says how it ended, and prints how to resume."""
 
 from __future__ import annotations
 
@@ -71,3 +71,76 @@ def test_ctrl_c_in_a_sweep(tmp_path: Path) -> None:
     assert f"resume with: fedstride resume {first}" in out
     assert out.count("not started: fedstride run") == 2
     assert json.loads((first / "status.json").read_text())["state"] == "interrupted"
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    env = os.environ | {"PYTHONUNBUFFERED": "1"}
+    return subprocess.Popen(
+        [*COMMAND, *arguments], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def state_of(folder: Path) -> str:
+    return str(json.loads((folder / "status.json").read_text())["state"])
+
+
+def test_sigterm_and_resume(tmp_path: Path) -> None:
+    """The comparison run ends with the run; `resume` can be ended, too."""
+    given = [*SMALL, "rounds=60", "client.local_steps=60"]
+    part = tmp_path / "part"
+    process = start("run", *given, f"out={tmp_path}", "name=part")
+    wait_for_rounds(part, 5, process)
+    wait_for_rounds(part / "fedavg", 1, process)
+    for _ in range(2):
+        process.terminate()
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 143, err
+        assert f"resume with: fedstride resume {part}" in out
+        assert err == "terminated\n"
+        assert state_of(part) == "terminated"
+        process = start("resume", str(part))
+        wait_for_rounds(part, json.loads((part / "status.json").read_text())["rounds"] + 1, process)
+    process.kill()
+    process.communicate(timeout=60)
+    assert state_of(part / "fedavg") == "terminated"
+    subprocess.run([*COMMAND, "resume", str(part), "-q"], check=True, timeout=120)
+    whole = play(tmp_path, *given, "name=whole").folder
+    assert weights(whole) == weights(part)
+    assert table(whole) == table(part)
+
+
+def test_sigterm_reaches_the_workers_of_a_sweep(tmp_path: Path) -> None:
+    """It is sent to the command alone, as `kill` does it."""
+    given = [*SMALL, "rounds=200", "client.local_steps=60", "seed=1,2,3", f"out={tmp_path}", "--jobs", "2"]
+    process = start("run", "-m", *given)
+    folders = [tmp_path / f"quickstart-fednnnn-sgd-seed{seed}" for seed in (1, 2)]
+    for folder in folders:
+        wait_for_rounds(folder, 2, process)
+    process.terminate()
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 143, err
+    for folder in folders:
+        assert f"resume with: fedstride resume {folder}" in out
+        assert state_of(folder) == "terminated"
+    assert out.count("not started: fedstride run") == 1
+
+
+def test_sigterm_before_the_workers_of_a_sweep_have_started(tmp_path: Path) -> None:
+    process = start("run", "-m", *SMALL, "rounds=200", "seed=1,2,3", f"out={tmp_path / 'sweep'}", "--jobs", "1")
+    assert process.stdout is not None
+    while "started" not in process.stdout.readline():
+        pass
+    process.terminate()
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 143, err
+    assert "0 of 3 runs completed" in out
+
+
+def test_sigterm_in_the_simulation(tmp_path: Path) -> None:
+    process = start("simulate", *SMALL, "rounds=500", f"out={tmp_path}", "name=part")
+    wait_for_rounds(tmp_path / "part", 2, process)
+    process.terminate()
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 143, err
+    assert f"resume with: fedstride resume {tmp_path / 'part'}" in out
+    assert state_of(tmp_path / "part") == "terminated"

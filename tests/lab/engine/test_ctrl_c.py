@@ -1,4 +1,4 @@
-"""Ctrl-C during a run: it ends after the current client; a second one ends it immediately; or it is ignored."""
+"""Ctrl-C ends a run after the current client, or is ignored; a second one or SIGTERM ends it immediately."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from fedstride.signals import Terminated
 from lab.engine.interrupt import InterruptHandler
 
 
@@ -42,3 +43,27 @@ def test_an_ignored_sigint_stays_ignored() -> None:
         press()
         interrupt.replied(1, 1, 3)
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_sigterm_ends_immediately_and_only_once() -> None:
+    """A process manager that repeats it must not interrupt the cleaning up."""
+    before = signal.getsignal(signal.SIGTERM)
+    with InterruptHandler():
+        with pytest.raises(Terminated):
+            terminate()
+        terminate()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_signals_after_the_first_one_are_ignored_while_the_run_closes() -> None:
+    with InterruptHandler() as interrupt:
+        press()
+        with pytest.raises(KeyboardInterrupt):
+            interrupt.replied(1, 1, 3)
+        press()
+        terminate()

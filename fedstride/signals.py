@@ -1,0 +1,75 @@
+"""SIGTERM and Ctrl-C (SIGINT): what they raise, and sections of code that they do not divide.
+
+SIGTERM raises `Terminated`, as Ctrl-C raises KeyboardInterrupt, so that `finally` and `with` clean up. Python
+delivers signals to the main thread only; elsewhere the functions here do nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM)
+EXIT_INTERRUPTED, EXIT_TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
+
+Handler = Callable[[int, FrameType | None], object]
+
+
+class Terminated(BaseException):
+    """The process got SIGTERM. Not an Exception, so that no handler of errors takes it for an error."""
+
+
+STOPPED = (KeyboardInterrupt, Terminated)
+"""The exceptions of the two signals, for `except`."""
+
+
+class RaiseOnce:
+    """A handler that raises the exception of the first signal, and ignores later ones.
+
+    A later signal would otherwise interrupt the cleaning up that the first one started.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None  # the first signal
+
+    def __call__(self, number: int, frame: FrameType | None = None) -> None:
+        """Raise KeyboardInterrupt or Terminated, the first time only."""
+        if self.number is None:
+            self.number = number
+            raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def handled(handler: Handler) -> Iterator[None]:
+    """Call `handler` for SIGINT and SIGTERM inside; afterwards the handlers before it are active again.
+
+    A signal that is ignored stays ignored: a shell script starts a process with `&` with SIGINT ignored, because
+    Ctrl-C is then meant for another process.
+    """
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.getsignal(number) for number in NUMBERS}
+    kept = {number: old for number, old in before.items() if old not in (signal.SIG_IGN, None)}
+    for number in kept:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, old in kept.items():
+            signal.signal(number, old)
+
+
+@contextlib.contextmanager
+def held() -> Iterator[None]:
+    """SIGINT and SIGTERM that arrive inside take effect afterwards, so that files are written completely.
+
+    Also a decorator: `@held()`. If the section raises an exception, that exception takes precedence.
+    """
+    arrived: list[int] = []
+    with handled(lambda number, frame: arrived.append(number)):
+        yield
+    if arrived:
+        signal.raise_signal(arrived[0])

@@ -1,0 +1,93 @@
+"""SIGTERM and Ctrl-C: raised once, and not inside of sections that write files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from fedstride import signals
+
+KINDS = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: signals.Terminated}
+
+pytestmark = pytest.mark.usefixtures("ctrl_c")
+
+
+@pytest.fixture(params=KINDS)
+def number(request: pytest.FixtureRequest) -> Iterator[int]:
+    """A signal; without the code under test it does nothing here."""
+    before = signal.signal(request.param, lambda number, frame: None)
+    yield request.param
+    signal.signal(request.param, before)
+
+
+def send(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+def test_the_first_signal_raises_and_later_ones_do_not(number: int) -> None:
+    end = signals.RaiseOnce()
+    with signals.handled(end):
+        with pytest.raises(KINDS[signal.Signals(number)]):
+            send(number)
+        for again in signals.NUMBERS:
+            send(again)
+    assert end.number == number
+
+
+def test_terminated_is_not_an_error() -> None:
+    """`except Exception` around a client or a part must not swallow it."""
+    assert not issubclass(signals.Terminated, Exception)
+
+
+def test_a_held_signal_takes_effect_after_the_section(number: int) -> None:
+    steps = []
+
+    @signals.held()
+    def write() -> None:
+        send(number)
+        send(number)
+        steps.append("written")
+
+    with signals.handled(signals.RaiseOnce()), pytest.raises(KINDS[signal.Signals(number)]):
+        write()
+    assert steps == ["written"]
+
+
+def test_an_error_of_the_section_takes_precedence_and_the_handlers_are_restored(number: int) -> None:
+    end = signals.RaiseOnce()
+
+    @signals.held()
+    def write() -> None:
+        send(number)
+        raise OSError("full")
+
+    with signals.handled(end):
+        with pytest.raises(OSError, match="full"):
+            write()
+        assert signal.getsignal(number) is end
+
+
+def test_an_ignored_signal_stays_ignored(number: int) -> None:
+    signal.signal(number, signal.SIG_IGN)
+    with signals.handled(signals.RaiseOnce()), signals.held():
+        send(number)
+    assert signal.getsignal(number) is signal.SIG_IGN
+
+
+def test_another_thread_changes_nothing() -> None:
+    """Flower's simulation runs the server in a thread, where Python allows no handlers."""
+    before = [signal.getsignal(number) for number in signals.NUMBERS]
+    seen: list[object] = []
+
+    def work() -> None:
+        with signals.handled(signals.RaiseOnce()), signals.held():
+            seen.extend(signal.getsignal(number) for number in signals.NUMBERS)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == before
