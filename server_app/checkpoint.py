@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from safetensors.numpy import load, save
 
 from fedstride.arrays import Arrays
 from fedstride.errors import CheckpointError
+
+from .claims import Owner
 
 FORMAT = 3
 KEPT = 2
@@ -41,6 +43,7 @@ class Checkpoint:
     accepted: Mapping[int, int]  # the last round whose reply was accepted, by client id
     run: str  # the run's id, under which clients keep their states
     config: str  # digest of the run's configuration
+    owners: Mapping[int, Owner] = field(default_factory=dict)  # the node that each client id belongs to
 
 
 def write_checkpoint(run_folder: Path, checkpoint: Checkpoint) -> Path:
@@ -114,6 +117,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             accepted={int(client): int(number) for client, number in state["accepted"].items()},
             run=str(state["run"]),
             config=state["config"],
+            owners={int(client): Owner(str(key), str(label)) for client, (key, label) in state["owners"].items()},
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise CheckpointError(f"{folder} is not a complete checkpoint: {type(error).__name__}: {error}") from error
@@ -134,6 +138,7 @@ def _fill(folder: Path, checkpoint: Checkpoint) -> None:
         "strategy": {k: v for k, v in checkpoint.strategy.items() if k not in arrays},
         "accepted": {str(client): number for client, number in checkpoint.accepted.items()},
         "run": checkpoint.run,
+        "owners": {str(client): list(owner) for client, owner in checkpoint.owners.items()},
     }
     files["state.json"] = json.dumps(state).encode()
     for name, content in {**files, SUMS: _sums(files)}.items():

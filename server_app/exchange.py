@@ -15,24 +15,47 @@ from flwr.serverapp import Grid
 
 from fedstride import flower
 
+from .waiting import CEILING, Fixed, Patience
+
 POLL_SECONDS = (0.02, 0.2)  # shortest and longest pause between two requests for replies
+
+Waiting = dict[str, int]
+"""The messages that have no reply yet: the node of each, by message id."""
 
 
 def exchange(
     grid: Grid,
     messages: Sequence[Message],
     *,
-    timeout: float,
+    timeout: float = CEILING,
+    patience: Patience | None = None,
     on_reply: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[int, Message]:
     """Send the messages, wait for the replies, and return them by node id. A node that did not reply is absent.
 
-    Waits at most `timeout` seconds. Only the first reply to a message is used. `on_reply(done, total)` is called
-    after each reply.
+    Waits as long as `patience` says; without it, at most `timeout` seconds. Only the first reply to a message is
+    used. `on_reply(done, total)` is called after each reply.
     """
+    waiting = send(grid, messages)
+    return collect(
+        grid,
+        waiting,
+        patience or Fixed(timeout),
+        on_reply=lambda done: on_reply(done, len(messages)),
+    )
+
+
+def send(grid: Grid, messages: Sequence[Message]) -> Waiting:
+    """Send the messages. Those that the SuperLink does not accept are not in the result."""
     ids = list(grid.push_messages(messages))
-    waiting = {mid: message.metadata.dst_node_id for mid, message in zip(ids, messages, strict=True) if mid}
-    deadline = time.monotonic() + timeout
+    return {mid: message.metadata.dst_node_id for mid, message in zip(ids, messages, strict=True) if mid}
+
+
+def collect(
+    grid: Grid, waiting: Waiting, patience: Patience, *, on_reply: Callable[[int], None] = lambda done: None
+) -> dict[int, Message]:
+    """Wait for replies and return them by node id. Their messages are removed from `waiting`."""
+    started = time.monotonic()
     replies: dict[int, Message] = {}
     pause = POLL_SECONDS[0]
     while waiting:
@@ -43,11 +66,12 @@ def exchange(
                 flower.set_source(reply, node)
                 replies[node] = reply
                 arrived = True
-                on_reply(len(replies), len(messages))
+                patience.replied(node, time.monotonic() - started, failed=reply.has_error())
+                on_reply(len(replies))
         if arrived:
             pause = POLL_SECONDS[0]
         elif waiting:
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= started + patience.seconds(set(waiting.values())):
                 break
             time.sleep(pause)
             pause = min(2 * pause, POLL_SECONDS[1])

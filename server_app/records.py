@@ -87,7 +87,13 @@ class Records:
                 f"{self.folder / 'metrics.jsonl'} has no lines for some rounds before the checkpoint of round "
                 f"{server_round}: the run cannot be resumed; start it again"
             )
-        self.last = Round(server_round, to_record(checkpoint.model), self.rows[-1], accepted=checkpoint.accepted)
+        self.last = Round(
+            server_round,
+            to_record(checkpoint.model),
+            self.rows[-1],
+            accepted=checkpoint.accepted,
+            owners=checkpoint.owners,
+        )
         self._accepted = [each.accepted for each in valid_checkpoints(self.folder)]
         self._checkpointed = server_round
 
@@ -141,6 +147,7 @@ class Records:
                 accepted=done.accepted,
                 run=self.run,
                 config=digest(self.config),
+                owners=done.owners,
             ),
         )
         self._checkpointed = done.number

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flwr.app import Message
@@ -22,6 +22,9 @@ SINGLE_NUMBER_PREFIXES = ("train/", "local/")
 CLIENT_NAMES = ("status", "reason", "norm", "note")
 """Names that the server writes itself, and prefixes of metrics that are always single numbers. Values from clients
 that conflict with these are ignored."""
+
+NO_BYTES = {"bytes/down": 0, "bytes/up": 0}
+"""The bytes of a client that was not asked."""
 
 MAX_CLIENT_CHARACTERS = 1_000_000
 """Maximum number of characters of one client's row, so that a malicious client cannot fill the disk."""
@@ -51,8 +54,12 @@ def client_rows(
     replies: Mapping[int, Message],
     cohort: Cohort,
     roster: Roster,
+    no_reply: Callable[[int], str],
 ) -> list[Row]:
-    """One row for each message of the round: the client's metrics, or the reason why its reply was not used."""
+    """One row for each message of the round: the client's metrics, or the reason why its reply was not used.
+
+    `no_reply`: the reason why there is no reply, by client id.
+    """
     accepted = {reply.node_id: reply for reply in cohort.replies}
     reasons = {item.node_id: item.reason for item in cohort.rejected}
     rows = []
@@ -70,9 +77,23 @@ def client_rows(
         elif node in replies:
             row |= {"status": "rejected", "reason": reasons.get(node, "the reply has the id of another node")}
         else:
-            row |= {"status": "no reply", "reason": "no reply in time"}
+            row |= {"status": "no reply", "reason": no_reply(row["client"])}
         rows.append(row)
     return sorted(rows, key=lambda row: row["client"])
+
+
+def absent_rows(server_round: int, left_out: Mapping[int, str], refused: Mapping[int, str]) -> list[Row]:
+    """A row for each client that is left out of the round, and for each node that was refused before it.
+
+    `left_out`: reasons by client id. `refused`: reasons by node id, since a refused node has no client id.
+    """
+    rows: list[Row] = []
+    for status, reasons in (("left out", left_out), ("refused", refused)):
+        rows += [
+            {"round": server_round, "client": number, **NO_BYTES, "status": status, "reason": reason}
+            for number, reason in sorted(reasons.items())
+        ]
+    return rows
 
 
 def _notes(reply: Reply, cohort: Cohort) -> list[str]:

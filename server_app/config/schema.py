@@ -81,8 +81,32 @@ class Config:
         int, Setting("rounds from one checkpoint to the next; 0: no checkpoints", least=0, kind=NONE)
     ] = 1
     timeout: Annotated[
-        float, Setting("longest wait for the clients' replies to one request", above=0, unit="seconds", kind=NONE)
-    ] = 3600.0
+        float | None,
+        Setting(
+            "longest wait for the clients' replies to one request; default: learnt from earlier replies",
+            above=0,
+            unit="seconds",
+            kind=NONE,
+        ),
+    ] = None
+    mute_rounds: Annotated[
+        int,
+        Setting(
+            "leave out a client that did not reply in this number of rounds in a row, until it shows itself",
+            least=1,
+            most=1_000_000,
+            kind=NONE,
+        ),
+    ] = 3
+    node_ids: Annotated[
+        str,
+        Setting(
+            "which node may be a client: fixed (only the node that was it first), or any (another one, too, while "
+            "that one is not connected; for nodes without registered keys)",
+            options=("fixed", "any"),
+            kind=NONE,
+        ),
+    ] = "fixed"
     node_wait: Annotated[
         float, Setting("longest wait for clients to connect", least=0, unit="seconds", kind=NONE)
     ] = 600.0

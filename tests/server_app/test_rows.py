@@ -28,7 +28,7 @@ def row_of(metrics: dict[str, Any]) -> dict[str, Any]:
     asked = fed.configure(FedAvg(**fed.OPEN), 1, SENT, nodes=[7])
     reply = fed.reply(7, {"w": np.ones(3)}, metrics=metrics)
     cohort = screen([reply], SENT)
-    (row,) = client_rows(1, asked, {7: reply}, cohort, cast(Roster, Known()))
+    (row,) = client_rows(1, asked, {7: reply}, cohort, cast(Roster, Known()), lambda client: "")
     return row
 
 
