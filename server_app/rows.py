@@ -85,14 +85,16 @@ def client_rows(
 def absent_rows(server_round: int, left_out: Mapping[int, str], refused: Mapping[int, str]) -> list[Row]:
     """A row for each client that is left out of the round, and for each node that was refused before it.
 
-    `left_out`: reasons by client id. `refused`: reasons by node id, since a refused node has no client id.
+    `left_out`: reasons by client id. `refused`: reasons by node id, since a refused node is not a client.
     """
-    rows: list[Row] = []
-    for status, reasons in (("left out", left_out), ("refused", refused)):
-        rows += [
-            {"round": server_round, "client": number, **NO_BYTES, "status": status, "reason": reason}
-            for number, reason in sorted(reasons.items())
-        ]
+    rows: list[Row] = [
+        {"round": server_round, "client": client, **NO_BYTES, "status": "left out", "reason": reason}
+        for client, reason in sorted(left_out.items())
+    ]
+    rows += [
+        {"round": server_round, "client": None, "node": node, **NO_BYTES, "status": "refused", "reason": reason}
+        for node, reason in sorted(refused.items())
+    ]
     return rows
 
 

@@ -255,7 +255,7 @@ def test_a_node_that_fails_at_the_roll_call(tmp_path: Path, monkeypatch, reason:
     folder, seen = play(tmp_path, monkeypatch, [Fault(1, 0, error(2, reason))], "rounds=1", "min_clients=3")
     assert [reply.client_id for reply in seen.cohorts[0].replies] == [0, 2, 3]
     (row,) = (row for row in read_lines(folder / "clients.jsonl") if row["status"] == "refused")
-    assert row["client"] == 3  # it has no client id, so its node id
+    assert (row["client"], row["node"]) == (None, 3)  # it is not a client
     assert row["reason"].startswith("node 3 ('site-3') cannot take part (code 2): ")
 
 

@@ -24,7 +24,7 @@ CLIENTS_4_OF_5 = ("clients=5", "min_clients=4")  # four honest clients with the 
 def refused(folder: Path) -> list[tuple[int, int, str]]:
     """Round, node and reason of the nodes that were refused."""
     rows = read_lines(folder / "clients.jsonl")
-    return [(row["round"], row["client"], row["reason"]) for row in rows if row["status"] == "refused"]
+    return [(row["round"], row["node"], row["reason"]) for row in rows if row["status"] == "refused"]
 
 
 class FourGrid(FaultyGrid):

@@ -88,7 +88,7 @@ def test_the_cohort_is_drawn_as_if_a_left_out_client_were_not_connected(tmp_path
     folder, seen = play(tmp_path, monkeypatch, [Silence(1, first=1, only="train")], *given)
     left = [t for t, (status, _) in rows_of(folder, 1).items() if status == "left out"]
     assert left
-    away, absent = play(tmp_path, monkeypatch, [Away(1, first=t, back=t + 1) for t in left], *given, name="away")
+    _, absent = play(tmp_path, monkeypatch, [Away(1, first=t, back=t + 1) for t in left], *given, name="away")
     for t in left:
         assert clients_of(seen)[t - 1] == clients_of(absent)[t - 1]
 

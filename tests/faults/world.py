@@ -311,7 +311,7 @@ def check(folder: Path, seen: Seen, quorum: int, weighting: str | None) -> None:
     rows = read_lines(folder / "metrics.jsonl")
     clients = read_lines(folder / "clients.jsonl")
     assert [row["round"] for row in rows] == list(range(len(rows)))
-    keys = [(row["round"], row["client"]) for row in clients]
+    keys = [(row["round"], row["client"], row.get("node")) for row in clients]
     assert len(keys) == len(set(keys))
     for t, (before, after, sent, cohort) in enumerate(
         zip(seen.models, seen.models[1:], seen.sent, seen.cohorts, strict=False), start=1
