@@ -7,13 +7,15 @@ Each case gives the Flower version and the reason. The oldest supported version 
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.app import ArrayRecord, Message
+from flwr.serverapp import Grid
 from flwr.serverapp import strategy as _strategies
 from flwr.serverapp.strategy import Strategy
 from flwr.serverapp.strategy.fedopt import FedOpt
@@ -67,6 +69,37 @@ def set_source(reply: Message, node: int) -> None:
 def is_simulation(grid: object) -> bool:
     """Whether this is the Grid of a Flower simulation, in which all nodes exist from the start (1.39)."""
     return type(grid).__name__ == "InMemoryGrid"
+
+
+class Node(NamedTuple):
+    """What the SuperLink knows of a connected node. Nothing of it is a statement of the node itself."""
+
+    id: int  # drawn by the SuperLink for each key
+    key: str  # 32 hexadecimal digits of its public key's SHA-256; the node id where nodes have no keys
+    name: str = ""  # with which its key was registered
+    registered: str = ""  # when its key was registered, as in ISO 8601
+    connected: str = ""  # since when it is connected, as in ISO 8601
+
+    def __str__(self) -> str:
+        return f"node {self.id}" + (f" ({self.name[:100]!r})" if self.name else "")
+
+
+def has_keys(grid: Grid) -> bool:
+    """Whether the nodes of this Grid have keys that last longer than the run: those of a deployment (1.39).
+
+    In a simulation, the keys are random. Other Grids inherit `get_nodes`, which knows the node ids only.
+    """
+    return type(grid).get_nodes is not Grid.get_nodes and not is_simulation(grid)
+
+
+def nodes(grid: Grid) -> list[Node]:
+    """The connected nodes, in the order in which their keys were registered (1.39)."""
+    keyed = has_keys(grid)
+    found = []
+    for info in grid.get_nodes():
+        key = hashlib.sha256(info.public_key).hexdigest()[:32] if keyed and info.public_key else str(info.node_id)
+        found.append(Node(info.node_id, key, info.name, info.registered_at, info.last_activated_at))
+    return sorted(found, key=lambda node: (node.registered, node.id))
 
 
 def chain(strategy: Strategy) -> Iterator[Strategy]:

@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from safetensors.numpy import load, save
 from fedstride.arrays import Arrays
 from fedstride.errors import CheckpointError
 
+from .claims import Owner
 from .folder import free
 
 FORMAT = 3
@@ -50,6 +51,7 @@ class Checkpoint:
     config: str  # digest of the run's configuration
     row: Mapping[str, Any]  # the metrics of the round, in JSON's types
     records: Mapping[str, str]  # digest of the last line of metrics.jsonl and clients.jsonl, by file name
+    owners: Mapping[int, Owner] = field(default_factory=dict)  # the node that each client id belongs to
 
 
 def write_checkpoint(run_folder: Path, checkpoint: Checkpoint) -> Path:
@@ -146,6 +148,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             config=state["config"],
             row=state["row"],
             records=state["records"],
+            owners={int(client): Owner(str(key), str(label)) for client, (key, label) in state["owners"].items()},
         )
     except CheckpointError:
         raise
@@ -170,6 +173,7 @@ def _fill(folder: Path, checkpoint: Checkpoint) -> None:
         "run": checkpoint.run,
         "row": checkpoint.row,
         "records": checkpoint.records,
+        "owners": {str(client): list(owner) for client, owner in checkpoint.owners.items()},
     }
     files["state.json"] = json.dumps(state).encode()
     for name, content in {**files, SUMS: _sums(files)}.items():

@@ -18,50 +18,87 @@ from fedstride import flower
 from fedstride.arrays import Arrays
 
 from .receiving import Receiver, receiver
+from .waiting import CEILING, Fixed, Patience
 
 POLL_SECONDS = (0.02, 0.2)  # shortest and longest pause between two requests for replies
+
+Waiting = dict[str, Message]
+"""The messages that have no reply yet, by message id."""
+
+FETCH_SECONDS = 5.0
+"""A reply that is announced, but not yet here, is waited for at least so long."""
 
 
 def exchange(
     grid: Grid,
     messages: Sequence[Message],
     *,
-    timeout: float,
+    timeout: float = CEILING,
+    patience: Patience | None = None,
     returns: Mapping[str, Arrays] | None = None,
     on_reply: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[int, Message]:
     """Send the messages, wait for the replies, and return them by node id. A node that did not reply is absent.
 
-    Waits at most `timeout` seconds. Only the first reply to a message is used, and one with more than is allowed
-    or of another form is an error (see `receiving.py`). `returns`: records of arrays that are asked back, by name.
-    `on_reply(done, total)` is called after each reply.
+    Waits as long as `patience` says; without it, at most `timeout` seconds. Only the first reply to a message is
+    used, and one with more than is allowed or of another form is an error (see `receiving.py`). `returns`: records
+    of arrays that are asked back, by name. `on_reply(done, total)` is called after each reply.
     """
+    return collect(
+        grid,
+        send(grid, messages),
+        patience or Fixed(timeout),
+        returns=returns,
+        on_reply=lambda done: on_reply(done, len(messages)),
+    )
+
+
+def send(grid: Grid, messages: Sequence[Message]) -> Waiting:
+    """Send the messages. Those that the SuperLink does not accept are not in the result."""
     ids = list(grid.push_messages(messages))
-    sent = {mid: message for mid, message in zip(ids, messages, strict=True) if mid}
-    with closing(receiver(grid, sent, returns)) as received:
-        return _collected(received, sent, len(messages), timeout, on_reply)
+    return {mid: message for mid, message in zip(ids, messages, strict=True) if mid}
+
+
+def collect(
+    grid: Grid,
+    waiting: Waiting,
+    patience: Patience,
+    *,
+    returns: Mapping[str, Arrays] | None = None,
+    on_reply: Callable[[int], None] = lambda done: None,
+) -> dict[int, Message]:
+    """Wait for replies and return them by node id. Their messages are removed from `waiting`."""
+    with closing(receiver(grid, dict(waiting), returns)) as received:
+        return _collected(received, waiting, patience, on_reply)
+
+
+def nodes_of(waiting: Waiting) -> set[int]:
+    """The nodes that have not replied yet."""
+    return {message.metadata.dst_node_id for message in waiting.values()}
 
 
 def _collected(
-    received: Receiver, sent: dict[str, Message], total: int, timeout: float, on_reply: Callable[[int, int], None]
+    received: Receiver, waiting: Waiting, patience: Patience, on_reply: Callable[[int], None]
 ) -> dict[int, Message]:
-    waiting = {mid: message.metadata.dst_node_id for mid, message in sent.items()}
-    deadline = time.monotonic() + timeout
+    started = time.monotonic()
     replies: dict[int, Message] = {}
     pause = POLL_SECONDS[0]
     while waiting:
         arrived, asked = False, time.monotonic()
         for message_id, reply in received.replies(waiting):
-            node = waiting.pop(message_id, None)
-            if node is not None:
+            message = waiting.pop(message_id, None)
+            if message is not None:
+                node = message.metadata.dst_node_id
                 flower.set_source(reply, node)
                 replies[node] = reply
                 arrived = True
-                on_reply(len(replies), total)
+                patience.replied(node, time.monotonic() - started, failed=reply.has_error())
+                on_reply(len(replies))
         if arrived:
             pause = POLL_SECONDS[0]
         elif waiting:
-            if time.monotonic() >= deadline:
+            least = FETCH_SECONDS if received.is_fetching() else 0.0
+            if time.monotonic() >= started + max(patience.seconds(nodes_of(waiting)), least):
                 break
             time.sleep(max(pause, time.monotonic() - asked))  # a SuperLink with many nodes has other work too
             pause = min(2 * pause, POLL_SECONDS[1])

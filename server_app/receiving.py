@@ -29,6 +29,9 @@ class Receiver(Protocol):
     def replies(self, message_ids: Iterable[str]) -> list[tuple[str, Message]]:
         """The replies that have arrived to these messages, each with the id of the message. Does not wait."""
 
+    def is_fetching(self) -> bool:
+        """Whether a reply is announced that is not yet here."""
+
     def close(self) -> None:
         """Stop fetching; what has not arrived completely is lost."""
 
@@ -63,6 +66,10 @@ class InMemory:
             return unusable(self._sent[message_id], error)
         return reply
 
+    def is_fetching(self) -> bool:
+        """Never: such a Grid gives out complete replies."""
+        return False
+
     def close(self) -> None:
         """Nothing is under way."""
 
@@ -92,6 +99,10 @@ class FromSuperLink:
         for message_id in done:
             del self._underway[message_id]
         return [(message_id, reply) for message_id, job in done.items() if (reply := job.result()) is not None]
+
+    def is_fetching(self) -> bool:
+        """Whether a thread is at work."""
+        return bool(self._underway)
 
     def close(self) -> None:
         """Stop the threads at their next request."""

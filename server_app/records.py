@@ -105,7 +105,11 @@ class Records:
         set_aside_newer(self.folder, checkpoint.server_round)
         self.rows = metrics.rows
         self.last = Round(
-            checkpoint.server_round, to_record(checkpoint.model), self.rows[-1], accepted=checkpoint.accepted
+            checkpoint.server_round,
+            to_record(checkpoint.model),
+            self.rows[-1],
+            accepted=checkpoint.accepted,
+            owners=checkpoint.owners,
         )
         self._accepted = [each.accepted for each in valid_checkpoints(self.folder)]
         self._checkpointed = checkpoint.server_round
@@ -188,6 +192,7 @@ class Records:
                 config=digest(self.config),
                 row=_plain(done.row),
                 records=dict(self._digests),
+                owners=done.owners,
             ),
         )
         self._checkpointed, self._state = done.number, None

@@ -6,7 +6,8 @@ A client's id is its partition id. So results do not depend on the random ids th
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
 from logging import INFO, WARNING
 from typing import Any
 
@@ -14,13 +15,21 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedstride import flower, seeds, wire
+from fedstride.bounds import MAX_TEXT
 from fedstride.errors import ConfigError, ReplyError, RunError, last_line
-from fedstride.flower import log
+from fedstride.flower import Node, log
+from strategies.screening import MAX_EXAMPLES
 
+from .attendance import Attendance
+from .claims import Claims, Owner
 from .config.schema import Config
-from .exchange import exchange
+from .exchange import Waiting, collect, nodes_of, send
+from .waiting import CEILING, CallWait, Fixed, Patience
 
+CALL_SECONDS = 600.0  # longest wait for replies to the roll call at the start of a run
 LATE_CALL_SECONDS = 120.0  # longest wait of a round for the roll-call reply of a node that joined late
+MAX_REFUSALS = 200  # refused nodes that are logged and recorded in a run
+TEXTS = ("device", "python", "torch", "flwr", "fedstride")  # facts of a client that are texts
 
 
 def check_nodes(grid: Grid, config: Config) -> list[int]:
@@ -44,101 +53,212 @@ def check_nodes(grid: Grid, config: Config) -> list[int]:
 class Roster:
     """The clients that replied to the roll call, and the current node of each.
 
-    `client_config`: the configuration that is sent to every client. `facts`: what each client replied, by id.
+    `client_config`: the configuration that is sent to every client. `owners`: the node that each client id
+    belongs to, if the run is resumed. `facts`: what each client replied, by id. `left_out`: the connected clients
+    that are left out of the current round because they did not reply, each with the reason.
     """
 
-    def __init__(self, grid: Grid, config: Config, client_config: ConfigRecord) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        config: Config,
+        client_config: ConfigRecord,
+        owners: Mapping[int, Owner] | None = None,
+    ) -> None:
         self._grid = grid
         self._config = config
         self._client_config = client_config
+        # Where nodes have no keys, they belong to this run, and have other ids when it is resumed.
+        self._claims = Claims(config.clients, config.node_ids, owners if flower.has_keys(grid) else None)
+        self._attendance = Attendance(config.mute_rounds)
         self._node_of: dict[int, int] = {}
-        self._asked: set[int] = set()
+        self._asked: set[tuple[int, str]] = set()  # the nodes that were sent a roll call, each with its connection
+        self._pending: Waiting = {}  # roll calls without a reply
+        self._slow: set[str] = set()  # keys of nodes that did not reply to a roll call in time
+        self._seconds: deque[float] = deque(maxlen=1000)  # that replies to the roll call took
+        self._refusals: set[tuple[str, str]] = set()  # key of the node, and reason
+        self._refused: dict[int, str] = {}  # since the last round
         self.facts: dict[int, Mapping[str, Any]] = {}
+        self.left_out: dict[int, str] = {}
 
-    def call(self, nodes: Iterable[int]) -> None:
-        """Send the roll call to the nodes that are connected at the start of the run.
+    @property
+    def owners(self) -> Mapping[int, Owner]:
+        """The node that each client id belongs to. Empty if nodes have no keys, which outlast the run."""
+        return dict(self._claims.owners) if flower.has_keys(self._grid) else {}
 
-        Raises ConfigError if two nodes have the same partition id, RunError if too few clients can take part.
+    def call(self) -> None:
+        """Send the roll call to the connected nodes at the start of the run, and wait until enough replied.
+
+        If several nodes claim one client id, it belongs to the node whose key was registered first. Raises
+        RunError if too few clients can take part.
         """
-        faults = self._ask(sorted(nodes), self._config.timeout)
-        duplicates = [fault for fault in faults if "both have partition-id" in fault]
-        if duplicates:
-            raise ConfigError(duplicates[0])
-        if len(self._node_of) < self._config.start_size:
+        needed, started = self._config.start_size, time.monotonic()
+        patience = self._patience(self._longest_call)
+        self._call_newcomers(patience)
+        while len(self._node_of) < needed and self._may_grow(time.monotonic() - started):
+            time.sleep(0.5)
+            self._call_newcomers(patience)
+        if len(self._node_of) < needed:
+            faults = [*self._refused.values(), *(_mute(node) for node in self._unanswered())]
             raise RunError(
-                f"only {len(self._node_of)} of at least {self._config.start_size} clients can take part: "
-                f"{'; '.join(faults[:3])}"
+                f"only {len(self._node_of)} of at least {needed} clients can take part: {'; '.join(faults[:3])}"
             )
 
-    def refresh(self) -> None:
-        """Send the roll call to new nodes. If no node is connected, wait up to `node_wait` seconds for one."""
-        present = self._present()
+    def refresh(self, server_round: int) -> None:
+        """Send the roll call to new nodes. If no client can take part, wait up to `node_wait` seconds for one."""
         deadline = time.monotonic() + self._config.node_wait
-        while not present and time.monotonic() < deadline:
+        patience = self._patience(min(self._longest_call, LATE_CALL_SECONDS))
+        self._call_newcomers(patience)
+        while not self._available(server_round) and time.monotonic() < deadline:
             time.sleep(0.5)
-            present = self._present()
-        self._asked &= present  # a node that disconnected is asked again when it comes back
-        newcomers = sorted(present - self._asked)
-        for fault in self._ask(newcomers, min(self._config.timeout, LATE_CALL_SECONDS)):
-            log(WARNING, "%s", fault)
+            self._call_newcomers(patience)
 
     def cohort(self, server_round: int) -> list[int]:
         """The nodes of the round's cohort, in the order of client ids.
 
-        The cohort is drawn from the connected clients, with a generator of (seed, round).
+        The cohort is drawn from the clients that can take part, with a generator of (seed, round).
         """
-        present = self._present()
-        clients = sorted(client for client, node in self._node_of.items() if node in present)
+        clients = sorted(self._available(server_round))
         size = self._config.cohort_size
         if size < len(clients):
             rng = seeds.generator(self._config.seed, "cohort", server_round)
             clients = sorted(clients[i] for i in rng.choice(len(clients), size, replace=False))
         return [self._node_of[client] for client in clients]
 
+    def close(self, server_round: int, *, mute: Collection[int], used: Collection[int]) -> None:
+        """Count who replied in a round, by client id. A client that is left out is sent a roll call."""
+        for client in self._attendance.close(server_round, mute=mute, used=used):
+            node = self._node_of[client]
+            log(WARNING, "client %d (node %d) did not reply and is left out; see its log", client, node)
+            self._pending |= send(self._grid, [self._message(node)])
+
+    def refused(self) -> dict[int, str]:
+        """The nodes that were refused since the last call of this method, each with the reason."""
+        refused, self._refused = self._refused, {}
+        return refused
+
     def client_of(self, node: int) -> int:
         """The client id of a node; the node id itself if the node is unknown."""
         return next((client for client, known in self._node_of.items() if known == node), node)
 
+    # -------------------------------------------------------- who is there
+
     def _present(self) -> set[int]:
         return set(self._grid.get_node_ids())
 
-    def _ask(self, nodes: list[int], timeout: float) -> list[str]:
-        """Send the roll call to these nodes and register the valid replies; return a line for each failed node."""
-        if not nodes:
-            return []
-        content = RecordDict({wire.CONFIG: self._client_config})
-        messages = [Message(content=content, message_type=MessageType.QUERY, dst_node_id=node) for node in nodes]
-        replies = exchange(self._grid, messages, timeout=timeout)
-        self._asked |= set(nodes)
-        faults = []
+    def _available(self, server_round: int) -> list[int]:
+        present = self._present()
+        connected = [client for client, node in self._node_of.items() if node in present]
+        self.left_out = self._attendance.out(server_round, connected)
+        return [client for client in connected if client not in self.left_out]
+
+    def _may_grow(self, elapsed: float) -> bool:
+        """Whether more clients can be expected, so many seconds after the start of the run."""
+        if flower.is_simulation(self._grid):
+            return False
+        nodes = flower.nodes(self._grid)
+        return (
+            not self._asked.issuperset((node.id, node.connected) for node in nodes)
+            or (len(nodes) < self._config.clients and elapsed < self._config.node_wait)
+            or (bool(self._pending) and elapsed < self._longest_call)
+        )
+
+    def _unanswered(self) -> list[Node]:
+        silent = nodes_of(self._pending)
+        return [node for node in flower.nodes(self._grid) if node.id in silent]
+
+    # -------------------------------------------------------- the roll call
+
+    @property
+    def _longest_call(self) -> float:
+        """The longest wait at the start of the run, in seconds."""
+        if self._config.timeout is not None:
+            return self._config.timeout
+        return CEILING if flower.is_simulation(self._grid) else CALL_SECONDS
+
+    def _patience(self, longest: float) -> Patience:
+        learns = self._config.timeout is None and not flower.is_simulation(self._grid)
+        return CallWait(self._seconds, longest) if learns else Fixed(longest)
+
+    def _call_newcomers(self, patience: Patience) -> None:
+        """Register the replies that arrived since, and send the roll call to nodes that are newly connected.
+
+        A node that did not reply to an earlier roll call in time is not waited for again.
+        """
+        nodes = flower.nodes(self._grid)
+        connections = {(node.id, node.connected) for node in nodes}
+        self._asked &= connections  # a node that disconnected is asked again when it comes back
+        newcomers = [node for node in nodes if (node.id, node.connected) not in self._asked]
+        known = {node.id for node in nodes} - {node.id for node in newcomers}
+        self._pending = {mid: sent for mid, sent in self._pending.items() if sent.metadata.dst_node_id in known}
+        replies = collect(self._grid, self._pending, Fixed(0.0))
+
+        self._asked |= {(node.id, node.connected) for node in newcomers}
+        slow = [node for node in newcomers if node.key in self._slow]
+        later = send(self._grid, [self._message(node.id) for node in slow])
+        waiting = send(self._grid, [self._message(node.id) for node in newcomers if node.key not in self._slow])
+        replies |= collect(self._grid, waiting, patience)
+        mute = nodes_of(waiting)
         for node in nodes:
-            try:
-                self._register(node, _facts(node, replies.get(node)))
-            except ReplyError as error:
-                faults.append(str(error))
-        return faults
+            if node.id in mute:
+                self._slow.add(node.key)
+                log(WARNING, "%s; it can take part when it replies", _mute(node))
+        self._pending |= waiting | later
+        self._register_all(nodes, replies)
 
-    def _register(self, node: int, facts: Mapping[str, Any]) -> None:
-        client = int(facts.get(wire.CLIENT_ID, node))
+    def _message(self, node: int) -> Message:
+        content = RecordDict({wire.CONFIG: self._client_config})
+        return Message(content=content, message_type=MessageType.QUERY, dst_node_id=node)
+
+    def _register_all(self, nodes: Iterable[Node], replies: Mapping[int, Message]) -> None:
+        """Register the valid replies, in the order in which the nodes' keys were registered."""
+        connected = {node.key for node in nodes}
+        for node in nodes:
+            if node.id in replies:
+                try:
+                    self._register(node, _facts(node, replies[node.id]), connected)
+                except ReplyError as error:
+                    self._refuse(node, str(error))
+
+    def _register(self, node: Node, facts: Mapping[str, Any], connected: Collection[str]) -> None:
+        client = self._claims.settle(facts[wire.CLIENT_ID], node, connected)
         before = self._node_of.get(client)
-        if before is not None and before != node and before in self._present():
-            raise ReplyError(
-                f"nodes {before} and {node} both have partition-id = {client}; give each node a different one in "
-                f"--node-config, from 0 to {self._config.clients - 1}"
-            )
-        if before is not None:
-            log(INFO, "client %d is connected again, now as node %d", client, node)
-        self._node_of[client] = node
-        self.facts[client] = facts
+        if before is not None and before != node.id:
+            log(INFO, "client %d is connected again, now as node %d", client, node.id)
+        self._node_of[client] = node.id
+        self._node_of = {known: self._node_of[known] for known in self._claims.owners if known in self._node_of}
+        self.facts[client] = {**facts, wire.CLIENT_ID: client}
+        self._attendance.shows(client)
+
+    def _refuse(self, node: Node, reason: str) -> None:
+        """Log and record a refused node, once for each reason."""
+        if (node.key, reason) in self._refusals or len(self._refusals) >= MAX_REFUSALS:
+            return
+        self._refusals.add((node.key, reason))
+        self._refused[node.id] = reason
+        log(WARNING, "%s", reason)
+        if len(self._refusals) == MAX_REFUSALS:
+            log(WARNING, "%d nodes were refused; more are not logged", MAX_REFUSALS)
 
 
-def _facts(node: int, reply: Message | None) -> Mapping[str, Any]:
-    if reply is None:
-        raise ReplyError(f"node {node} did not reply to the roll call in time; see its log")
+def _mute(node: Node) -> str:
+    return f"{node} did not reply to the roll call in time; see its log"
+
+
+def _facts(node: Node, reply: Message) -> dict[str, Any]:
+    """The facts in a reply: the claimed id as it is, and of the others only those that are valid.
+
+    Raises ReplyError for a reply with an error or without facts.
+    """
     if reply.has_error():
         reason = last_line(reply.error.reason)
-        raise ReplyError(f"node {node} cannot take part (code {reply.error.code}): {reason}")
+        raise ReplyError(f"{node} cannot take part (code {reply.error.code}): {reason}")
     record = reply.content.config_records.get(wire.ROLL_CALL) if reply.has_content() else None
-    if record is None or not isinstance(record.get(wire.CLIENT_ID, 0), int):
-        raise ReplyError(f"node {node} replied to the roll call without a valid client id")
-    return dict(record)
+    if record is None:
+        raise ReplyError(f"{node} replied to the roll call without the record {wire.ROLL_CALL!r}")
+    facts: dict[str, Any] = {wire.CLIENT_ID: record.get(wire.CLIENT_ID, node.id)}
+    count = record.get(wire.NUM_EXAMPLES)
+    if type(count) is int and 0 < count <= MAX_EXAMPLES:
+        facts[wire.NUM_EXAMPLES] = count
+    texts = {key: record[key] for key in TEXTS if isinstance(record.get(key), str)}
+    return facts | {key: str(text)[:MAX_TEXT] for key, text in texts.items()}

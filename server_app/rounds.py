@@ -19,11 +19,13 @@ from fedstride.errors import RunError
 from strategies.cohort import LEFT_OUT, Cohort
 from strategies.norms import NormAnalysis
 
+from .claims import Owner
 from .config.schema import Config
 from .exchange import CohortGrid, exchange
 from .roll_call import Roster
-from .rows import Row, client_rows, decision_figure, known_names
+from .rows import Row, absent_rows, client_rows, decision_figure, known_names
 from .stopping import quorum_of
+from .waiting import Waits
 
 AcceptedRounds = Mapping[int, int]
 """The last round whose reply was accepted, by client id. A client loads the state that it saved in that round."""
@@ -38,6 +40,7 @@ class Round:
     row: Row
     clients: list[Row] = field(default_factory=list)
     accepted: AcceptedRounds = field(default_factory=dict)
+    owners: Mapping[int, Owner] = field(default_factory=dict)  # the node that each client id belongs to
     changed: bool = True  # False if there were too few valid replies, so the model did not change
 
 
@@ -62,6 +65,7 @@ class Federation:
     client_config: ConfigRecord  # sent to every client
     evaluate: Callable[[ArrayRecord], Mapping[str, float]]
     observers: Sequence[Observer]
+    waits: Waits
     oldest_round: Callable[[int], int | None] = lambda client: None  # see `Records.oldest_round`
 
     def rounds(self, start: Round | None, initial: ArrayRecord) -> Iterator[Round]:
@@ -85,7 +89,7 @@ class Federation:
 
     def _one_round(self, server_round: int, last: Round) -> Round:
         config = self.config
-        self.roster.refresh()
+        self.roster.refresh(server_round)
         nodes = self.roster.cohort(server_round)
         cohort_grid = CohortGrid(self.grid, nodes)
 
@@ -96,10 +100,11 @@ class Federation:
             messages += self.strategy.configure_train(server_round, last.arrays, train_config, cohort_grid)
         for message in messages:
             self._add_state_rounds(message, last.accepted)
+        wait = self.waits.wait("train", self._clients_of(messages))
         replies = exchange(
             self.grid,
             messages,
-            timeout=config.timeout,
+            patience=wait,
             returns=self.strategy.expected.returns,
             on_reply=lambda done, total: self._notify_replied(server_round, done, total),
         )
@@ -110,6 +115,9 @@ class Federation:
         model, metrics = self.strategy.aggregate_train(server_round, in_order)
         cohort = self.strategy.last_cohort
         assert cohort is not None
+        used = {self.roster.client_of(reply.node_id) for reply in cohort.replies}
+        wait.finished(used)
+        mute = set(wait.mute)
         aggregated = time.perf_counter()
 
         current = last.arrays if model is None else model
@@ -119,19 +127,37 @@ class Federation:
         if _is_due(server_round, config):
             row |= self._evaluation(current)
             if config.evaluate_clients:
-                row |= self._federated_evaluation(cohort_grid, server_round, current, cohort)
+                answering = CohortGrid(self.grid, [node for node in nodes if node in replies])
+                figures, silent = self._federated_evaluation(answering, server_round, current, cohort)
+                row |= figures
+                mute |= silent
                 evaluation = self.strategy.last_evaluation
         if evaluation is not None and evaluation.left_out:
             row[LEFT_OUT] = row.get(LEFT_OUT, 0) + evaluation.left_out_count
         quorum = quorum_of(config.best_quorum, len(messages), config.clients)
         row |= decision_figure(config.best, [evaluation, cohort] if evaluation else [cohort], quorum)
-        clients = client_rows(server_round, messages, replies, cohort, self.roster, evaluation)
+        clients = client_rows(server_round, messages, replies, cohort, self.roster, wait.reason, evaluation)
+        clients += absent_rows(server_round, self.roster.left_out, self.roster.refused())
+        self.roster.close(server_round, mute=mute, used=used)
         row["bytes/down"] = sum(client["bytes/down"] for client in clients)
         row["bytes/up"] = sum(client["bytes/up"] for client in clients)
         row["seconds/train"] = trained - started
         row["seconds/aggregate"] = aggregated - trained
-        now = {} if model is None else {self.roster.client_of(r.node_id): server_round for r in cohort.replies}
-        return Round(server_round, current, row, clients, {**last.accepted, **now}, changed=model is not None)
+        now = {} if model is None else dict.fromkeys(used, server_round)
+        return Round(
+            server_round,
+            current,
+            row,
+            clients,
+            accepted={**last.accepted, **now},
+            owners=self.roster.owners,
+            changed=model is not None,
+        )
+
+    def _clients_of(self, messages: Sequence[Message]) -> dict[int, int]:
+        """The client id of each node that gets one of the messages."""
+        nodes = [message.metadata.dst_node_id for message in messages]
+        return {node: self.roster.client_of(node) for node in nodes}
 
     def _add_state_rounds(self, message: Message, accepted: AcceptedRounds) -> None:
         """Add two rounds to the message: that of the state to load, and that of the oldest state to keep."""
@@ -171,16 +197,24 @@ class Federation:
         return {**self.evaluate(arrays), "seconds/evaluate": time.perf_counter() - started}
 
     def _federated_evaluation(
-        self, cohort_grid: CohortGrid, server_round: int, arrays: ArrayRecord, trained: Cohort
-    ) -> Row:
+        self, grid: CohortGrid, server_round: int, arrays: ArrayRecord, trained: Cohort
+    ) -> tuple[Row, set[int]]:
+        """The metrics of the evaluation on the clients of `grid`, and the clients that did not reply.
+
+        `trained`: the valid replies of this round's training; only the times of these clients are learnt from.
+        """
+        nodes = grid.get_node_ids()
+        if not nodes:  # Flower's strategies would wait for some
+            return {}, set()
         config = ConfigRecord(dict(self.client_config))
-        messages = list(self.strategy.configure_evaluate(server_round, arrays, config, cohort_grid))
-        replies = exchange(self.grid, messages, timeout=self.config.timeout)
+        messages = list(self.strategy.configure_evaluate(server_round, arrays, config, grid))
+        wait = self.waits.wait("evaluate", self._clients_of(messages))
+        replies = exchange(self.grid, messages, patience=wait)
+        wait.finished({self.roster.client_of(reply.node_id) for reply in trained.replies})
         self._set_client_ids(replies)
         self._limit_counts(replies, {reply.node_id for reply in trained.replies})
-        nodes = cohort_grid.get_node_ids()
         good = [replies[node] for node in nodes if node in replies and not replies[node].has_error()]
-        return known_names(dict(self.strategy.aggregate_evaluate(server_round, good) or {}))
+        return known_names(dict(self.strategy.aggregate_evaluate(server_round, good) or {})), set(wait.mute)
 
     def _notify_round_done(self, done: Round) -> None:
         for observer in self.observers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from flwr.app import Message
@@ -26,6 +26,9 @@ SINGLE_NUMBER_PREFIXES = ("train/", "local/")
 CLIENT_NAMES = ("status", "reason", "norm", "note", *seal.KEYS)
 """Names that the server writes itself, and prefixes of metrics that are always single numbers. Values from clients
 that conflict with these are ignored."""
+
+NO_BYTES = {"bytes/down": 0, "bytes/up": 0}
+"""The bytes of a client that was not asked."""
 
 MAX_UNUSUAL = 20
 """A client's row has the metrics that most clients of the round report, and at most this number of others, which
@@ -70,11 +73,13 @@ def client_rows(
     replies: Mapping[int, Message],
     cohort: Cohort,
     roster: Roster,
+    no_reply: Callable[[int], str],
     evaluation: Cohort | None = None,
 ) -> list[Row]:
     """One row for each message of the round: the client's metrics, or the reason why its reply was not used.
 
-    `evaluation`: the replies to the round's federated evaluation. They only add notes.
+    `no_reply`: the reason why there is no reply, by client id. `evaluation`: the replies to the round's federated
+    evaluation; they only add notes.
     """
     accepted = {reply.node_id: reply for reply in cohort.replies}
     reasons = {item.node_id: item.reason for item in cohort.rejected}
@@ -95,9 +100,25 @@ def client_rows(
         elif node in replies:
             row |= {"status": "rejected", "reason": reasons.get(node, "the reply has the id of another node")}
         else:
-            row |= {"status": "no reply", "reason": "no reply in time"}
+            row |= {"status": "no reply", "reason": no_reply(row["client"])}
         rows.append(row)
     return sorted(rows, key=lambda row: row["client"])
+
+
+def absent_rows(server_round: int, left_out: Mapping[int, str], refused: Mapping[int, str]) -> list[Row]:
+    """A row for each client that is left out of the round, and for each node that was refused before it.
+
+    `left_out`: reasons by client id. `refused`: reasons by node id, since a refused node is not a client.
+    """
+    rows: list[Row] = [
+        {"round": server_round, "client": client, **NO_BYTES, "status": "left out", "reason": reason}
+        for client, reason in sorted(left_out.items())
+    ]
+    rows += [
+        {"round": server_round, "client": None, "node": node, **NO_BYTES, "status": "refused", "reason": reason}
+        for node, reason in sorted(refused.items())
+    ]
+    return rows
 
 
 def _notes(reply: Reply, cohort: Cohort) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
 
-from fedstride import wire
+from fedstride import flower, wire
 from fedstride.errors import CheckpointError, RunError
 from fedstride.signals import Terminated
 from fedstride.tasks import data, partitions
@@ -28,6 +28,7 @@ from .rounds import Federation, Observer
 from .rows import Row
 from .stopping import reason_to_stop
 from .trackers import Tracking, check_trackers
+from .waiting import CEILING, Waits
 
 
 @dataclass(frozen=True)
@@ -112,14 +113,15 @@ def run(
     raised again.
     """
     config = prepared.config
-    nodes = check_nodes(grid, config)
+    check_nodes(grid, config)
     records = _open_records(prepared)
     on_folder(records.folder)
     tracking = Tracking(config, records.folder)
     try:
         sent_config = ConfigRecord({**client_config(config), wire.RUN: records.run})
-        roster = Roster(grid, config, sent_config)
-        roster.call(nodes)
+        owners = {} if records.last is None else records.last.owners
+        roster = Roster(grid, config, sent_config, owners)
+        roster.call()
         federation = Federation(
             grid=grid,
             strategy=prepared.strategy,
@@ -128,6 +130,7 @@ def run(
             client_config=sent_config,
             evaluate=prepared.evaluation,
             observers=[records, tracking, *observers],
+            waits=Waits(CEILING if config.timeout is None and flower.is_simulation(grid) else config.timeout),
             oldest_round=records.oldest_round,
         )
         rounds = federation.rounds(records.last, prepared.evaluation.initial)

@@ -125,15 +125,33 @@ class Config:
         Setting("rounds from one checkpoint to the next; 0: no checkpoints", least=0, most=MOST_ROUNDS, kind=NONE),
     ] = 1
     timeout: Annotated[
-        float,
+        float | None,
         Setting(
-            "longest wait for the clients' replies to one request",
+            "longest wait for the clients' replies to one request; default: learnt from earlier replies",
             above=0,
             most=MOST_SECONDS,
             unit="seconds",
             kind=NONE,
         ),
-    ] = 3600.0
+    ] = None
+    mute_rounds: Annotated[
+        int,
+        Setting(
+            "leave out a client that did not reply in this number of rounds in a row, until it shows itself",
+            least=1,
+            most=MOST_ROUNDS,
+            kind=NONE,
+        ),
+    ] = 3
+    node_ids: Annotated[
+        str,
+        Setting(
+            "which node may be a client: fixed (only the node that was it first), or any (another one, too, while "
+            "that one is not connected; for nodes without registered keys)",
+            options=("fixed", "any"),
+            kind=NONE,
+        ),
+    ] = "fixed"
     node_wait: Annotated[
         float,
         Setting("longest wait for clients to connect", least=0, most=MOST_SECONDS, unit="seconds", kind=NONE),

@@ -61,6 +61,8 @@ class Followed:
         assert [row["round"] for row in self._rounds()] == list(range(len(self._rounds())))
         found: dict[int, dict[int, str]] = {}
         for row in read_lines(self.folder / "clients.jsonl"):
+            if row["status"] == "refused":
+                continue
             clients = found.setdefault(row["round"], {})
             assert row["client"] not in clients
             assert row["status"] == "used" or row["reason"]
@@ -95,9 +97,8 @@ def at_work(node: Running, server_round: int) -> None:
 
 def test_nodes_that_join_late_are_killed_or_hang(site: Site, nodes: dict[str, Running]) -> None:
     """The third node joins in round 1; in round 2 the first is killed and the second hangs until the timeout."""
-    run = Followed(
-        site, "faults", "clients=3", "min_clients=2", "rounds=6", f"timeout={TIMEOUT}", "strategy=fedavg"
-    )
+    given = ("clients=3", "min_clients=2", "rounds=6", f"timeout={TIMEOUT}", "mute_rounds=6", "strategy=fedavg")
+    run = Followed(site, "faults", *given)
     run.closed(0)
     nodes["three"] = site.join("three", part(2))
     run.closed(1)
@@ -116,6 +117,25 @@ def test_nodes_that_join_late_are_killed_or_hang(site: Site, nodes: dict[str, Ru
     assert set(status[2]) == {0, 1}
     assert "used" not in status[2].values()
     assert status[6] == {0: "used", 1: "used", 2: "used"}
+
+
+def test_a_registered_node_that_claims_the_id_of_another_is_refused(site: Site, nodes: dict[str, Running]) -> None:
+    """One of the two nodes with the partition id 0 is refused by name, the one whose key was registered later."""
+    if "three" in nodes:
+        stop(nodes.pop("three"))
+    claimant = site.join("three", part(0))
+    until(claimant.joined, "joining of the claimant")
+    run = Followed(site, "claimed", "clients=3", "min_clients=2", "rounds=2", "strategy=fedavg")
+    assert until(run.submitting.ended, "end of the run", 240.0) == 0, run.submitting.log()
+    stop(claimant)
+
+    (row,) = (row for row in read_lines(run.folder / "clients.jsonl") if row["status"] == "refused")
+    refused, owner = ("one", "three") if str(row["node"]) == site.ids["one"] else ("three", "one")
+    assert row["reason"].startswith(
+        f"node {site.ids[refused]} ('{refused}') claims client id 0, "
+        f"which belongs to node {site.ids[owner]} ('{owner}'); "
+    )
+    assert run.status() == {t: {0: "used", 1: "used"} for t in (1, 2)}
 
 
 def test_a_superlink_that_is_killed_and_restarted(site: Site, nodes: dict[str, Running], tmp_path: Path) -> None:

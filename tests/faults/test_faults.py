@@ -278,8 +278,11 @@ def test_a_reply_with_more_than_the_bounds_allow(tmp_path: Path, monkeypatch, ki
 
 @pytest.mark.parametrize("reason", ["", " \n\t ", "x\n" * 10_000, "\x1b[2J\ud800"])
 def test_a_node_that_fails_at_the_roll_call(tmp_path: Path, monkeypatch, reason: str) -> None:
-    _, seen = play(tmp_path, monkeypatch, [Fault(1, 0, error(2, reason))], "rounds=1", "min_clients=3")
+    folder, seen = play(tmp_path, monkeypatch, [Fault(1, 0, error(2, reason))], "rounds=1", "min_clients=3")
     assert [reply.client_id for reply in seen.cohorts[0].replies] == [0, 2, 3]
+    (row,) = (row for row in read_lines(folder / "clients.jsonl") if row["status"] == "refused")
+    assert (row["client"], row["node"]) == (None, 3)  # it is not a client
+    assert row["reason"].startswith("node 3 ('site-3') cannot take part (code 2): ")
 
 
 ABSENT: dict[str, Fault] = {
@@ -332,7 +335,7 @@ def test_a_node_that_disconnects_and_reconnects(tmp_path: Path, monkeypatch) -> 
 def test_a_client_that_reconnects_as_another_node_finds_its_state(tmp_path: Path, monkeypatch, kind: str) -> None:
     """The state is on its disk, by client id: the result has the bits of a node that was not restarted."""
     absence = Away(2, first=2, back=4, new_id=77, forgets=True)
-    folder, seen = play(tmp_path, monkeypatch, [absence], *STATEFUL[kind], "rounds=5")
+    folder, seen = play(tmp_path, monkeypatch, [absence], *STATEFUL[kind], "rounds=5", "node_ids=any")
     assert [len(cohort) for cohort in seen.cohorts] == [4, 3, 3, 4, 4]
     assert seen.cohorts[-1].replies[2].node_id == 77
     assert seen.cohorts[-1].replies[2].client_id == 2

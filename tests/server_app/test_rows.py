@@ -46,7 +46,7 @@ def rows_of(*reported: dict[str, Any], evaluated: list[dict[str, Any]] | None = 
     if evaluated is not None:
         messages = [fed.reply(node, {}, metrics=each) for node, each in zip(nodes, evaluated, strict=True)]
         evaluation = screen_metrics(messages, "num-examples", cohort)
-    rows = client_rows(1, asked, replies, cohort, cast(Roster, Known()), evaluation)
+    rows = client_rows(1, asked, replies, cohort, cast(Roster, Known()), lambda client: "", evaluation)
     assert [row["client"] for row in rows] == nodes
     return rows
 
