@@ -7,6 +7,7 @@ of the kinds i, i + NODES, i + 2 * NODES, ..., one a round.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -53,6 +54,11 @@ class Calls(NamedTuple):
     confirm: Callable[[int, str], None]
 
 
+def say(text: str) -> None:
+    """Log a line; the nodes are threads of one process, and `print` writes the end of a line separately."""
+    os.write(1, f"{text}\n".encode())
+
+
 def kinds_of(node: int, nodes: int) -> list[str]:
     """The kinds that a node sends, one a round from round 1 on."""
     return list(ALL)[node::nodes]
@@ -68,7 +74,7 @@ def serve(address: str, client: int, clients: int, kinds: list[str]) -> None:
     )
     with grpc_request_response(address, True, invoker) as connection:
         calls = Calls(*connection)
-        print(f"client {client} is node {calls.node_id}", flush=True)
+        say(f"client {client} is node {calls.node_id}")
         while True:
             if (received := calls.receive()) is None:
                 time.sleep(2.0)  # a machine with few cores runs all of this
@@ -92,7 +98,7 @@ def attempt(calls: Calls, message: Message, kind: str, client: int, server_round
         push(calls, message, ALL[kind](reply_to(message, client)))
     except Exception as error:
         outcome = f"refused ({type(error).__name__})"
-    print(f"round {server_round}: client {client}: {outcome}: {kind}", flush=True)
+    say(f"round {server_round}: client {client}: {outcome}: {kind}")
 
 
 def pulled(calls: Calls, message: Message, tree: Any) -> Message:
@@ -142,7 +148,7 @@ def push_unasked(calls: Calls, asked: Message) -> None:
     try:
         push(calls, asked, craft("RecordDict: garbage", reply_to(asked)), metadata)
     except Exception as error:
-        print(f"refused ({type(error).__name__}): {UNASKED}", flush=True)
+        say(f"refused ({type(error).__name__}): {UNASKED}")
 
 
 def main() -> None:
