@@ -251,7 +251,10 @@ def test_two_nodes_with_one_partition_are_refused(tmp_path: Path) -> None:
     grid = LocalGrid(real_client, 2)
     for context in grid._contexts.values():
         context.node_config["partition-id"] = 0
-    with pytest.raises(ConfigError, match="both have partition-id = 0"):
+    with pytest.raises(
+        RunError,
+        match="only 1 of at least 2 clients can take part: node 3 claims client id 0, which belongs to node 2",
+    ):
         session.run(grid, session.prepare(config))
 
 
