@@ -145,7 +145,6 @@ POINTS = {
     "after the round's line": Point("server_app.lines:Lines.append", after, lines_of("metrics.jsonl")),
     "half of the table's line": Point("os:write", half, call=3),
     "half of the second copy of the round's line": Point("os:write", half, call=4),
-    "the second copy is cut short": Point("os:fsync", cut, below("checkpoint/metrics.jsonl")),
     "before the best model is renamed": Point("pathlib:Path.replace", before, file_called(".best.safetensors")),
     "after the best model": Point("server_app.records:save_model", after, file_called("best.safetensors")),
     "before the checkpoint": Point("server_app.records:write_checkpoint", before),

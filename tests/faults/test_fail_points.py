@@ -76,11 +76,13 @@ def rows(folder: Path, name: str) -> list[dict[str, Any]]:
 
 
 def newest(folder: Path) -> dict[str, Any]:
-    """The last checkpoint's state.json (digests of model and strategy, accepted rounds), without the run id."""
+    """The last checkpoint's state.json and the digests of its other files, without run id and seconds."""
     checkpoint = folder / "checkpoint/round-000005"
     state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text())
     sums = [line for line in (checkpoint / "SHA256SUMS").read_text().splitlines() if "state.json" not in line]
-    return {key: value for key, value in state.items() if key != "run"} | {"sums": sums}
+    state["row"] = {key: value for key, value in state["row"].items() if not key.startswith("seconds/")}
+    # The digests in "records" are those of lines with seconds.
+    return {key: value for key, value in state.items() if key not in ("run", "records")} | {"sums": sums}
 
 
 def kept(folder: Path) -> dict[str, Any]:

@@ -25,8 +25,8 @@ def test_a_real_run_is_read_completely(tmp_path: Path) -> None:
         True,
         "",
     )
-    assert len(run.clients) == 2 * run.config.cohort_size
-    assert {row["status"] for row in run.clients} == {"used"}
+    assert len(run.clients.rows) == 2 * run.config.cohort_size
+    assert {row["status"] for row in run.clients.rows} == {"used"}
     assert run.status["versions"]["flwr"]
     assert run.started > 1.7e9
 
