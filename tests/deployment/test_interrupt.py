@@ -21,10 +21,11 @@ COMMAND = [sys.executable, "-m", "lab.cli.main"]
 
 
 def wait_for_rounds(folder: Path, rounds: int, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 400
     while len(read_lines(folder / "metrics.jsonl")) <= rounds and time.monotonic() < deadline:
         assert process.poll() is None, "it ended before it could be interrupted"
         time.sleep(0.01)
+    assert len(read_lines(folder / "metrics.jsonl")) > rounds, "the machine is too busy"
 
 
 def test_ctrl_c_and_resume(tmp_path: Path) -> None:
@@ -34,12 +35,12 @@ def test_ctrl_c_and_resume(tmp_path: Path) -> None:
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for_rounds(tmp_path / "part", 5, process)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert f"resume with: fedstride resume {tmp_path / 'part'}" in out
     assert "Traceback" not in err
     assert json.loads((tmp_path / "part/status.json").read_text())["state"] == "interrupted"
-    subprocess.run([*COMMAND, "resume", str(tmp_path / "part"), "-q"], check=True, timeout=120)
+    subprocess.run([*COMMAND, "resume", str(tmp_path / "part"), "-q"], check=True, timeout=400)
     whole = play(tmp_path, *given, "name=whole").folder
     assert weights(whole) == weights(tmp_path / "part")
     assert table(whole) == table(tmp_path / "part")
@@ -66,7 +67,7 @@ def test_ctrl_c_in_a_sweep(tmp_path: Path) -> None:
     first = tmp_path / "sweep/quickstart-fednnnn-sgd-seed1"
     wait_for_rounds(first, 2, process)
     os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert f"resume with: fedstride resume {first}" in out
     assert out.count("not started: fedstride run") == 2
@@ -86,14 +87,14 @@ def state_of(folder: Path) -> str:
 
 def test_sigterm_and_resume(tmp_path: Path) -> None:
     """The comparison run ends with the run; `resume` can be ended, too."""
-    given = [*SMALL, "rounds=60", "client.local_steps=60"]
+    given = [*SMALL, "rounds=30", "client.local_steps=30"]
     part = tmp_path / "part"
     process = start("run", *given, f"out={tmp_path}", "name=part")
     wait_for_rounds(part, 5, process)
     wait_for_rounds(part / "fedavg", 1, process)
     for _ in range(2):
         process.terminate()
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
         assert process.returncode == 143, err
         assert f"resume with: fedstride resume {part}" in out
         assert err == "terminated\n"
@@ -101,9 +102,9 @@ def test_sigterm_and_resume(tmp_path: Path) -> None:
         process = start("resume", str(part))
         wait_for_rounds(part, json.loads((part / "status.json").read_text())["rounds"] + 1, process)
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     assert state_of(part / "fedavg") == "terminated"
-    subprocess.run([*COMMAND, "resume", str(part), "-q"], check=True, timeout=120)
+    subprocess.run([*COMMAND, "resume", str(part), "-q"], check=True, timeout=400)
     whole = play(tmp_path, *given, "name=whole").folder
     assert weights(whole) == weights(part)
     assert table(whole) == table(part)
@@ -117,7 +118,7 @@ def test_sigterm_reaches_the_workers_of_a_sweep(tmp_path: Path) -> None:
     for folder in folders:
         wait_for_rounds(folder, 2, process)
     process.terminate()
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 143, err
     for folder in folders:
         assert f"resume with: fedstride resume {folder}" in out
@@ -131,7 +132,7 @@ def test_sigterm_before_the_workers_of_a_sweep_have_started(tmp_path: Path) -> N
     while "started" not in process.stdout.readline():
         pass
     process.terminate()
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 143, err
     assert "0 of 3 runs completed" in out
 
@@ -140,7 +141,7 @@ def test_sigterm_in_the_simulation(tmp_path: Path) -> None:
     process = start("simulate", *SMALL, "rounds=500", f"out={tmp_path}", "name=part")
     wait_for_rounds(tmp_path / "part", 2, process)
     process.terminate()
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 143, err
     assert f"resume with: fedstride resume {tmp_path / 'part'}" in out
     assert state_of(tmp_path / "part") == "terminated"

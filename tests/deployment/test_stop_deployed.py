@@ -76,7 +76,7 @@ def test_the_run_folder_says_how_it_ended(
         status = until(
             lambda: ((s := json.loads((folder / "status.json").read_text()))["state"] != "running" and s) or None,
             "end of the run",
-            30.0,
+            180.0,
         )
         assert status["state"] == state
         assert newest_checkpoint(folder)[0].server_round == status["rounds"]
