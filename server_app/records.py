@@ -252,7 +252,11 @@ class Records:
             draw([(label(self.config), self.rows)], self.folder / "curve.png", title=default_name(self.config))
 
     def _status(self, state: str, reason: str | None) -> None:
-        best = chosen_round(self.rows, self.config.best)
+        chosen = chosen_round(self.rows, self.config.best)
+        best = None
+        if chosen is not None:  # the round's figure, also if the median of clients decided
+            value = next(row.get(self.config.best) for row in self.rows if row["round"] == chosen[0])
+            best = {self.config.best: value, "round": chosen[0]}
         seconds = {
             phase: sum(row.get(f"seconds/{phase}", 0.0) for row in self.rows)
             for phase in ("train", "aggregate", "evaluate")
@@ -262,7 +266,7 @@ class Records:
             "reason": reason,
             "rounds": int(self.rows[-1]["round"]) if self.rows else 0,
             "final": {k: v for k, v in (self.rows[-1] if self.rows else {}).items() if k.startswith("test/")},
-            "best": None if best is None else {self.config.best: best[1], "round": best[0]},
+            "best": best,
             "seed": self.config.seed,
             "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(self._started)),
             "seconds": {"total": time.time() - self._started, **seconds},

@@ -32,16 +32,13 @@ from .base import (
     RuleStrategy,
     expected_of,
     is_usable,
-    report,
-    report_figures,
-    to_metrics,
     with_request,
-    without,
 )
 from .cohort import Accepted, Cohort, Expected
 from .fedavg import FedAvg
 from .limits import Screening
 from .means import averaged_buffers, majority
+from .reporting import report, report_figures, to_metrics, without
 from .screening import screen, screen_metrics
 from .state import Stateless, below, pack, pack_learnt, unpack, unpack_learnt
 

@@ -33,7 +33,18 @@ ALLOWED_MODULE = {  # a single module of a package that must not be imported oth
     # The table of client rules and their settings, which the server needs; it imports nothing heavy.
     "server_app": "client_app.parts",
 }
-STRATEGIES_MAY_USE = {"arrays", "wire", "seeds", "errors", "flower", "settings", "parts", "metrics", "mechanism"}
+STRATEGIES_MAY_USE = {
+    "arrays",
+    "bounds",
+    "wire",
+    "seeds",
+    "errors",
+    "flower",
+    "settings",
+    "parts",
+    "metrics",
+    "mechanism",
+}
 
 
 def imports(path: Path) -> set[str]:

@@ -1,0 +1,83 @@
+"""What a strategy reports of a round: lines in the log, and the record of its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from logging import WARNING
+from typing import Any
+
+from flwr.app import MetricRecord
+from flwr.serverapp.strategy import Strategy
+
+from fedstride import wire
+from fedstride.errors import RunError
+from fedstride.flower import log
+
+from .cohort import LEFT_OUT, Cohort
+from .figures import in_words
+
+
+def report(server_round: int, cohort: Cohort, warned: set[str]) -> None:
+    """Log each rejected reply with its reason, clients that did not do a client half, and figures left out.
+
+    The latter two are logged once for each half and client: `warned` collects those that were logged.
+    """
+    report_figures(server_round, cohort, warned)
+    for item in cohort.rejected:
+        log(WARNING, "round %d: the reply of node %d is rejected: %s", server_round, item.node_id, item.reason)
+    for half, clients in cohort.not_done.items():
+        if half not in warned:
+            warned.add(half)
+            log(
+                WARNING,
+                "round %d: clients %s did not execute the client half "
+                "of %s (the metric %s is missing), so the method "
+                "has no effect on them; docs/own-parts.md shows what a client must do",
+                server_round,
+                ", ".join(map(str, clients[:10])) + (" ..." if len(clients) > 10 else ""),
+                half,
+                wire.done(half),
+            )
+
+
+def report_figures(server_round: int, cohort: Cohort, warned: set[str]) -> None:
+    """Log the reported values that do not count, once for each client; `warned` has those that were logged."""
+    for client, reasons in cohort.left_out.items():
+        key = f"figures of client {client}"
+        if key not in warned:
+            warned.add(key)
+            log(
+                WARNING,
+                "round %d: client %d reports figures that do not count: %s; later ones are not logged, but "
+                "counted in %s and noted in clients.jsonl",
+                server_round,
+                client,
+                in_words(reasons),
+                LEFT_OUT,
+            )
+
+
+def without(metrics: MetricRecord, names: Collection[str]) -> MetricRecord:
+    """The metrics without these."""
+    return MetricRecord({name: value for name, value in metrics.items() if name not in names})
+
+
+def to_metrics(strategy: Strategy, metrics: Mapping[str, Any]) -> MetricRecord:
+    """A record of a round's metrics. Raises RunError for a value that is not a number or a list of numbers."""
+    try:
+        return MetricRecord(dict(metrics))
+    except TypeError:
+        wrong = next(name for name, value in metrics.items() if not _fits(name, value))
+        text = repr(metrics[wrong])
+        raise RunError(
+            f"{type(strategy).__name__} returns the metric {wrong!r} = {text[:100]} "
+            f"({type(metrics[wrong]).__name__}); a metric must be an int, a float, or a list of ints or of floats"
+        ) from None
+
+
+def _fits(name: str, value: Any) -> bool:
+    try:
+        MetricRecord({name: value})
+    except TypeError:
+        return False
+    return True
