@@ -487,11 +487,21 @@ def test_a_client_cannot_own_the_evaluation_by_its_number_of_examples(
     assert row["local/accuracy"] == want["local/accuracy"] < 1.0
 
 
-def test_one_client_cannot_fill_the_disk(tmp_path: Path, monkeypatch) -> None:
-    endless = {"x" * 50_000_000: 1.0, "long": [0.5] * 1_000_000, **{f"m{i}": 0.5 for i in range(50_000)}}
+@pytest.mark.parametrize(
+    ("endless", "status"),
+    [
+        ({"x" * 50_000_000: 1.0}, "rejected"),
+        ({"long": [0.5] * 3_000_000}, "rejected"),
+        ({f"m{i}": 0.5 for i in range(100_000)}, "rejected"),
+        ({f"{i:x<200}": 0.5 for i in range(900)} | {"long": [0.5] * 10_000}, "used"),
+    ],
+    ids=["a long name", "a long list", "many", "as much as a reply may have"],
+)
+def test_one_client_cannot_fill_the_disk(tmp_path: Path, monkeypatch, endless: dict, status: str) -> None:
     lies = [Fault(1, t, metrics(**endless)) for t in (1, 2)]
     folder, _ = play(tmp_path, monkeypatch, lies, "rounds=2")
     plain, _ = play(tmp_path, monkeypatch, [], "rounds=2", name="plain")
-    assert weights(folder) == weights(plain)
+    rows = [row for row in read_lines(folder / "clients.jsonl") if row["client"] == 1]
+    assert [row["status"] for row in rows] == [status, status]
     for name in ("metrics.jsonl", "clients.jsonl", "metrics.csv"):
         assert (folder / name).stat().st_size < (plain / name).stat().st_size + 20_000
