@@ -233,8 +233,8 @@ def _is_due(server_round: int, config: Config) -> bool:
 def _empty_rounds_reason(last: Round, empty: int, quorum: int) -> str:
     if last.row.get("screening/not_finite"):
         return (
-            f"{empty} rounds in a row changed nothing; in round {last.number} the strategy computed a model with NaN "
-            "or infinity: use a smaller client.lr or server learning rate"
+            f"{empty} rounds in a row changed nothing; in round {last.number} the strategy computed a model with "
+            "NaN or infinity: use a smaller client.lr or server learning rate"
         )
     reasons = sorted({str(row["reason"]) for row in last.clients if "reason" in row})
     return (
