@@ -488,7 +488,9 @@ def test_a_client_cannot_own_the_evaluation_by_its_number_of_examples(
 
 
 def test_one_client_cannot_fill_the_disk(tmp_path: Path, monkeypatch) -> None:
-    endless = {"x" * 50_000_000: 1.0, "long": [0.5] * 1_000_000, **{f"m{i}": 0.5 for i in range(50_000)}}
+    """With as many metrics, as long names and as long lists as are allowed; a larger reply is rejected."""
+    names = {f"{i:0{bounds.MAX_NAME}}": 0.5 for i in range(bounds.MAX_METRICS - 20)}
+    endless = {f"long{i}": [0.5] * bounds.MAX_LIST for i in range(10)} | names
     lies = [Fault(1, t, metrics(**endless)) for t in (1, 2)]
     folder, _ = play(tmp_path, monkeypatch, lies, "rounds=2")
     plain, _ = play(tmp_path, monkeypatch, [], "rounds=2", name="plain")
