@@ -126,9 +126,10 @@ class Federation:
         evaluation: Cohort | None = None
         if _is_due(server_round, config):
             row |= self._evaluation(current)
-            if config.evaluate_clients:
-                answering = CohortGrid(self.grid, [node for node in nodes if node in replies])
-                figures, silent = self._federated_evaluation(answering, server_round, current, cohort)
+            answering = [node for node in nodes if node in replies]
+            if config.evaluate_clients and answering:  # without nodes, Flower's strategies would wait for some
+                grid = CohortGrid(self.grid, answering)
+                figures, silent = self._federated_evaluation(grid, server_round, current, cohort)
                 row |= figures
                 mute |= silent
                 evaluation = self.strategy.last_evaluation
@@ -204,8 +205,6 @@ class Federation:
         `trained`: the valid replies of this round's training; only the times of these clients are learnt from.
         """
         nodes = grid.get_node_ids()
-        if not nodes:  # Flower's strategies would wait for some
-            return {}, set()
         config = ConfigRecord(dict(self.client_config))
         messages = list(self.strategy.configure_evaluate(server_round, arrays, config, grid))
         wait = self.waits.wait("evaluate", self._clients_of(messages))
@@ -214,7 +213,8 @@ class Federation:
         self._set_client_ids(replies)
         self._limit_counts(replies, {reply.node_id for reply in trained.replies})
         good = [replies[node] for node in nodes if node in replies and not replies[node].has_error()]
-        return known_names(dict(self.strategy.aggregate_evaluate(server_round, good) or {})), set(wait.mute)
+        figures = known_names(dict(self.strategy.aggregate_evaluate(server_round, good) or {}))
+        return figures, set(wait.mute)
 
     def _notify_round_done(self, done: Round) -> None:
         for observer in self.observers:

@@ -144,6 +144,15 @@ def test_a_node_that_is_mute_in_training_is_not_asked_to_evaluate(tmp_path: Path
     assert 60.0 <= seconds_of(seen)[1] < 64.0  # once, not twice
 
 
+def test_a_round_in_which_nobody_replies_has_no_evaluation(tmp_path: Path, monkeypatch) -> None:
+    """Also no figures of the round before it."""
+    silences = [Silence(client, first=2, back=3) for client in range(4)]
+    folder, _ = play(tmp_path, monkeypatch, silences, "evaluate_clients=true", "rounds=3", "best=local/loss")
+    rows = read_lines(folder / "metrics.jsonl")
+    assert ["local/loss" in row for row in rows] == [False, True, False, True]
+    assert {key for key in rows[2] if "local" in key} == set()
+
+
 # ---------------------------------------------------------------- the roll call
 
 
