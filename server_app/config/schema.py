@@ -107,6 +107,7 @@ class Config:
             "clients that must report `best`, if it is a metric of clients, for a round to count; default: more "
             "than half of the round's clients, and at least two",
             least=1,
+            most=MOST_CLIENTS,
             kind=NONE,
         ),
     ] = None
