@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-MAX_METRICS: Final = 10_000  # metrics in a reply, and values in its other records
+MAX_METRICS: Final = 4_000  # metrics in a reply, and values in its other records
 MAX_NAME: Final = 200  # characters of the name of a record or a value
 MAX_LIST: Final = 10_000  # items of a list
 MAX_TEXT: Final = 1_000  # characters of a text, and bytes of a value of bytes

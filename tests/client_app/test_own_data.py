@@ -133,7 +133,7 @@ def test_a_run_with_own_data_is_bit_identical_to_a_run_with_the_same_partition(t
 def _clients(outcome: session.Outcome) -> list[dict[str, Any]]:
     from lab.results.runs import load
 
-    return load(outcome.folder).clients
+    return load(outcome.folder).clients.rows
 
 
 def test_nodes_without_a_partition_id_use_their_node_id(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """One client multiplies its update by a factor: what every rule makes of it. Prints the table of docs/faults.md.
 
-uv run python tests/faults/attacks.py > table.md
+uv run python tests/faults/attacks.py
 """
 
 from __future__ import annotations

@@ -256,7 +256,7 @@ BEYOND: dict[str, RecordDict] = {
     "megabytes": RecordDict({"state": ConfigRecord({"diary": "x" * 3_000_000})}),
     "a list of texts": RecordDict({"state": ConfigRecord({"diary": ["", "x" * 1_001]})}),
     "a list": RecordDict({"metrics": MetricRecord({"num-examples": 1, "list": [0] * 10_001})}),
-    "metrics": RecordDict({"metrics": MetricRecord({"num-examples": 1, **{f"key {i}": 1 for i in range(1_000)}})}),
+    "metrics": RecordDict({"metrics": MetricRecord({"num-examples": 1, **{f"key {i}": 1 for i in range(4_000)}})}),
     "the name of a metric": RecordDict({"metrics": MetricRecord({"num-examples": 1, "k" * 201: 1})}),
     "the name of a record": RecordDict({"n" * 201: ConfigRecord()}),
     "records": RecordDict({f"record {i}": ConfigRecord() for i in range(100)}),

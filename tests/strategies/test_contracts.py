@@ -603,8 +603,8 @@ OWN: list[tuple[type[Any], dict[str, Any], str]] = [
     (FedLWS, {"fixed": []}, "a list of factors in (0, 1], one a layer"),
     *((FedLWS, {"fixed": value}, "each item a finite number in (0, 1]") for value in ([0.0], [0.5, 1.1], [NAN])),
     *((TwoDLRD, {"attenuation": value}, "in [0, 1]") for value in (-0.1, 1.1, NAN)),
-    (TwoDLRD, {"window": -1}, "a whole number of at least 0"),
-    (TwoDLRD, {"local_steps": 0}, "a whole number of at least 1"),
+    (TwoDLRD, {"window": -1}, "a whole number in [0, 1000000]"),
+    (TwoDLRD, {"local_steps": 0}, "a whole number in [1, 1000000]"),
     (TwoDLRD, {"decay": "3d"}, "'2d', 'all' or 'additive'"),
 ]
 REFUSED = [
@@ -630,9 +630,9 @@ def test_a_bad_value_is_refused_with_key_value_and_what_is_allowed(
 
 
 BAD_SCREENINGS = [
-    (Screening(quorum=0), "quorum = 0", "a whole number of at least 1"),
-    (Screening(quorum=-1), "quorum = -1", "a whole number of at least 1"),
-    (Screening(quorum=1.5), "quorum = 1.5", "a whole number of at least 1"),  # type: ignore[arg-type]
+    (Screening(quorum=0), "quorum = 0", "a whole number in [1, 100000]"),
+    (Screening(quorum=-1), "quorum = -1", "a whole number in [1, 100000]"),
+    (Screening(quorum=1.5), "quorum = 1.5", "a whole number in [1, 100000]"),  # type: ignore[arg-type]
     (Screening(factor=1.0), "factor = 1.0", "a finite number greater than 1, or null"),
     (Screening(factor=0.5), "factor = 0.5", "a finite number greater than 1, or null"),
     (Screening(factor=NAN), "factor = nan", "a finite number greater than 1, or null"),
