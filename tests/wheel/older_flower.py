@@ -15,7 +15,8 @@ from flwr.serverapp import strategy
 
 from fedstride import flower  # noqa: F401  imported before the stand-ins exist
 
-LATER = ("FedAvgM", "FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum")  # strategies added after Flower 1.21
+LATER = ("FedAvgM", "FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum", "QFedAvg")
+"""Strategies added after Flower 1.21."""
 
 DIFFERENT = {
     "test_flowers_own_fails_the_run_without_a_wrapper*": "its error is not an Exception and ends the process",
