@@ -26,6 +26,13 @@ class Screening:
             "null: no limit",
             above=1,
         ),
+    ] = 10.0
+    early_factor: Annotated[
+        float | None,
+        Setting(
+            "the same in the first five rounds, in which honest updates are of similar lengths; null: as factor",
+            above=1,
+        ),
     ] = 5.0
     clip: Annotated[
         float | None,

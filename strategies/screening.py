@@ -36,6 +36,11 @@ MAX_EXAMPLES = 10**12
 
 
 MODEL, BUFFERS = "the model", "the buffers"
+ROUNDS = "rounds"
+"""Keys of what is learnt: two reference lengths, and the number of rounds."""
+
+EARLY_ROUNDS = 5
+"""Rounds with `screening.early_factor`. Later, a few honest clients make steps many times longer than others."""
 
 
 def screen(
@@ -53,9 +58,9 @@ def screen(
     `learnt` of the cohort of the round before. A reply is rejected if it is an error; has not exactly one model,
     one metric record and the expected records; has missing or additional arrays, another shape or dtype, NaN or
     infinity, or an invalid number of examples; or if its update (of the parameters, of the buffers, or of an
-    expected record) is longer than `screening.factor` times the reference length (`outliers.py`). With
-    `screening.clip` such an update is shortened instead, and with `screening.max_share` large counts of examples
-    are lowered. Never raises an error because of what a client sent.
+    expected record) is longer than `screening.factor` (at first `early_factor`) times the reference
+    length (`outliers.py`). With `screening.clip` such an update is shortened instead, and with
+    `screening.max_share` large counts are lowered. Never raises an error because of what a client sent.
     """
     if isinstance(messages, Accepted):
         return messages.cohort
@@ -262,12 +267,18 @@ def _bound_lengths(
     """The replies that are not too long in any part, or were shortened; the others; and what was learnt."""
     if not replies or (screening.factor is None and screening.clip is None):
         return replies, [], dict(learnt)
-    bounds = [_bound(part, [part.length(reply) for reply in replies], screening, learnt) for part in parts]
+    rounds = learnt.get(ROUNDS, 0.0)
+    factor = _factor(screening, rounds)
+    bounds = [
+        _bound(part, [part.length(reply) for reply in replies], factor, screening.clip, learnt) for part in parts
+    ]
     faults = [next((fault for each in bounds if (fault := each.fault(i))), None) for i in range(len(replies))]
     inside = [i for i, fault in enumerate(faults) if fault is None]
     # Learnt from replies within the bounds, so that a rejected one leaves no trace. If there is none, the
     # references grow, because what all clients do is not the attack of one.
     references = {**learnt, **{each.part.name: each.learnt(inside) for each in bounds if each.normal}}
+    if len(inside) >= screening.quorum:
+        references[ROUNDS] = rounds + 1.0
     if screening.clip is not None:
         return [_shortened(reply, i, bounds) for i, reply in enumerate(replies)], [], references
     far = [Rejected(r.node_id, fault) for r, fault in zip(replies, faults, strict=True) if fault is not None]
@@ -299,12 +310,22 @@ class _Bound:
         return (reference(lengths, self.before, self.part.scale) if lengths else None) or self.normal or 0.0
 
 
-def _bound(part: _Part, lengths: list[float], screening: Screening, learnt: Mapping[str, float]) -> _Bound:
+def _factor(screening: Screening, rounds: float) -> float | None:
+    """The factor of this round, after this number of rounds."""
+    early = rounds < EARLY_ROUNDS and screening.early_factor is not None
+    if screening.factor is None or not early:
+        return screening.factor
+    return screening.early_factor
+
+
+def _bound(
+    part: _Part, lengths: list[float], factor: float | None, clip: float | None, learnt: Mapping[str, float]
+) -> _Bound:
     before = learnt.get(part.name)
     normal = reference(lengths, before, part.scale)
-    limit = math.inf if screening.factor is None or normal is None else screening.factor * normal
-    if screening.clip is not None:
-        limit = min(limit, quantile(lengths, screening.clip))
+    limit = math.inf if factor is None or normal is None else factor * normal
+    if clip is not None:
+        limit = min(limit, quantile(lengths, clip))
     return _Bound(part, lengths, before, normal, limit)
 
 

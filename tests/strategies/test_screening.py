@@ -214,7 +214,7 @@ def moved(*lengths: float, factor: float | None = 1000.0) -> Cohort:
     return screen(
         [fed.reply(node, {"a": np.array([length])}) for node, length in enumerate(lengths, 1)],
         sent,
-        screening=Screening(factor=factor),
+        screening=Screening(factor=factor, early_factor=None),
     )
 
 
@@ -238,12 +238,28 @@ def test_an_update_beyond_1000_medians_is_rejected(lengths: tuple[float, ...], u
     assert (len(cohort), len(cohort.rejected)) == (used, len(lengths) - used)
 
 
-def test_the_default_is_five_medians() -> None:
+def test_the_factor_is_smaller_in_the_first_five_rounds() -> None:
+    sent = {"a": np.zeros(1)}
+    learnt: dict[str, float] = {}
+    bounds = []
+    for _ in range(7):
+        longest = {
+            x: screen(
+                [fed.reply(n, {"a": np.array([y])}) for n, y in enumerate((1.0, 1.0, x))], sent, learnt=learnt
+            )
+            for x in (5.0, 5.01, 10.0, 10.01)
+        }
+        bounds.append(max(x for x, cohort in longest.items() if len(cohort) == 3))
+        learnt = dict(longest[5.0].learnt)
+    assert bounds == [5.0] * 5 + [10.0] * 2
+
+
+def test_the_default_is_five_medians_in_the_first_round() -> None:
     sent = {"a": np.zeros(1)}
     replies = [fed.reply(node, {"a": np.array([x])}) for node, x in enumerate((1.0, 1.0, 5.0, 1.0, -5.01), 1)]
     cohort = screen(replies, sent)
     assert [item.node_id for item in cohort.rejected] == [5]
-    assert cohort.learnt == {"the model": 1.0}
+    assert cohort.learnt == {"the model": 1.0, "rounds": 1}
 
 
 def test_what_was_learnt_holds_with_two_clients_and_with_one() -> None:
@@ -253,7 +269,7 @@ def test_what_was_learnt_holds_with_two_clients_and_with_one() -> None:
         replies = [fed.reply(1, {"a": np.array([1.5])}), fed.reply(2, {"a": np.array([hostile])})]
         used = screen(replies, sent, learnt=learnt)
         assert [reply.node_id for reply in used.replies] == ([1] if abs(hostile) > 1 else [1, 2])
-        assert used.learnt == {"the model": 1.5 if abs(hostile) > 1 else 1.0}
+        assert used.learnt == {"the model": 1.5 if abs(hostile) > 1 else 1.0, "rounds": 2}
     assert len(screen([fed.reply(2, {"a": np.array([1e30])})], sent, learnt=learnt)) == 0
 
 
