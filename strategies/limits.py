@@ -26,14 +26,15 @@ class Screening:
             "null: no limit",
             above=1,
         ),
-    ] = 10.0
-    early_factor: Annotated[
-        float | None,
+    ] = 5.0
+    burst: Annotated[
+        float,
         Setting(
-            "the same in the first five rounds, in which honest updates are of similar lengths; null: as factor",
+            "the same for a client whose last five updates were within screening.factor; "
+            "a value not above that factor allows nothing more",
             above=1,
         ),
-    ] = 5.0
+    ] = 10.0
     clip: Annotated[
         float | None,
         Setting(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import federation as fed
@@ -214,7 +214,7 @@ def moved(*lengths: float, factor: float | None = 1000.0) -> Cohort:
     return screen(
         [fed.reply(node, {"a": np.array([length])}) for node, length in enumerate(lengths, 1)],
         sent,
-        screening=Screening(factor=factor, early_factor=None),
+        screening=Screening(factor=factor),
     )
 
 
@@ -238,20 +238,52 @@ def test_an_update_beyond_1000_medians_is_rejected(lengths: tuple[float, ...], u
     assert (len(cohort), len(cohort.rejected)) == (used, len(lengths) - used)
 
 
-def test_the_factor_is_smaller_in_the_first_five_rounds() -> None:
-    sent = {"a": np.zeros(1)}
-    learnt: dict[str, float] = {}
+def among(learnt: Mapping[str, float], *lengths: float, clip: float | None = None) -> Cohort:
+    """A round in which client 0 makes a step of each length, among two others of length 1."""
+    replies = [fed.reply(n, {"a": np.array([x])}) for n, x in enumerate((*lengths, 1.0, 1.0))]
+    return screen(replies, {"a": np.zeros(1)}, learnt=learnt, screening=Screening(clip=clip))
+
+
+def longest(learnt: Mapping[str, float]) -> float:
+    """The longest step of client 0 that is used."""
+    return max((x for x in (1.0, 5.0, 5.01, 10.0, 10.01) if len(among(learnt, x)) == 3), default=0.0)
+
+
+def test_a_client_whose_last_five_updates_were_within_the_factor_may_have_a_longer_one() -> None:
+    learnt: Mapping[str, float] = {}
     bounds = []
-    for _ in range(7):
-        longest = {
-            x: screen(
-                [fed.reply(n, {"a": np.array([y])}) for n, y in enumerate((1.0, 1.0, x))], sent, learnt=learnt
-            )
-            for x in (5.0, 5.01, 10.0, 10.01)
-        }
-        bounds.append(max(x for x, cohort in longest.items() if len(cohort) == 3))
-        learnt = dict(longest[5.0].learnt)
-    assert bounds == [5.0] * 5 + [10.0] * 2
+    for step in (5.0, 5.0, 6.0, *[1.0] * 6, 10.0, 1.0):
+        bounds.append(longest(learnt))
+        learnt = among(learnt, step).learnt
+    # The rejected step of 6 ends the row; so does the accepted one of 10.
+    assert bounds == [5.0] * 8 + [10.0] * 2 + [5.0]
+    assert learnt == {"the model": 1.0, "within/0": 1, "within/1": 5, "within/2": 5}
+    rejected = among({"the model": 1.0, "within/0": 5.0}, 11.0).rejected
+    assert "more than 10 times 1, the largest median of a round so far (screening.burst)" in rejected[0].reason
+
+
+def test_only_replies_of_the_client_itself_count() -> None:
+    learnt = {"the model": 1.0, "within/0": 4.0, "within/1": 5.0}
+    assert longest(learnt) == 5.0
+    away = screen([fed.reply(n, {"a": np.ones(1)}) for n in (1, 2)], {"a": np.zeros(1)}, learnt=learnt)
+    assert away.learnt == {"the model": 1.0, "within/0": 4.0, "within/1": 5.0, "within/2": 1.0}
+
+
+def test_a_burst_below_the_factor_allows_nothing_more() -> None:
+    replies = [fed.reply(n, {"a": np.array([x])}) for n, x in enumerate((19.0, 1.0, 1.0))]
+    learnt = {"the model": 1.0, "within/0": 5.0}
+    for factor, used in ((20.0, 3), (18.0, 2), (None, 3)):
+        cohort = screen(replies, {"a": np.zeros(1)}, learnt=learnt, screening=Screening(factor=factor, burst=2.0))
+        assert len(cohort) == used
+
+
+def test_with_clip_the_row_is_counted_too() -> None:
+    learnt: Mapping[str, float] = {}
+    for _ in range(6):
+        learnt = among(learnt, 1.0, clip=1.0).learnt
+    cohort = among(learnt, 1e9, clip=1.0)
+    assert cohort.replies[0].length == pytest.approx(10.0)
+    assert cohort.learnt == {"the model": 1.0, "within/1": 5, "within/2": 5}
 
 
 def test_the_default_is_five_medians_in_the_first_round() -> None:
@@ -259,7 +291,7 @@ def test_the_default_is_five_medians_in_the_first_round() -> None:
     replies = [fed.reply(node, {"a": np.array([x])}) for node, x in enumerate((1.0, 1.0, 5.0, 1.0, -5.01), 1)]
     cohort = screen(replies, sent)
     assert [item.node_id for item in cohort.rejected] == [5]
-    assert cohort.learnt == {"the model": 1.0, "rounds": 1}
+    assert cohort.learnt == {"the model": 1.0, "within/1": 1, "within/2": 1, "within/3": 1, "within/4": 1}
 
 
 def test_what_was_learnt_holds_with_two_clients_and_with_one() -> None:
@@ -269,7 +301,7 @@ def test_what_was_learnt_holds_with_two_clients_and_with_one() -> None:
         replies = [fed.reply(1, {"a": np.array([1.5])}), fed.reply(2, {"a": np.array([hostile])})]
         used = screen(replies, sent, learnt=learnt)
         assert [reply.node_id for reply in used.replies] == ([1] if abs(hostile) > 1 else [1, 2])
-        assert used.learnt == {"the model": 1.5 if abs(hostile) > 1 else 1.0, "rounds": 2}
+        assert used.learnt["the model"] == (1.5 if abs(hostile) > 1 else 1.0)
     assert len(screen([fed.reply(2, {"a": np.array([1e30])})], sent, learnt=learnt)) == 0
 
 
@@ -299,6 +331,15 @@ def test_lengths_are_over_parameters_only() -> None:
     other = CLIENT | {"bn.num_batches_tracked": np.array([10**9]), "bn.running_var": np.full(2, 3.0, np.float32)}
     cohort = screen([fed.reply(1, CLIENT), fed.reply(2, CLIENT), fed.reply(3, other)], SENT)
     assert [reply.length for reply in cohort.replies] == pytest.approx([6.0**0.5] * 3)
+
+
+def test_what_is_not_finite_in_a_complex_buffer_is_rejected() -> None:
+    """Or each round would be void: the mean of this buffer is not finite either."""
+    sent = {"a": np.zeros(1), "running_spectrum": np.zeros(2, np.complex64)}
+    broken = {**sent, "running_spectrum": np.array([1.0, complex(0.0, math.nan)], np.complex64)}
+    cohort = screen([fed.reply(1, sent), fed.reply(2, broken)], sent)
+    assert [item.node_id for item in cohort.rejected] == [2]
+    assert cohort.rejected[0].reason == "'running_spectrum' contains NaN or infinity"
 
 
 def test_buffers_have_a_bound_of_their_own() -> None:

@@ -291,7 +291,7 @@ def test_the_inner_strategys_settings_hold_where_the_wrapper_says_nothing() -> N
         assert wrapper.screening == Screening(3, 7.0)
         assert (wrapper.weighting, wrapper.weighted_by_key) == ("uniform", "pixels")
     plain = FedLWS(flwr.FedAvg(weighted_by_key="pixels", **OPEN))
-    assert plain.screening == Screening(1, 10.0, 5.0)
+    assert plain.screening == Screening(1, 5.0, 10.0)
     assert (plain.weighting, plain.weighted_by_key) == ("examples", "pixels")
 
 
@@ -304,9 +304,7 @@ def test_the_wrappers_own_settings_come_first() -> None:
 
 def test_the_screen_factor_is_used() -> None:
     far = fed.reply(9, {n: a + np.float32(5.0) for n, a in START.items()}, 10, {"loss": 0.5})
-    _, wide = aggregate(
-        FedLWS(flwr.FedAvg(**OPEN), screening=Screening(factor=1000.0, early_factor=None)), [*good_replies(), far]
-    )
+    _, wide = aggregate(FedLWS(flwr.FedAvg(**OPEN), screening=Screening(factor=1000.0)), [*good_replies(), far])
     _, narrow = aggregate(FedLWS(flwr.FedAvg(**OPEN), screening=Screening(factor=2.0)), [*good_replies(), far])
     assert (wide["screening/rejected"], narrow["screening/rejected"]) == (0, 1)
 
