@@ -93,9 +93,7 @@ def parse(message_id: str, contents: dict[str, bytes], allowance: Allowance) -> 
         message = superlink.inflate(message_id, contents)
     except ReplyError:
         raise
-    except (
-        Exception
-    ) as error:  # Flower's parsers raise what Python raises: KeyError, RecursionError, DecodeError, ...
+    except Exception as error:  # Flower's parsers raise KeyError, RecursionError, DecodeError and others
         raise ReplyError(f"it cannot be parsed: {type(error).__name__}: {last_line(str(error))}") from None
     assert isinstance(message, Message)  # `_check` has seen the kind
     return message

@@ -25,7 +25,7 @@ from .exchange import CohortGrid, exchange
 from .roll_call import Roster
 from .rows import Row, absent_rows, client_rows, decision_figure, known_names
 from .stopping import quorum_of
-from .waiting import Waits
+from .waiting import Wait, Waits
 
 AcceptedRounds = Mapping[int, int]
 """The last round whose reply was accepted, by client id. A client loads the state that it saved in that round."""
@@ -52,6 +52,15 @@ class Observer(Protocol):
 
     def round_done(self, done: Round) -> None:
         """A round is over."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The messages of a round's training, the replies by node, and the wait for them."""
+
+    messages: list[Message]
+    replies: dict[int, Message]
+    wait: Wait
 
 
 @dataclass(frozen=True)
@@ -88,16 +97,50 @@ class Federation:
                 raise RunError(_empty_rounds_reason(last, empty, self.config.screening.quorum))
 
     def _one_round(self, server_round: int, last: Round) -> Round:
-        config = self.config
         self.roster.refresh(server_round)
         nodes = self.roster.cohort(server_round)
-        cohort_grid = CohortGrid(self.grid, nodes)
-
         started = time.perf_counter()
+        asked = self._train(server_round, last, nodes)
+        trained = time.perf_counter()
+        model, metrics = self.strategy.aggregate_train(server_round, list(asked.replies.values()))
+        cohort = self.strategy.last_cohort
+        assert cohort is not None
+        used = {self.roster.client_of(reply.node_id) for reply in cohort.replies}
+        asked.wait.finished(used)
+        seconds = {"seconds/train": trained - started, "seconds/aggregate": time.perf_counter() - trained}
+
+        current = last.arrays if model is None else model
+        figures, evaluation, silent = self._evaluations(server_round, current, cohort, list(asked.replies))
+        clients = client_rows(
+            server_round, asked.messages, asked.replies, cohort, self.roster, asked.wait.reason, evaluation
+        )
+        clients += absent_rows(server_round, self.roster.left_out, self.roster.refused())
+        self.roster.close(server_round, mute={*asked.wait.mute, *silent}, used=used)
+        row: Row = {"round": server_round, "clients": len(cohort), **known_names(dict(metrics or {}))}
+        row["screening/missing"] = len(asked.messages) - len(asked.replies)
+        row |= figures
+        if evaluation is not None and evaluation.left_out:
+            row[LEFT_OUT] = row.get(LEFT_OUT, 0) + evaluation.left_out_count
+        row |= self._decision(len(asked.messages), cohort, evaluation)
+        row |= {key: sum(client[key] for client in clients) for key in ("bytes/down", "bytes/up")}
+        now = {} if model is None else dict.fromkeys(used, server_round)
+        return Round(
+            server_round,
+            current,
+            row | seconds,
+            clients,
+            accepted={**last.accepted, **now},
+            owners=self.roster.owners,
+            changed=model is not None,
+        )
+
+    def _train(self, server_round: int, last: Round, nodes: Sequence[int]) -> _Asked:
+        """Ask the nodes to train; their replies, in the order of `nodes`."""
         messages: list[Message] = []
         if nodes:  # without nodes, Flower's strategies would wait for some; `refresh` has already done that
-            train_config = ConfigRecord(dict(self.client_config))
-            messages += self.strategy.configure_train(server_round, last.arrays, train_config, cohort_grid)
+            config = ConfigRecord(dict(self.client_config))
+            grid = CohortGrid(self.grid, list(nodes))
+            messages += self.strategy.configure_train(server_round, last.arrays, config, grid)
         for message in messages:
             self._add_state_rounds(message, last.accepted)
         wait = self.waits.wait("train", self._clients_of(messages))
@@ -108,52 +151,29 @@ class Federation:
             returns=self.strategy.expected.returns,
             on_reply=lambda done, total: self._notify_replied(server_round, done, total),
         )
-        trained = time.perf_counter()
         self._set_client_ids(replies)
+        return _Asked(messages, {node: replies[node] for node in nodes if node in replies}, wait)
 
-        in_order = [replies[node] for node in nodes if node in replies]
-        model, metrics = self.strategy.aggregate_train(server_round, in_order)
-        cohort = self.strategy.last_cohort
-        assert cohort is not None
-        used = {self.roster.client_of(reply.node_id) for reply in cohort.replies}
-        wait.finished(used)
-        mute = set(wait.mute)
-        aggregated = time.perf_counter()
+    def _evaluations(
+        self, server_round: int, model: ArrayRecord, trained: Cohort, answering: Sequence[int]
+    ) -> tuple[Row, Cohort | None, set[int]]:
+        """The figures of the server's and the clients' evaluation, if they are due in this round.
 
-        current = last.arrays if model is None else model
-        row: Row = {"round": server_round, "clients": len(cohort), **known_names(dict(metrics or {}))}
-        row["screening/missing"] = len(messages) - len(replies)
-        evaluation: Cohort | None = None
-        if _is_due(server_round, config):
-            row |= self._evaluation(current)
-            answering = [node for node in nodes if node in replies]
-            if config.evaluate_clients and answering:  # without nodes, Flower's strategies would wait for some
-                grid = CohortGrid(self.grid, answering)
-                figures, silent = self._federated_evaluation(grid, server_round, current, cohort)
-                row |= figures
-                mute |= silent
-                evaluation = self.strategy.last_evaluation
-        if evaluation is not None and evaluation.left_out:
-            row[LEFT_OUT] = row.get(LEFT_OUT, 0) + evaluation.left_out_count
-        quorum = quorum_of(config.best_quorum, len(messages), config.clients)
-        row |= decision_figure(config.best, [evaluation, cohort] if evaluation else [cohort], quorum)
-        clients = client_rows(server_round, messages, replies, cohort, self.roster, wait.reason, evaluation)
-        clients += absent_rows(server_round, self.roster.left_out, self.roster.refused())
-        self.roster.close(server_round, mute=mute, used=used)
-        row["bytes/down"] = sum(client["bytes/down"] for client in clients)
-        row["bytes/up"] = sum(client["bytes/up"] for client in clients)
-        row["seconds/train"] = trained - started
-        row["seconds/aggregate"] = aggregated - trained
-        now = {} if model is None else dict.fromkeys(used, server_round)
-        return Round(
-            server_round,
-            current,
-            row,
-            clients,
-            accepted={**last.accepted, **now},
-            owners=self.roster.owners,
-            changed=model is not None,
-        )
+        And the valid replies of the clients, and the clients that did not reply.
+        """
+        if not _is_due(server_round, self.config):
+            return {}, None, set()
+        figures = self._evaluation(model)
+        if not (self.config.evaluate_clients and answering):  # as in `_train`
+            return figures, None, set()
+        grid = CohortGrid(self.grid, list(answering))
+        more, silent = self._federated_evaluation(grid, server_round, model, trained)
+        return figures | more, self.strategy.last_evaluation, silent
+
+    def _decision(self, asked: int, trained: Cohort, evaluation: Cohort | None) -> Row:
+        """The median that decides on `best`, `target` and `patience`, if `best` is a metric of clients."""
+        quorum = quorum_of(self.config.best_quorum, asked, self.config.clients)
+        return decision_figure(self.config.best, [evaluation, trained] if evaluation else [trained], quorum)
 
     def _clients_of(self, messages: Sequence[Message]) -> dict[int, int]:
         """The client id of each node that gets one of the messages."""
