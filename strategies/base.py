@@ -24,8 +24,8 @@ from fedstride.settings import Setting, check
 
 from .cohort import Accepted, Cohort, Expected
 from .limits import Screening
-from .reporting import report, report_figures, to_metrics, without
-from .screening import screen, screen_metrics
+from .reporting import to_metrics, without
+from .screened import Screened
 from .state import Stateless, pack, pack_learnt, unpack, unpack_learnt
 
 Metrics = dict[str, Any]
@@ -82,7 +82,7 @@ class RuleOptions(FedAvgOptions, total=False):
     buffers: Sequence[str]
 
 
-class RuleStrategy(FlowerFedAvg):
+class RuleStrategy(Screened, FlowerFedAvg):
     """A Flower Strategy around one rule.
 
     In addition to FedAvg's arguments:
@@ -130,10 +130,7 @@ class RuleStrategy(FlowerFedAvg):
         self.buffers = tuple(buffers)
         self.sent: Arrays = {}
         self.requested = Request()
-        self.last_cohort: Cohort | None = None
-        self.learnt: Mapping[str, float] = {}
-        self.last_evaluation: Cohort | None = None
-        self.warned: set[str] = set()
+        self.forget_rounds()
         self.state = self.State()
 
     # -------------------------------------------------------- what a rule defines
@@ -190,8 +187,7 @@ class RuleStrategy(FlowerFedAvg):
         """
         if server_round == 1:
             self.state = self.State()
-            self.learnt = {}
-            self.warned = set()
+            self.forget_rounds()
         next_model = self.next_model
         record = arrays if next_model is None else to_record(next_model)
         self.sent = declare(views(record), self.buffers)
@@ -210,18 +206,7 @@ class RuleStrategy(FlowerFedAvg):
         (None, metrics) if too few replies are valid, or if the rule's model is not finite; the state is then
         unchanged.
         """
-        cohort = screen(
-            replies,
-            self.sent,
-            weighted_by_key=self.weighted_by_key,
-            screening=self.screening,
-            expected=self.expected,
-            learnt=self.learnt,
-        )
-        self.last_cohort = cohort
-        if not isinstance(replies, Accepted):
-            self.learnt = cohort.learnt
-            report(server_round, cohort, self.warned)
+        cohort = self.screened(server_round, replies, self.sent, self.weighted_by_key, self.expected)
         metrics = cohort.counts()
         if len(cohort) < self.screening.quorum:
             return None, MetricRecord(metrics)
@@ -242,10 +227,7 @@ class RuleStrategy(FlowerFedAvg):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Flower's aggregation, of the valid replies."""
-        cohort = screen_metrics(replies, self.weighted_by_key, self.last_cohort, self.screening.max_share)
-        self.last_evaluation = cohort
-        if not isinstance(replies, Accepted):
-            report_figures(server_round, cohort, self.warned)
+        cohort = self.screened_metrics(server_round, replies, self.weighted_by_key)
         metrics = super().aggregate_evaluate(server_round, Accepted(cohort))
         return None if metrics is None else without(metrics, cohort.uncounted)
 

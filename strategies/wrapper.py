@@ -38,8 +38,8 @@ from .cohort import Accepted, Cohort, Expected
 from .fedavg import FedAvg
 from .limits import Screening
 from .means import averaged_buffers, majority
-from .reporting import report, report_figures, to_metrics, without
-from .screening import screen, screen_metrics
+from .reporting import to_metrics, without
+from .screened import Screened
 from .state import Stateless, below, pack, pack_learnt, unpack, unpack_learnt
 
 
@@ -56,7 +56,7 @@ def sees_only_the_mean(strategy: Strategy) -> bool:
     return flowers and (type(strategy) is FlowerFedAvg or isinstance(strategy, flower.ADAPTIVE))
 
 
-class Wrapper(Strategy):
+class Wrapper(Screened, Strategy):
     """Screens and orders the replies, passes them to `strategy`, and acts on its result.
 
     `strategy`: any Flower Strategy; our FedAvg if none is given. `screening` and `buffers` as in
@@ -120,10 +120,7 @@ class Wrapper(Strategy):
         )
         self.sent: Arrays = {}
         self.requested = Request()
-        self.last_cohort: Cohort | None = None
-        self.learnt: Mapping[str, float] = {}
-        self.last_evaluation: Cohort | None = None
-        self.warned: set[str] = set()
+        self.forget_rounds()
         self.state = self.State()
 
     # -------------------------------------------------------- what a wrapper defines
@@ -221,8 +218,7 @@ class Wrapper(Strategy):
         """The inner strategy's messages; the model in them is the model that was sent."""
         if server_round == 1:
             self.state = self.initial_state()
-            self.learnt = {}
-            self.warned = set()
+            self.forget_rounds()
         flower.forget_current_arrays(self.strategy)
         extended = self.extend(ConfigRecord(dict(config)))
         messages = list(self.strategy.configure_train(server_round, arrays, extended, grid))
@@ -239,18 +235,7 @@ class Wrapper(Strategy):
         (None, metrics) if too few replies are valid, or if a model is not finite; the state inside and the
         wrapper's own are then unchanged.
         """
-        cohort = screen(
-            replies,
-            self.sent,
-            weighted_by_key=self.weighted_by_key,
-            screening=self.screening,
-            expected=self.expected,
-            learnt=self.learnt,
-        )
-        if not isinstance(replies, Accepted):
-            self.learnt = cohort.learnt
-            report(server_round, cohort, self.warned)
-        self.last_cohort = cohort
+        cohort = self.screened(server_round, replies, self.sent, self.weighted_by_key, self.expected)
         metrics = cohort.counts()
         if len(cohort) < self.screening.quorum:
             return None, MetricRecord(metrics)
@@ -280,10 +265,7 @@ class Wrapper(Strategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The inner strategy's aggregation, of the valid replies."""
-        cohort = screen_metrics(replies, self.weighted_by_key, self.last_cohort, self.screening.max_share)
-        self.last_evaluation = cohort
-        if not isinstance(replies, Accepted):
-            report_figures(server_round, cohort, self.warned)
+        cohort = self.screened_metrics(server_round, replies, self.weighted_by_key)
         metrics = self.strategy.aggregate_evaluate(server_round, Accepted(cohort))
         return None if metrics is None else without(metrics, cohort.uncounted)
 

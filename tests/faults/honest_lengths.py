@@ -18,6 +18,7 @@ import numpy as np
 
 from client_app.app import app
 from fedstride.arrays import norm, views
+from fedstride.errors import DataError
 from lab.engine.local import LocalGrid
 from server_app import session
 from server_app.config.compose import compose
@@ -95,14 +96,15 @@ def main() -> None:
     found = []
     for number, settings in enumerate(runs()):
         with tempfile.TemporaryDirectory() as folder:
-            found.append(list(updates(settings, Path(folder))))
-        print(
-            f"{number} {max(ratio for *_, ratio in found[-1]):.2f} {' '.join(settings)}",
-            file=sys.stderr,
-            flush=True,
-        )
+            try:
+                found.append(list(updates(settings, Path(folder))))
+            except DataError as error:  # some clients would have too few examples
+                print(f"{number} left out: {' '.join(settings)}: {error}", file=sys.stderr, flush=True)
+                continue
+        largest = max(ratio for *_, ratio in found[-1])
+        print(f"{number} {largest:.2f} {' '.join(settings)}", file=sys.stderr, flush=True)
     ratios = [ratio for run in found for *_, ratio in run]
-    print(f"{len(ratios)} honest updates in {len(found)} runs, length / reference length:")
+    print(f"{len(ratios)} honest updates in {len(found)} of {number + 1} runs, length / reference length:")
     for share in (0.5, 0.9, 0.99, 0.999, 0.9999, 1.0):
         print(f"  quantile {share:g}: {np.quantile(ratios, share):.2f}")
     print(f"  largest in the first five rounds: {max(r for run in found for n, _, r in run if n <= 5):.2f}")

@@ -248,13 +248,18 @@ def test_an_endless_object_is_read_as_far_as_it_is_allowed(server: SuperLinkServ
     assert server.sent < size // 4
 
 
-def test_a_tree_of_a_million_objects(server: SuperLinkServer) -> None:
-    federation = Federation(server, 2)
-    crafted = sealed(as_node(federation.honest(0)))
-    tree = ObjectTree(object_id=crafted.message_id)
+def wide_tree(message_id: str) -> ObjectTree:
+    """A message that says that it consists of 200,000 objects."""
+    tree = ObjectTree(object_id=message_id)
     for i in range(200_000):
         tree.children.add(object_id=f"{i:064x}")
-    federation.replies(0, Crafted(crafted.message_id, crafted.contents, tree))
+    return tree
+
+
+def test_a_tree_of_200_000_objects(server: SuperLinkServer) -> None:
+    federation = Federation(server, 2)
+    crafted = sealed(as_node(federation.honest(0)))
+    federation.replies(0, Crafted(crafted.message_id, crafted.contents, wide_tree(crafted.message_id)))
     federation.replies(1)
     used, reasons = federation.received()
     assert (used, list(reasons)) == ([1], [10])
@@ -264,10 +269,7 @@ def test_a_tree_of_a_million_objects(server: SuperLinkServer) -> None:
 def test_a_message_that_nobody_asked_for_is_ignored(server: SuperLinkServer) -> None:
     """A node can send one to the server; it comes along with the reply of another."""
     federation = Federation(server, 2)
-    huge = ObjectTree(object_id="0" * 64)
-    for i in range(100_000):
-        huge.children.add(object_id=f"{i:064x}")
-    server.before.append(Crafted("0" * 64, {}, huge))
+    server.before.append(Crafted("0" * 64, {}, wide_tree("0" * 64)))
     for i in range(2):
         federation.replies(i)
     assert federation.received() == ([0, 1], {})

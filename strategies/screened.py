@@ -1,0 +1,57 @@
+"""What rules and wrappers have in common: the replies of a round are screened, and lengths are learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from flwr.app import Message
+
+from fedstride.arrays import Arrays
+
+from .cohort import Accepted, Cohort, Expected
+from .limits import Screening
+from .reporting import report, report_figures
+from .screening import screen, screen_metrics
+
+
+class Screened:
+    """The part of a strategy that screens replies.
+
+    `last_cohort` and `last_evaluation` are the replies to the last training and the last evaluation, `learnt` is
+    what the screening knows of lengths (`lengths.py`), a part of the strategy's state.
+    """
+
+    screening: Screening
+
+    def forget_rounds(self) -> None:
+        """Begin a new run: nothing is learnt, and everything is logged again."""
+        self.last_cohort: Cohort | None = None
+        self.last_evaluation: Cohort | None = None
+        self.learnt: Mapping[str, float] = {}
+        self._warned: set[str] = set()
+
+    def screened(
+        self, server_round: int, replies: Iterable[Message], sent: Arrays, count_key: str, expected: Expected
+    ) -> Cohort:
+        """The valid replies to a training; logs the others. A strategy outside may have screened them already."""
+        cohort = screen(
+            replies,
+            sent,
+            weighted_by_key=count_key,
+            screening=self.screening,
+            expected=expected,
+            learnt=self.learnt,
+        )
+        if not isinstance(replies, Accepted):
+            self.learnt = cohort.learnt
+            report(server_round, cohort, self._warned)
+        self.last_cohort = cohort
+        return cohort
+
+    def screened_metrics(self, server_round: int, replies: Iterable[Message], count_key: str) -> Cohort:
+        """The same for the replies to an evaluation."""
+        cohort = screen_metrics(replies, count_key, self.last_cohort, self.screening.max_share)
+        if not isinstance(replies, Accepted):
+            report_figures(server_round, cohort, self._warned)
+        self.last_evaluation = cohort
+        return cohort
