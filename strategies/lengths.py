@@ -23,7 +23,7 @@ MODEL, BUFFERS = "the model", "the buffers"
 WITHIN = "within/"
 """Before a client's id: how many of its last replies in a row were within `screening.factor`, at most `STEADY`."""
 
-STEADY = 5
+STEADY = 3
 """After so many replies in a row within `screening.factor`, one may be as long as `screening.burst` allows."""
 
 

@@ -30,7 +30,7 @@ class Screening:
     burst: Annotated[
         float,
         Setting(
-            "the same for a client whose last five updates were within screening.factor; "
+            "the same for a client whose last three updates were within screening.factor; "
             "a value not above that factor allows nothing more",
             above=1,
         ),
