@@ -19,6 +19,7 @@ from fedstride.own import load_bundled
 from fedstride.parts import Choice
 from fedstride.tasks import data, models, partitions
 from fedstride.tasks import own as node_data
+from fedstride.tasks.inputs import Inputs
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.tensors import Examples, pick_device
 
@@ -56,7 +57,7 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
         examples=Examples(
             found.x, found.y, mean=source.mean, std=source.std, device=device, members=found.members
         ),
-        model=_network(_key(MODELS.flatten(model)), source.shape, source.classes, str(device)),
+        model=_network(_key(MODELS.flatten(model)), source.inputs, source.classes, str(device)),
         device=device,
         protection=protection.read(config, context.node_config),
     )
@@ -89,7 +90,7 @@ def _client_data(context: Context, task: Choice, partition: Choice, clients: int
     # Mini-batches are drawn from the client id. The SuperLink draws node ids at random; with a partition id the
     # results are the same on every SuperLink.
     client_id = partition_id(context, clients) if "partition-id" in context.node_config else context.node_id
-    found = node_data.load(path, source.shape, source.classes)
+    found = node_data.load(path, source.inputs.shape, source.classes)
     return ClientData(client_id, found.x, found.y, None)
 
 
@@ -138,6 +139,6 @@ def _members(task: str, partition: str, clients: int, seed: int) -> list[np.ndar
 
 
 @lru_cache(maxsize=4)
-def _network(model: str, shape: tuple[int, ...], classes: int, device: str) -> nn.Module:
+def _network(model: str, inputs: Inputs, outputs: int, device: str) -> nn.Module:
     """The network that a process uses for all its clients. Its weights are loaded for each message."""
-    return models.build(MODELS.unflatten(json.loads(model)), shape, classes, seed=0).to(device)
+    return models.build(MODELS.unflatten(json.loads(model)), inputs, outputs, seed=0).to(device)

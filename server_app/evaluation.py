@@ -25,7 +25,7 @@ class CentralEvaluation:
         torch.set_num_threads(config.client.threads)
         device = pick_device(config.client.device)
         source = data.load(config.task)
-        model = models.build(config.model, source.shape, source.classes, config.seed)
+        model = models.build(config.model, source.inputs, source.classes, config.seed)
         for key in keys(config):
             if key.field.setting.layers and key.value is not None:
                 models.layers_matching(model, key.value, key.path)

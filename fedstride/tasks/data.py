@@ -14,6 +14,7 @@ from .. import seeds
 from ..errors import DataError
 from ..parts import Choice
 from .cache import cached
+from .inputs import Inputs, Kind
 from .parts import TASKS
 
 
@@ -34,9 +35,9 @@ class Data:
     std: tuple[float, ...]
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """(channels, height, width) of an example."""
-        return tuple(self.train_x.shape[1:])
+    def inputs(self) -> Inputs:
+        """What an example is for a network."""
+        return Inputs(Kind.IMAGE, tuple(self.train_x.shape[1:]))
 
 
 def load(config: Choice) -> Data:

@@ -14,6 +14,7 @@ from fedstride import flower, wire
 from fedstride.arrays import Arrays, to_record, views
 from fedstride.parts import Choice
 from fedstride.tasks import models
+from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.tensors import to_arrays
 
@@ -65,7 +66,7 @@ def round_config(
 
 
 def initial(model: str = "mlp", seed: int = 1) -> Arrays:
-    return to_arrays(models.build(MODELS.config(model)(), (1, 28, 28), 10, seed))
+    return to_arrays(models.build(MODELS.config(model)(), Inputs(Kind.IMAGE, (1, 28, 28)), 10, seed))
 
 
 def node(partition_id: Any = 0, state: RecordDict | None = None) -> Context:

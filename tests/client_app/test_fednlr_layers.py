@@ -18,6 +18,7 @@ from client_app.rules.fednlr import NetworkRates, find_layers, mean_activations,
 from fedstride.errors import ConfigError
 from fedstride.parts import Choice
 from fedstride.tasks import models
+from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.parts import MODELS
 from fedstride.tasks.tensors import Examples
 
@@ -462,7 +463,7 @@ def test_without_a_classifier_all_layers_count_up_to_the_last(what: str) -> None
 )
 def test_the_projects_networks(name: str, layers: list[str]) -> None:
     config: Choice = MODELS.config(name)()
-    model = models.build(config, (1, 28, 28), 10, seed=1)
+    model = models.build(config, Inputs(Kind.IMAGE, (1, 28, 28)), 10, seed=1)
     found = find_layers(model, torch.zeros(1, 1, 28, 28))
     assert [layer.name for layer in found] == layers
     assert [layer.last for layer in found] == [False] * (len(layers) - 1) + [True]

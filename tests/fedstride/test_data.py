@@ -12,6 +12,7 @@ from fedstride.errors import ConfigError, DataError
 from fedstride.parts import Choice
 from fedstride.tasks import data
 from fedstride.tasks.data import load, stratified_split
+from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.parts import TASKS
 
 MNIST5K = TASKS.config("mnist5k")()
@@ -28,7 +29,7 @@ def test_shapes_types_and_scale() -> None:
     found = load(MNIST5K)
     assert found.train_x.shape == (4000, 1, 28, 28)
     assert found.test_x.shape == (1000, 1, 28, 28)
-    assert found.shape == (1, 28, 28)
+    assert found.inputs == Inputs(Kind.IMAGE, (1, 28, 28))
     assert found.train_x.dtype == np.uint8 and found.train_y.dtype == np.int64
     assert found.classes == 10
     scaled = found.train_x / 255.0

@@ -61,8 +61,8 @@ class Halved(Method):
 
 
 @part("A linear model.", model="linear")
-def linear(shape, classes, *, bias: Annotated[bool, Setting("with b")] = True):
-    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(shape)), classes, bias=bias))
+def linear(inputs, outputs, *, bias: Annotated[bool, Setting("with b")] = True):
+    return nn.Sequential(nn.Flatten(), nn.Linear(inputs.size, outputs, bias=bias))
 
 
 @part(partition="sliced")
@@ -300,13 +300,13 @@ from fedstride import part
 
 @part(model="tied")
 class Tied(nn.Module):
-    def __init__(self, shape, classes):
+    def __init__(self, inputs, outputs):
         super().__init__()
-        size = int(torch.tensor(shape).prod())
+        size = inputs.size
         self.register_buffer("positions", torch.linspace(0.5, 1.0, size))
         self.embed, self.first, self.second = nn.Linear(size, 8), nn.Linear(8, 8), nn.Linear(8, 8)
         self.second.weight = self.first.weight
-        self.classifier = nn.Linear(8, classes)
+        self.classifier = nn.Linear(8, outputs)
 
     def forward(self, x):
         x = self.embed(x.flatten(1) * self.positions).relu()
