@@ -11,7 +11,9 @@ import pytest
 from fedstride.errors import ConfigError, DataError
 from fedstride.parts import Choice
 from fedstride.tasks import data
-from fedstride.tasks.data import load, stratified_split
+from fedstride.tasks.data import load
+from fedstride.tasks.datasets import digits
+from fedstride.tasks.datasets.digits import stratified_split
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.parts import TASKS
 
@@ -69,8 +71,8 @@ def test_a_second_process_reads_from_the_cache(monkeypatch: pytest.MonkeyPatch) 
 def test_another_source_file_is_another_cache_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     load(MNIST5K)
     data._load.cache_clear()
-    whole = data.hashlib.sha256
-    monkeypatch.setattr(data.hashlib, "sha256", lambda b=b"": whole(b + b"changed"))
+    whole = digits.hashlib.sha256
+    monkeypatch.setattr(digits.hashlib, "sha256", lambda b=b"": whole(b + b"changed"))
 
     def read() -> None:
         raise EOFError("the reader was asked")
