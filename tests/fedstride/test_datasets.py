@@ -292,15 +292,14 @@ def test_missing_files_are_named_with_where_to_get_them(name: str, tmp_path: Pat
 def test_a_folder_that_does_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "task.root = " in refused("mnist", tmp_path / "x")
     monkeypatch.setenv("FEDSTRIDE_DATA", str(tmp_path / "y"))
-    with pytest.raises(ConfigError, match="FEDSTRIDE_DATA = .*/y' is not allowed"):
+    with pytest.raises(ConfigError, match=r"FEDSTRIDE_DATA = .*/y' is not allowed"):
         data.load(TASKS.config("mnist")())
 
 
 def test_a_download_without_torchvision_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchvision", None)
-    with pytest.raises(
-        DataError, match="task.download = True needs torchvision.* get the data from http"
-    ) as caught:
+    said = r"task.download = True needs torchvision.* get the data from http"
+    with pytest.raises(DataError, match=said) as caught:
         data.load(TASKS.config("mnist")(root=str(tmp_path), download=True))
     assert "\n" not in str(caught.value)
 

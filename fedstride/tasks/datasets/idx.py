@@ -117,7 +117,7 @@ def read(path: Path, dimensions: int) -> np.ndarray:
     whole = content[:4] == bytes((0, 0, 8, dimensions)) and len(content) == start + np.prod(shape, dtype=np.int64)
     if not whole:
         raise DataError(
-            f"{path} is not a complete IDX file of bytes with {dimensions} dimensions (it has {len(content)} bytes); "
-            "delete it and get it again"
+            f"{path} is not a complete IDX file of bytes with {dimensions} dimensions (it has {len(content)} "
+            "bytes); delete it and get it again"
         )
     return np.frombuffer(content, np.uint8, offset=start).reshape(tuple(int(n) for n in shape))
