@@ -208,7 +208,7 @@ def test_another_run_with_the_same_keys_and_another_data_file(
     overlay.write_text(OWN.replace("FILE", str(mine)))
     done = compose("run", "--rm", "submit", "rounds=1", "model=mlp", "name=again", files=("compose", str(overlay)))
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = {row["client"]: row["num-examples"] for row in load(compose.runs / "again").clients}
+    rows = {row["client"]: row["num-examples"] for row in load(compose.runs / "again").clients.rows}
     assert rows[0] == len(parts[0])
     assert compose.inside("node1", "sha256sum", "/trust/node.key") == key
     assert "already registered" in compose("logs", "register").stdout

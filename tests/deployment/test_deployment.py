@@ -132,7 +132,7 @@ def test_client_states_and_user_defined_parts_give_the_bits_of_a_run_in_process(
     assert [row.get("screening/not_done") for row in load(folder_in(done.stdout)).rows[1:]] == [0] * (
         len(local.rows) - 1
     )
-    assert not any("note" in row for row in load(folder_in(done.stdout)).clients)
+    assert not any("note" in row for row in load(folder_in(done.stdout)).clients.rows)
 
 
 def test_a_run_that_fails_on_the_superlink_fails_the_command(site: Site, invalid_nodes: Any) -> None:
@@ -209,7 +209,7 @@ def test_nodes_with_their_own_data(site: Site, pair: Any, tmp_path: Path) -> Non
         until(node.joined, f"joining of {node.name}")
     done = site.deployment.fedstride("submit", "tls", *REAL, "rounds=1", "partition=own", "name=own")
     assert done.returncode == 0, done.stdout + done.stderr + nodes[0].log() + nodes[1].log()
-    rows = {row["client"]: row for row in load(folder_in(done.stdout)).clients}
+    rows = {row["client"]: row for row in load(folder_in(done.stdout)).clients.rows}
     assert {str(client) for client in rows} == {site.ids["one"], site.ids["two"]}
     assert rows[int(site.ids["one"])]["num-examples"] == 200
     assert rows[int(site.ids["two"])]["num-examples"] == 60

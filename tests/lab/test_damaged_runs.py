@@ -96,7 +96,10 @@ def test_commands_on_a_read_only_disk(call: Call, read_only: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "status.json"])
-def test_a_folder_in_place_of_a_file_is_one_line(call: Call, run: Path, name: str) -> None:
+def test_a_folder_in_place_of_a_file_is_one_line(
+    call: Call, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)  # `report` writes its page into the working directory
     (run / name).unlink()
     (run / name).mkdir()
     for command in (["table", run], ["report", run], ["resume", run], ["show", "quickstart", f"resume={run}"]):
