@@ -1,11 +1,20 @@
 """Tables of tasks, models and partitions. Reading them does not import torch.
 
-The settings of tasks and partitions are in the signatures of their functions.
+The settings of tasks and partitions are in the signatures of their functions, those of models in dataclasses.
 """
 
 from __future__ import annotations
 
 from ..parts import Part, Table
+from .networks.settings import (
+    CNN1dSettings,
+    LSTMSettings,
+    MLPSettings,
+    NormSettings,
+    TextCNNSettings,
+    TransformerSettings,
+    ViTSettings,
+)
 
 TASKS = Table(
     "task",
@@ -34,10 +43,89 @@ MODELS = Table(
     __package__,
     Part(
         "cnn_mnist",
-        "models:CNNMnist",
+        "networks.lenet:CNNMnist",
         "FedNNNN's network for MNIST: two 5x5 convolutions, two linear layers, 431,080 parameters.",
     ),
-    Part("mlp", "models:MLP", "One hidden layer of 200 units."),
+    Part(
+        "cnn_cifar10",
+        "networks.vgg:CNNCifar10",
+        "FedNNNN's network for CIFAR-10: six 3x3 convolutions, three linear layers, 1,146,088 parameters.",
+        NormSettings,
+    ),
+    Part("simple_cnn", "networks.vgg:SimpleCNN", "FedLWS's CNN: three 3x3 convolutions, two linear layers."),
+    Part(
+        "cnn2conv3fc",
+        "networks.lenet:CNN2Conv3FC",
+        "Fedalr's CNN for CIFAR: two 5x5 convolutions, three linear layers, with the sizes of FLGo.",
+    ),
+    Part(
+        "vgg9",
+        "networks.vgg:VGG9",
+        "FedNLR's VGG-9 (Li et al., ICDE 2022): six 3x3 convolutions, three linear layers.",
+    ),
+    Part("lenet5", "networks.lenet:LeNet5", "LeNet-5 (LeCun et al., 1998) with ReLU and max pooling, for 2D-LRD."),
+    Part(
+        "cnn_emnist",
+        "networks.lenet:CNNEmnist",
+        "The CNN of LEAF for FEMNIST (Caldas et al., 2018), for 2D-LRD: two 5x5 convolutions, two linear layers.",
+    ),
+    Part(
+        "resnet20",
+        "networks.resnet:ResNet20",
+        "ResNet20 for CIFAR (He et al., CVPR 2016), for FedLWS; shortcuts without parameters.",
+        NormSettings,
+    ),
+    Part(
+        "wrn56_4",
+        "networks.resnet:WRN56x4",
+        "FedLWS's WRN56_4: the ResNet56 of He et al. with four times as many filters.",
+        NormSettings,
+    ),
+    Part(
+        "resnet18",
+        "networks.torchvisions:resnet18",
+        "torchvision's ResNet18 (He et al., CVPR 2016), for FedLWS; needs torchvision.",
+        NormSettings,
+    ),
+    Part(
+        "densenet121",
+        "networks.torchvisions:densenet121",
+        "torchvision's DenseNet121 (Huang et al., CVPR 2017), for FedLWS; needs torchvision.",
+        NormSettings,
+    ),
+    Part(
+        "vit",
+        "networks.vit:ViT",
+        "Vision Transformer (Dosovitskiy et al., 2020) for small images, with the sizes of FedLWS's code.",
+        ViTSettings,
+    ),
+    Part("mlp", "networks.perceptrons:MLP", "One hidden layer, of 200 units by default.", MLPSettings),
+    Part(
+        "mlp3",
+        "networks.perceptrons:MLP3",
+        "FedLWS's MLP of three layers: two hidden layers, of 200 units by default.",
+        MLPSettings,
+    ),
+    Part("svm", "networks.perceptrons:SVM", "The linear model of a support vector machine, for a hinge loss."),
+    Part(
+        "textcnn",
+        "networks.text:TextCNN",
+        "Convolutions over tokens (Kim, 2014; Zhang and Wallace, 2015), for FedLWS.",
+        TextCNNSettings,
+    ),
+    Part("lstm", "networks.recurrent:LSTM", "LSTM over tokens or frames, for 2D-LRD.", LSTMSettings),
+    Part(
+        "transformer",
+        "networks.text:TextTransformer",
+        "A small transformer for text: mean over the encoded tokens.",
+        TransformerSettings,
+    ),
+    Part(
+        "cnn1d",
+        "networks.signals:CNN1d",
+        "Three convolutions over a signal, mean over its positions.",
+        CNN1dSettings,
+    ),
 )
 
 PARTITIONS = Table(

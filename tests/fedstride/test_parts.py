@@ -54,6 +54,7 @@ def values(field: Field) -> st.SearchStrategy[Any]:
             exclude_max=limits.below is not None,
         ),
     }
+    numbers[list[int]] = st.lists(numbers[int], min_size=1)
     numbers[list[float]] = st.lists(numbers[float], min_size=1)
     numbers[list[str]] = st.lists(st.text())
     (kind,) = field.kinds

@@ -12,7 +12,7 @@ from folders import Call, config, make
 import lab.papers
 from fedstride.errors import ConfigError
 from fedstride.parts import USER_PARTS, Part
-from fedstride.tasks.parts import PARTITIONS
+from fedstride.tasks.parts import MODELS, PARTITIONS
 from lab.papers import experiment, experiment_names, experiment_of, paper_table, table_names
 from lab.papers.matching import canonical, deviations, is_line, misfits
 from lab.papers.side_by_side import printed, side_by_side
@@ -27,9 +27,9 @@ STARTED = "2026-01-01T10:00:00+0000"
 
 @pytest.fixture(autouse=True)
 def _parts_of_the_papers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Data sets and models of the papers that fedstride does not have, registered as user-defined parts."""
-    for group, names in {"task": ("mnist", "cifar10"), "model": ("resnet20", "vgg9")}.items():
-        monkeypatch.setitem(USER_PARTS, group, {name: Part(name, lambda: None, "Of a paper.") for name in names})
+    """Data sets of the papers that fedstride does not have, registered as user-defined parts."""
+    parts = {name: Part(name, lambda: None, "Of a paper.") for name in ("mnist", "cifar10")}
+    monkeypatch.setitem(USER_PARTS, "task", parts)
 
 
 def mnist(*overrides: str) -> Config:
@@ -43,7 +43,7 @@ def mnist(*overrides: str) -> Config:
 def cifar(*overrides: str, model: str = "resnet20", clients: int = 20) -> Config:
     """A setting of FedLWS's tables: CIFAR-10, Dirichlet 0.1."""
     settings = config(f"clients={clients}", *overrides)
-    settings.task.name, settings.model.name = "cifar10", model
+    settings.task.name, settings.model = "cifar10", MODELS.config(model)()
     return settings
 
 
@@ -136,7 +136,7 @@ def test_a_different_run_does_not_match_and_reports_the_difference(change: dict[
     settings = mnist()
     settings.clients = change.get("clients", settings.clients)
     settings.task.name = change.get("task", settings.task.name)
-    settings.model.name = change.get("model", settings.model.name)
+    settings.model = MODELS.config(change.get("model", settings.model.name))()
     settings.partition.classes_per_client = change.get("classes", 2)
     assert misfits(paper_table("fednnnn/table2"), column("fednnnn/table2", "mnist_noniid_b"), settings) == [
         message

@@ -297,7 +297,7 @@ def test_empty_presets_of_a_group_are_none(with_presets: Callable[[str], None]) 
         ("client=fednrl", ["unknown client 'fednrl'", "'fednlr'"]),
         ("objective=prox", ["unknown objective 'prox'", "'fedprox'"]),
         ("task=mnist", ["unknown task 'mnist'", "'mnist5k'"]),
-        ("model=cnn", ["unknown model 'cnn'", "'cnn_mnist'"]),
+        ("model=cnn_mnst", ["unknown model 'cnn_mnst'", "'cnn_mnist'"]),
         ("partition=dirichlt", ["unknown partition 'dirichlt'", "'dirichlet'"]),
         ("experiment=quikstart", ["unknown experiment 'quikstart'", "'quickstart'"]),
         ("strategy=null", ["unknown strategy 'None'"]),
