@@ -17,7 +17,7 @@ from server_app.config.compose import compose
 def divided() -> tuple[data.Data, list[np.ndarray]]:
     config = compose(["clients=3"])
     source = data.load(config.task)
-    return source, partitions.partition(config.partition, source.train_y, config.clients, config.seed)
+    return source, partitions.partition(config.partition, source.divisible, config.clients, config.seed)
 
 
 def test_a_node_reads_the_examples_of_its_client(tmp_path: Path, divided, monkeypatch) -> None:
