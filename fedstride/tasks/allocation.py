@@ -105,7 +105,9 @@ def table_with_sums(allowed: np.ndarray, rows: np.ndarray, columns: np.ndarray, 
 def _scaled(shares: np.ndarray, wanted: np.ndarray, axis: int) -> np.ndarray:
     """`shares` with the sums `wanted` along the axis. A row or column of zeros stays as it is."""
     sums = shares.sum(axis=axis, keepdims=True)
-    return shares * np.divide(wanted, sums, out=np.zeros_like(sums), where=sums > 0)
+    factors: np.ndarray = np.divide(wanted, sums, out=np.zeros_like(sums), where=sums > 0)
+    scaled: np.ndarray = shares * factors
+    return scaled
 
 
 def _with_column_sums(
