@@ -134,8 +134,8 @@ def _key(plain: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=8)
 def _members(task: str, partition: str, clients: int, seed: int) -> list[np.ndarray]:
-    labels = data.load(TASKS.unflatten(json.loads(task))).train_y
-    return partitions.partition(PARTITIONS.unflatten(json.loads(partition)), labels, clients, seed)
+    source = data.load(TASKS.unflatten(json.loads(task))).divisible
+    return partitions.partition(PARTITIONS.unflatten(json.loads(partition)), source, clients, seed)
 
 
 @lru_cache(maxsize=4)

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from .parts import part as part
     from .settings import Setting as Setting
     from .tasks.data import Data as Data
+    from .tasks.divisible import Divisible as Divisible
 
 __version__ = "0.1.0"
 
 _MODULE_OF = {
     "Data": "tasks.data",
+    "Divisible": "tasks.divisible",
     "Metric": "metrics",
     "Setting": "settings",
     "declare": "metrics",

@@ -62,8 +62,8 @@ def prepare(config: Config) -> Prepared:
     prepared = Prepared(config, build_strategy(config, evaluation.model), evaluation)
     if config.partition.name != "own":  # with `own`, only the nodes can read their data
         # The partition is drawn here once: errors are found now, and clients then find it in the cache.
-        labels = data.load(config.task).train_y
-        partitions.partition(config.partition, labels, config.clients, config.seed)
+        source = data.load(config.task).divisible
+        partitions.partition(config.partition, source, config.clients, config.seed)
     return prepared if config.resume is None else _resumed(prepared, Path(config.resume).expanduser().resolve())
 
 

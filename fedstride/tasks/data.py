@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..parts import Choice
+from .divisible import Divisible
 from .inputs import Inputs, Kind
 from .parts import TASKS
 
@@ -18,7 +19,8 @@ class Data:
     """The training and test examples of a task.
 
     Images are uint8 of shape (n, channels, height, width), labels int64 of shape (n,). `mean` and `std` have one
-    value for each channel, for images scaled to [0, 1]; batches are normalised with them on the device.
+    value for each channel, for images scaled to [0, 1]; batches are normalised with them on the device. `groups`
+    is the group of each training example, such as its speaker or domain, int64 of shape (n,), or None.
     """
 
     train_x: np.ndarray
@@ -29,6 +31,16 @@ class Data:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     full_size: int | None = None  # the number of training examples as published; the data may be a subset
+    groups: np.ndarray | None = None
+
+    @property
+    def divisible(self) -> Divisible:
+        """What a partition needs: classes and groups of the training examples.
+
+        A task without classes (`classes` is 0, or `train_y` is not one whole number for each example) has none.
+        """
+        has_classes = self.classes > 0 and self.train_y.ndim == 1 and self.train_y.dtype.kind in "iu"
+        return Divisible(len(self.train_x), self.train_y if has_classes else None, self.groups)
 
     @property
     def inputs(self) -> Inputs:

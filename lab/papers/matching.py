@@ -18,11 +18,26 @@ from . import UNSTATED, Column, Line, PaperTable, experiment_of
 PARTS_OF = {"mnist5k": ("mnist", "contains 5,000 of MNIST's 70,000 images")}
 """Tasks that could be mistaken for a paper's data set: that data set, and the difference."""
 
-SCHEMES = {"pathological": "shards"}
-"""Our partitions that have another name in the papers."""
-
-GIVEN = {"iid": {"balanced": True}, "pathological": {"balanced": True}}
-"""Properties that a partition always has, without a key in its configuration."""
+AS_IN_PAPERS: Mapping[str, Callable[[Any, int], Mapping[str, Any]]] = {
+    "iid": lambda p, clients: {"balanced": True},
+    "quantity_skew": lambda p, clients: {"scheme": "iid", "balanced": False, "sizes": "power_law"},
+    "dirichlet_by_client": lambda p, clients: {"scheme": "dirichlet", "balanced": True},
+    "pathological": lambda p, clients: {"scheme": "shards", "balanced": True},
+    "two_classes": lambda p, clients: {
+        "scheme": "shards",
+        "classes_per_client": 2,
+        "balanced": p.sizes == "equal",
+    },
+    "one_class": lambda p, clients: {"scheme": "shards", "classes_per_client": 1},
+    "sorted_shards": lambda p, clients: {
+        "scheme": "label_sorted" if p.shards_per_client == 1 else "shards",
+        "classes_per_client": p.shards_per_client,
+        "shards_total": clients * p.shards_per_client,
+        "balanced": True,
+    },
+    "by_group": lambda p, clients: {"scheme": "feature_shift"},
+}
+"""The papers' name of a partition, if it is another one, and properties without a key in its configuration."""
 
 STATED: Mapping[str, Callable[[Config], Any]] = {
     "rounds": lambda c: c.rounds,
@@ -72,8 +87,10 @@ def misfits(table: PaperTable, column: Column, config: Config) -> list[str]:
 
 def _partition_misfits(wanted: Mapping[str, Any], config: Config) -> list[str]:
     name = config.partition.name
-    has = {**GIVEN.get(name, {}), **vars(config.partition), "clients": config.clients}
-    found = _wrong("partition", SCHEMES.get(name, name), wanted["scheme"])
+    convert = AS_IN_PAPERS.get(name)
+    as_in_papers = convert(config.partition, config.clients) if convert else {}
+    has = {"scheme": name, **vars(config.partition), **as_in_papers, "clients": config.clients}
+    found = _wrong("partition", has["scheme"], wanted["scheme"])
     if found:  # another scheme has other parameters, which cannot be compared
         return found + _wrong("clients", config.clients, wanted.get("clients", UNSTATED))
     return [text for key, value in wanted.items() if key != "scheme" for text in _wrong(key, has.get(key), value)]

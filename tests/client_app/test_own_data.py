@@ -17,6 +17,7 @@ from client_app.app import app as real_client
 from fedstride import wire
 from fedstride.errors import ConfigError, DataError, RunError
 from fedstride.tasks import data, partitions
+from fedstride.tasks.divisible import Divisible
 from fedstride.tasks.parts import PARTITIONS
 from lab.engine.local import LocalGrid
 from server_app import session
@@ -38,7 +39,7 @@ def own(**more: Any) -> Mapping[str, Any]:
 def part_of_the_task(path: Path, k: int, clients: int = CLIENTS) -> Path:
     """An .npz file with the examples of client k of an iid partition."""
     source = data.load(TASK)
-    mine = partitions.partition(IID, source.train_y, clients, 1)[k]
+    mine = partitions.partition(IID, source.divisible, clients, 1)[k]
     np.savez(path, images=source.train_x[mine], labels=source.train_y[mine])
     return path
 
@@ -159,7 +160,7 @@ def test_no_partition_is_drawn_for_nodes_with_their_own_data(
 
 def test_the_partition_own_cannot_be_drawn() -> None:
     with pytest.raises(DataError, match=r"partition = 'own' does not divide the task's data: .*--node-config"):
-        partitions.partition(OWN, np.zeros(10, int), 2, 1)
+        partitions.partition(OWN, Divisible(10), 2, 1)
 
 
 def test_every_rule_works_on_own_data(tmp_path: Path) -> None:

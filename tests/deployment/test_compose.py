@@ -202,7 +202,7 @@ def test_another_run_with_the_same_keys_and_another_data_file(
     assert compose("down").returncode == 0
     config = fedstride_config(["clients=3", "seed=9"])
     source = data.load(config.task)
-    parts = partitions.partition(config.partition, source.train_y, 3, 9)
+    parts = partitions.partition(config.partition, source.divisible, 3, 9)
     mine = save_partition(tmp_path / "data", source, parts)[0]
     overlay = tmp_path / "mine.yaml"
     overlay.write_text(OWN.replace("FILE", str(mine)))

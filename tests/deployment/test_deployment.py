@@ -201,7 +201,7 @@ def test_nodes_with_their_own_data(site: Site, pair: Any, tmp_path: Path) -> Non
     """Nodes restarted with the same keys keep their identities; they now have data instead of a partition id."""
     stop(*pair)
     source = data.load(TASKS.config("mnist5k")())
-    parts = partitions.partition(PARTITIONS.config("iid")(), source.train_y, 20, 1)
+    parts = partitions.partition(PARTITIONS.config("iid")(), source.divisible, 20, 1)
     first = own_npz(tmp_path / "first.npz", parts[0])
     second = own_folder(tmp_path / "second", parts[1][:60])
     nodes = [site.join("one", f'data="{first}"'), site.join("two", f'data="{second}"')]

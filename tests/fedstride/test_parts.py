@@ -171,7 +171,7 @@ def test_groups_do_not_mix() -> None:
 
 def test_similar_names_are_suggested_for_an_unknown_name() -> None:
     for look_up in (PARTITIONS.find, PARTITIONS.load, PARTITIONS.config, PARTITIONS.fields):
-        with pytest.raises(ConfigError, match=r"unknown partition 'iidd'. Did you mean 'iid'\? Known: dir"):
+        with pytest.raises(ConfigError, match=r"unknown partition 'iidd'. Did you mean 'iid'\? Known: by_"):
             look_up("iidd")
 
 

@@ -159,6 +159,33 @@ def test_partition_counts_every_example_once(call, tmp_path: Path) -> None:
     assert "client" in out
 
 
+def test_partition_reports_examples_without_a_client(call) -> None:
+    code, out, _ = call("partition", "partition=pathological", "clients=4")
+    assert code == 0
+    assert "2000 of 4000 training examples belong to no client" in out
+    code, out, _ = call("partition", "partition=one_class", "clients=10", "--format", "json")
+    assert json.loads(out)["examples"] == [400] * 10
+    assert list(json.loads(out)) == ["counts", "examples"]
+
+
+def test_partition_shows_many_classes_in_short() -> None:
+    from lab.cli.partition import _table
+
+    table = _table([[0] * 90 + [7, 9, 0, 1], [1] * 94], "class and client")
+    assert [list(column.cells) for column in table.columns] == [
+        ["0", "1"],
+        ["3 of 94", "94 of 94"],
+        ["91: 9, 90: 7, 93: 1", "0: 1, 1: 1, 2: 1, 3: 1, 4: 1"],
+        ["17", "94"],
+    ]
+
+
+def test_partition_refuses_what_the_task_does_not_have(call) -> None:
+    code, _, err = call("partition", "partition=by_group")
+    assert code != 0
+    assert "divides by groups (such as speakers or domains), but this task has no groups" in err
+
+
 def test_doctor(call) -> None:
     code, out, _ = call("doctor", "--format", "json")
     findings = json.loads(out)

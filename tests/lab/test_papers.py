@@ -144,9 +144,50 @@ def test_a_different_run_does_not_match_and_reports_the_difference(change: dict[
 
 
 def test_a_stated_value_that_a_run_does_not_have_is_a_difference() -> None:
-    # none of our partitions has power-law sizes
+    # the classes are right, the sizes are equal
     found = misfits(paper_table("fednnnn/table2"), column("fednnnn/table2", "mnist_noniid_ub"), mnist())
     assert found == ["balanced is true, not false", "sizes is null, not power_law"]
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "clients", "name", "chosen"),
+    [
+        ("fednnnn/table2", "mnist_noniid_b", 100, "two_classes", {}),
+        ("fednnnn/table2", "mnist_noniid_ub", 100, "two_classes", {"sizes": "power_law"}),
+        ("fednnnn/table2", "mnist_iid_b", 100, "iid", {}),
+        ("fednnnn/table2", "mnist_iid_ub", 100, "quantity_skew", {}),
+        ("fednlr/table1", "cifar100_shards20", 20, "shards", {"classes_per_client": 20}),
+        ("fednlr/table4", "n1", 20, "one_class", {}),
+        ("fedalr/table1", "cifar10_c2", 100, "sorted_shards", {}),
+        ("fedalr/table1", "cifar10_d0.1", 100, "dirichlet_by_client", {"alpha": 0.1}),
+        ("two_d_lrd/table3", "cifar10", 12, "sorted_shards", {"shards_per_client": 1}),
+        ("fedlws/table2", "amazon_feature_shift", 20, "by_group", {}),
+    ],
+)
+def test_partitions_of_the_papers(table: str, key: str, clients: int, name: str, chosen: dict[str, Any]) -> None:
+    settings = config(f"clients={clients}")
+    settings.partition = PARTITIONS.config(name)(**chosen)
+    wrong = misfits(paper_table(table), column(table, key), settings)
+    properties = (
+        "partition",
+        "balanced",
+        "sizes",
+        "classes_per_client",
+        "shards_total",
+        "shards_per_client",
+        "alpha",
+    )
+    assert not [line for line in wrong if line.startswith((*properties, "clients"))]
+
+
+def test_other_partitions_do_not_match() -> None:
+    settings = config("clients=100")
+    settings.partition = PARTITIONS.config("two_classes")(sizes="power_law")
+    found = misfits(paper_table("fednnnn/table2"), column("fednnnn/table2", "mnist_noniid_b"), settings)
+    assert "balanced is false, not true" in found
+    settings.partition = PARTITIONS.config("shards")(balanced=True)
+    found = misfits(paper_table("fednlr/table1"), column("fednlr/table1", "cifar10_shards2"), settings)
+    assert "balanced is true, not false" in found
 
 
 def test_a_value_that_the_paper_does_not_state_matches_any() -> None:

@@ -66,9 +66,9 @@ def linear(inputs, outputs, *, bias: Annotated[bool, Setting("with b")] = True):
 
 
 @part(partition="sliced")
-def sliced(labels, clients, seed):
+def sliced(source, clients, seed):
     """Every n-th example."""
-    return [np.arange(k, len(labels), clients) for k in range(clients)]
+    return [np.arange(k, len(source), clients) for k in range(clients)]
 '''
 CHOSEN = ("strategy=mine", "strategy.size=0.5", "client=halved", "model=linear", "partition=sliced")
 

@@ -17,7 +17,7 @@ from server_app.config.compose import compose
 def divided() -> tuple[data.Data, list[np.ndarray]]:
     config = compose(["clients=3"])
     source = data.load(config.task)
-    return source, partitions.partition(config.partition, source.train_y, config.clients, config.seed)
+    return source, partitions.partition(config.partition, source.divisible, config.clients, config.seed)
 
 
 def test_a_node_reads_the_examples_of_its_client(tmp_path: Path, divided, monkeypatch) -> None:
@@ -26,7 +26,7 @@ def test_a_node_reads_the_examples_of_its_client(tmp_path: Path, divided, monkey
     paths = save_partition(tmp_path / "data", source, parts)
     assert [path.name for path in paths] == ["client-0.npz", "client-1.npz", "client-2.npz"]
     for path, part in zip(paths, parts, strict=True):
-        found = own.load(path, source.shape, source.classes)
+        found = own.load(path, source.inputs.shape, source.classes)
         np.testing.assert_array_equal(found.x, source.train_x[part])
         np.testing.assert_array_equal(found.y, source.train_y[part])
 
