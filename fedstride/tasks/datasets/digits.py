@@ -37,7 +37,7 @@ def mnist5k() -> Data:
         }
 
     arrays = cached("mnist5k", {"source": digest, "test_per_class": 100}, make)
-    return Data(**arrays, classes=10, mean=(0.1307,), std=(0.3081,))
+    return Data(**arrays, classes=10, mean=(0.1307,), std=(0.3081,), full_size=None)
 
 
 def stratified_split(labels: np.ndarray, *, test_per_class: int) -> tuple[np.ndarray, np.ndarray]:

@@ -43,13 +43,13 @@ CHECKSUMS = {  # MD5 of the packed files, as published
 def mnist(*, root: Root = None, download: Download = False) -> Data:
     """MNIST (LeCun et al. 1998): 60,000 and 10,000 grey images of digits, 28 x 28."""
     names = [f"{part}-{kind}-idx{dimensions}-ubyte" for part, kind, dimensions in PARTS]
-    return _data(MNIST, names, root, download, classes=10, mean=0.1307, std=0.3081)
+    return _data(MNIST, names, root, download, classes=10, mean=0.1307, std=0.3081, full_size=60_000)
 
 
 def fashion_mnist(*, root: Root = None, download: Download = False) -> Data:
     """Fashion-MNIST (Xiao et al. 2017): 60,000 and 10,000 grey images of clothes, 28 x 28."""
     names = [f"{part}-{kind}-idx{dimensions}-ubyte" for part, kind, dimensions in PARTS]
-    return _data(FASHION, names, root, download, classes=10, mean=0.2860, std=0.3530)
+    return _data(FASHION, names, root, download, classes=10, mean=0.2860, std=0.3530, full_size=60_000)
 
 
 def emnist(*, root: Root = None, download: Download = False) -> Data:
@@ -62,7 +62,9 @@ def emnist(*, root: Root = None, download: Download = False) -> Data:
         f"emnist-byclass-{part.replace('t10k', 'test')}-{kind}-idx{dimensions}-ubyte"
         for part, kind, dimensions in PARTS
     ]
-    return _data(EMNIST, names, root, download, classes=62, mean=0.1736, std=0.3317, transposed=True)
+    return _data(
+        EMNIST, names, root, download, classes=62, mean=0.1736, std=0.3317, full_size=697_932, transposed=True
+    )
 
 
 def _data(
@@ -74,6 +76,7 @@ def _data(
     classes: int,
     mean: float,
     std: float,
+    full_size: int,
     transposed: bool = False,
 ) -> Data:
     paths = published.locate(root, names, download)
@@ -103,7 +106,7 @@ def _data(
         }
 
     arrays = cached(published.task, {"files": signature(paths)}, make)
-    return Data(**arrays, classes=classes, mean=(mean,), std=(std,))
+    return Data(**arrays, classes=classes, mean=(mean,), std=(std,), full_size=full_size)
 
 
 def read(path: Path, dimensions: int) -> np.ndarray:
