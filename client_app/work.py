@@ -54,10 +54,8 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
         seed=seed,
         client=client,
         objective=objective,
-        examples=Examples(
-            found.x, found.y, mean=source.mean, std=source.std, device=device, members=found.members
-        ),
-        model=_network(_key(MODELS.flatten(model)), source.inputs, source.classes, str(device)),
+        examples=Examples(found.x, found.y, source.spec, device=device, members=found.members),
+        model=_network(_key(MODELS.flatten(model)), source.spec.inputs, source.spec.outputs, str(device)),
         device=device,
         protection=protection.read(config, context.node_config),
     )
@@ -90,7 +88,7 @@ def _client_data(context: Context, task: Choice, partition: Choice, clients: int
     # Mini-batches are drawn from the client id. The SuperLink draws node ids at random; with a partition id the
     # results are the same on every SuperLink.
     client_id = partition_id(context, clients) if "partition-id" in context.node_config else context.node_id
-    found = node_data.load(path, source.inputs.shape, source.classes)
+    found = node_data.load(path, source.spec.inputs.shape, source.spec.classes)
     return ClientData(client_id, found.x, found.y, None)
 
 

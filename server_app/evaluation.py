@@ -25,14 +25,14 @@ class CentralEvaluation:
         torch.set_num_threads(config.client.threads)
         device = pick_device(config.client.device)
         source = data.load(config.task)
-        model = models.build(config.model, source.inputs, source.classes, config.seed)
+        model = models.build(config.model, source.spec.inputs, source.spec.outputs, config.seed)
         for key in keys(config):
             if key.field.setting.layers and key.value is not None:
                 models.layers_matching(model, key.value, key.path)
         self.initial: ArrayRecord = to_record(to_arrays(model))
         self.model: Arrays = declare(views(self.initial), buffer_names(model))
         self._model = model.to(device)
-        self._examples = Examples(source.test_x, source.test_y, mean=source.mean, std=source.std, device=device)
+        self._examples = Examples(source.test_x, source.test_y, source.spec, device=device)
 
     def __call__(self, arrays: ArrayRecord) -> dict[str, float]:
         """`test/loss` (mean cross-entropy) and `test/accuracy` (share of correct predictions)."""

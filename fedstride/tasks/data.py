@@ -1,4 +1,4 @@
-"""Data sets as arrays. Images are kept as uint8 in memory, with one copy for all clients of a process."""
+"""Data sets as arrays, in their stored form, with one copy for all clients of a process."""
 
 from __future__ import annotations
 
@@ -10,42 +10,32 @@ import numpy as np
 
 from ..parts import Choice
 from .divisible import Divisible
-from .inputs import Inputs, Kind
 from .parts import TASKS
+from .spec import Spec
 
 
 @dataclass(frozen=True)
 class Data:
-    """The training and test examples of a task.
+    """The training and test examples of a task, and what they are.
 
-    Images are uint8 of shape (n, channels, height, width), labels int64 of shape (n,). `mean` and `std` have one
-    value for each channel, for images scaled to [0, 1]; batches are normalised with them on the device. `groups`
-    is the group of each training example, such as its speaker or domain, int64 of shape (n,), or None.
+    `x` has one example per row, in any dtype that `spec` can prepare (images: uint8 of (n, channels, height,
+    width)); `y` as `spec.target` says. `groups` is the group of each training example, such as its speaker or
+    domain, int64 of shape (n,), or None. `full_size` is the number of training examples as published, if these may
+    be a subset.
     """
 
+    spec: Spec
     train_x: np.ndarray
     train_y: np.ndarray
     test_x: np.ndarray
     test_y: np.ndarray
-    classes: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    full_size: int | None = None  # the number of training examples as published; the data may be a subset
     groups: np.ndarray | None = None
+    full_size: int | None = None
 
     @property
     def divisible(self) -> Divisible:
-        """What a partition needs: classes and groups of the training examples.
-
-        A task without classes (`classes` is 0, or `train_y` is not one whole number for each example) has none.
-        """
-        has_classes = self.classes > 0 and self.train_y.ndim == 1 and self.train_y.dtype.kind in "iu"
-        return Divisible(len(self.train_x), self.train_y if has_classes else None, self.groups)
-
-    @property
-    def inputs(self) -> Inputs:
-        """What an example is for a network."""
-        return Inputs(Kind.IMAGE, tuple(self.train_x.shape[1:]))
+        """What a partition needs: classes and groups of the training examples."""
+        return Divisible(len(self.train_x), self.train_y if self.spec.classes else None, self.groups)
 
     @property
     def subset(self) -> str:

@@ -1,6 +1,6 @@
 """Converts examples to tensors on a device and networks to named arrays, and evaluates networks.
 
-Only this module converts uint8 images to normalised floats.
+Only this module converts stored examples to what networks get.
 """
 
 from __future__ import annotations
@@ -14,39 +14,59 @@ from torch import nn
 
 from ..arrays import Arrays
 from ..errors import ConfigError
+from .inputs import Kind
+from .spec import Spec, Target
+
+COLUMN = {
+    Kind.IMAGE: (1, -1, 1, 1),
+    Kind.SIGNAL: (1, -1, 1),
+    Kind.FRAMES: (1, 1, -1),
+    Kind.TOKENS: (1, -1),
+    Kind.TABLE: (1, -1),
+}
+"""The shape of `mean` and `std`: one value per channel, feature or column."""
 
 
 class Examples:
-    """Examples that return normalised batches on a device. The images are not copied.
+    """Examples that return prepared batches on a device. The stored arrays are not copied.
 
-    `members`: the positions in `x` and `y` that belong to these examples; all if None.
+    `spec` says how a batch is prepared. `members`: the positions in `x` and `y` that belong to these examples; all
+    if None.
     """
 
     def __init__(
         self,
         x: np.ndarray,
         y: np.ndarray,
+        spec: Spec,
         *,
-        mean: tuple[float, ...],
-        std: tuple[float, ...],
         device: torch.device,
         members: np.ndarray | None = None,
     ) -> None:
-        self.x, self.y, self.device = x, y, device
+        self.x, self.y, self.spec, self.device = x, y, spec, device
         self.members = np.arange(len(y)) if members is None else members
-        column = (1, -1, 1, 1)
-        self.mean = torch.tensor(mean, device=device).mul(255.0).reshape(column)
-        self.std = torch.tensor(std, device=device).mul(255.0).reshape(column)
+        column = COLUMN[spec.inputs.kind]
+        self.mean = torch.tensor(spec.mean, device=device).mul(spec.scale).reshape(column)
+        self.std = torch.tensor(spec.std, device=device).mul(spec.scale).reshape(column)
 
     def __len__(self) -> int:
         return len(self.members)
 
     def batch(self, positions: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """(images, labels) at these positions of `members`: float32 (n, c, h, w) and int64 (n,)."""
+        """(x, y) at these positions of `members`, as `spec` says.
+
+        x is float32 with the shape of an example, or int64 for tokens; y is int64 for classes, else float32.
+        """
         rows = self.members[positions]
-        images = torch.from_numpy(np.ascontiguousarray(self.x[rows])).to(self.device)
-        labels = torch.from_numpy(np.ascontiguousarray(self.y[rows])).to(self.device)
-        return images.float().sub_(self.mean).div_(self.std), labels
+        x = torch.from_numpy(np.ascontiguousarray(self.x[rows])).to(self.device)
+        y = torch.from_numpy(np.ascontiguousarray(self.y[rows])).to(self.device)
+        return self._prepared(x), y if self.spec.target is Target.CLASS else y.float()
+
+    def _prepared(self, x: torch.Tensor) -> torch.Tensor:
+        if self.spec.inputs.kind is Kind.TOKENS:
+            return x.long()
+        x = x.float()  # in place below: the rows are a copy
+        return x.sub_(self.mean).div_(self.std) if self.spec.mean else x
 
     def in_order(self, size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """All examples once, in batches of `size`; the last batch can be smaller."""

@@ -49,7 +49,7 @@ def maps_of(parts: Parts, source: Data, name: str = "") -> list[Map]:
     """
     divisible, found = source.divisible, []
     if divisible.labels is not None:
-        found.append(Map(counts_of(parts, divisible.labels, source.classes), name))
+        found.append(Map(counts_of(parts, divisible.labels, source.spec.classes), name))
     if divisible.groups is not None:
         ids, groups = np.unique(divisible.groups, return_inverse=True)
         found.append(Map(counts_of(parts, groups, len(ids)), name, "group"))

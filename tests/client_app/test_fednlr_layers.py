@@ -20,6 +20,7 @@ from fedstride.parts import Choice
 from fedstride.tasks import models
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.parts import MODELS
+from fedstride.tasks.spec import Spec
 from fedstride.tasks.tensors import Examples
 
 F64 = torch.float64
@@ -621,7 +622,8 @@ def test_exclude_is_a_setting_of_the_rule() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(16, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
     images = np.random.default_rng(0).integers(0, 256, (6, 1, 4, 4), dtype=np.uint8)
-    data = Examples(images, np.zeros(6, int), mean=(0.4,), std=(0.3,), device=torch.device("cpu"))
+    spec = Spec.images(images.shape[1:], 10, (0.4,), (0.3,))
+    data = Examples(images, np.zeros(6, int), spec, device=torch.device("cpu"))
 
     def found(**settings: Any) -> set[int]:
         config = RULES.unflatten(RULES.flatten(RULES.config("fednlr")(**settings)))  # as a message brings it

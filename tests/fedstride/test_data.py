@@ -31,12 +31,12 @@ def test_shapes_types_and_scale() -> None:
     found = load(MNIST5K)
     assert found.train_x.shape == (4000, 1, 28, 28)
     assert found.test_x.shape == (1000, 1, 28, 28)
-    assert found.inputs == Inputs(Kind.IMAGE, (1, 28, 28))
+    assert found.spec.inputs == Inputs(Kind.IMAGE, (1, 28, 28))
     assert found.train_x.dtype == np.uint8 and found.train_y.dtype == np.int64
-    assert found.classes == 10
+    assert found.spec.classes == 10
     scaled = found.train_x / 255.0
-    assert scaled.mean() == pytest.approx(found.mean[0], abs=0.01)
-    assert scaled.std() == pytest.approx(found.std[0], abs=0.01)
+    assert scaled.mean() == pytest.approx(found.spec.mean[0], abs=0.01)
+    assert scaled.std() == pytest.approx(found.spec.std[0], abs=0.01)
 
 
 def test_stratified() -> None:

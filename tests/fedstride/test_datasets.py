@@ -61,12 +61,12 @@ def test_the_published_sets(name: str, train: list[int], test: int) -> None:
     found = load(name, REAL)
     assert np.bincount(found.train_y).tolist() == train
     assert (len(found.test_x), len(found.test_y)) == (test, test)
-    assert (found.train_x.dtype, found.train_y.dtype, found.classes) == (np.uint8, np.int64, len(train))
+    assert (found.train_x.dtype, found.train_y.dtype, found.spec.classes) == (np.uint8, np.int64, len(train))
     shape = (1, 28, 28) if "mnist" in name else (3, 32, 32)
-    assert found.inputs == Inputs(Kind.IMAGE, shape)
+    assert found.spec.inputs == Inputs(Kind.IMAGE, shape)
     scaled = found.train_x / 255.0
-    np.testing.assert_allclose(scaled.mean((0, 2, 3)), found.mean, atol=0.01)  # of a subset, too
-    np.testing.assert_allclose(scaled.std((0, 2, 3)), found.std, atol=0.01)
+    np.testing.assert_allclose(scaled.mean((0, 2, 3)), found.spec.mean, atol=0.01)  # of a subset, too
+    np.testing.assert_allclose(scaled.std((0, 2, 3)), found.spec.std, atol=0.01)
     whole = 50_000 if "cifar" in name else None
     assert found.subset == (f"a subset: {sum(train):,} of {whole:,} training examples" if whole else "")
 
@@ -121,7 +121,7 @@ def write_emnist(root: Path, labels: list[int], packed: bool = True) -> np.ndarr
 def test_emnist_is_upright(tmp_path: Path, packed: bool) -> None:
     images = write_emnist(tmp_path, [0, 10, 61], packed)
     found = load("emnist", tmp_path)
-    assert found.classes == 62
+    assert found.spec.classes == 62
     assert found.train_y.tolist() == [0, 10, 61]
     assert np.array_equal(found.train_x[:, 0], images.transpose(0, 2, 1))
 

@@ -20,8 +20,10 @@ from fedstride.parts import Choice
 from fedstride.tasks import partitions
 from fedstride.tasks.data import Data
 from fedstride.tasks.divisible import Divisible
+from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.partitions import partition
 from fedstride.tasks.parts import PARTITIONS
+from fedstride.tasks.spec import Spec, Target
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 60))  # 600 examples
 SOURCE = Divisible(600, LABELS, np.random.default_rng(1).integers(0, 25, 600))
@@ -219,13 +221,13 @@ def test_labels_and_groups_are_one_whole_number_per_example(values: np.ndarray) 
 
 
 def test_a_task_without_classes_has_no_labels() -> None:
-    def task(y: np.ndarray, classes: int, groups: np.ndarray | None = None) -> Divisible:
-        x = np.zeros((4, 1, 2, 2), np.uint8)
-        return Data(x, y, x, y, classes=classes, mean=(0.0,), std=(1.0,), groups=groups).divisible
+    def task(y: np.ndarray, target: Target, groups: np.ndarray | None = None) -> Divisible:
+        x = np.zeros((4, 2), np.float32)
+        return Data(Spec(Inputs(Kind.TABLE, (2,)), 4, target), x, y, x, y, groups=groups).divisible
 
-    assert task(np.arange(4), 4).labels is not None
-    assert task(np.arange(4), 4).groups is None
-    assert task(np.arange(4), 4, np.arange(4)).groups is not None
-    assert task(np.zeros((4, 3), np.int64), 3).labels is None  # multi-label
-    assert task(np.zeros(4, np.float32), 0).labels is None  # regression
-    assert len(task(np.zeros(4, np.float32), 0)) == 4
+    assert task(np.arange(4), Target.CLASS).labels is not None
+    assert task(np.arange(4), Target.CLASS).groups is None
+    assert task(np.arange(4), Target.CLASS, np.arange(4)).groups is not None
+    assert task(np.zeros((4, 4), np.uint8), Target.LABELS).labels is None
+    assert task(np.zeros((4, 4), np.float32), Target.VALUES).labels is None
+    assert len(task(np.zeros((4, 4), np.float32), Target.VALUES)) == 4

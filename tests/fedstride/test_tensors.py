@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fedstride.errors import ConfigError
+from fedstride.tasks.spec import Spec
 from fedstride.tasks.tensors import (
     Examples,
     buffer_names,
@@ -27,8 +28,7 @@ def examples(members: list[int] | None = None) -> Examples:
     return Examples(
         X,
         Y,
-        mean=(0.2, 0.6),
-        std=(0.5, 0.25),
+        Spec.images(X.shape[1:], 3, (0.2, 0.6), (0.5, 0.25)),
         device=CPU,
         members=None if members is None else np.array(members),
     )

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from fedstride.errors import ConfigError
 from fedstride.tasks.data import Data
+from fedstride.tasks.spec import Spec
 from lab.plots import KINDS, draw, kind
 from lab.plots.canvas import heat_map, over_rounds, save, some
 from lab.plots.labels import Map, counts_of, draw_labels, maps_of
@@ -211,7 +212,7 @@ def test_label_counts_by_hand() -> None:
 
 def task(groups: np.ndarray | None = None, classes: int = 4) -> Data:
     x = np.zeros((6, 1, 2, 2), np.uint8)
-    return Data(x, LABELS, x, LABELS, classes=classes, mean=(0.0,), std=(1.0,), groups=groups)
+    return Data(Spec.images(x.shape[1:], classes, (0.0,), (1.0,)), x, LABELS, x, LABELS, groups=groups)
 
 
 def test_groups_are_shown_after_classes() -> None:

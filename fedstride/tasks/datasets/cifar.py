@@ -13,6 +13,7 @@ import numpy as np
 from ...errors import DataError
 from ..cache import cached
 from ..data import Data
+from ..spec import Spec
 from .files import Download, Published, Root, check_md5, signature
 
 SOURCE = "https://www.cs.toronto.edu/~kriz/cifar.html"
@@ -75,8 +76,7 @@ def _data(
         return arrays
 
     arrays = cached(published.task, {"files": signature([*train, *test])}, make)
-    mean, std = normalisation
-    return Data(**arrays, classes=classes, mean=mean, std=std, full_size=50_000)
+    return Data(Spec.images((3, 32, 32), classes, *normalisation), **arrays, full_size=50_000)
 
 
 def read(path: Path, labels: str, classes: int) -> tuple[np.ndarray, np.ndarray]:

@@ -11,6 +11,7 @@ from ... import seeds
 from ...errors import DataError
 from ..cache import cached
 from ..data import Data
+from ..spec import Spec
 
 
 def mnist5k() -> Data:
@@ -37,7 +38,7 @@ def mnist5k() -> Data:
         }
 
     arrays = cached("mnist5k", {"source": digest, "test_per_class": 100}, make)
-    return Data(**arrays, classes=10, mean=(0.1307,), std=(0.3081,), full_size=None)
+    return Data(Spec.images((1, 28, 28), 10, (0.1307,), (0.3081,)), **arrays, full_size=None)
 
 
 def stratified_split(labels: np.ndarray, *, test_per_class: int) -> tuple[np.ndarray, np.ndarray]:

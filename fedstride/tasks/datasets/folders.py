@@ -13,6 +13,7 @@ import numpy as np
 from ...errors import DataError
 from ..cache import cached
 from ..data import Data
+from ..spec import Spec
 from .files import Published, Root, root_folder
 
 CINIC10 = Published("cinic10", "CINIC-10", "https://github.com/BayesWatch/cinic-10")
@@ -116,8 +117,8 @@ def _data(
         return arrays
 
     key = {"folder": str(folder), "files": _digest([*train, *test], folder)}
-    mean, std = normalisation
-    return Data(**cached(published.task, key, make), classes=classes, mean=mean, std=std, full_size=full_size)
+    spec = Spec.images((3, side, side), classes, *normalisation)
+    return Data(spec, **cached(published.task, key, make), full_size=full_size)
 
 
 def _digest(files: Labelled, folder: Path) -> str:

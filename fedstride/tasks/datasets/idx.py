@@ -11,6 +11,7 @@ import numpy as np
 from ...errors import DataError
 from ..cache import cached
 from ..data import Data
+from ..spec import Spec
 from .files import Download, Published, Root, check_md5, signature
 
 MNIST = Published("mnist", "MNIST/raw", "https://yann.lecun.com/exdb/mnist", "MNIST")
@@ -106,7 +107,8 @@ def _data(
         }
 
     arrays = cached(published.task, {"files": signature(paths)}, make)
-    return Data(**arrays, classes=classes, mean=(mean,), std=(std,), full_size=full_size)
+    spec = Spec.images((1, 28, 28), classes, (mean,), (std,))
+    return Data(spec, **arrays, full_size=full_size)
 
 
 def read(path: Path, dimensions: int) -> np.ndarray:

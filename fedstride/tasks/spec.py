@@ -1,0 +1,96 @@
+"""What a node must know of a task without its data: the form of an example, how it is prepared, what is predicted.
+
+It is small and consists of plain values, so it can be sent to a node that has only its own data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from ..errors import ConfigError
+from .inputs import Inputs, Kind
+
+
+class Target(StrEnum):
+    """What is predicted for an example, and with it the losses and figures that are possible."""
+
+    CLASS = "class"  # one of `outputs` classes: int64 (n,)
+    LABELS = "labels"  # any of `outputs` labels: uint8 (n, outputs) of 0 and 1
+    VALUES = "values"  # `outputs` numbers: float32 (n, outputs)
+
+
+LOSSES: Mapping[Target, tuple[str, ...]] = {
+    Target.CLASS: ("cross_entropy", "hinge"),
+    Target.LABELS: ("binary_cross_entropy",),
+    Target.VALUES: ("squared_error", "absolute_error", "huber"),
+}
+"""The losses of each target; the first is the default."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The form of a task's examples.
+
+    Stored arrays are converted on the device: to float32, minus `mean`, divided by `std`, both times `scale` and
+    with one value per channel, feature or column (none: unchanged). Tokens become int64.
+    """
+
+    inputs: Inputs
+    outputs: int  # of a network: classes, labels or values
+    target: Target = Target.CLASS
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    scale: float = 1.0  # 255 for images of bytes
+    names: tuple[str, ...] = field(default=(), compare=False)  # of the classes or labels, for people
+
+    @classmethod
+    def images(cls, shape: tuple[int, ...], classes: int, mean: tuple[float, ...], std: tuple[float, ...]) -> Spec:
+        """Images of bytes, of shape (channels, height, width), to classify; `mean` and `std` for [0, 1]."""
+        return cls(Inputs(Kind.IMAGE, shape), classes, mean=mean, std=std, scale=255.0)
+
+    @property
+    def classes(self) -> int:
+        """The number of classes; 0 if the task has none."""
+        return self.outputs if self.target is Target.CLASS else 0
+
+    def flatten(self) -> dict[str, Any]:
+        """As plain values of a ConfigRecord, which has no empty lists of unknown type."""
+        flat: dict[str, Any] = {
+            "spec.kind": str(self.inputs.kind),
+            "spec.shape": list(self.inputs.shape),
+            "spec.vocabulary": self.inputs.vocabulary,
+            "spec.outputs": self.outputs,
+            "spec.target": str(self.target),
+            "spec.scale": self.scale,
+        }
+        if self.mean:
+            flat |= {"spec.mean": list(self.mean), "spec.std": list(self.std)}
+        return flat
+
+    @classmethod
+    def unflatten(cls, record: Mapping[str, Any]) -> Spec:
+        """What `flatten` converted. Raises ConfigError for missing or invalid values."""
+        try:
+            spec = cls(
+                inputs=Inputs(
+                    Kind(record["spec.kind"]),
+                    tuple(int(n) for n in record["spec.shape"]),
+                    int(record["spec.vocabulary"]),
+                ),
+                outputs=int(record["spec.outputs"]),
+                target=Target(record["spec.target"]),
+                mean=tuple(float(x) for x in record.get("spec.mean", ())),
+                std=tuple(float(x) for x in record.get("spec.std", ())),
+                scale=float(record["spec.scale"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigError(
+                f"the message does not describe the task ({type(error).__name__}: {error}); run the same version "
+                "of fedstride on server and clients"
+            ) from error
+        if spec.outputs < 1 or not all(n >= 1 for n in spec.inputs.shape) or len(spec.mean) != len(spec.std):
+            raise ConfigError(f"the message describes a task that is not possible: {spec}")
+        return spec
