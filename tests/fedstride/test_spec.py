@@ -1,4 +1,4 @@
-"""What a node must know of a task without its data: it survives a message, and invalid values are one clear line."""
+"""What a node must know of a task without its data: it survives a message; invalid values are one clear line."""
 
 from __future__ import annotations
 
@@ -53,13 +53,9 @@ def test_one_mean_per_column_feature_or_channel(spec: Spec) -> None:
     before = x.copy()
     y = np.zeros((6, spec.outputs), np.float32) if spec.target is not Target.CLASS else np.zeros(6, np.int64)
     got, targets = Examples(x, y, spec, device=torch.device("cpu")).batch(np.array([4, 1]))
-    axis = 0 if spec.inputs.kind is Kind.SIGNAL else -1
-    wanted = np.moveaxis(
-        (np.moveaxis(x[[4, 1]], 1 + axis if axis == 0 else -1, -1) - (1.5, -2.0)) / (0.5, 4.0),
-        -1,
-        1 + axis if axis == 0 else -1,
-    )
-    np.testing.assert_allclose(got.numpy(), wanted, rtol=1e-6)
+    axis = 1 if spec.inputs.kind is Kind.SIGNAL else -1  # of the channels, features or columns
+    wanted = (np.moveaxis(x[[4, 1]], axis, -1) - (1.5, -2.0)) / (0.5, 4.0)
+    np.testing.assert_allclose(got.numpy(), np.moveaxis(wanted, -1, axis), rtol=1e-6)
     assert np.array_equal(x, before)
     assert got.dtype == torch.float32
     assert targets.dtype == (torch.int64 if spec.target is Target.CLASS else torch.float32)
