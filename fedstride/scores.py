@@ -1,0 +1,126 @@
+"""Figures of predictions, such as accuracy and AUROC, computed from sums that add over batches and over clients.
+
+A mean of the clients' AUROCs is not the AUROC of all their examples. So a client sends sums over its examples,
+divided by their number (rates). The mean of the rates by number of examples is the rate of all examples, and
+`finish` computes the figure from it. Accuracy and errors are their own rates.
+
+This module needs no torch: `tasks/goals.py` computes the sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+MAX_SUMS: Final = 4_000
+"""Numbers of one figure that a client sends at most; the bins of `auroc` become wider with many classes."""
+
+MAX_BINS: Final = 256
+
+
+@dataclass(frozen=True)
+class Score:
+    """A figure of predictions."""
+
+    about: str
+    better: Literal["larger", "smaller"]
+    finish: Callable[[Sequence[float]], float]  # the figure, from rates
+    percent: bool = False  # how it is displayed
+    most: float = math.inf  # largest possible rate; the smallest is 0, or -most if `signed`
+    signed: bool = False
+
+
+def _same(rates: Sequence[float]) -> float:
+    (rate,) = rates
+    return rate
+
+
+def _root(rates: Sequence[float]) -> float:
+    (square,) = rates
+    return math.sqrt(square)
+
+
+def balanced_accuracy(rates: Sequence[float]) -> float:
+    """The mean over classes of the share of right predictions; from examples and right ones of each class.
+
+    Classes without examples do not count. NaN without examples.
+    """
+    examples, right = _split(rates, 2)
+    return _mean(r / n for n, r in zip(examples, right, strict=True) if n > 0)
+
+
+def f1(rates: Sequence[float]) -> float:
+    """The mean of F1 = 2 r / (n + p) over classes or labels; from examples n, predicted p and right ones r of each.
+
+    Those that have no examples and are not predicted do not count. NaN if none does.
+    """
+    examples, predicted, right = _split(rates, 3)
+    each = zip(examples, predicted, right, strict=True)
+    return _mean(2 * r / (n + p) for n, p, r in each if n + p > 0)
+
+
+def auroc(rates: Sequence[float], bins: int) -> float:
+    """The area under the ROC curve, from histograms; the mean over classes (each against the others) or labels.
+
+    `rates` are, for each class in turn, the negative examples in `bins` bins of rising score, then the positive
+    ones. Examples in one bin count half. Classes without negative or positive examples do not count.
+    """
+    areas = []
+    for start in range(0, len(rates), 2 * bins):
+        negative, positive = rates[start : start + bins], rates[start + bins : start + 2 * bins]
+        pairs = math.fsum(negative) * math.fsum(positive)
+        if pairs <= 0:
+            continue
+        below = area = 0.0
+        for n, p in zip(negative, positive, strict=True):
+            area += p * (below + 0.5 * n)
+            below += n
+        areas.append(area / pairs)
+    return _mean(areas)
+
+
+def bins_for(histograms: int) -> int:
+    """The number of bins of each of so many pairs of histograms."""
+    return max(8, min(MAX_BINS, MAX_SUMS // (2 * histograms)))
+
+
+def _auroc(rates: Sequence[float]) -> float:
+    """With the number of bins that `bins_for` gave, found from the number of rates."""
+    for histograms in range(1, len(rates) // 16 + 1):
+        if 2 * histograms * bins_for(histograms) == len(rates):
+            return auroc(rates, bins_for(histograms))
+    return math.nan
+
+
+def r2(rates: Sequence[float]) -> float:
+    """1 - (mean squared error) / variance, the mean over outputs; from squared errors, values and their squares.
+
+    Outputs that do not vary do not count. NaN if none does.
+    """
+    errors, values, squares = _split(rates, 3)
+    each = ((e, s - v * v) for e, v, s in zip(errors, values, squares, strict=True))
+    return _mean(1.0 - e / variance for e, variance in each if variance > 0)
+
+
+SCORES: Final[Mapping[str, Score]] = {
+    "accuracy": Score("share of right predictions", "larger", _same, percent=True, most=1.0),
+    "balanced_accuracy": Score("mean over classes of the accuracy", "larger", balanced_accuracy, True, 1.0),
+    "f1": Score("mean over classes or labels of F1", "larger", f1, True, 1.0),
+    "auroc": Score("area under the ROC curve", "larger", _auroc, most=1.0),
+    "rmse": Score("root of the mean squared error", "smaller", _root),
+    "mae": Score("mean absolute error", "smaller", _same),
+    "r2": Score("share of explained variance", "larger", r2, signed=True),
+}
+"""All figures by name; `Target` says which a task can have (tasks/goals.py)."""
+
+
+def _split(rates: Sequence[float], count: int) -> list[Sequence[float]]:
+    length = len(rates) // count
+    return [rates[i * length : (i + 1) * length] for i in range(count)]
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return math.fsum(found) / len(found) if found else math.nan
