@@ -56,7 +56,7 @@ def train_message(message: Message, context: Context) -> Message:
             wire.NUM_EXAMPLES: len(job.examples),
             wire.CLIENT_ID: job.client_id,
             wire.TRAIN_LOSS: result.loss,
-            wire.TRAIN_ACCURACY: result.accuracy,
+            **({} if result.accuracy is None else {wire.TRAIN_ACCURACY: result.accuracy}),
             wire.TRAIN_STEPS: result.steps,
             **output.metrics,
             # If no method keeps a state, no file was written in earlier rounds, so a missing one is not a loss.
@@ -77,7 +77,7 @@ def train_message(message: Message, context: Context) -> Message:
 
 @app.evaluate()
 def evaluate_message(message: Message, context: Context) -> Message:
-    """Evaluate the received model on this client's examples and send back the loss and accuracy."""
+    """Evaluate the received model on this client's examples and send back the loss and the figures."""
     job = work.read(message.content.config_records[wire.CONFIG], context)
     if job.protection.is_local:
         raise ConfigError(
@@ -85,13 +85,12 @@ def evaluate_message(message: Message, context: Context) -> Message:
             "it does not report metrics of its data; set evaluate_clients=false"
         )
     _load_model(job, message)
-    loss, accuracy = evaluate(job.model, job.examples)
+    figures = evaluate(job.model, job.examples).reported()
     metrics = MetricRecord(
         {
             wire.NUM_EXAMPLES: len(job.examples),
             wire.CLIENT_ID: job.client_id,
-            wire.EVAL_LOSS: loss,
-            wire.EVAL_ACCURACY: accuracy,
+            **{f"{wire.LOCAL}/{name}": value for name, value in figures.items()},
         }
     )
     return Message(content=RecordDict({wire.METRICS: metrics}), reply_to=message)

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from fedstride.errors import DataError
+from fedstride.tasks.spec import Target
 from fedstride.tasks.tensors import Examples
 
 from .method import Plan, Result, Tensors
@@ -34,6 +35,7 @@ def train(
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     velocity: list[torch.Tensor | None] = [None] * len(parameters)
     factors = plan.neuron_factors
+    classifies = examples.spec.target is Target.CLASS
     model.train()
     # Summed on the device: reading a value in each step would wait for the device.
     loss_sum = torch.zeros((), dtype=torch.float64, device=examples.device)
@@ -43,7 +45,7 @@ def train(
     for positions, rate in steps:
         x, y = examples.batch(positions)
         logits = model(x)
-        loss = nn.functional.cross_entropy(logits, y)
+        loss = examples.goal.loss(logits, y)
         total_loss = loss
         for term in plan.loss_terms:
             total_loss = total_loss + term(model, x, y, logits)
@@ -60,7 +62,8 @@ def train(
         if plan.displacement is not None:
             displace_(parameters, plan.displacement, lr=rate, factors=factors)
         loss_sum += loss.detach().double() * len(y)
-        right += (logits.detach().argmax(1) == y).sum()
+        if classifies:
+            right += (logits.detach().argmax(1) == y).sum()
         seen += len(y)
         taken += 1
         rate_sum += rate
@@ -69,7 +72,7 @@ def train(
     mean = float(loss_sum) / seen
     return Result(
         loss=mean if math.isfinite(mean) else math.nan,
-        accuracy=int(right) / seen,
+        accuracy=int(right) / seen if classifies else None,
         steps=taken,
         rate_sum=rate_sum,
     )

@@ -19,6 +19,7 @@ from fedstride.own import load_bundled
 from fedstride.parts import Choice
 from fedstride.tasks import data, models, partitions
 from fedstride.tasks import own as node_data
+from fedstride.tasks.goals import goal_of
 from fedstride.tasks.inputs import Inputs
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.tensors import Examples, pick_device
@@ -54,7 +55,14 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
         seed=seed,
         client=client,
         objective=objective,
-        examples=Examples(found.x, found.y, source.spec, device=device, members=found.members),
+        examples=Examples(
+            found.x,
+            found.y,
+            source.spec,
+            device=device,
+            members=found.members,
+            goal=goal_of(source.spec, task.loss, task.metrics),
+        ),
         model=_network(_key(MODELS.flatten(model)), source.spec.inputs, source.spec.outputs, str(device)),
         device=device,
         protection=protection.read(config, context.node_config),

@@ -26,15 +26,17 @@ class Score:
 
     about: str
     better: Literal["larger", "smaller"]
-    finish: Callable[[Sequence[float]], float]  # the figure, from rates
+    finish: Callable[[Sequence[float]], float] | None = None  # the figure, from rates; None: it is the only rate
     percent: bool = False  # how it is displayed
     most: float = math.inf  # largest possible rate; the smallest is 0, or -most if `signed`
     signed: bool = False
 
-
-def _same(rates: Sequence[float]) -> float:
-    (rate,) = rates
-    return rate
+    def of(self, rates: Sequence[float]) -> float:
+        """The figure, from rates."""
+        if self.finish is not None:
+            return self.finish(rates)
+        (rate,) = rates
+        return rate
 
 
 def _root(rates: Sequence[float]) -> float:
@@ -52,23 +54,26 @@ def balanced_accuracy(rates: Sequence[float]) -> float:
 
 
 def f1(rates: Sequence[float]) -> float:
-    """The mean of F1 = 2 r / (n + p) over classes or labels; from examples n, predicted p and right ones r of each.
+    """The mean of F1 = 2 r / (n + p) over classes or labels.
 
-    Those that have no examples and are not predicted do not count. NaN if none does.
+    `rates`: the examples n of each, then the predicted ones p, then the right ones r. Those that have no examples
+    and are not predicted do not count. NaN if none does.
     """
     examples, predicted, right = _split(rates, 3)
     each = zip(examples, predicted, right, strict=True)
     return _mean(2 * r / (n + p) for n, p, r in each if n + p > 0)
 
 
-def auroc(rates: Sequence[float], bins: int) -> float:
+def auroc(rates: Sequence[float]) -> float:
     """The area under the ROC curve, from histograms; the mean over classes (each against the others) or labels.
 
-    `rates` are, for each class in turn, the negative examples in `bins` bins of rising score, then the positive
-    ones. Examples in one bin count half. Classes without negative or positive examples do not count.
+    The first of `rates` is 1 / (number of bins). Then follow, for each class in turn, the negative examples in bins
+    of rising score and the positive ones. Examples in one bin count half. Classes without negative or positive
+    examples do not count. NaN if none does.
     """
+    bins = round(1.0 / rates[0])
     areas = []
-    for start in range(0, len(rates), 2 * bins):
+    for start in range(1, len(rates), 2 * bins):
         negative, positive = rates[start : start + bins], rates[start + bins : start + 2 * bins]
         pairs = math.fsum(negative) * math.fsum(positive)
         if pairs <= 0:
@@ -83,15 +88,7 @@ def auroc(rates: Sequence[float], bins: int) -> float:
 
 def bins_for(histograms: int) -> int:
     """The number of bins of each of so many pairs of histograms."""
-    return max(8, min(MAX_BINS, MAX_SUMS // (2 * histograms)))
-
-
-def _auroc(rates: Sequence[float]) -> float:
-    """With the number of bins that `bins_for` gave, found from the number of rates."""
-    for histograms in range(1, len(rates) // 16 + 1):
-        if 2 * histograms * bins_for(histograms) == len(rates):
-            return auroc(rates, bins_for(histograms))
-    return math.nan
+    return max(8, min(MAX_BINS, (MAX_SUMS - 1) // (2 * histograms)))
 
 
 def r2(rates: Sequence[float]) -> float:
@@ -105,12 +102,12 @@ def r2(rates: Sequence[float]) -> float:
 
 
 SCORES: Final[Mapping[str, Score]] = {
-    "accuracy": Score("share of right predictions", "larger", _same, percent=True, most=1.0),
+    "accuracy": Score("share of right predictions", "larger", percent=True, most=1.0),
     "balanced_accuracy": Score("mean over classes of the accuracy", "larger", balanced_accuracy, True, 1.0),
     "f1": Score("mean over classes or labels of F1", "larger", f1, True, 1.0),
-    "auroc": Score("area under the ROC curve", "larger", _auroc, most=1.0),
+    "auroc": Score("area under the ROC curve", "larger", auroc, most=1.0),
     "rmse": Score("root of the mean squared error", "smaller", _root),
-    "mae": Score("mean absolute error", "smaller", _same),
+    "mae": Score("mean absolute error", "smaller"),
     "r2": Score("share of explained variance", "larger", r2, signed=True),
 }
 """All figures by name; `Target` says which a task can have (tasks/goals.py)."""

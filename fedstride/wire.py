@@ -50,8 +50,7 @@ TRAIN_SECONDS: Final = "seconds/train"  # wall seconds of local training
 STATE_LOST: Final = "state/lost"  # 1 if the state that the server named was missing; the client used an empty one
 STATE_HELD: Final = "state/held"  # 1 if the client could not write its state to disk and keeps it in memory
 CLIPPED: Final = "privacy/clipped"  # 1.0 if the update was longer than the clipping norm, else 0.0
-EVAL_LOSS: Final = "local/loss"  # mean loss in federated evaluation
-EVAL_ACCURACY: Final = "local/accuracy"  # share of correct predictions in federated evaluation
+LOCAL: Final = "local"  # before `/` and a figure of federated evaluation: loss, accuracy, or a list of rates
 
 # ConfigRecord of the reply to a QUERY (the roll call): client id, number of examples, device, versions
 ROLL_CALL: Final = "roll-call"

@@ -7,6 +7,7 @@ from flwr.app import ArrayRecord
 
 from fedstride.arrays import Arrays, declare, to_record, views
 from fedstride.tasks import data, models
+from fedstride.tasks.goals import goal_of
 from fedstride.tasks.tensors import Examples, buffer_names, evaluate, load_arrays, pick_device, to_arrays
 
 from .config.schema import Config, keys
@@ -32,10 +33,11 @@ class CentralEvaluation:
         self.initial: ArrayRecord = to_record(to_arrays(model))
         self.model: Arrays = declare(views(self.initial), buffer_names(model))
         self._model = model.to(device)
-        self._examples = Examples(source.test_x, source.test_y, source.spec, device=device)
+        goal = goal_of(source.spec, config.task.loss, config.task.metrics)
+        self._examples = Examples(source.test_x, source.test_y, source.spec, device=device, goal=goal)
 
     def __call__(self, arrays: ArrayRecord) -> dict[str, float]:
-        """`test/loss` (mean cross-entropy) and `test/accuracy` (share of correct predictions)."""
+        """`test/loss` and the figures of the task, as `test/accuracy`."""
         load_arrays(self._model, views(arrays))
-        loss, accuracy = evaluate(self._model, self._examples)
-        return {"test/loss": loss, "test/accuracy": accuracy}
+        figures = evaluate(self._model, self._examples).figures()
+        return {f"test/{name}": value for name, value in figures.items()}

@@ -23,7 +23,7 @@ from .claims import Owner
 from .config.schema import Config
 from .exchange import CohortGrid, exchange
 from .roll_call import Roster
-from .rows import Row, absent_rows, client_rows, decision_figure, known_names
+from .rows import Row, absent_rows, client_rows, decision_figure, known_names, spread
 from .stopping import quorum_of
 from .waiting import Wait, Waits
 
@@ -168,7 +168,8 @@ class Federation:
             return figures, None, set()
         grid = CohortGrid(self.grid, list(answering))
         more, silent = self._federated_evaluation(grid, server_round, model, trained)
-        return figures | more, self.strategy.last_evaluation, silent
+        evaluation = self.strategy.last_evaluation
+        return figures | more | (spread(evaluation) if evaluation else {}), evaluation, silent
 
     def _decision(self, asked: int, trained: Cohort, evaluation: Cohort | None) -> Row:
         """The median that decides on `best`, `target` and `patience`, if `best` is a metric of clients."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import nn
 
 from ..errors import ConfigError
-from ..scores import SCORES, bins_for
+from ..scores import bins_for
 from .spec import LOSSES, Spec, Target
 
 
@@ -52,9 +53,25 @@ def scores_of(spec: Spec, names: Sequence[str] | None = None) -> dict[str, Sums]
     return {name: possible[name] for name in chosen}
 
 
-def finished(name: str, sums: torch.Tensor, count: int) -> float:
-    """The figure of this name, from the sums over `count` examples."""
-    return SCORES[name].finish([float(value) / count for value in sums])
+@dataclass(frozen=True)
+class Goal:
+    """What is learnt: a loss, and the figures that are reported."""
+
+    loss: Loss
+    scores: Mapping[str, Sums]
+
+
+def goal_of(spec: Spec, loss: str | None = None, metrics: Sequence[str] | None = None) -> Goal:
+    """The goal with this loss and these figures; None: the task's default.
+
+    Raises ConfigError if they do not fit the task.
+    """
+    return Goal(loss_of(spec, loss), scores_of(spec, metrics))
+
+
+def rates_of(sums: torch.Tensor, count: int) -> list[float]:
+    """The sums of a figure over `count` examples as rates, from which `Score.of` computes the figure."""
+    return [float(value) / count for value in sums]
 
 
 # ---------------------------------------------------------------- losses
@@ -77,7 +94,9 @@ def _per_output(loss: Callable[..., torch.Tensor]) -> Loss:
 
 
 def _reduced(each: torch.Tensor, reduction: str) -> torch.Tensor:
-    return {"mean": each.mean, "sum": each.sum, "none": lambda: each}[reduction]()
+    if reduction == "none":
+        return each
+    return each.mean() if reduction == "mean" else each.sum()
 
 
 def _cross_entropy(outputs: torch.Tensor, targets: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
@@ -133,12 +152,13 @@ def _label_auroc(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 def _histograms(logits: torch.Tensor, positive: torch.Tensor) -> torch.Tensor:
-    """For each column: negative examples in bins of rising score, then positive ones."""
+    """Examples / bins; then for each column the negative ones in bins of rising score, and the positive ones."""
     columns = logits.shape[1]
     bins = bins_for(columns)
     place = ((logits / LOGIT + 1.0) / 2.0 * bins).nan_to_num(0.0).clamp(0, bins - 1).long()
     start = 2 * bins * torch.arange(columns, device=logits.device) + bins * positive.long()
-    return torch.bincount((place + start).flatten(), minlength=2 * bins * columns).double()
+    counts = torch.bincount((place + start).flatten(), minlength=2 * bins * columns).double()
+    return torch.cat([counts.new_tensor([len(logits) / bins]), counts])
 
 
 def _label_right(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

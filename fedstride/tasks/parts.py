@@ -5,7 +5,11 @@ The settings of tasks and partitions are in the signatures of their functions, t
 
 from __future__ import annotations
 
-from ..parts import Part, Table
+from dataclasses import dataclass
+from typing import Annotated
+
+from ..parts import Choice, Part, Table
+from ..settings import Setting
 from .networks.settings import (
     CNN1dSettings,
     LSTMSettings,
@@ -15,6 +19,26 @@ from .networks.settings import (
     TransformerSettings,
     ViTSettings,
 )
+
+
+@dataclass
+class Task(Choice):
+    """The settings that all tasks share."""
+
+    loss: Annotated[
+        str | None,
+        Setting(
+            "the loss of training; default: cross_entropy for classes, binary_cross_entropy for labels, "
+            "squared_error for values",
+        ),
+    ] = None
+    metrics: Annotated[
+        list[str] | None,
+        Setting(
+            "figures of an evaluation; default: accuracy for classes, auroc and f1 for labels, rmse for values",
+        ),
+    ] = None
+
 
 TASKS = Table(
     "task",
@@ -35,6 +59,7 @@ TASKS = Table(
         "datasets.folders:tiny_imagenet",
         "Tiny-ImageNet: 100,000 and 10,000 color images, 64 x 64, 200 classes.",
     ),
+    base=Task,
     signatures=True,
 )
 

@@ -6,6 +6,7 @@ Only this module converts stored examples to what networks get.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from torch import nn
 
 from ..arrays import Arrays
 from ..errors import ConfigError
+from ..scores import SCORES
+from .goals import Goal, goal_of, rates_of
 from .inputs import Kind
 from .spec import Spec, Target
 
@@ -31,7 +34,7 @@ class Examples:
     """Examples that return prepared batches on a device. The stored arrays are not copied.
 
     `spec` says how a batch is prepared. `members`: the positions in `x` and `y` that belong to these examples; all
-    if None.
+    if None. `goal`: what is learnt from them; the task's default if None.
     """
 
     def __init__(
@@ -42,8 +45,10 @@ class Examples:
         *,
         device: torch.device,
         members: np.ndarray | None = None,
+        goal: Goal | None = None,
     ) -> None:
         self.x, self.y, self.spec, self.device = x, y, spec, device
+        self.goal = goal_of(spec) if goal is None else goal
         self.members = np.arange(len(y)) if members is None else members
         column = COLUMN[spec.inputs.kind]
         self.mean = torch.tensor(spec.mean, device=device).mul(spec.scale).reshape(column)
@@ -125,15 +130,35 @@ def buffer_names(model: nn.Module) -> list[str]:
     return [name for name in model.state_dict() if name not in parameters]
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """The mean loss of a model on some examples, and the rates of its figures."""
+
+    loss: float
+    rates: Mapping[str, list[float]]
+
+    def figures(self) -> dict[str, float]:
+        """The loss and the figures, by name."""
+        return {"loss": self.loss, **{name: SCORES[name].of(rates) for name, rates in self.rates.items()}}
+
+    def reported(self) -> dict[str, float | list[float]]:
+        """What a client reports: the loss, and for each figure the rates, which add over clients."""
+        each = {name: rates if SCORES[name].finish else rates[0] for name, rates in self.rates.items()}
+        return {"loss": self.loss, **each}
+
+
 @torch.no_grad()
-def evaluate(model: nn.Module, examples: Examples, batch_size: int = 250) -> tuple[float, float]:
-    """(mean cross-entropy, share of correct predictions) in eval mode; the loss is summed in float64, in order."""
+def evaluate(model: nn.Module, examples: Examples, batch_size: int = 250) -> Evaluation:
+    """Loss and figures of `examples.goal` in eval mode; the loss is summed in float64, in order."""
     was_training = model.training
     model.eval()
-    loss, right = 0.0, 0
+    goal, loss = examples.goal, 0.0
+    sums: dict[str, torch.Tensor] = {}
     for x, y in examples.in_order(batch_size):
-        logits = model(x)
-        loss += float(nn.functional.cross_entropy(logits.double(), y, reduction="sum"))
-        right += int((logits.argmax(1) == y).sum())
+        outputs = model(x)
+        loss += float(goal.loss(outputs.double(), y if y.dtype == torch.int64 else y.double(), reduction="sum"))
+        for name, of_batch in goal.scores.items():
+            sums[name] = sums.get(name, 0.0) + of_batch(outputs, y)
     model.train(was_training)
-    return loss / len(examples), right / len(examples)
+    count = len(examples)
+    return Evaluation(loss / count, {name: rates_of(each, count) for name, each in sums.items()})

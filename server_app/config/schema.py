@@ -27,7 +27,7 @@ from fedstride.settings import (
     check_fields,
     fields_of,
 )
-from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
+from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS, Task
 from strategies.limits import Screening
 from strategies.parts import PRIVACY, STRATEGIES
 
@@ -41,8 +41,8 @@ GROUPS = ("experiment", *TABLES)
 
 NONE, CHANCE = Kind.NONE, Kind.CHANCE
 
-BY_CLIENTS = frozenset({wire.TRAIN_LOSS, wire.TRAIN_ACCURACY, wire.EVAL_LOSS, wire.EVAL_ACCURACY})
-"""Metrics with a better direction that our clients report."""
+BY_CLIENTS = ("train/", f"{wire.LOCAL}/")
+"""The beginnings of the names of metrics that clients report."""
 
 FIXED_ON_RESUME = frozenset({"experiment", "presets", "name", "out"})
 """Keys that a resumed run cannot change although no result depends on them: the run's origin and its folder."""
@@ -58,7 +58,7 @@ class Config:
     strategy: Choice = field(default_factory=Choice)
     client: Training = field(default_factory=Training)
     objective: Choice = field(default_factory=Choice)
-    task: Choice = field(default_factory=Choice)
+    task: Task = field(default_factory=Task)
     model: Choice = field(default_factory=Choice)
     partition: Choice = field(default_factory=Choice)
     privacy: Choice = field(default_factory=Choice)
@@ -296,7 +296,7 @@ def _check_best_quorum(config: Config) -> None:
     )
     alone = asked == 1 < config.clients and config.best_quorum is None
     require(
-        not (alone and config.best in BY_CLIENTS),
+        not (alone and config.best.startswith(BY_CLIENTS)),
         "best",
         config.best,
         "a metric that the server measures, for example test/loss, because a round has only one client, which "

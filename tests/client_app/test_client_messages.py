@@ -232,8 +232,8 @@ def test_evaluate_by_hand(tiny: str) -> None:
     assert metrics == {
         wire.NUM_EXAMPLES: 100,
         wire.CLIENT_ID: 4,
-        wire.EVAL_LOSS: pytest.approx(float(torch.nn.functional.cross_entropy(logits, y)), rel=1e-6),
-        wire.EVAL_ACCURACY: float((logits.argmax(1) == y).double().mean()),
+        "local/loss": pytest.approx(float(torch.nn.functional.cross_entropy(logits, y)), rel=1e-6),
+        "local/accuracy": float((logits.argmax(1) == y).double().mean()),
     }
     assert not reply.content.array_records
 

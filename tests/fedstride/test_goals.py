@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fedstride.errors import ConfigError
 from fedstride.scores import MAX_SUMS, SCORES, bins_for
-from fedstride.tasks.goals import finished, loss_of, scores_of
+from fedstride.tasks.goals import loss_of, rates_of, scores_of
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.spec import LOSSES, Spec, Target
 
@@ -47,6 +47,10 @@ def figure(name: str, target: Target, z: torch.Tensor, y: torch.Tensor) -> float
     return finished(name, sums(z, y), len(y))
 
 
+def finished(name: str, sums: torch.Tensor, count: int) -> float:
+    return SCORES[name].of(rates_of(sums, count))
+
+
 def softmax(z: torch.Tensor) -> Any:
     return z.double().softmax(1).numpy()
 
@@ -61,6 +65,10 @@ CASES: dict[str, tuple[str, Target, int, Callable[[Any, Any], float], float]] = 
     "auroc of two": ("auroc", Target.CLASS, 2, lambda z, y: reference.roc_auc_score(y, z[:, 1] - z[:, 0]), 2e-3),
     "auroc of five": (
         *("auroc", Target.CLASS, 5),
+        *(lambda z, y: reference.roc_auc_score(y, softmax(z), multi_class="ovr", average="macro"), 2e-3),
+    ),
+    "auroc of ten": (
+        *("auroc", Target.CLASS, 10),
         *(lambda z, y: reference.roc_auc_score(y, softmax(z), multi_class="ovr", average="macro"), 2e-3),
     ),
     "auroc of labels": ("auroc", Target.LABELS, 3, lambda z, y: reference.roc_auc_score(y, z), 2e-3),
@@ -92,8 +100,8 @@ def test_rates_of_clients_of_different_sizes_add(case: str) -> None:
     for start, end in itertools.pairwise(cuts):
         part = sums(z[start:end], y[start:end]).numpy() / (end - start)
         rates += (end - start) / N * part
-        figures.append((SCORES[name].finish(part.tolist()), end - start))
-    assert SCORES[name].finish(rates.tolist()) == pytest.approx(whole, rel=1e-9)
+        figures.append((SCORES[name].of(part.tolist()), end - start))
+    assert SCORES[name].of(rates.tolist()) == pytest.approx(whole, rel=1e-9)
     mean = sum(value * n for value, n in figures) / N
     if name not in ("accuracy", "mae"):
         assert mean != pytest.approx(whole, rel=1e-6)  # a mean of figures is another number, or NaN
