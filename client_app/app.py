@@ -77,7 +77,10 @@ def train_message(message: Message, context: Context) -> Message:
 
 @app.evaluate()
 def evaluate_message(message: Message, context: Context) -> Message:
-    """Evaluate the received model on this client's examples and send back the loss and the figures."""
+    """Evaluate the received model on this client's held-out examples, and send back the loss and the figures.
+
+    If none are held out, on all its examples.
+    """
     job = work.read(message.content.config_records[wire.CONFIG], context)
     if job.protection.is_local:
         raise ConfigError(
@@ -85,10 +88,11 @@ def evaluate_message(message: Message, context: Context) -> Message:
             "it does not report metrics of its data; set evaluate_clients=false"
         )
     _load_model(job, message)
-    figures = evaluate(job.model, job.examples).reported()
+    examples = job.held_out or job.examples
+    figures = evaluate(job.model, examples).reported()
     metrics = MetricRecord(
         {
-            wire.NUM_EXAMPLES: len(job.examples),
+            wire.NUM_EXAMPLES: len(examples),
             wire.CLIENT_ID: job.client_id,
             **{f"{wire.LOCAL}/{name}": value for name, value in figures.items()},
         }

@@ -20,6 +20,7 @@ from fedstride.parts import Choice
 from fedstride.tasks import data, models, partitions
 from fedstride.tasks import own as node_data
 from fedstride.tasks.goals import goal_of
+from fedstride.tasks.holdout import hold_out
 from fedstride.tasks.inputs import Inputs
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.tensors import Examples, pick_device
@@ -36,6 +37,7 @@ class Work(Job):
 
     objective: Choice
     protection: Protection
+    held_out: Examples | None  # examples that training never sees; None: there are none
 
 
 def read(config: Mapping[str, Any], context: Context) -> Work:
@@ -49,20 +51,22 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
     seed = _natural(config, wire.SEED)
     source = data.load(task)
     found = _client_data(context, task, partition, _natural(config, wire.NUM_CLIENTS), seed)
+    held_out = _share(config, wire.HOLDOUT)
+    positions = np.arange(len(found.y)) if found.members is None else found.members
+    kept, measured = hold_out(len(positions), held_out, seed=seed, client=found.client_id)
+    goal = goal_of(source.spec, task.loss, task.metrics)
+
+    def examples(chosen: np.ndarray) -> Examples:
+        return Examples(found.x, found.y, source.spec, device=device, members=positions[chosen], goal=goal)
+
     return Work(
         client_id=found.client_id,
         server_round=_natural(config, wire.SERVER_ROUND, 0),
         seed=seed,
         client=client,
         objective=objective,
-        examples=Examples(
-            found.x,
-            found.y,
-            source.spec,
-            device=device,
-            members=found.members,
-            goal=goal_of(source.spec, task.loss, task.metrics),
-        ),
+        examples=examples(kept),
+        held_out=examples(measured) if len(measured) else None,
         model=_network(_key(MODELS.flatten(model)), source.spec.inputs, source.spec.outputs, str(device)),
         device=device,
         protection=protection.read(config, context.node_config),
@@ -74,6 +78,13 @@ def _natural(config: Mapping[str, Any], key: str, default: int | None = None) ->
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ConfigError(f"{key} = {value!r} is not allowed: it must be a whole number of at least 0")
     return value
+
+
+def _share(config: Mapping[str, Any], key: str) -> float:
+    value = config.get(key, 0.0)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value < 1.0:
+        raise ConfigError(f"{key} = {value!r} is not allowed: it must be a share in [0, 1)")
+    return float(value)
 
 
 class ClientData(NamedTuple):

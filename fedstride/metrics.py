@@ -139,6 +139,14 @@ def shown(name: str) -> str:
     return fact(name).name.format(symbol) or name.replace("/", " ").replace("_", " ")
 
 
+def as_text(name: str, value: object) -> str:
+    """A value for people, as in `96.00 %` or `0.9712`; `not measured` without a finite number."""
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        return "not measured"
+    known = fact(name)
+    return f"{known.factor * value:.2f} %" if known.unit == "%" else f"{known.factor * value:.4g}"
+
+
 def require_direction(name: str) -> Better:
     """Whether larger or smaller values of this metric are better. Raises ConfigError if neither is."""
     better = fact(name).better

@@ -40,6 +40,8 @@ def done(half: str) -> str:
     return f"done/{half}"
 
 
+HOLDOUT: Final = "holdout"  # share of each client's examples that training never sees
+
 # Keys of the MetricRecord
 NUM_EXAMPLES: Final = "num-examples"  # int > 0 (Flower's own name)
 CLIENT_ID: Final = "client-id"  # int: the partition id, or the node id of a client that has no partition id
@@ -57,4 +59,4 @@ ROLL_CALL: Final = "roll-call"
 
 # Lines in the ServerApp's log that `fedstride submit` and `fedstride simulate` read
 FOLDER_LINE: Final = "the run's folder is %s"
-FINAL_LINE: Final = "final test accuracy %.2f %%, folder %s"
+FINAL_LINE: Final = "final %s: %s, folder %s"  # the displayed name of a metric, and its value

@@ -48,7 +48,7 @@ def _protected(strategy: Strategy, config: Config) -> Strategy:
         "false with privacy=local: clients do not report metrics of their data",
     )
     require(
-        name == "none" or config.best.startswith("test/"),
+        name == "none" or config.best is None or config.best.startswith("test/"),
         "best",
         config.best,
         "a metric that the server computes on its own data, such as "
@@ -96,6 +96,7 @@ def client_config(config: Config) -> ConfigRecord:
         {
             wire.SEED: config.seed,
             wire.NUM_CLIENTS: config.clients,
+            wire.HOLDOUT: config.holdout or 0.0,
             **RULES.flatten(config.client),
             **OBJECTIVES.flatten(config.objective),
             **TASKS.flatten(config.task),

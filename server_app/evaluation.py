@@ -34,10 +34,13 @@ class CentralEvaluation:
         self.model: Arrays = declare(views(self.initial), buffer_names(model))
         self._model = model.to(device)
         goal = goal_of(source.spec, config.task.loss, config.task.metrics)
-        self._examples = Examples(source.test_x, source.test_y, source.spec, device=device, goal=goal)
+        examples = Examples(source.test_x, source.test_y, source.spec, device=device, goal=goal)
+        self._examples = examples if config.test_set is not False else None
 
     def __call__(self, arrays: ArrayRecord) -> dict[str, float]:
-        """`test/loss` and the figures of the task, as `test/accuracy`."""
+        """`test/loss` and the figures of the task, as `test/accuracy`; nothing if the server has no test set."""
         load_arrays(self._model, views(arrays))
+        if self._examples is None:
+            return {}
         figures = evaluate(self._model, self._examples).figures()
         return {f"test/{name}": value for name, value in figures.items()}

@@ -20,6 +20,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 from safetensors.numpy import save
 
+from fedstride import wire
 from fedstride.arrays import to_record, views
 from fedstride.errors import RunError
 from fedstride.flower import log
@@ -44,6 +45,10 @@ BEST = "best.safetensors"
 MODEL = "model.safetensors"
 STATUS = "status.json"
 CHECKPOINT = "the checkpoint"
+
+
+FINAL = ("test/", f"{wire.LOCAL}/")
+"""The beginnings of the names of metrics in `final` of status.json."""
 
 
 class Records:
@@ -132,7 +137,7 @@ class Records:
         self._try(CSV, self._write_csv)
         if every:
             self._try(f"{FOLDER}/{METRICS}", lambda: self._append_to_copy(metrics))
-        best = chosen_round(self.rows, self.config.best)
+        best = chosen_round(self.rows, self.config.headline)
         if best is not None and best[0] == done.number:
             self._unsaved_best = done
         self._save_best()
@@ -249,14 +254,19 @@ class Records:
         if len(self.rows) > 1:
             from .figures.curve import draw
 
-            draw([(label(self.config), self.rows)], self.folder / "curve.png", title=default_name(self.config))
+            draw(
+                [(label(self.config), self.rows)],
+                self.folder / "curve.png",
+                title=default_name(self.config),
+                metric=self.config.headline,
+            )
 
     def _status(self, state: str, reason: str | None) -> None:
-        chosen = chosen_round(self.rows, self.config.best)
+        chosen = chosen_round(self.rows, self.config.headline)
         best = None
         if chosen is not None:  # the round's figure, also if the median of clients decided
-            value = next(row.get(self.config.best) for row in self.rows if row["round"] == chosen[0])
-            best = {self.config.best: value, "round": chosen[0]}
+            value = next(row.get(self.config.headline) for row in self.rows if row["round"] == chosen[0])
+            best = {self.config.headline: value, "round": chosen[0]}
         seconds = {
             phase: sum(row.get(f"seconds/{phase}", 0.0) for row in self.rows)
             for phase in ("train", "aggregate", "evaluate")
@@ -265,7 +275,7 @@ class Records:
             "state": state,  # running, completed, failed, interrupted, terminated
             "reason": reason,
             "rounds": int(self.rows[-1]["round"]) if self.rows else 0,
-            "final": {k: v for k, v in (self.rows[-1] if self.rows else {}).items() if k.startswith("test/")},
+            "final": {k: v for k, v in (self.rows[-1] if self.rows else {}).items() if k.startswith(FINAL)},
             "best": best,
             "seed": self.config.seed,
             "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(self._started)),

@@ -174,7 +174,7 @@ class Federation:
     def _decision(self, asked: int, trained: Cohort, evaluation: Cohort | None) -> Row:
         """The median that decides on `best`, `target` and `patience`, if `best` is a metric of clients."""
         quorum = quorum_of(self.config.best_quorum, asked, self.config.clients)
-        return decision_figure(self.config.best, [evaluation, trained] if evaluation else [trained], quorum)
+        return decision_figure(self.config.headline, [evaluation, trained] if evaluation else [trained], quorum)
 
     def _clients_of(self, messages: Sequence[Message]) -> dict[int, int]:
         """The client id of each node that gets one of the messages."""

@@ -18,6 +18,7 @@ from strategies.norms import NormAnalysis
 from .build import build_strategy, client_config
 from .checkpoint import UNUSED, Checkpoint, newest_checkpoint
 from .config.compose import digest
+from .config.defaults import resolved
 from .config.schema import Config
 from .evaluation import CentralEvaluation
 from .folder import new_folder
@@ -58,6 +59,7 @@ def prepare(config: Config) -> Prepared:
     """
     check_trackers(config.track)
     build_strategy(config)  # first without the model: errors are found before the data are read
+    config = resolved(config, data.load(config.task).spec)
     evaluation = CentralEvaluation(config)
     prepared = Prepared(config, build_strategy(config, evaluation.model), evaluation)
     if config.partition.name != "own":  # with `own`, only the nodes can read their data
@@ -155,7 +157,7 @@ def run(
 
 
 def _reason_to_stop(config: Config, rows: Sequence[Row]) -> str | None:
-    return reason_to_stop(rows, config.best, target=config.target, patience=config.patience)
+    return reason_to_stop(rows, config.headline, target=config.target, patience=config.patience)
 
 
 def _open_records(prepared: Prepared) -> Records:

@@ -106,11 +106,14 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
             comparisons.append(ComparisonRun(other))
 
     try:
-        with InterruptHandler() as interrupt, LiveView(console, rounds=config.rounds, quiet=quiet) as view:
+        with (
+            InterruptHandler() as interrupt,
+            LiveView(console, rounds=config.rounds, metric=prepared.config.headline, quiet=quiet) as view,
+        ):
             outcome = session.run(grid, prepared, observers=[view, interrupt], on_folder=on_folder)
         if outcome.stopped:
             say(console, f"stopped early: {outcome.stopped}")
-        _report(console, config, outcome.folder, outcome.rows, comparisons)
+        _report(console, prepared.config, outcome.folder, outcome.rows, comparisons)
     except STOPPED:
         for folder in folders:
             say(console, f"stopped; {how_to_resume(folder)}")
@@ -133,23 +136,27 @@ def title(config: Config) -> str:
 def _report(
     console: Console, config: Config, folder: Path, rows: list[Row], comparisons: list[ComparisonRun]
 ) -> None:
-    """Print the summary lines: the final accuracy, that of FedAvg, the plot and the run folder."""
+    """Print the summary lines: the final figure, that of FedAvg, the plot and the run folder."""
+    from fedstride.metrics import as_text, fact, shown
     from server_app.config.schema import label
     from server_app.figures.curve import draw
 
-    final = rows[-1]["test/accuracy"]
+    metric = config.headline
+    known, final = fact(metric), rows[-1].get(metric)
     name = label(config) + ("" if config.client.name == "sgd" else f" with {config.client.name}")
-    say(console, f"{name:<28} final test accuracy {100 * final:6.2f} %")
+    say(console, f"{name:<28} final {shown(metric)} {as_text(metric, final):>8}")
     for other in comparisons:
         if not other.wait():
             say(console, f"fedavg: the comparison run failed; see {other.folder / 'status.json'}")
             continue
         other_rows = other.rows()
-        fedavg = other_rows[-1]["test/accuracy"]
+        fedavg = other_rows[-1].get(metric)
         same = "(comparison run: same seed, same budget)"
-        say(console, f"{'fedavg':<28} final test accuracy {100 * fedavg:6.2f} %   {same}")
-        say(console, f"{'difference':<28} {'':>19}{100 * (final - fedavg):+7.2f} points")
-        draw([(name, rows), ("fedavg", other_rows)], folder / "curve.png", title=title(config))
+        say(console, f"{'fedavg':<28} final {shown(metric)} {as_text(metric, fedavg):>8}   {same}")
+        if final is not None and fedavg is not None:
+            points = f"{100 * (final - fedavg):+7.2f} points" if known.unit == "%" else f"{final - fedavg:+9.4g}"
+            say(console, f"{'difference':<28} {'':>{len(shown(metric)) + 6}}{points}")
+        draw([(name, rows), ("fedavg", other_rows)], folder / "curve.png", title=title(config), metric=metric)
     say(console, f"{'plot':<28} {folder / 'curve.png'}")
     say(console, f"{'folder':<28} {folder}")
 
@@ -191,7 +198,7 @@ def sweep(overrides: list[str], console: Console, *, workers: int | None, dry_ru
 def _result(ended: Ended) -> str:
     name = ended.job.folder.name
     if ended.state == "completed":
-        return f"completed  {name}: {100 * ended.accuracy:.2f} % in {ended.seconds:.0f} s"
+        return f"completed  {name}: {ended.figure} in {ended.seconds:.0f} s"
     return f"{ended.state:<10} {name}: {ended.reason}"
 
 

@@ -19,6 +19,7 @@ def simulate(
 
     OVERRIDES are Hydra overrides, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2.
     """
+    from fedstride.metrics import shown
     from server_app import session
     from server_app.config.compose import compose
     from server_app.config.schema import label
@@ -31,11 +32,12 @@ def simulate(
     refuse_own_data(config)
     console = Console()
     say(console, f"{title(config)}, in Flower's simulation")
-    for note in session.prepare(config).notes:  # refuses an invalid run before any process starts
+    prepared = session.prepare(config)  # refuses an invalid run before any process starts
+    for note in prepared.notes:
         say(console, f"note: {note}")
-    done = run_simulation(config, overrides, show=lambda line: say(console, line), verbose=verbose)
+    done = run_simulation(prepared.config, overrides, show=lambda line: say(console, line), verbose=verbose)
     if not done.completed:
         typer.echo(f"error: the run failed: {done.reason}", err=True)
         raise typer.Exit(1)
-    say(console, f"{label(config):<28} final test accuracy {100 * done.accuracy:6.2f} %")
+    say(console, f"{label(config):<28} final {shown(prepared.config.headline)} {done.final:>8}")
     say(console, f"{'folder':<28} {done.folder}")

@@ -89,8 +89,29 @@ class Config:
         ),
     ] = 1
     evaluate_clients: Annotated[
-        bool, Setting("also evaluate on the clients' data, in the same rounds", kind=NONE)
-    ] = False
+        bool | None,
+        Setting(
+            "also evaluate on the clients' examples, in the same rounds; default: if the server has no test set",
+            kind=NONE,
+        ),
+    ] = None
+    holdout: Annotated[
+        float | None,
+        Setting(
+            "share of each client's examples that training never sees, for evaluate_clients; default: 0.2 if the "
+            "server has no test set, else 0 (then clients evaluate on their training examples)",
+            least=0,
+            below=1,
+        ),
+    ] = None
+    test_set: Annotated[
+        bool | None,
+        Setting(
+            "whether the server evaluates on the task's test examples; default: unless the nodes have their own "
+            "data (partition=own)",
+            kind=NONE,
+        ),
+    ] = None
     max_empty_rounds: Annotated[
         int,
         Setting(
@@ -100,7 +121,14 @@ class Config:
             kind=NONE,
         ),
     ] = 3
-    best: Annotated[str, Setting("metric that decides which model is the best", kind=NONE)] = "test/accuracy"
+    best: Annotated[
+        str | None,
+        Setting(
+            "metric that decides which model is the best; default: the task's first figure, at the server if it "
+            "has a test set, else at the clients",
+            kind=NONE,
+        ),
+    ] = None
     best_quorum: Annotated[
         int | None,
         Setting(
@@ -171,6 +199,12 @@ class Config:
     presets: Annotated[
         dict[str, Any], Setting("an experiment's settings for parts, used if they are chosen", kind=NONE)
     ] = field(default_factory=dict)
+
+    @property
+    def headline(self) -> str:
+        """The metric that decides, of a configuration that was prepared for a run (`defaults.py`)."""
+        assert self.best is not None
+        return self.best
 
     @property
     def start_size(self) -> int:
@@ -281,7 +315,12 @@ def check(config: Config) -> None:
     quorum = config.screening.quorum
     most = f"between 1 and {config.cohort_size}, the number of clients in a round"
     require(quorum <= config.cohort_size, "screening.quorum", quorum, most)
-    require(fact(config.best).better is not None, "best", config.best, f"one of {', '.join(directed())}")
+    require(
+        config.best is None or fact(config.best).better is not None,
+        "best",
+        config.best,
+        f"one of {', '.join(directed())}",
+    )
     _check_best_quorum(config)
 
 
@@ -296,7 +335,7 @@ def _check_best_quorum(config: Config) -> None:
     )
     alone = asked == 1 < config.clients and config.best_quorum is None
     require(
-        not (alone and config.best.startswith(BY_CLIENTS)),
+        not (alone and config.best is not None and config.best.startswith(BY_CLIENTS)),
         "best",
         config.best,
         "a metric that the server measures, for example test/loss, because a round has only one client, which "
