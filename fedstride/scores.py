@@ -68,8 +68,8 @@ def auroc(rates: Sequence[float]) -> float:
     """The area under the ROC curve, from histograms; the mean over classes (each against the others) or labels.
 
     The first of `rates` is 1 / (number of bins). Then follow, for each class in turn, the negative examples in
-    bins of rising score and the positive ones. Examples in one bin count half. Classes without negative or positive
-    examples do not count. NaN if none does.
+    bins of rising score and the positive ones. Examples in one bin count half. Classes without negative or
+    positive examples do not count. NaN if none does.
     """
     bins = round(1.0 / rates[0])
     areas = []

@@ -22,10 +22,10 @@ def runs_dir(config: Config) -> Path:
 
 
 def default_name(config: Config) -> str:
-    """The default name of a run, made from its choices, as in `quickstart-fednnnn-sgd-seed1`."""
+    """The default name of a run, made from its choices, as in `mnist5k-dirichlet-fednnnn-sgd-seed1`."""
     objective = [] if config.objective.name == "plain" else [config.objective.name]
     privacy = [] if config.privacy.name == "none" else [config.privacy.name]
-    choices = [config.experiment, label(config), config.client.name, *objective, *privacy]
+    choices = [config.task.name, config.partition.name, label(config), config.client.name, *objective, *privacy]
     return folder_name("-".join([*choices, f"seed{config.seed}"]))
 
 

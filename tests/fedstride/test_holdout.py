@@ -35,5 +35,5 @@ def test_other_clients_and_seeds_hold_out_others() -> None:
 
 
 def test_one_example_cannot_be_divided() -> None:
-    with pytest.raises(DataError, match="client 3 has 1 examples; with holdout = 0.2 it needs at least 2"):
+    with pytest.raises(DataError, match=r"client 3 has 1 examples; with holdout = 0.2 it needs at least 2"):
         hold_out(1, 0.2, seed=1, client=3)

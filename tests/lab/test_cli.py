@@ -38,7 +38,7 @@ def test_every_command_has_help_and_is_in_the_docs(call, command: str) -> None:
 def test_run_creates_its_folder_below_the_current_one(call, tmp_path: Path) -> None:
     code, out, _ = call("run", *QUICK, "--no-compare")
     assert code == 0
-    folder = tmp_path / "runs/quickstart-fednnnn-sgd-seed1"
+    folder = tmp_path / "runs/mnist5k-dirichlet-fednnnn-sgd-seed1"
     assert str(folder) in out
     assert re.search(r"^ +1 +\d\.\d{4} +\d+\.\d\d % +4 +\d", out, re.MULTILINE)
     assert re.search(r"fednnnn +final test accuracy +\d+\.\d\d %", out)
@@ -51,7 +51,7 @@ def test_the_fedavg_comparison_run_has_the_same_seed_and_budget(call, tmp_path: 
     assert code == 0
     assert "comparison run: same seed, same budget" in out
     assert call("run", *QUICK, "strategy=fedavg", "name=alone")[0] == 0
-    comparison = tmp_path / "runs/quickstart-fedavg+fedlws-fednlr-seed1/fedavg"
+    comparison = tmp_path / "runs/mnist5k-dirichlet-fedavg+fedlws-fednlr-seed1/fedavg"
     assert weights(comparison) == weights(tmp_path / "runs/alone")
 
 
@@ -216,7 +216,7 @@ def test_a_sweep_continues_after_a_failed_run_and_reports_it(call, tmp_path: Pat
     assert code == 1
     assert "1 of 2 runs completed" in out
     assert re.search(r"^failed: .*min_size=1001: DataError: .*partition.min_size", out, re.MULTILINE)
-    assert (tmp_path / "sweep/quickstart-fednnnn-sgd-seed1-min_size=1/model.safetensors").is_file()
+    assert (tmp_path / "sweep/mnist5k-dirichlet-fednnnn-sgd-seed1-min_size=1/model.safetensors").is_file()
 
 
 def test_an_invalid_sweep_is_refused_before_any_run_starts(call, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_an_invalid_sweep_is_refused_before_any_run_starts(call, tmp_path: Path)
 def test_runs_of_a_sweep_have_the_bits_of_single_runs(call, tmp_path: Path) -> None:
     call("run", "-m", *QUICK, "seed=1,2", f"out={tmp_path / 'sweep'}")
     call("run", *QUICK, "seed=2", "--no-compare")
-    name = "quickstart-fednnnn-sgd-seed2"
+    name = "mnist5k-dirichlet-fednnnn-sgd-seed2"
     assert weights(tmp_path / "sweep" / name) == weights(tmp_path / "runs" / name)
 
 
