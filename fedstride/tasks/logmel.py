@@ -87,4 +87,4 @@ class LogMel:
         hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / size)
         frames = np.lib.stride_tricks.sliding_window_view(signal.astype(np.float64), size)[:: self.step_samples]
         energy = np.abs(np.fft.rfft(frames * hann, self.fft_size)) ** 2
-        return np.log(energy @ self.filters + FLOOR).astype(np.float32)
+        return np.asarray(np.log(energy @ self.filters + FLOOR), dtype=np.float32)

@@ -8,8 +8,9 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, Annotated
+from typing import Annotated
 
 from ...errors import ConfigError, DataError
 from ...settings import Kind, Setting
@@ -110,9 +111,9 @@ def _existing(path: Path) -> Path | None:
     return next((each for each in (path, path.with_name(f"{path.name}.gz")) if each.is_file()), None)
 
 
-def opened(path: Path) -> IO[bytes]:
+def opened(path: Path) -> gzip.GzipFile | BufferedReader:
     """The file, opened to read its bytes; `NAME.gz` is unpacked while it is read."""
-    return gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")  # type: ignore[return-value]
+    return gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")
 
 
 def files_in(folder: Path) -> list[Path]:

@@ -78,7 +78,8 @@ def speech_commands(
     lists = [folder / "testing_list.txt", folder / "validation_list.txt"]
     COMMANDS.require([*lists, *(folder / word for word in WORDS)])
     testing, validation = (_listed(path) for path in lists)
-    train, test = [], []
+    train: list[Recording] = []
+    test: list[Recording] = []
     for label, word in enumerate(WORDS):
         for file in files_in(folder / word):
             found = COMMAND_NAME.fullmatch(file.name)
@@ -110,7 +111,8 @@ def spoken_digits(
     """
     folder = root_folder(root, DIGITS.task) / DIGITS.folder / "recordings"
     DIGITS.require([folder])
-    train, test = [], []
+    train: list[Recording] = []
+    test: list[Recording] = []
     for file in files_in(folder):
         found = DIGIT_NAME.fullmatch(file.name)
         if found is None:

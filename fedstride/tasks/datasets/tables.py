@@ -33,7 +33,7 @@ def breast_cancer() -> Data:
 
     arrays, mean, std = _arrays("breast_cancer", make)
     spec = Spec(Inputs(Kind.TABLE, (30,)), 2, mean=mean, std=std, names=("malignant", "benign"))
-    return Data(spec, **arrays)
+    return Data(spec, **arrays, full_size=None)
 
 
 def diabetes() -> Data:
@@ -55,7 +55,7 @@ def diabetes() -> Data:
 
     arrays, mean, std = _arrays("diabetes", make)
     spec = Spec(Inputs(Kind.TABLE, (10,)), 1, Target.VALUES, mean=mean, std=std, names=("progression",))
-    return Data(spec, **arrays)
+    return Data(spec, **arrays, full_size=None)
 
 
 def _arrays(
