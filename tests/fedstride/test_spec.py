@@ -1,4 +1,4 @@
-"""What a node must know of a task without its data: it survives a message, and invalid values are one clear line."""
+"""What a node must know of a task without its data: it survives a message; invalid values are one clear line."""
 
 from __future__ import annotations
 
