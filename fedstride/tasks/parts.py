@@ -59,6 +59,37 @@ TASKS = Table(
         "datasets.folders:tiny_imagenet",
         "Tiny-ImageNet: 100,000 and 10,000 color images, 64 x 64, 200 classes.",
     ),
+    Part("ag_news", "datasets.news:ag_news", "AG News: 120,000 and 7,600 news articles, 4 classes; or a subset."),
+    Part(
+        "sogou_news",
+        "datasets.news:sogou_news",
+        "Sogou News: 450,000 and 60,000 Chinese news articles in Pinyin, 5 classes; or a subset.",
+    ),
+    Part(
+        "amazon_review",
+        "datasets.reviews:amazon_review",
+        "Multi-domain sentiment (Blitzer et al., 2007): 6,400 and 1,600 reviews, 2 classes; groups: 4 domains.",
+    ),
+    Part(
+        "speech_commands",
+        "datasets.sound:speech_commands",
+        "Speech Commands 0.02: 84,843 and 11,005 spoken words of one second, 35 classes; groups: speakers.",
+    ),
+    Part(
+        "spoken_digits",
+        "datasets.sound:spoken_digits",
+        "Free Spoken Digit Dataset: 2,700 and 300 spoken digits, 10 classes; groups: 6 speakers.",
+    ),
+    Part(
+        "breast_cancer",
+        "datasets.tables:breast_cancer",
+        "Breast cancer (Wisconsin): 569 rows of 30 columns, 2 classes, from scikit-learn; no download.",
+    ),
+    Part(
+        "diabetes",
+        "datasets.tables:diabetes",
+        "Diabetes (Efron et al., 2004): 442 rows of 10 columns, one number to predict, from scikit-learn.",
+    ),
     base=Task,
     signatures=True,
 )

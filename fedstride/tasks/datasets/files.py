@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Annotated
 
@@ -45,6 +48,17 @@ class Published:
         if missing:
             raise DataError(self._missing(base, missing))
         return [path for name in names if (path := _existing(base / self.folder / name)) is not None]
+
+    def require(self, paths: Sequence[Path]) -> None:
+        """Raise DataError, with where to get the data, if one of these files or folders does not exist."""
+        missing = [path for path in paths if not path.exists()]
+        if missing:
+            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+            raise DataError(
+                f"task = {self.task!r}: {', '.join(map(str, missing[:3]))}{more} missing; get the data from "
+                f"{self.source} and unpack them there, or set task.root to the folder that contains "
+                f"{self.folder.split('/')[0]!r}"
+            )
 
     def _missing(self, base: Path, names: list[str]) -> str:
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""
@@ -97,19 +111,35 @@ def _existing(path: Path) -> Path | None:
     return next((each for each in (path, path.with_name(f"{path.name}.gz")) if each.is_file()), None)
 
 
-def check_md5(path: Path, published: str) -> None:
-    """Raise DataError, naming the file, if it does not have its published checksum."""
-    if md5(path) != published:
+def opened(path: Path) -> gzip.GzipFile | BufferedReader:
+    """The file, opened to read its bytes; `NAME.gz` is unpacked while it is read."""
+    return gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")
+
+
+def files_in(folder: Path) -> list[Path]:
+    """The files of a folder, sorted by name, without hidden ones. Raises DataError if it cannot be read."""
+    try:
+        return sorted(folder / entry.name for entry in os.scandir(folder) if not entry.name.startswith("."))
+    except OSError as error:
+        raise DataError(f"{folder} cannot be read: {error.strerror}") from error
+
+
+def check_md5(path: Path, published: str, *, unpacked: bool = False) -> None:
+    """Raise DataError, naming the file, if it does not have its published checksum.
+
+    `unpacked`: the checksum is that of the content of a file `NAME.gz`.
+    """
+    if md5(path, unpacked=unpacked) != published:
         raise DataError(
             f"{path} is damaged: it does not have the published MD5 checksum {published}; delete it and get it "
             "again"
         )
 
 
-def md5(path: Path) -> str:
+def md5(path: Path, *, unpacked: bool = False) -> str:
     """The MD5 checksum of a file, which publishers of data sets use. Raises DataError if it cannot be read."""
     try:
-        with open(path, "rb") as file:
+        with opened(path) if unpacked else open(path, "rb") as file:
             return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
@@ -125,3 +155,15 @@ def signature(paths: Iterable[Path]) -> list[list[str | int]]:
             raise DataError(f"{path} cannot be read: {error.strerror}") from error
         found.append([str(path), status.st_size, status.st_mtime_ns])
     return found
+
+
+def digest(files: Iterable[tuple[Path, int]], folder: Path) -> str:
+    """Digest of names, classes, sizes and modification times of many files: changes if a file changes."""
+    entries = []
+    for file, label in files:
+        try:
+            status = file.stat()
+        except OSError as error:
+            raise DataError(f"{file} cannot be read: {error.strerror}") from error
+        entries.append([os.path.relpath(file, folder), label, status.st_size, status.st_mtime_ns])
+    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()

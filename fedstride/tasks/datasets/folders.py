@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +10,7 @@ from ...errors import DataError
 from ..cache import cached
 from ..data import Data
 from ..spec import Spec
-from .files import Published, Root, root_folder
+from .files import Published, Root, digest, files_in, root_folder
 
 CINIC10 = Published("cinic10", "CINIC-10", "https://github.com/BayesWatch/cinic-10")
 TINY = Published("tiny_imagenet", "tiny-imagenet-200", "http://cs231n.stanford.edu/tiny-imagenet-200.zip")
@@ -34,9 +30,9 @@ def cinic10(*, root: Root = None) -> Data:
     Training examples are those of the folder `train`, test examples those of `test`; `valid` is not used.
     """
     folder = root_folder(root, CINIC10.task) / CINIC10.folder
-    _require(CINIC10, [folder / part / name for part in ("train", "test") for name in CINIC10_CLASSES])
+    CINIC10.require([folder / part / name for part in ("train", "test") for name in CINIC10_CLASSES])
     files = [
-        [(file, label) for label, name in enumerate(CINIC10_CLASSES) for file in images_in(folder / part / name)]
+        [(file, label) for label, name in enumerate(CINIC10_CLASSES) for file in files_in(folder / part / name)]
         for part in ("train", "test")
     ]
     mean, std = (0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587)
@@ -50,13 +46,13 @@ def tiny_imagenet(*, root: Root = None) -> Data:
     are numbered in the order of `wnids.txt`.
     """
     folder = root_folder(root, TINY.task) / TINY.folder
-    _require(TINY, [folder / "wnids.txt", folder / "train", folder / "val" / "val_annotations.txt"])
+    TINY.require([folder / "wnids.txt", folder / "train", folder / "val" / "val_annotations.txt"])
     names = (folder / "wnids.txt").read_text().split()
     numbers = {name: label for label, name in enumerate(names)}
     if len(numbers) != 200:
         raise DataError(f"{folder / 'wnids.txt'} has {len(numbers)} classes, but Tiny-ImageNet has 200")
-    _require(TINY, [folder / "train" / name / "images" for name in names])
-    train = [(file, numbers[name]) for name in names for file in images_in(folder / "train" / name / "images")]
+    TINY.require([folder / "train" / name / "images" for name in names])
+    train = [(file, numbers[name]) for name in names for file in files_in(folder / "train" / name / "images")]
     mean, std = (0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)
     return _data(TINY, folder, train, _validation(folder / "val", numbers), 64, 200, (mean, std), 100_000)
 
@@ -73,25 +69,6 @@ def _validation(folder: Path, numbers: dict[str, int]) -> Labelled:
             )
         found.append((folder / "images" / fields[0], numbers[fields[1]]))
     return found
-
-
-def images_in(folder: Path) -> list[Path]:
-    """The files of a folder, sorted by name, without hidden ones."""
-    try:
-        return sorted(folder / entry.name for entry in os.scandir(folder) if not entry.name.startswith("."))
-    except OSError as error:
-        raise DataError(f"{folder} cannot be read: {error.strerror}") from error
-
-
-def _require(published: Published, paths: Sequence[Path]) -> None:
-    missing = [path for path in paths if not path.exists()]
-    if missing:
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        raise DataError(
-            f"task = {published.task!r}: {', '.join(map(str, missing[:3]))}{more} missing; get the data from "
-            f"{published.source} and unpack them there, or set task.root to the folder that contains "
-            f"{published.folder!r}"
-        )
 
 
 def _data(
@@ -116,21 +93,9 @@ def _data(
             arrays[f"{prefix}_y"] = np.array([label for _, label in files], dtype=np.int64)
         return arrays
 
-    key = {"folder": str(folder), "files": _digest([*train, *test], folder)}
+    key = {"folder": str(folder), "files": digest([*train, *test], folder)}
     spec = Spec.images((3, side, side), classes, *normalisation)
     return Data(spec, **cached(published.task, key, make), full_size=full_size)
-
-
-def _digest(files: Labelled, folder: Path) -> str:
-    """Digest of names, classes, sizes and modification times: changes if a file changes."""
-    entries = []
-    for file, label in files:
-        try:
-            status = file.stat()
-        except OSError as error:
-            raise DataError(f"{file} cannot be read: {error.strerror}") from error
-        entries.append([os.path.relpath(file, folder), label, status.st_size, status.st_mtime_ns])
-    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
 
 
 def read(file: Path, side: int) -> np.ndarray:
