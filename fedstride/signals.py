@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -60,6 +61,41 @@ def handled(handler: Handler) -> Iterator[None]:
     finally:
         for number, old in kept.items():
             signal.signal(number, old)
+
+
+@contextlib.contextmanager
+def waking() -> Iterator[None]:
+    """A signal that another thread raises inside also interrupts a lock on which the main thread waits.
+
+    Flower's monitor raises SIGINT in its own thread when the SuperLink has ended. If the main thread waits for
+    threads that send objects, it would notice only after they give up. Works once; put it inside `handled` with a
+    handler that accepts the signal twice, such as `RaiseOnce`.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    main, lock, active = threading.get_ident(), threading.Lock(), [True]
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+
+    def wake() -> None:
+        number = reader.recv(1)  # Python writes the signal's number; nothing when the writer is closed
+        with lock:
+            if number and active:
+                signal.pthread_kill(main, number[0])
+
+    thread = threading.Thread(target=wake, daemon=True)
+    before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        with lock:
+            active.clear()
+        writer.close()
+        thread.join()
+        reader.close()
 
 
 @contextlib.contextmanager

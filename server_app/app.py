@@ -31,7 +31,7 @@ def main(grid: Grid, context: Context) -> None:
     """
     stop = signals.RaiseOnce()
     try:
-        with signals.handled(stop):
+        with signals.handled(stop), signals.waking():
             prepared = session.prepare(compose(overrides_of(context.run_config)))
             for note in prepared.notes:
                 log(WARNING, "%s", note)

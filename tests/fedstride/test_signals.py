@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -91,3 +92,24 @@ def test_another_thread_changes_nothing() -> None:
     thread.start()
     thread.join()
     assert seen == before
+
+
+def test_a_signal_of_another_thread_interrupts_a_wait_of_the_main_thread(number: int) -> None:
+    """As Flower's monitor raises it; without `waking` this waits for the whole time."""
+    started = time.monotonic()
+    never = threading.Event()
+    thread = threading.Timer(0.2, signal.raise_signal, [number])
+    thread.start()
+    with pytest.raises(signals.STOPPED), signals.handled(signals.RaiseOnce()), signals.waking():
+        never.wait(20.0)
+    thread.join()
+    assert time.monotonic() - started < 10.0
+
+
+def test_after_waking_signals_are_as_before() -> None:
+    before = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(before)
+    with signals.handled(signals.RaiseOnce()), signals.waking():
+        pass
+    assert signal.set_wakeup_fd(-1) == before
+    signal.set_wakeup_fd(before)

@@ -632,7 +632,7 @@ def test_a_bad_value_is_refused_with_key_value_and_what_is_allowed(
 BAD_SCREENINGS = [
     (Screening(quorum=0), "quorum = 0", "a whole number in [1, 100000]"),
     (Screening(quorum=-1), "quorum = -1", "a whole number in [1, 100000]"),
-    (Screening(quorum=1.5), "quorum = 1.5", "a whole number in [1, 100000]"),  # type: ignore[arg-type]
+    (Screening(quorum=1.5), "quorum = 1.5", "a whole number in [1, 100000]"),  # type: ignore[arg-type]  # the wrong type is the test
     (Screening(factor=1.0), "factor = 1.0", "a finite number greater than 1, or null"),
     (Screening(factor=0.5), "factor = 0.5", "a finite number greater than 1, or null"),
     (Screening(factor=NAN), "factor = nan", "a finite number greater than 1, or null"),
