@@ -32,6 +32,13 @@ class Data:
     groups: np.ndarray | None = None
     full_size: int | None = None
 
+    @classmethod
+    def of_nodes(cls, spec: Spec) -> Data:
+        """No examples: all are in the nodes' own files."""
+        x = np.zeros((0, *spec.inputs.shape), np.float32)
+        y = np.zeros((0,), np.int64) if spec.classes else np.zeros((0, spec.outputs), np.float32)
+        return cls(spec, x, y, x, y)
+
     @property
     def divisible(self) -> Divisible:
         """What a partition needs: classes and groups of the training examples."""

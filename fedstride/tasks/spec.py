@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from .inputs import Inputs, Kind
+from .reading import Reading
 
 
 class Target(StrEnum):
@@ -44,7 +45,8 @@ class Spec:
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     scale: float = 1.0  # 255 for images of bytes
-    names: tuple[str, ...] = field(default=(), compare=False)  # of the classes or labels, for people
+    names: tuple[str, ...] = field(default=(), compare=False)  # of the classes, labels or values
+    reading: Reading = Reading()  # of a node's own files
 
     @classmethod
     def images(cls, shape: tuple[int, ...], classes: int, mean: tuple[float, ...], std: tuple[float, ...]) -> Spec:
@@ -68,7 +70,9 @@ class Spec:
         }
         if self.mean:
             flat |= {"spec.mean": list(self.mean), "spec.std": list(self.std)}
-        return flat
+        if self.names:
+            flat["spec.names"] = list(self.names)
+        return flat | self.reading.flatten()
 
     @classmethod
     def unflatten(cls, record: Mapping[str, Any]) -> Spec:
@@ -85,6 +89,8 @@ class Spec:
                 mean=tuple(float(x) for x in record.get("spec.mean", ())),
                 std=tuple(float(x) for x in record.get("spec.std", ())),
                 scale=float(record["spec.scale"]),
+                names=tuple(str(name) for name in record.get("spec.names", ())),
+                reading=Reading.unflatten(record),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(
