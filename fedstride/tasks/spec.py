@@ -46,7 +46,7 @@ class Spec:
     std: tuple[float, ...] = ()
     scale: float = 1.0  # 255 for images of bytes
     names: tuple[str, ...] = field(default=(), compare=False)  # of the classes, labels or values
-    reading: Reading = Reading()  # of a node's own files
+    reading: Reading = field(default_factory=Reading)  # of a node's own files
 
     @classmethod
     def images(cls, shape: tuple[int, ...], classes: int, mean: tuple[float, ...], std: tuple[float, ...]) -> Spec:
