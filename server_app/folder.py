@@ -13,7 +13,8 @@ from typing import IO
 
 from fedstride.errors import ConfigError, RunError
 
-from .config.schema import MAX_FOLDER_NAME, Config, label
+from .config.checks import MAX_FOLDER_NAME
+from .config.schema import Config, label
 
 
 def runs_dir(config: Config) -> Path:

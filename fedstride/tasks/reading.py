@@ -38,7 +38,7 @@ class Reading:
     @classmethod
     def unflatten(cls, record: Mapping[str, Any]) -> Reading:
         """What `flatten` converted. Raises TypeError or ValueError for values of another type."""
-        found = {}
+        found: dict[str, Any] = {}
         for each in fields(cls):
             if (key := f"reading.{each.name}") in record:
                 value = record[key]

@@ -26,8 +26,9 @@ from fedstride.errors import ConfigError, nearest, unknown
 from fedstride.own import digest_of, find, load_parts
 from strategies.parts import STRATEGIES
 
+from .checks import check
 from .overrides import expand_wrappers, parse, parts_in, quote
-from .schema import FIXED_ON_RESUME, GROUPS, TABLES, Config, check, keys, names
+from .schema import FIXED_ON_RESUME, GROUPS, TABLES, Config, keys, names
 from .variables import check_interpolations
 
 

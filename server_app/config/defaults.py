@@ -9,7 +9,8 @@ from fedstride.errors import require
 from fedstride.tasks.goals import scores_of
 from fedstride.tasks.spec import Spec
 
-from .schema import Config, check
+from .checks import check
+from .schema import Config
 
 HOLDOUT = 0.2
 """The share of held-out examples if only the clients can measure."""

@@ -123,7 +123,7 @@ def test_a_run_with_own_data_is_bit_identical_to_a_run_with_the_same_partition(t
     files = [part_of_the_task(tmp_path / f"{k}.npz", k, 3) for k in range(3)]
     configs = [{"data": str(path), "partition-id": k} for k, path in enumerate(files)]
     brought = play(tmp_path / "own", configs, "partition=own")
-    drawn = play(tmp_path / "iid", [{"partition-id": k} for k in range(3)], "partition=iid")
+    drawn = play(tmp_path / "iid", [{"partition-id": k} for k in range(3)], "partition=iid", "holdout=0.2")
     assert [(r["client"], r["num-examples"]) for r in _clients(brought)] == [
         (r["client"], r["num-examples"]) for r in _clients(drawn)
     ]

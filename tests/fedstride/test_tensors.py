@@ -120,12 +120,12 @@ def test_evaluation_by_hand_in_any_batches(batch_size: int) -> None:
     model[0].running_mean.fill_(0.3)
     model.train()
     before = torch.get_rng_state()
-    loss, accuracy = evaluate(model, data, batch_size)
+    found = evaluate(model, data, batch_size).figures()
     x, y = data.batch(np.arange(20))
     with torch.no_grad():
         logits = model.eval()(x)
-    assert loss == pytest.approx(float(torch.nn.functional.cross_entropy(logits, y)), rel=1e-6)
-    assert accuracy == float((logits.argmax(1) == y).double().mean())
+    assert found["loss"] == pytest.approx(float(torch.nn.functional.cross_entropy(logits, y)), rel=1e-6)
+    assert found["accuracy"] == float((logits.argmax(1) == y).double().mean())
     assert torch.equal(torch.get_rng_state(), before)
 
 

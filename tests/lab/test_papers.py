@@ -11,8 +11,7 @@ from folders import Call, config, make
 
 import lab.papers
 from fedstride.errors import ConfigError
-from fedstride.parts import USER_PARTS, Part
-from fedstride.tasks.parts import MODELS, PARTITIONS
+from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
 from lab.papers import experiment, experiment_names, experiment_of, paper_table, table_names
 from lab.papers.matching import canonical, deviations, is_line, misfits
 from lab.papers.side_by_side import printed, side_by_side
@@ -25,17 +24,10 @@ FOLDER = Path(lab.papers.__file__).parent
 STARTED = "2026-01-01T10:00:00+0000"
 
 
-@pytest.fixture(autouse=True)
-def _parts_of_the_papers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Data sets of the papers that fedstride does not have, registered as user-defined parts."""
-    parts = {name: Part(name, lambda: None, "Of a paper.") for name in ("mnist", "cifar10")}
-    monkeypatch.setitem(USER_PARTS, "task", parts)
-
-
 def mnist(*overrides: str) -> Config:
     """A setting of FedNNNN's table 2: MNIST, 100 clients with two classes each."""
     settings = config("clients=100", *overrides)
-    settings.task.name = "mnist"
+    settings.task = TASKS.config("mnist")()
     settings.partition = PARTITIONS.config("pathological")(classes_per_client=2)
     return settings
 
@@ -43,7 +35,7 @@ def mnist(*overrides: str) -> Config:
 def cifar(*overrides: str, model: str = "resnet20", clients: int = 20) -> Config:
     """A setting of FedLWS's tables: CIFAR-10, Dirichlet 0.1."""
     settings = config(f"clients={clients}", *overrides)
-    settings.task.name, settings.model = "cifar10", MODELS.config(model)()
+    settings.task, settings.model = TASKS.config("cifar10")(), MODELS.config(model)()
     return settings
 
 
@@ -135,7 +127,7 @@ def test_a_run_matches_the_column_of_its_setting() -> None:
 def test_a_different_run_does_not_match_and_reports_the_difference(change: dict[str, Any], message: str) -> None:
     settings = mnist()
     settings.clients = change.get("clients", settings.clients)
-    settings.task.name = change.get("task", settings.task.name)
+    settings.task = TASKS.config(change.get("task", settings.task.name))()
     settings.model = MODELS.config(change.get("model", settings.model.name))()
     settings.partition.classes_per_client = change.get("classes", 2)
     assert misfits(paper_table("fednnnn/table2"), column("fednnnn/table2", "mnist_noniid_b"), settings) == [

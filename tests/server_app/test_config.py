@@ -296,7 +296,7 @@ def test_empty_presets_of_a_group_are_none(with_presets: Callable[[str], None]) 
         ("strategy=fednnn", ["unknown strategy 'fednnn'", "'fednnnn'", "Known: fedadam", "two_d_lrd"]),
         ("client=fednrl", ["unknown client 'fednrl'", "'fednlr'"]),
         ("objective=prox", ["unknown objective 'prox'", "'fedprox'"]),
-        ("task=mnist", ["unknown task 'mnist'", "'mnist5k'"]),
+        ("task=mnist5", ["unknown task 'mnist5'", "'mnist5k'"]),
         ("model=cnn_mnst", ["unknown model 'cnn_mnst'", "'cnn_mnist'"]),
         ("partition=dirichlt", ["unknown partition 'dirichlt'", "'dirichlet'"]),
         ("experiment=quikstart", ["unknown experiment 'quikstart'", "'quickstart'"]),
@@ -490,7 +490,7 @@ def test_a_resumed_run_may_have_more_rounds(run: Path) -> None:
 UNLIKE = {
     "best": "test/loss", "best_quorum": 2, "checkpoint_every": 7, "evaluate_clients": True, "evaluate_every": 3,
     "max_empty_rounds": 9, "min_clients": 2, "mute_rounds": 5, "node_ids": "any", "node_wait": 1.5, "patience": 4,
-    "rounds": 50, "target": 0.5, "timeout": 2.5, "track": ["tensorboard"],
+    "rounds": 50, "target": 0.5, "test_set": False, "timeout": 2.5, "track": ["tensorboard"],
 }  # fmt: skip
 
 

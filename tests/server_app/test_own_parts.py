@@ -226,7 +226,7 @@ def test_a_client_loads_only_parts_files_of_its_bundle(name: str) -> None:
 
 def test_a_run_with_user_defined_parts_learns_and_records_them(file: Path, tmp_path: Path) -> None:
     outcome = play(tmp_path, "rounds=2", named(file), *CHOSEN)
-    assert outcome.folder.name == "mnist5k-dirichlet-mine-halved-seed1"
+    assert outcome.folder.name == "mnist5k-sliced-mine-halved-seed1"
     assert [row["mine/size"] for row in outcome.rows[1:]] == [0.5, 0.5]
     assert outcome.rows[-1]["test/loss"] < outcome.rows[0]["test/loss"]
     config = from_yaml((outcome.folder / "config.yaml").read_text())
