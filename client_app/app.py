@@ -102,10 +102,12 @@ def evaluate_message(message: Message, context: Context) -> Message:
 
 @app.query()
 def roll_call(message: Message, context: Context) -> Message:
-    """Reply with the client id, the number of examples, the device, and versions."""
-    job = work.read(message.content.config_records[wire.CONFIG], context)
+    """Reply with the client id, the number of examples, the device, and versions; if asked, also the moments."""
+    config = message.content.config_records[wire.CONFIG]
+    job = work.read(config, context)
     facts = ConfigRecord(
         {
+            **(work.moments(job) if config.get(wire.MOMENTS) else {}),
             wire.CLIENT_ID: job.client_id,
             wire.NUM_EXAMPLES: 1 if job.protection.is_local else len(job.examples),
             "device": str(job.device),

@@ -23,6 +23,8 @@ from fedstride.tasks.goals import goal_of
 from fedstride.tasks.holdout import hold_out
 from fedstride.tasks.inputs import Inputs
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
+from fedstride.tasks.spec import Spec
+from fedstride.tasks.statistics import of_examples
 from fedstride.tasks.tensors import Examples, pick_device
 
 from . import protection
@@ -49,15 +51,15 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
     task, partition = TASKS.unflatten(config), PARTITIONS.unflatten(config)
     objective, model = OBJECTIVES.unflatten(config), MODELS.unflatten(config)
     seed = _natural(config, wire.SEED)
-    source = data.load(task)
-    found = _client_data(context, task, partition, _natural(config, wire.NUM_CLIENTS), seed)
+    spec = Spec.unflatten(config)
+    found = _client_data(context, task, partition, spec, _natural(config, wire.NUM_CLIENTS), seed)
     held_out = _share(config, wire.HOLDOUT)
     positions = np.arange(len(found.y)) if found.members is None else found.members
     kept, measured = hold_out(len(positions), held_out, seed=seed, client=found.client_id)
-    goal = goal_of(source.spec, task.loss, task.metrics)
+    goal = goal_of(spec, task.loss, task.metrics)
 
     def examples(chosen: np.ndarray) -> Examples:
-        return Examples(found.x, found.y, source.spec, device=device, members=positions[chosen], goal=goal)
+        return Examples(found.x, found.y, spec, device=device, members=positions[chosen], goal=goal)
 
     return Work(
         client_id=found.client_id,
@@ -67,10 +69,21 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
         objective=objective,
         examples=examples(kept),
         held_out=examples(measured) if len(measured) else None,
-        model=_network(_key(MODELS.flatten(model)), source.spec.inputs, source.spec.outputs, str(device)),
+        model=_network(_key(MODELS.flatten(model)), spec.inputs, spec.outputs, str(device)),
         device=device,
         protection=protection.read(config, context.node_config),
     )
+
+
+def moments(job: Work) -> dict[str, list[float]]:
+    """The moments of the training examples, for normalisation. Raises ConfigError if this client adds noise."""
+    if job.protection.is_local:
+        raise ConfigError(
+            "this client adds noise itself, so it does not report statistics of its data; set task.mean and "
+            "task.std on the server"
+        )
+    examples = job.examples
+    return of_examples(examples.x[examples.members], examples.y[examples.members], examples.spec).flatten()
 
 
 def _natural(config: Mapping[str, Any], key: str, default: int | None = None) -> int:
@@ -96,18 +109,30 @@ class ClientData(NamedTuple):
     members: np.ndarray | None
 
 
-def _client_data(context: Context, task: Choice, partition: Choice, clients: int, seed: int) -> ClientData:
-    """The node's own data if its node-config names some, else its part of the task's data."""
-    source = data.load(task)
+def _client_data(
+    context: Context, task: Choice, partition: Choice, spec: Spec, clients: int, seed: int
+) -> ClientData:
+    """The node's own data if its node-config names some, else its part of the task's data.
+
+    A node with its own data needs none of the task's. Raises ConfigError if the task's data on this node have
+    another form than the server's.
+    """
     path = own_data_path(context, partition)
     if path is None:
         client_id = partition_id(context, clients)
+        source = data.load(task)
+        form = (source.spec.inputs, source.spec.target, source.spec.outputs)
+        if form != (spec.inputs, spec.target, spec.outputs):
+            raise ConfigError(
+                f"task = {task.name!r}: an example on this node is {form[0]} with {form[2]} outputs, but on the "
+                f"server {spec.inputs} with {spec.outputs}; use the same files and the same version of fedstride"
+            )
         part = members(task, partition, clients, seed)[client_id]
         return ClientData(client_id, source.train_x, source.train_y, part)
     # Mini-batches are drawn from the client id. The SuperLink draws node ids at random; with a partition id the
     # results are the same on every SuperLink.
     client_id = partition_id(context, clients) if "partition-id" in context.node_config else context.node_id
-    found = node_data.load(path, source.spec.inputs.shape, source.spec.classes)
+    found = node_data.load(path, spec.inputs.shape, spec.classes)
     return ClientData(client_id, found.x, found.y, None)
 
 

@@ -41,6 +41,7 @@ def done(half: str) -> str:
 
 
 HOLDOUT: Final = "holdout"  # share of each client's examples that training never sees
+MOMENTS: Final = "moments"  # bool: the roll call asks for moments of the examples; begins the reply's keys
 
 # Keys of the MetricRecord
 NUM_EXAMPLES: Final = "num-examples"  # int > 0 (Flower's own name)

@@ -10,13 +10,14 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedstride import signals, wire
-from fedstride.errors import FedstrideError
+from fedstride.errors import FedstrideError, require
 from fedstride.flower import log
 from fedstride.metrics import as_text, shown
 
 from . import session
 from .config.compose import compose
 from .config.overrides import overrides_of
+from .config.schema import Config
 from .rounds import Round
 
 app = ServerApp()
@@ -32,7 +33,9 @@ def main(grid: Grid, context: Context) -> None:
     stop = signals.RaiseOnce()
     try:
         with signals.handled(stop), signals.waking():
-            prepared = session.prepare(compose(overrides_of(context.run_config)))
+            config = compose(overrides_of(context.run_config))
+            _check_no_files(config)
+            prepared = session.prepare(config)
             for note in prepared.notes:
                 log(WARNING, "%s", note)
             outcome = session.run(
@@ -48,6 +51,17 @@ def main(grid: Grid, context: Context) -> None:
     metric = prepared.config.headline
     value = as_text(metric, outcome.rows[-1].get(metric))
     log(INFO, wire.FINAL_LINE, shown(metric), value, outcome.folder)
+
+
+def _check_no_files(config: Config) -> None:
+    """The nodes of a federation say themselves where their data are; a server must not choose a node's files."""
+    files = getattr(config.partition, "files", None)
+    require(
+        files is None,
+        "partition.files",
+        files,
+        "null here: start each node with its own data, as in --node-config 'data=\"/path\"' (docs/deployment.md)",
+    )
 
 
 def _log_folder(folder: Path) -> None:

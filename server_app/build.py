@@ -14,6 +14,7 @@ from fedstride.arrays import Arrays, Declared
 from fedstride.errors import ConfigError, require
 from fedstride.own import find
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
+from fedstride.tasks.spec import Spec
 from strategies.base import RuleStrategy
 from strategies.norms import NormAnalysis
 from strategies.parts import PRIVACY, STRATEGIES
@@ -90,13 +91,14 @@ def _run_options(kind: Any, config: Config) -> dict[str, Any]:
     return {"seed": config.seed, **clients}
 
 
-def client_config(config: Config) -> ConfigRecord:
+def client_config(config: Config, spec: Spec) -> ConfigRecord:
     """The configuration that every client gets, as plain values. The keys are dotted, or from `wire.py`."""
     return ConfigRecord(
         {
             wire.SEED: config.seed,
             wire.NUM_CLIENTS: config.clients,
             wire.HOLDOUT: config.holdout or 0.0,
+            **spec.flatten(),
             **RULES.flatten(config.client),
             **OBJECTIVES.flatten(config.objective),
             **TASKS.flatten(config.task),

@@ -8,6 +8,7 @@ from flwr.app import ArrayRecord
 from fedstride.arrays import Arrays, declare, to_record, views
 from fedstride.tasks import data, models
 from fedstride.tasks.goals import goal_of
+from fedstride.tasks.spec import Spec
 from fedstride.tasks.tensors import Examples, buffer_names, evaluate, load_arrays, pick_device, to_arrays
 
 from .config.schema import Config, keys
@@ -33,9 +34,16 @@ class CentralEvaluation:
         self.initial: ArrayRecord = to_record(to_arrays(model))
         self.model: Arrays = declare(views(self.initial), buffer_names(model))
         self._model = model.to(device)
-        goal = goal_of(source.spec, config.task.loss, config.task.metrics)
-        examples = Examples(source.test_x, source.test_y, source.spec, device=device, goal=goal)
-        self._examples = examples if config.test_set is not False else None
+        self._source, self._device, self._has_test_set = source, device, config.test_set is not False
+        self._loss, self._metrics = config.task.loss, config.task.metrics
+        self.normalise(source.spec)
+
+    def normalise(self, spec: Spec) -> None:
+        """Prepare the test examples as `spec` says: with statistics that are known only after the roll call."""
+        x, y = self._source.test_x, self._source.test_y
+        goal = goal_of(spec, self._loss, self._metrics)
+        examples = Examples(x, y, spec, device=self._device, goal=goal)
+        self._examples = examples if self._has_test_set else None
 
     def __call__(self, arrays: ArrayRecord) -> dict[str, float]:
         """`test/loss` and the figures of the task, as `test/accuracy`; nothing if the server has no test set."""

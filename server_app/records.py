@@ -25,6 +25,7 @@ from fedstride.arrays import to_record, views
 from fedstride.errors import RunError
 from fedstride.flower import log
 from fedstride.signals import held
+from fedstride.tasks.spec import Spec
 from strategies.norms import NormAnalysis
 
 from .checkpoint import FOLDER, KEPT, Checkpoint, set_aside_newer, valid_checkpoints, write_checkpoint
@@ -44,6 +45,7 @@ CSV = "metrics.csv"
 BEST = "best.safetensors"
 MODEL = "model.safetensors"
 STATUS = "status.json"
+TASK = "task.json"
 CHECKPOINT = "the checkpoint"
 
 
@@ -115,6 +117,7 @@ class Records:
             self.rows[-1],
             accepted=checkpoint.accepted,
             owners=checkpoint.owners,
+            statistics=checkpoint.statistics,
         )
         self._accepted = [each.accepted for each in valid_checkpoints(self.folder)]
         self._checkpointed = checkpoint.server_round
@@ -198,10 +201,15 @@ class Records:
                 row=_plain(done.row),
                 records=dict(self._digests),
                 owners=done.owners,
+                statistics=done.statistics,
             ),
         )
         self._checkpointed, self._state = done.number, None
         self._accepted = [done.accepted, *self._accepted][:KEPT]
+
+    def write_task(self, spec: Spec) -> None:
+        """Write how an example is prepared for the model: form, normalisation, classes."""
+        self._try(TASK, lambda: write(self.folder / TASK, (json.dumps(spec.flatten(), indent=2) + "\n").encode()))
 
     def oldest_round(self, client: int) -> int | None:
         """The oldest round whose state of this client a kept checkpoint needs; None if there is no checkpoint."""

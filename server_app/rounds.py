@@ -16,6 +16,7 @@ from flwr.serverapp import Grid
 
 from fedstride import wire
 from fedstride.errors import RunError
+from fedstride.tasks.spec import Statistics
 from strategies.cohort import LEFT_OUT, Cohort
 from strategies.norms import NormAnalysis
 
@@ -41,6 +42,7 @@ class Round:
     clients: list[Row] = field(default_factory=list)
     accepted: AcceptedRounds = field(default_factory=dict)
     owners: Mapping[int, Owner] = field(default_factory=dict)  # the node that each client id belongs to
+    statistics: Statistics = field(default_factory=dict)  # of the clients' examples, if the run computed them
     changed: bool = True  # False if there were too few valid replies, so the model did not change
 
 
@@ -75,6 +77,7 @@ class Federation:
     evaluate: Callable[[ArrayRecord], Mapping[str, float]]
     observers: Sequence[Observer]
     waits: Waits
+    statistics: Statistics = field(default_factory=dict)
     oldest_round: Callable[[int], int | None] = lambda client: None  # see `Records.oldest_round`
 
     def rounds(self, start: Round | None, initial: ArrayRecord) -> Iterator[Round]:
@@ -84,7 +87,7 @@ class Federation:
         Raises RunError after `max_empty_rounds` rounds in a row that did not change the model.
         """
         if start is None:
-            start = Round(0, initial, {"round": 0, **self._evaluation(initial)})
+            start = Round(0, initial, {"round": 0, **self._evaluation(initial)}, statistics=self.statistics)
             self._notify_round_done(start)
             yield start
         last, empty = start, 0
@@ -131,6 +134,7 @@ class Federation:
             clients,
             accepted={**last.accepted, **now},
             owners=self.roster.owners,
+            statistics=self.statistics,
             changed=model is not None,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from logging import WARNING
 from pathlib import Path
 
 from flwr.app import ConfigRecord
@@ -11,10 +12,13 @@ from flwr.serverapp import Grid
 
 from fedstride import flower, wire
 from fedstride.errors import CheckpointError, RunError
+from fedstride.flower import log
 from fedstride.signals import Terminated
 from fedstride.tasks import data, partitions
+from fedstride.tasks.spec import Spec, Statistics
 from strategies.norms import NormAnalysis
 
+from . import normalisation
 from .build import build_strategy, client_config
 from .checkpoint import UNUSED, Checkpoint, newest_checkpoint
 from .config.compose import digest
@@ -39,6 +43,7 @@ class Prepared:
     config: Config
     strategy: NormAnalysis
     evaluation: CentralEvaluation
+    spec: Spec
     checkpoint: Checkpoint | None = None  # of the run that is resumed
     notes: tuple[str, ...] = ()  # warnings for the user: damaged checkpoints and lines of records
 
@@ -59,13 +64,13 @@ def prepare(config: Config) -> Prepared:
     """
     check_trackers(config.track)
     build_strategy(config)  # first without the model: errors are found before the data are read
-    config = resolved(config, data.load(config.task).spec)
+    source = data.load(config.task)
+    config = resolved(config, source)
     evaluation = CentralEvaluation(config)
-    prepared = Prepared(config, build_strategy(config, evaluation.model), evaluation)
+    prepared = Prepared(config, build_strategy(config, evaluation.model), evaluation, source.spec)
     if config.partition.name != "own":  # with `own`, only the nodes can read their data
         # The partition is drawn here once: errors are found now, and clients then find it in the cache.
-        source = data.load(config.task).divisible
-        partitions.partition(config.partition, source, config.clients, config.seed)
+        partitions.partition(config.partition, source.divisible, config.clients, config.seed)
     return prepared if config.resume is None else _resumed(prepared, Path(config.resume).expanduser().resolve())
 
 
@@ -120,18 +125,16 @@ def run(
     on_folder(records.folder)
     tracking = Tracking(config, records.folder)
     try:
-        sent_config = ConfigRecord({**client_config(config), wire.RUN: records.run})
-        owners = {} if records.last is None else records.last.owners
-        roster = Roster(grid, config, sent_config, owners)
-        roster.call()
+        roster, statistics = _called(grid, prepared, records)
         federation = Federation(
             grid=grid,
             strategy=prepared.strategy,
             config=config,
             roster=roster,
-            client_config=sent_config,
+            client_config=roster.client_config,
             evaluate=prepared.evaluation,
             observers=[records, tracking, *observers],
+            statistics=statistics,
             waits=Waits(CEILING if config.timeout is None and flower.is_simulation(grid) else config.timeout),
             oldest_round=records.oldest_round,
         )
@@ -154,6 +157,36 @@ def run(
         tracking.close()
     records.close("completed", stopped)
     return Outcome(records.folder, records.rows, stopped)
+
+
+def _called(grid: Grid, prepared: Prepared, records: Records) -> tuple[Roster, Statistics]:
+    """The roster after the roll call, with the configuration that clients get from now on.
+
+    If the task asks for it, the statistics of the clients' examples are computed from the replies at the start of
+    the run; a resumed run has them in its checkpoint.
+    """
+    config, spec, last = prepared.config, prepared.spec, records.last
+    known = {} if last is None else last.statistics
+    asks = spec.federated and not known
+
+    def sent(spec: Spec, **more: bool) -> ConfigRecord:
+        return ConfigRecord({**client_config(config, spec), wire.RUN: records.run, **more})
+
+    roster = Roster(
+        grid,
+        config,
+        sent(spec.with_statistics(known), **({wire.MOMENTS: True} if asks else {})),
+        {} if last is None else last.owners,
+    )
+    roster.call()
+    if asks:
+        known, notes = normalisation.pool(spec, roster.facts)
+        for note in notes:
+            log(WARNING, "%s", note)
+        roster.client_config = sent(spec.with_statistics(known))
+    records.write_task(spec.with_statistics(known))
+    prepared.evaluation.normalise(spec.with_statistics(known))
+    return roster, known
 
 
 def _reason_to_stop(config: Config, rows: Sequence[Row]) -> str | None:

@@ -212,7 +212,16 @@ def by_group(source: Divisible, clients: int, seed: int) -> Parts:
 # ---------------------------------------------------------------- nothing to divide
 
 
-def own(source: Divisible, clients: int, seed: int) -> Parts:
+def own(
+    source: Divisible,
+    clients: int,
+    seed: int,
+    *,
+    files: Annotated[
+        list[str] | None,
+        Setting("for `fedstride run` only: a path for each client, with its own data, to try out a deployment"),
+    ] = None,
+) -> Parts:
     """Always raises DataError: with this partition each node reads its own data, and nothing is divided."""
     raise DataError(
         "partition = 'own' does not divide the task's data: each node of a deployment has its own data, given "

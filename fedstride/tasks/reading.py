@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, cast
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,8 @@ class Reading:
         found: dict[str, Any] = {}
         for each in fields(cls):
             if (key := f"reading.{each.name}") in record:
-                value = record[key]
+                value, default = record[key], cast(Any, each.default)
                 found[each.name] = (
-                    tuple(str(item) for item in value)
-                    if isinstance(each.default, tuple)
-                    else type(each.default)(value)
+                    tuple(str(item) for item in value) if isinstance(default, tuple) else type(default)(value)
                 )
         return cls(**found)

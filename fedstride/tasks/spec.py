@@ -5,8 +5,8 @@ It is small and consists of plain values, so it can be sent to a node that has o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -31,12 +31,20 @@ LOSSES: Mapping[Target, tuple[str, ...]] = {
 """The losses of each target; the first is the default."""
 
 
+Statistics = Mapping[str, Sequence[float]]
+"""Numbers for each channel, feature, column or output, by name."""
+
+STATISTICS = ("mean", "std", "target_mean", "target_std")
+"""The fields of a Spec that are computed from examples."""
+
+
 @dataclass(frozen=True)
 class Spec:
     """The form of a task's examples.
 
     Stored arrays are converted on the device: to float32, minus `mean`, divided by `std`, both times `scale` and
-    with one value per channel, feature or column (none: unchanged). Tokens become int64.
+    with one value per channel, feature or column (none: unchanged). Tokens become int64. Values to predict are
+    normalised with `target_mean` and `target_std`; figures of predictions are in their own unit.
     """
 
     inputs: Inputs
@@ -46,6 +54,9 @@ class Spec:
     std: tuple[float, ...] = ()
     scale: float = 1.0  # 255 for images of bytes
     names: tuple[str, ...] = field(default=(), compare=False)  # of the classes, labels or values
+    target_mean: tuple[float, ...] = ()  # of the values to predict, one for each output
+    target_std: tuple[float, ...] = ()
+    federated: bool = False  # these four are still to be computed, over the clients' examples
     reading: Reading = field(default_factory=Reading)  # of a node's own files
 
     @classmethod
@@ -58,6 +69,16 @@ class Spec:
         """The number of classes; 0 if the task has none."""
         return self.outputs if self.target is Target.CLASS else 0
 
+    def statistics(self) -> dict[str, list[float]]:
+        """What `federated` computes, by its name in a message; without what is empty."""
+        each = {name: list(getattr(self, name)) for name in STATISTICS}
+        return {name: values for name, values in each.items() if values}
+
+    def with_statistics(self, found: Statistics) -> Spec:
+        """The same with these statistics."""
+        each: dict[str, Any] = {name: tuple(float(x) for x in values) for name, values in found.items()}
+        return replace(self, **each, federated=self.federated and not found)
+
     def flatten(self) -> dict[str, Any]:
         """As plain values of a ConfigRecord, which has no empty lists of unknown type."""
         flat: dict[str, Any] = {
@@ -68,8 +89,7 @@ class Spec:
             "spec.target": str(self.target),
             "spec.scale": self.scale,
         }
-        if self.mean:
-            flat |= {"spec.mean": list(self.mean), "spec.std": list(self.std)}
+        flat |= {f"spec.{name}": values for name, values in self.statistics().items()}
         if self.names:
             flat["spec.names"] = list(self.names)
         return flat | self.reading.flatten()
@@ -78,6 +98,9 @@ class Spec:
     def unflatten(cls, record: Mapping[str, Any]) -> Spec:
         """What `flatten` converted. Raises ConfigError for missing or invalid values."""
         try:
+            found: dict[str, Any] = {
+                name: tuple(float(x) for x in record.get(f"spec.{name}", ())) for name in STATISTICS
+            }
             spec = cls(
                 inputs=Inputs(
                     Kind(record["spec.kind"]),
@@ -86,9 +109,8 @@ class Spec:
                 ),
                 outputs=int(record["spec.outputs"]),
                 target=Target(record["spec.target"]),
-                mean=tuple(float(x) for x in record.get("spec.mean", ())),
-                std=tuple(float(x) for x in record.get("spec.std", ())),
                 scale=float(record["spec.scale"]),
+                **found,
                 names=tuple(str(name) for name in record.get("spec.names", ())),
                 reading=Reading.unflatten(record),
             )
@@ -97,6 +119,7 @@ class Spec:
                 f"the message does not describe the task ({type(error).__name__}: {error}); run the same version "
                 "of fedstride on server and clients"
             ) from error
-        if spec.outputs < 1 or not all(n >= 1 for n in spec.inputs.shape) or len(spec.mean) != len(spec.std):
+        pairs = ((spec.mean, spec.std), (spec.target_mean, spec.target_std))
+        if spec.outputs < 1 or min(spec.inputs.shape) < 1 or any(len(mean) != len(std) for mean, std in pairs):
             raise ConfigError(f"the message describes a task that is not possible: {spec}")
         return spec

@@ -53,6 +53,9 @@ class Examples:
         column = COLUMN[spec.inputs.kind]
         self.mean = torch.tensor(spec.mean, device=device).mul(spec.scale).reshape(column)
         self.std = torch.tensor(spec.std, device=device).mul(spec.scale).reshape(column)
+        self.target_mean, self.target_std = (
+            torch.tensor(values, device=device) for values in (spec.target_mean, spec.target_std)
+        )
 
     def __len__(self) -> int:
         return len(self.members)
@@ -65,13 +68,25 @@ class Examples:
         rows = self.members[positions]
         x = torch.from_numpy(np.ascontiguousarray(self.x[rows])).to(self.device)
         y = torch.from_numpy(np.ascontiguousarray(self.y[rows])).to(self.device)
-        return self._prepared(x), y if self.spec.target is Target.CLASS else y.float()
+        return self._prepared(x), self._prepared_targets(y)
+
+    def _prepared_targets(self, y: torch.Tensor) -> torch.Tensor:
+        if self.spec.target is Target.CLASS:
+            return y
+        y = y.float()
+        return y.sub(self.target_mean).div(self.target_std) if self.spec.target_mean else y
+
+    def in_units(self, values: torch.Tensor) -> torch.Tensor:
+        """Outputs or targets of a batch in the unit of the stored targets."""
+        return values * self.target_std + self.target_mean if self.spec.target_mean else values
 
     def _prepared(self, x: torch.Tensor) -> torch.Tensor:
         if self.spec.inputs.kind is Kind.TOKENS:
             return x.long()
         x = x.float()  # in place below: the rows are a copy
-        return x.sub_(self.mean).div_(self.std) if self.spec.mean else x
+        x = x.sub_(self.mean).div_(self.std) if self.spec.mean else x
+        # 0 is the mean of a normalised column.
+        return x.nan_to_num_(nan=0.0) if self.spec.reading.missing == "mean" else x
 
     def in_order(self, size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """All examples once, in batches of `size`; the last batch can be smaller."""
@@ -158,7 +173,7 @@ def evaluate(model: nn.Module, examples: Examples, batch_size: int = 250) -> Eva
         outputs = model(x)
         loss += float(goal.loss(outputs.double(), y if y.dtype == torch.int64 else y.double(), reduction="sum"))
         for name, of_batch in goal.scores.items():
-            sums[name] = sums.get(name, 0.0) + of_batch(outputs, y)
+            sums[name] = sums.get(name, 0.0) + of_batch(examples.in_units(outputs), examples.in_units(y))
     model.train(was_training)
     count = len(examples)
     return Evaluation(loss / count, {name: rates_of(each, count) for name, each in sums.items()})

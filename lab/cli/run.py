@@ -86,15 +86,15 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
     from server_app import session
 
     from ..engine.comparison import ComparisonRun, counterpart
+    from ..engine.grid import grid_of
     from ..engine.interrupt import InterruptHandler, how_to_resume
     from ..engine.live import LiveView
-    from ..engine.local import LocalGrid
 
     logging.getLogger("flwr").setLevel(logging.WARNING)
     prepared = session.prepare(config)
     for note in prepared.notes:
         say(console, f"note: {note}")
-    grid = LocalGrid(app, config.clients)
+    grid = grid_of(app, config)
     comparisons: list[ComparisonRun] = []
     folders: list[Path] = []
 

@@ -185,13 +185,13 @@ def run_job(job: Job) -> Ended:
     from client_app.app import app
     from server_app import session
 
-    from .local import LocalGrid
+    from .grid import grid_of
 
     started = time.monotonic()
     try:
         with InterruptHandler() as interrupt:
             _IN_WORKER.check()
-            grid = LocalGrid(app, job.config.clients)
+            grid = grid_of(app, job.config)
             prepared = session.prepare(job.config)
             outcome = session.run(grid, prepared, observers=[interrupt], on_folder=grid.keep_client_states_in)
     except signals.STOPPED as error:

@@ -13,7 +13,7 @@ from client_app.parts import OBJECTIVES, RULES, Training
 from fedstride import flower, wire
 from fedstride.arrays import Arrays, to_record, views
 from fedstride.parts import Choice
-from fedstride.tasks import models
+from fedstride.tasks import data, models
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.tensors import to_arrays
@@ -56,6 +56,7 @@ def round_config(
         wire.SEED: seed,
         wire.NUM_CLIENTS: clients,
         wire.SERVER_ROUND: server_round,
+        **data.load(TASK).spec.flatten(),
         **RULES.flatten(client or sgd()),
         **OBJECTIVES.flatten(objective or OBJECTIVES.config("plain")()),
         **TASKS.flatten(TASK),

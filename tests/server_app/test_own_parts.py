@@ -18,6 +18,7 @@ from fedstride import own
 from fedstride.errors import CheckpointError, ConfigError
 from fedstride.own import load_bundled, load_parts
 from fedstride.parts import USER_PARTS
+from fedstride.tasks import data
 from lab.report.repeat import overrides_for
 from server_app.build import client_config
 from server_app.config.compose import choices, compose, describe, digest, from_yaml, to_yaml
@@ -156,9 +157,10 @@ def test_user_defined_parts_are_listed_and_described(file: Path) -> None:
 
 
 def test_clients_get_the_name_of_the_parts_file_without_its_folder(file: Path) -> None:
-    config = client_config(compose([named(file), *CHOSEN]))
-    assert config["parts"] == [file.name]
-    assert not [value for value in config.values() if str(file.parent) in str(value)]
+    config = compose([named(file), *CHOSEN])
+    sent = client_config(config, data.load(config.task).spec)
+    assert sent["parts"] == [file.name]
+    assert not [value for value in sent.values() if str(file.parent) in str(value)]
 
 
 # ---------------------------------------------------------------- rejected files

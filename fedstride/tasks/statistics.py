@@ -1,0 +1,44 @@
+"""The moments of a task's examples, inputs and values to predict together, and what a Spec needs of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .columns import Column
+from .inputs import Inputs, Kind
+from .moments import Moments, moments, normalisation
+from .spec import Spec, Target
+
+
+def of_examples(x: np.ndarray, y: np.ndarray, spec: Spec) -> Moments:
+    """The moments of each channel, feature or column of x (n, ...), then of each value to predict in y (n, k)."""
+    inputs = moments(x, spec)
+    if spec.target is not Target.VALUES:
+        return inputs
+    targets = moments(y, Spec(Inputs(Kind.TABLE, y.shape[1:]), spec.outputs))
+    each = zip(vars(inputs).values(), vars(targets).values(), strict=True)
+    return Moments(*(np.concatenate(pair) for pair in each))
+
+
+def names(spec: Spec) -> list[str]:
+    """The names of what `of_examples` has moments of, for messages to people."""
+    columns = [Column.parse(text) for text in spec.reading.columns]
+    own = [each for column in columns for each in (column.categories or [column.name])]
+    count = spec.inputs.shape[0 if spec.inputs.kind in (Kind.IMAGE, Kind.SIGNAL) else -1]
+    inputs = own if len(own) == count else [str(number) for number in range(count)]
+    targets = spec.names or spec.reading.targets
+    return [*inputs, *(targets if spec.target is Target.VALUES else ())]
+
+
+def statistics(found: Moments, spec: Spec) -> dict[str, list[float]]:
+    """Mean and standard deviation of inputs and of values to predict, for `Spec.with_statistics`."""
+    mean, std = normalisation(found)
+    if spec.target is not Target.VALUES:
+        return {"mean": list(mean), "std": list(std)}
+    inputs = len(mean) - spec.outputs
+    return {
+        "mean": list(mean[:inputs]),
+        "std": list(std[:inputs]),
+        "target_mean": list(mean[inputs:]),
+        "target_std": list(std[inputs:]),
+    }
