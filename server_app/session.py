@@ -45,7 +45,7 @@ class Prepared:
     evaluation: CentralEvaluation
     spec: Spec
     checkpoint: Checkpoint | None = None  # of the run that is resumed
-    notes: tuple[str, ...] = ()  # warnings for the user: damaged checkpoints and lines of records
+    notes: tuple[str, ...] = ()  # for the user: a subset of the data, damaged checkpoints and lines of records
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,8 @@ def prepare(config: Config) -> Prepared:
     source = data.load(config.task)
     config = resolved(config, source)
     evaluation = CentralEvaluation(config)
-    prepared = Prepared(config, build_strategy(config, evaluation.model), evaluation, source.spec)
+    notes = (f"task={config.task.name} has {source.subset}",) if source.subset else ()
+    prepared = Prepared(config, build_strategy(config, evaluation.model), evaluation, source.spec, notes=notes)
     if config.partition.name != "own":  # with `own`, only the nodes can read their data
         # The partition is drawn here once: errors are found now, and clients then find it in the cache.
         partitions.partition(config.partition, source.divisible, config.clients, config.seed)
@@ -99,7 +100,8 @@ def _resumed(prepared: Prepared, folder: Path) -> Prepared:
             ) from error
 
     checkpoint, faults = newest_checkpoint(folder, use)
-    notes = [
+    notes = [*prepared.notes]
+    notes += [
         f"skipped a checkpoint: {fault}; it is kept with a name that begins with {UNUSED}" for fault in faults
     ]
     for each in (restored_metrics(folder, checkpoint), restored_clients(folder, checkpoint)):

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .listing import FORMAT, Format
-from .run import OVERRIDES, title
+from .run import OVERRIDES
 
 MOST_COLUMNS = 20
 """Above this number of classes or groups, a line of the table shows only the largest ones."""
@@ -70,7 +70,8 @@ def partition(
     if output is not None:
         from ..plots.labels import draw_labels
 
-        draw_labels(parts, source, output, title(config))
+        title = f"{config.task.name}, {config.partition.name}, {config.clients} clients, seed {config.seed}"
+        draw_labels(parts, source, output, title)
         typer.echo(f"plot {output.resolve()}", err=form is Format.JSON)
 
 

@@ -128,7 +128,7 @@ def title(config: Config) -> str:
     from server_app.config.schema import label
 
     return (
-        f"{config.experiment}: {label(config)}, client {config.client.name}, {config.clients} clients "
+        f"{config.task.name}, {config.partition.name}, {config.model.name}: {label(config)}, client {config.client.name}, {config.clients} clients "
         f"({config.cohort_size} per round), {config.rounds} rounds, seed {config.seed}"
     )
 
