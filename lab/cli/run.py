@@ -127,8 +127,9 @@ def title(config: Config) -> str:
     """One line that describes the run."""
     from server_app.config.schema import label
 
+    data = f"{config.task.name}, {config.partition.name}, {config.model.name}"
     return (
-        f"{config.task.name}, {config.partition.name}, {config.model.name}: {label(config)}, client {config.client.name}, {config.clients} clients "
+        f"{data}: {label(config)}, client {config.client.name}, {config.clients} clients "
         f"({config.cohort_size} per round), {config.rounds} rounds, seed {config.seed}"
     )
 
