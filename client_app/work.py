@@ -132,7 +132,7 @@ def _client_data(
     # Mini-batches are drawn from the client id. The SuperLink draws node ids at random; with a partition id the
     # results are the same on every SuperLink.
     client_id = partition_id(context, clients) if "partition-id" in context.node_config else context.node_id
-    found = node_data.load(path, spec.inputs.shape, spec.classes)
+    found = node_data.load(path, spec)
     return ClientData(client_id, found.x, found.y, None)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -57,10 +57,13 @@ def load(config: Choice) -> Data:
 
     Raises ConfigError for an unknown name, DataError if the data are missing or cannot be prepared.
     """
-    return _load(config.name, tuple((key, getattr(config, key)) for key in TASKS.fields(config.name)))
+    settings = {key: getattr(config, key) for key in TASKS.fields(config.name)}
+    return _load(
+        config.name, json.dumps(settings, sort_keys=True)
+    )  # settings can be lists, which are not hashable
 
 
 @lru_cache(maxsize=4)
-def _load(name: str, settings: tuple[tuple[str, Any], ...]) -> Data:
-    data: Data = TASKS.make(TASKS.config(name)(**dict(settings)))
+def _load(name: str, settings: str) -> Data:
+    data: Data = TASKS.make(TASKS.config(name)(**json.loads(settings)))
     return data

@@ -90,6 +90,10 @@ TASKS = Table(
         "datasets.tables:diabetes",
         "Diabetes (Efron et al., 2004): 442 rows of 10 columns, one number to predict, from scikit-learn.",
     ),
+    Part("own_images", "datasets.nodes:own_images", "The nodes' own images, to classify."),
+    Part("own_table", "datasets.nodes:own_table", "The nodes' own tables: columns of numbers and categories."),
+    Part("own_texts", "datasets.nodes:own_texts", "The nodes' own texts, to classify."),
+    Part("own_sounds", "datasets.nodes:own_sounds", "The nodes' own recordings, to classify."),
     base=Task,
     signatures=True,
 )

@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, cast
+from typing import Any
+
+from ..errors import require
+
+MISSING = ("error", "mean")
+"""What an empty cell of a table is: refused, or the mean of its column."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,9 @@ class Reading:
     window: float = 25.0  # of log-mel features: length of a frame, in ms
     step: float = 10.0  # of log-mel features: time from one frame to the next, in ms
 
+    def __post_init__(self) -> None:
+        require(self.missing in MISSING, "reading.missing", self.missing, " or ".join(MISSING))
+
     def flatten(self) -> dict[str, Any]:
         """The values that are not the default, as plain values of a ConfigRecord."""
         plain = {each.name: (getattr(self, each.name), each.default) for each in fields(self)}
@@ -40,9 +48,7 @@ class Reading:
         """What `flatten` converted. Raises TypeError or ValueError for values of another type."""
         found: dict[str, Any] = {}
         for each in fields(cls):
-            if (key := f"reading.{each.name}") in record:
-                value, default = record[key], cast(Any, each.default)
-                found[each.name] = (
-                    tuple(str(item) for item in value) if isinstance(default, tuple) else type(default)(value)
-                )
+            default: Any = each.default
+            kind, value = type(default), record.get(f"reading.{each.name}", default)
+            found[each.name] = tuple(str(item) for item in value) if kind is tuple else kind(value)
         return cls(**found)

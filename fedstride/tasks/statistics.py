@@ -31,14 +31,11 @@ def names(spec: Spec) -> list[str]:
 
 
 def statistics(found: Moments, spec: Spec) -> dict[str, list[float]]:
-    """Mean and standard deviation of inputs and of values to predict, for `Spec.with_statistics`."""
-    mean, std = normalisation(found)
-    if spec.target is not Target.VALUES:
-        return {"mean": list(mean), "std": list(std)}
-    inputs = len(mean) - spec.outputs
-    return {
-        "mean": list(mean[:inputs]),
-        "std": list(std[:inputs]),
-        "target_mean": list(mean[inputs:]),
-        "target_std": list(std[inputs:]),
-    }
+    """Mean and standard deviation of inputs and of values to predict, for `Spec.with_statistics`.
+
+    Without those that the Spec already has.
+    """
+    mean, std = (list(each) for each in normalisation(found))
+    inputs = len(mean) - (spec.outputs if spec.target is Target.VALUES else 0)
+    each = {"mean": mean[:inputs], "std": std[:inputs], "target_mean": mean[inputs:], "target_std": std[inputs:]}
+    return {name: values for name, values in each.items() if values and not getattr(spec, name)}

@@ -26,6 +26,9 @@ from ..errors import require
 WORD = re.compile(r"[^\W_]+")
 """A word: letters and digits of any script."""
 
+RULE = f"{WORD.pattern}, lower, NFC, crc32"
+"""The whole rule, for the key of a cache entry."""
+
 MOST_UINT16 = 65_536
 """The largest vocabulary whose numbers fit in uint16."""
 
@@ -39,9 +42,13 @@ def tokens(texts: Iterable[str], length: int, vocabulary: int) -> np.ndarray:
     """
     require(length >= 1, "length", length, "at least 1")
     require(vocabulary >= 2, "vocabulary", vocabulary, "at least 2, padding included")
-    dtype = np.uint16 if vocabulary <= MOST_UINT16 else np.int32
     rows = (_row(text, length, vocabulary) for text in texts)
-    return np.fromiter(itertools.chain.from_iterable(rows), dtype).reshape(-1, length)
+    return np.fromiter(itertools.chain.from_iterable(rows), dtype_for(vocabulary)).reshape(-1, length)
+
+
+def dtype_for(vocabulary: int) -> type[np.uint16] | type[np.int32]:
+    """The dtype in which tokens are stored."""
+    return np.uint16 if vocabulary <= MOST_UINT16 else np.int32
 
 
 def words(text: str) -> Iterator[str]:

@@ -40,7 +40,7 @@ def part_of_the_task(path: Path, k: int, clients: int = CLIENTS) -> Path:
     """An .npz file with the examples of client k of an iid partition."""
     source = data.load(TASK)
     mine = partitions.partition(IID, source.divisible, clients, 1)[k]
-    np.savez(path, images=source.train_x[mine], labels=source.train_y[mine])
+    np.savez(path, x=source.train_x[mine], y=source.train_y[mine])
     return path
 
 
@@ -91,7 +91,7 @@ def test_the_error_for_a_node_without_data_says_how_to_give_the_path(wrong: obje
 def test_data_that_do_not_fit_the_task_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "mine.npz"
     np.savez(path, images=np.zeros((3, 32, 32), np.uint8), labels=np.zeros(3, int))
-    with pytest.raises(DataError, match=r"mine.npz: images have shape \(3, 32, 32\), but this task needs"):
+    with pytest.raises(DataError, match=r"mine.npz: images has shape \(3, 32, 32\), but this task needs"):
         train(own(), context=node(data=str(path)))
 
 

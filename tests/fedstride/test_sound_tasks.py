@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fedstride.errors import ConfigError, DataError, FedstrideError
-from fedstride.tasks import data
+from fedstride.tasks import data, wav
 from fedstride.tasks.datasets import sound
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.logmel import LogMel
@@ -108,15 +108,6 @@ def test_a_signal_shorter_than_a_window() -> None:
         LogMel(8000)(np.zeros(100))
 
 
-def test_statistics_over_several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sound, "CHUNK", 3)
-    x = np.random.default_rng(0).normal(5, 2, (10, 4, 2)).astype(np.float32)
-    x[:, :, 1] = 7
-    mean, std = sound.statistics(x)
-    np.testing.assert_allclose(mean, x.mean((0, 1), dtype=np.float64))
-    np.testing.assert_allclose(std, [x[:, :, 0].std(dtype=np.float64), 1.0])
-
-
 # ---------------------------------------------------------------- spoken digits, the real bytes
 
 
@@ -133,8 +124,8 @@ def test_spoken_digits() -> None:
     x, _ = Examples(found.train_x, found.train_y, found.spec, device=CPU).batch(np.arange(900))
     assert x.mean((0, 1)).abs().max() < 1e-3
     assert (x.std((0, 1)) - 1).abs().max() < 1e-3
-    first = sound.read(REAL / "free-spoken-digit-dataset" / "recordings" / "0_george_10.wav", 8000)
-    expected = LogMel(8000)(sound.fitted(first, 8000) / 32768)  # the first file of the training set, by name
+    first = wav.read(REAL / "free-spoken-digit-dataset" / "recordings" / "0_george_10.wav", 8000)
+    expected = LogMel(8000)(wav.fitted(first, 8000) / 32768)  # the first file of the training set, by name
     assert np.array_equal(found.train_x[0], expected)
 
 
@@ -178,11 +169,11 @@ def write(path: Path, samples: Any, rate: int = 16_000, channels: int = 1, width
 
 def test_a_wav_file_gives_its_samples(tmp_path: Path) -> None:
     write(tmp_path / "a.wav", [1, -32768, 32767])
-    found = sound.read(tmp_path / "a.wav", 16_000)
+    found = wav.read(tmp_path / "a.wav", 16_000)
     assert found.dtype == np.int16
     assert found.tolist() == [1, -32768, 32767]
-    assert sound.fitted(found, 5).tolist() == [1, -32768, 32767, 0, 0]
-    assert sound.fitted(found, 2).tolist() == [1, -32768]
+    assert wav.fitted(found, 5).tolist() == [1, -32768, 32767, 0, 0]
+    assert wav.fitted(found, 2).tolist() == [1, -32768]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +189,7 @@ def test_a_wav_file_of_another_form(tmp_path: Path, made: dict[str, Any], said: 
     path = tmp_path / "a.wav"
     write(path, **{"samples": [1, 2, 3, 4], **made})
     with pytest.raises(DataError, match=f"{path}.*{said}"):
-        sound.read(path, 16_000)
+        wav.read(path, 16_000)
 
 
 @pytest.mark.parametrize("cut", [0, 10, 30, 44, 47, 51])
@@ -208,16 +199,16 @@ def test_a_truncated_wav_file(tmp_path: Path, cut: int) -> None:
     assert len(path.read_bytes()) == 52
     path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(DataError, match=f"{path} is (not a complete WAV file|truncated)") as caught:
-        sound.read(path, 16_000)
+        wav.read(path, 16_000)
     assert "\n" not in str(caught.value)
 
 
 def test_a_file_of_other_bytes(tmp_path: Path) -> None:
     (tmp_path / "a.wav").write_bytes(b"ID3" + bytes(100))
     with pytest.raises(DataError, match="is not a complete WAV file"):
-        sound.read(tmp_path / "a.wav", 16_000)
+        wav.read(tmp_path / "a.wav", 16_000)
     with pytest.raises(DataError, match=r"b.wav cannot be read: No such file"):
-        sound.read(tmp_path / "b.wav", 16_000)
+        wav.read(tmp_path / "b.wav", 16_000)
 
 
 # ---------------------------------------------------------------- Speech Commands, files in the layout

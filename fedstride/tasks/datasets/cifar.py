@@ -13,8 +13,9 @@ import numpy as np
 from ...errors import DataError
 from ..cache import cached
 from ..data import Data
+from ..files import signature
 from ..spec import Spec
-from .files import Download, Published, Root, check_md5, signature
+from .files import Download, Published, Root, check_md5
 
 SOURCE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 CIFAR10 = Published("cifar10", "cifar-10-batches-py", SOURCE, "CIFAR10")

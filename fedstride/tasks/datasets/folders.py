@@ -9,8 +9,9 @@ import numpy as np
 from ...errors import DataError
 from ..cache import cached
 from ..data import Data
+from ..files import digest, files_in
 from ..spec import Spec
-from .files import Published, Root, digest, files_in, root_folder
+from .files import Published, Root, root_folder
 
 CINIC10 = Published("cinic10", "CINIC-10", "https://github.com/BayesWatch/cinic-10")
 TINY = Published("tiny_imagenet", "tiny-imagenet-200", "http://cs231n.stanford.edu/tiny-imagenet-200.zip")

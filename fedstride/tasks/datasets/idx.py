@@ -11,8 +11,9 @@ import numpy as np
 from ...errors import DataError
 from ..cache import cached
 from ..data import Data
+from ..files import signature
 from ..spec import Spec
-from .files import Download, Published, Root, check_md5, signature
+from .files import Download, Published, Root, check_md5
 
 MNIST = Published("mnist", "MNIST/raw", "https://yann.lecun.com/exdb/mnist", "MNIST")
 FASHION = Published(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError
+from .. import comma_separated
 from ..cache import cached
 from ..data import Data
-from .files import Published, Root, check_md5, files_in, opened, root_folder, signature
+from ..files import files_in, signature
+from .files import Published, Root, check_md5, root_folder
 from .text import Length, Vocabulary, text_arrays, text_key, text_spec
 
 AG = Published("ag_news", "ag_news_csv", "https://s3.amazonaws.com/fast-ai-nlp/ag_news_csv.tgz")
@@ -22,9 +21,6 @@ SOGOU = Published("sogou_news", "sogou_news_csv", "https://s3.amazonaws.com/fast
 
 AG_CLASSES = ("world", "sports", "business", "sci/tech")
 SOGOU_CLASSES = ("sports", "finance", "entertainment", "automobile", "technology")
-
-LONGEST_FIELD = 2**30
-"""Characters of a field; the default of `csv` is too small for long articles."""
 
 
 @dataclass(frozen=True)
@@ -128,28 +124,11 @@ def read(path: Path, classes: int) -> Iterator[tuple[int, str]]:
     or bytes that are not UTF-8.
     """
     numbers = {str(label + 1): label for label in range(classes)}
-    line, limit = 0, csv.field_size_limit(LONGEST_FIELD)
-    try:
-        with opened(path) as file:
-            reader = csv.reader(io.TextIOWrapper(file, encoding="utf-8", newline=""), strict=True)
-            for row in reader:
-                line = reader.line_num
-                if not row:
-                    continue  # an empty line, as some editors add at the end
-                if row[0].strip() not in numbers:
-                    raise DataError(
-                        f"{path}, line {line}: class {row[0][:20]!r} is not allowed: it must be 1 to {classes}"
-                    )
-                if len(row) < 2:
-                    raise DataError(f"{path}, line {line}: the row has no text; delete the file and get it again")
-                yield numbers[row[0].strip()], " ".join(row[1:])
-    except csv.Error as error:
-        raise DataError(
-            f"{path}, after line {line}: damaged or truncated ({error}); delete it and get it again"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}, after line {line}: the bytes are not UTF-8; get the file again") from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is damaged or cannot be read: {error}; delete it and get it again") from error
-    finally:
-        csv.field_size_limit(limit)
+    for line, row in comma_separated.rows(path, "delete it and get it again"):
+        if row[0].strip() not in numbers:
+            raise DataError(
+                f"{path}, line {line}: class {row[0][:20]!r} is not allowed: it must be 1 to {classes}"
+            )
+        if len(row) < 2:
+            raise DataError(f"{path}, line {line}: the row has no text; delete the file and get it again")
+        yield numbers[row[0].strip()], " ".join(row[1:])

@@ -10,7 +10,8 @@ import numpy as np
 from ...errors import DataError
 from ..cache import cached
 from ..data import Data
-from .files import Published, Root, root_folder, signature
+from ..files import signature
+from .files import Published, Root, root_folder
 from .splits import TEST_SHARE, stratified
 from .text import Length, Vocabulary, text_arrays, text_key, text_spec
 

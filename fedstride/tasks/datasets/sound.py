@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import wave
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -14,10 +13,14 @@ from ...errors import ConfigError, DataError
 from ...settings import Setting
 from ..cache import cached
 from ..data import Data
+from ..files import digest, files_in
 from ..inputs import Inputs, Kind
 from ..logmel import FLOOR, LogMel
+from ..moments import moments, normalisation
+from ..reading import Reading
 from ..spec import Spec
-from .files import Published, Root, digest, files_in, root_folder
+from ..wav import FULL_SCALE, fitted, read
+from .files import Published, Root, root_folder
 
 COMMANDS = Published(
     "speech_commands", "speech_commands_v0.02", "http://download.tensorflow.org/data/speech_commands_v0.02.tar.gz"
@@ -38,8 +41,6 @@ DIGIT_NAME = re.compile(r"(?P<digit>\d+)_(?P<speaker>.+)_(?P<index>\d+)\.wav")
 TEST_INDICES = 5
 """Recordings 0 to 4 of each speaker and digit are the test set of the Free Spoken Digit Dataset."""
 
-FULL_SCALE = 32_768  # of 16 bits
-CHUNK = 4096  # examples whose statistics are computed at a time
 
 Features = Annotated[
     str,
@@ -90,7 +91,7 @@ def speech_commands(
                 test.append(recording)
             elif name not in validation:
                 train.append(recording)
-    log_mel = _log_mel(features, 16_000, window, step, bands)
+    log_mel = log_mel_of(features, 16_000, window, step, bands)
     return _data(COMMANDS, folder, train, test, 16_000, WORDS, 84_843, log_mel)
 
 
@@ -121,7 +122,7 @@ def spoken_digits(
             raise DataError(f"{file}: class {found['digit']} is not allowed: it must be 0 to 9")
         recording = Recording(file, int(found["digit"]), found["speaker"])
         (test if int(found["index"]) < TEST_INDICES else train).append(recording)
-    log_mel = _log_mel(features, 8_000, window, step, bands)
+    log_mel = log_mel_of(features, 8_000, window, step, bands)
     return _data(DIGITS, folder, train, test, 8_000, tuple("0123456789"), 2_700, log_mel)
 
 
@@ -143,7 +144,7 @@ def _listed(path: Path) -> set[str]:
     return found
 
 
-def _log_mel(features: str, rate: int, window: float, step: float, bands: int) -> LogMel | None:
+def log_mel_of(features: str, rate: int, window: float, step: float, bands: int) -> LogMel | None:
     """The features of the settings; None for the samples themselves."""
     if features not in ("log_mel", "waveform"):
         raise ConfigError(f"task.features = {features!r} is not allowed: it must be log_mel or waveform")
@@ -182,7 +183,8 @@ def _data(
         _, groups = np.unique([speaker for _, _, speaker in train], return_inverse=True)
         arrays["groups"] = groups.astype(np.int64)
         if log_mel:
-            arrays["mean"], arrays["std"] = statistics(arrays["train_x"])
+            whole = sound_spec(log_mel, rate, rate, len(classes), classes, (), ())
+            arrays["mean"], arrays["std"] = map(np.array, normalisation(moments(arrays["train_x"], whole)))
         return arrays
 
     files = [(file, label) for file, label, _ in (*train, *test)]
@@ -192,60 +194,34 @@ def _data(
         "features": [log_mel.window, log_mel.step, log_mel.bands, FLOOR] if log_mel else "waveform",
     }
     arrays = cached(published.task, key, make)
-    if log_mel:
-        mean, std = (tuple(float(value) for value in arrays.pop(name)) for name in ("mean", "std"))
-        spec = Spec(Inputs(Kind.FRAMES, shape), len(classes), mean=mean, std=std, names=classes)
-    else:
-        spec = Spec(
-            Inputs(Kind.SIGNAL, shape), len(classes), mean=(0.0,), std=(1.0,), scale=FULL_SCALE, names=classes
-        )
+    mean, std = (tuple(float(value) for value in arrays.pop(name, ())) for name in ("mean", "std"))
+    spec = sound_spec(log_mel, rate, rate, len(classes), classes, mean, std)
     return Data(spec, **arrays, full_size=full_size)
 
 
-def fitted(signal: np.ndarray, samples: int) -> np.ndarray:
-    """The signal with this length: cut, or filled with zeros, at the end."""
-    return np.pad(signal[:samples], (0, max(0, samples - len(signal))))
+def sound_spec(
+    log_mel: LogMel | None,
+    rate: int,
+    samples: int,
+    outputs: int,
+    names: tuple[str, ...],
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+) -> Spec:
+    """Recordings of this many samples, to classify: frames of features, or the samples if `log_mel` is None.
 
-
-def statistics(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each feature over examples and frames: float64 (f,) of x (n, t, f).
-
-    A feature that is constant has the standard deviation 1, so that it becomes zero and not infinite.
+    Without `mean` and `std`, samples are in [-1, 1] for a network, and features are not normalised.
     """
-    count = x.shape[0] * x.shape[1]
-    chunks = [slice(start, start + CHUNK) for start in range(0, len(x), CHUNK)]
-    mean = sum(x[chunk].sum((0, 1), dtype=np.float64) for chunk in chunks) / count
-    variance = sum(np.square(x[chunk] - mean).sum((0, 1)) for chunk in chunks) / count
-    std = np.sqrt(variance)
-    return mean, np.where(std > 1e-6, std, 1.0)
-
-
-def read(file: Path, rate: int) -> np.ndarray:
-    """The samples of a WAV file, int16 (samples,).
-
-    Raises DataError, with the name of the file, if it is not a complete WAV file with 16 bits, one channel, this
-    rate and at least one sample.
-    """
-    try:
-        with wave.open(str(file), "rb") as sound:
-            found = (sound.getframerate(), sound.getnchannels(), 8 * sound.getsampwidth())
-            frames = sound.getnframes()
-            content = sound.readframes(frames)
-    except (wave.Error, EOFError) as error:
-        raise DataError(
-            f"{file} is not a complete WAV file ({str(error) or 'it ends too early'}); get it again"
-        ) from error
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}") from error
-    if found != (rate, 1, 16):
-        raise DataError(
-            f"{file} has {found[0]} Hz, {found[1]} channels and {found[2]} bits, but must have {rate} Hz, "
-            "1 channel and 16 bits"
-        )
-    if len(content) != 2 * frames:
-        raise DataError(
-            f"{file} is truncated: it has {len(content) // 2} of {frames} samples; delete it and get it again"
-        )
-    if not frames:
-        raise DataError(f"{file} has no samples; delete it and get it again")
-    return np.frombuffer(content, "<i2").astype(np.int16)
+    if log_mel:
+        inputs = Inputs(Kind.FRAMES, log_mel.shape(samples))
+        reading = Reading(rate=rate, window=log_mel.window, step=log_mel.step)
+        return Spec(inputs, outputs, mean=mean, std=std, names=names, reading=reading)
+    return Spec(
+        Inputs(Kind.SIGNAL, (1, samples)),
+        outputs,
+        mean=mean or (0.0,),
+        std=std or (1.0,),
+        scale=FULL_SCALE,
+        names=names,
+        reading=Reading(rate=rate),
+    )

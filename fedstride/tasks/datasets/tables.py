@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,11 +13,21 @@ from ...errors import DataError
 from ..cache import cached
 from ..data import Data
 from ..inputs import Inputs, Kind
+from ..reading import Reading
 from ..spec import Spec, Target
 from .splits import TEST_SHARE, stratified
 
-Table = tuple[np.ndarray, np.ndarray]
-"""Rows (n, columns) and targets (n,)."""
+TARGET = "target"
+"""The column of the targets, which scikit-learn names so in its own tables."""
+
+
+class Table(NamedTuple):
+    """A table as published: the names of its columns, rows (n, columns), targets, and the strata of the rows."""
+
+    columns: Sequence[str]
+    x: np.ndarray
+    y: np.ndarray
+    strata: np.ndarray
 
 
 def breast_cancer() -> Data:
@@ -27,13 +38,11 @@ def breast_cancer() -> Data:
     Raises DataError if scikit-learn is not installed.
     """
 
-    def make(datasets: Any) -> tuple[Table, np.ndarray]:
-        x, y = datasets.load_breast_cancer(return_X_y=True)
-        return (x, y.astype(np.int64)), y
+    def make(datasets: Any) -> Table:
+        found = datasets.load_breast_cancer()
+        return Table(found.feature_names, found.data, found.target.astype(np.int64), found.target)
 
-    arrays, mean, std = _arrays("breast_cancer", make)
-    spec = Spec(Inputs(Kind.TABLE, (30,)), 2, mean=mean, std=std, names=("malignant", "benign"))
-    return Data(spec, **arrays, full_size=None)
+    return _data("breast_cancer", make, 2, Target.CLASS, ("malignant", "benign"))
 
 
 def diabetes() -> Data:
@@ -46,32 +55,36 @@ def diabetes() -> Data:
     Raises DataError if scikit-learn is not installed.
     """
 
-    def make(datasets: Any) -> tuple[Table, np.ndarray]:
-        x, y = datasets.load_diabetes(return_X_y=True, scaled=False)
-        return (x, y[:, None].astype(np.float32)), np.zeros(len(y), dtype=np.int64)
+    def make(datasets: Any) -> Table:
+        found = datasets.load_diabetes(scaled=False)
+        y = found.target[:, None].astype(np.float32)
+        return Table(found.feature_names, found.data, y, np.zeros(len(y), dtype=np.int64))
 
-    arrays, mean, std = _arrays("diabetes", make)
-    y = arrays["train_y"].astype(np.float64)
+    return _data("diabetes", make, 1, Target.VALUES, ("progression",))
+
+
+def _data(task: str, make: Callable[[Any], Table], outputs: int, target: Target, names: tuple[str, ...]) -> Data:
+    """The task of a table that `make` takes from scikit-learn's module of data sets."""
+    arrays = _arrays(task, make)
+    mean, std = (tuple(float(value) for value in arrays.pop(name)) for name in ("mean", "std"))
+    columns = tuple(str(name) for name in arrays.pop("columns"))
     spec = Spec(
-        Inputs(Kind.TABLE, (10,)),
-        1,
-        Target.VALUES,
-        mean=mean,
-        std=std,
-        target_mean=(float(y.mean()),),
-        target_std=(float(y.std()),),
-        names=("progression",),
+        Inputs(Kind.TABLE, (len(columns),)),
+        outputs,
+        target,
+        mean,
+        std,
+        names=names,
+        reading=Reading(columns=columns, targets=(TARGET,)),
     )
+    if target is Target.VALUES:
+        values = arrays["train_y"].astype(np.float64)
+        spec = replace(spec, target_mean=tuple(values.mean(0).tolist()), target_std=tuple(values.std(0).tolist()))
     return Data(spec, **arrays, full_size=None)
 
 
-def _arrays(
-    task: str, make: Callable[[Any], tuple[Table, np.ndarray]]
-) -> tuple[dict[str, np.ndarray], tuple[float, ...], tuple[float, ...]]:
-    """The arrays of a table, with mean and standard deviation of each column of the training rows.
-
-    `make` gets scikit-learn's module of data sets, and returns the table and the strata of its rows.
-    """
+def _arrays(task: str, make: Callable[[Any], Table]) -> dict[str, np.ndarray]:
+    """The arrays of a table, the names of its columns, and mean and standard deviation of its training rows."""
     missing = f"task = {task!r} needs the package scikit-learn; pip install scikit-learn"
     try:
         release = version("scikit-learn")
@@ -83,18 +96,17 @@ def _arrays(
             from sklearn import datasets  # imported here, because most processes read the arrays from the cache
         except ImportError as error:
             raise DataError(f"{missing} ({error})") from error
-        (x, y), strata = make(datasets)
-        train, test = stratified(strata)
-        rows = x.astype(np.float32)
+        table = make(datasets)
+        train, test = stratified(table.strata)
+        rows = table.x.astype(np.float32)
         return {
             "train_x": rows[train],
-            "train_y": y[train],
+            "train_y": table.y[train],
             "test_x": rows[test],
-            "test_y": y[test],
-            "mean": x[train].mean(0),
-            "std": x[train].std(0),
+            "test_y": table.y[test],
+            "mean": table.x[train].mean(0),
+            "std": table.x[train].std(0),
+            "columns": np.array(table.columns, dtype=np.str_),
         }
 
-    arrays = cached(task, {"scikit-learn": release, "share": TEST_SHARE}, split)
-    mean, std = (tuple(float(value) for value in arrays.pop(name)) for name in ("mean", "std"))
-    return arrays, mean, std
+    return cached(task, {"scikit-learn": release, "share": TEST_SHARE, "with": "columns"}, split)

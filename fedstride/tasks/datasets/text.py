@@ -10,7 +10,7 @@ import numpy as np
 from ...settings import Setting
 from ..inputs import Inputs, Kind
 from ..spec import Spec
-from ..tokens import WORD, tokens
+from ..tokens import RULE, tokens
 
 Length = Annotated[
     int, Setting("words of a text; shorter texts are padded, longer ones cut", least=1, most=100_000)
@@ -29,7 +29,7 @@ def text_spec(length: int, vocabulary: int, names: tuple[str, ...]) -> Spec:
 
 def text_key(length: int, vocabulary: int) -> dict[str, Any]:
     """What the arrays of texts depend on, in addition to the files."""
-    return {"length": length, "vocabulary": vocabulary, "words": f"{WORD.pattern}, lower, NFC, crc32"}
+    return {"length": length, "vocabulary": vocabulary, "words": RULE}
 
 
 def text_arrays(rows: Iterable[tuple[int, str]], length: int, vocabulary: int) -> tuple[np.ndarray, np.ndarray]:

@@ -26,7 +26,7 @@ def test_a_node_reads_the_examples_of_its_client(tmp_path: Path, divided, monkey
     paths = save_partition(tmp_path / "data", source, parts)
     assert [path.name for path in paths] == ["client-0.npz", "client-1.npz", "client-2.npz"]
     for path, part in zip(paths, parts, strict=True):
-        found = own.load(path, source.spec.inputs.shape, source.spec.classes)
+        found = own.load(path, source.spec)
         np.testing.assert_array_equal(found.x, source.train_x[part])
         np.testing.assert_array_equal(found.y, source.train_y[part])
 
