@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from fedstride.errors import require
 from fedstride.signals import STOPPED
 
 if TYPE_CHECKING:
@@ -53,23 +53,12 @@ def run(
         sweep(overrides or [], console, workers=jobs, dry_run=dry_run)
         return
     config = compose(with_variables(overrides or [], os.environ))
-    refuse_own_data(config)
     if dry_run or not quiet:
         say(console, title(config))
     if dry_run:
         build_strategy(config)
         return
     train(config, console, compare=compare, quiet=quiet)
-
-
-def refuse_own_data(config: Config) -> None:
-    """Raise ConfigError if the run has partition=own: clients on this machine have no data of their own."""
-    require(
-        config.partition.name != "own",
-        "partition",
-        "own",
-        "one that divides the task's data; only the nodes of a deployment have their own data (fedstride submit)",
-    )
 
 
 def say(console: Console, text: str) -> None:
@@ -91,10 +80,10 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
     from ..engine.live import LiveView
 
     logging.getLogger("flwr").setLevel(logging.WARNING)
+    grid = grid_of(app, config)
     prepared = session.prepare(config)
     for note in prepared.notes:
         say(console, f"note: {note}")
-    grid = grid_of(app, config)
     comparisons: list[ComparisonRun] = []
     folders: list[Path] = []
 
@@ -155,7 +144,8 @@ def _report(
         same = "(comparison run: same seed, same budget)"
         say(console, f"{'fedavg':<28} final {shown(metric)} {as_text(metric, fedavg):>8}   {same}")
         if final is not None and fedavg is not None:
-            points = f"{100 * (final - fedavg):+7.2f} points" if known.unit == "%" else f"{final - fedavg:+9.4g}"
+            difference = 0.0 if math.isclose(final, fedavg, rel_tol=1e-9) else final - fedavg
+            points = f"{100 * difference:+7.2f} points" if known.unit == "%" else f"{difference:+9.4g}"
             say(console, f"{'difference':<28} {'':>{len(shown(metric)) + 6}}{points}")
         draw([(name, rows), ("fedavg", other_rows)], folder / "curve.png", title=title(config), metric=metric)
     say(console, f"{'plot':<28} {folder / 'curve.png'}")

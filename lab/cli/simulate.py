@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from .run import OVERRIDES, refuse_own_data, say, title
+from fedstride.errors import require
+
+from .run import OVERRIDES, say, title
 
 
 def simulate(
@@ -29,7 +31,13 @@ def simulate(
 
     overrides = with_variables(overrides or [], os.environ)  # the server in the simulation replaces none
     config = compose(overrides)
-    refuse_own_data(config)
+    require(
+        config.partition.name != "own",
+        "partition",
+        "own",
+        "one that divides the task's data: nodes of a simulation have no data of their own; use fedstride run "
+        "with partition.files, or fedstride submit",
+    )
     console = Console()
     say(console, f"{title(config)}, in Flower's simulation")
     prepared = session.prepare(config)  # refuses an invalid run before any process starts

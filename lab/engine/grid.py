@@ -19,6 +19,13 @@ def grid_of(client_app: ClientApp, config: Config) -> LocalGrid:
     """
     files = getattr(config.partition, "files", None) or []
     require(
+        config.partition.name != "own" or bool(files),
+        "partition",
+        "own",
+        "one that divides the task's data, or own with partition.files=[...], a path for each client; nodes of a "
+        "deployment have their own data (fedstride submit)",
+    )
+    require(
         len(files) in (0, config.clients),
         "partition.files",
         files,
