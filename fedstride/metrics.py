@@ -144,7 +144,9 @@ def as_text(name: str, value: object) -> str:
     if not isinstance(value, (int, float)) or not math.isfinite(value):
         return "not measured"
     known = fact(name)
-    return f"{known.factor * value:.2f} %" if known.unit == "%" else f"{known.factor * value:.4g}"
+    if known.unit == "%":
+        return f"{known.factor * value:.2f} %"
+    return f"{known.factor * value:.4f}" if known.most == 1.0 else f"{known.factor * value:.4g}"
 
 
 def require_direction(name: str) -> Better:

@@ -145,7 +145,7 @@ def _report(
         say(console, f"{'fedavg':<28} final {shown(metric)} {as_text(metric, fedavg):>8}   {same}")
         if final is not None and fedavg is not None:
             difference = 0.0 if math.isclose(final, fedavg, rel_tol=1e-9) else final - fedavg
-            points = f"{100 * difference:+7.2f} points" if known.unit == "%" else f"{difference:+9.4g}"
+            points = f"{100 * difference:+7.2f} points" if known.unit == "%" else f"{difference:+9.4f}"
             say(console, f"{'difference':<28} {'':>{len(shown(metric)) + 6}}{points}")
         draw([(name, rows), ("fedavg", other_rows)], folder / "curve.png", title=title(config), metric=metric)
     say(console, f"{'plot':<28} {folder / 'curve.png'}")
