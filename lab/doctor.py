@@ -151,14 +151,15 @@ def _data_folder() -> Finding:
 
 def _data() -> list[Finding]:
     from fedstride.errors import FedstrideError
+    from fedstride.settings import REQUIRED
     from fedstride.tasks import data
     from fedstride.tasks.parts import TASKS
 
     findings = []
     findings.append(_data_folder())
     for name in TASKS:
-        if "root" in TASKS.fields(name):
-            continue
+        if "root" in TASKS.fields(name) or any(f.default is REQUIRED for f in TASKS.fields(name).values()):
+            continue  # it reads files, or its examples are the nodes' own
         try:
             source = data.load(TASKS.config(name)())
             text = f"{name}: {len(source.train_y)} training examples, {len(source.test_y)} test examples"

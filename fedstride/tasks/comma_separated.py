@@ -16,24 +16,31 @@ LONGEST_FIELD = 2**30
 
 
 def rows(path: Path, repair: str) -> Iterator[tuple[int, list[str]]]:
-    """(line, cells) of each row that is not empty; `line` is the row's last one, from 1. `NAME.gz` is unpacked.
+    """(line, cells) of each row that is not empty; `line` is the row's first one, from 1. `NAME.gz` is unpacked.
 
     The encoding is UTF-8, with or without a byte order mark. Raises DataError, with file, line and what `repair`
     says, for bytes that are not UTF-8, and for a damaged or truncated file.
     """
-    line, limit = 0, csv.field_size_limit(LONGEST_FIELD)
+    last = 0
     try:
         with opened(path) as file:
             reader = csv.reader(io.TextIOWrapper(file, encoding="utf-8-sig", newline=""), strict=True)
-            for row in reader:
-                line = reader.line_num
+            while (row := _next(reader)) is not None:
+                first, last = last + 1, reader.line_num
                 if row:  # some editors add an empty line at the end
-                    yield line, row
+                    yield first, row
     except csv.Error as error:
-        raise DataError(f"{path}, after line {line}: damaged or truncated ({error}); {repair}") from error
+        raise DataError(f"{path}, after line {last}: damaged or truncated ({error}); {repair}") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}, after line {line}: the bytes are not UTF-8; {repair}") from error
+        raise DataError(f"{path}, after line {last}: the bytes are not UTF-8; {repair}") from error
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} is damaged or cannot be read: {error}; {repair}") from error
+
+
+def _next(reader: Iterator[list[str]]) -> list[str] | None:
+    """The next row, or None. The limit is the whole process's, so it is changed for one row only."""
+    limit = csv.field_size_limit(LONGEST_FIELD)
+    try:
+        return next(reader, None)
     finally:
         csv.field_size_limit(limit)

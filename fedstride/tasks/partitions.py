@@ -36,6 +36,11 @@ def partition(config: Choice, source: Divisible, clients: int, seed: int) -> Par
     The parts of the built-in partitions are disjoint. All but `pathological` use every example.
     Raises ConfigError for an unknown name, DataError if the data cannot be divided in this way.
     """
+    if not len(source):
+        raise DataError(
+            "the task has no examples to divide, they are in the nodes' own files: use partition=own, and start "
+            "each node with --node-config 'data=\"/path/of/its/data\"'"
+        )
     if clients > len(source):
         raise DataError(f"clients = {clients} is more than the task's {len(source)} training examples; use fewer")
     key = {

@@ -20,7 +20,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from fedstride.errors import ConfigError, nearest, unknown
 from fedstride.own import digest_of, find, load_parts
@@ -142,7 +142,9 @@ def digest(config: Config) -> str:
 def _checked(tree: Any) -> Config:
     try:
         config = OmegaConf.to_object(tree)
-    except OmegaConfBaseException as error:  # broken interpolations and missing values are found only here
+    except MissingMandatoryValue as error:
+        raise ConfigError(f"{error.full_key} is required: give {error.full_key}=VALUE") from error
+    except OmegaConfBaseException as error:  # broken interpolations are found only here
         raise ConfigError(f"the configuration cannot be composed: {str(error).splitlines()[0]}") from error
     assert isinstance(config, Config)
     check(config)

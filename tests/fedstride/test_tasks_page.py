@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from fedstride.settings import REQUIRED
 from fedstride.tasks import data
 from fedstride.tasks.parts import TASKS
 
@@ -33,4 +34,10 @@ def test_the_numbers_of_the_tasks_without_files() -> None:
         sizes = " x ".join(map(str, found.spec.inputs.shape))
         assert (shape, groups) == (f"{found.spec.inputs.kind}, {sizes}", "")
         checked += 1
-    assert checked == sum("root" not in TASKS.fields(name) for name in TASKS)
+    complete = [name for name in TASKS if all(f.default is not REQUIRED for f in TASKS.fields(name).values())]
+    assert checked == sum("root" not in TASKS.fields(name) for name in complete)
+
+
+def test_the_tasks_of_the_nodes_own_data() -> None:
+    own = {name.strip("`"): examples for name, _, examples, *_, layout in ROWS if layout == "files of the nodes"}
+    assert own == {name: "none" for name in TASKS if name.startswith("own_")}

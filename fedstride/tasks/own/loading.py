@@ -17,6 +17,7 @@ from ..logmel import FLOOR
 from ..spec import Spec
 from ..tokens import RULE
 from . import folders, npz, tables
+from .checks import quoted
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,10 @@ def load(path: str | Path, spec: Spec) -> NodeData:
         return _load(Path(path).expanduser().resolve(), spec)
     except DataError as error:  # names of files and texts in them can contain line breaks
         raise DataError(printable(str(error))) from error
+    except (OSError, ValueError, RuntimeError) as error:
+        raise DataError(
+            f"data = {quoted(str(path), 200)} cannot be read: {printable(str(error))[:200]}"
+        ) from error
 
 
 def _load(source: Path, spec: Spec) -> NodeData:

@@ -31,9 +31,9 @@ def _arrays(path: Path, spec: Spec) -> dict[str, np.ndarray]:
     if not zipfile.is_zipfile(path):
         raise DataError(f"{path} is not a readable .npz file; write it with numpy.savez_compressed")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in _names(path, list(file), spec)}
-    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+        with path.open("rb") as whole, np.load(whole, allow_pickle=False) as file:
+            return {name: np.asarray(file[name]) for name in _names(path, list(file), spec)}
+    except (OSError, ValueError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise DataError(f"{path} is not a readable .npz file: {reason[:200]}") from error
 

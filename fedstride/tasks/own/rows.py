@@ -40,7 +40,7 @@ def positions(source: Path, found: Sequence[str], wanted: Sequence[str]) -> list
 
 
 def _missing(source: Path, found: Sequence[str], name: str) -> DataError:
-    close = nearest(name, found, 1)
+    close = [other for other in found if other.casefold() == name.casefold()] or nearest(name, found, 1)
     hint = f" (did you mean {quoted(close[0])}?)" if close else ""
     if len(found) == 1 and (other := next((mark for mark in ";\t|" if mark in found[0]), None)):
         hint = f": its header has no comma but {other!r}; columns must be separated by commas"
