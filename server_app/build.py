@@ -97,6 +97,7 @@ def client_config(config: Config) -> ConfigRecord:
             wire.SEED: config.seed,
             wire.NUM_CLIENTS: config.clients,
             wire.HOLDOUT: config.holdout or 0.0,
+            **({} if config.train is None else {wire.TRAIN: list(config.train)}),
             **RULES.flatten(config.client),
             **OBJECTIVES.flatten(config.objective),
             **TASKS.flatten(config.task),

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from fedstride import flower, wire
 from fedstride.errors import CheckpointError, RunError
 from fedstride.signals import Terminated
-from fedstride.tasks import data, partitions
+from fedstride.tasks import data, frozen, partitions
 from strategies.norms import NormAnalysis
 
 from .build import build_strategy, client_config
@@ -20,8 +20,10 @@ from .checkpoint import UNUSED, Checkpoint, newest_checkpoint
 from .config.compose import digest
 from .config.defaults import resolved
 from .config.schema import Config
+from .delivery import Delivery
 from .evaluation import CentralEvaluation
 from .folder import new_folder
+from .initial import pinned
 from .records import Records
 from .restore import restored_clients, restored_metrics
 from .roll_call import Roster, check_nodes
@@ -59,9 +61,11 @@ def prepare(config: Config) -> Prepared:
     """
     check_trackers(config.track)
     build_strategy(config)  # first without the model: errors are found before the data are read
-    config = resolved(config, data.load(config.task).spec)
+    config = pinned(resolved(config, data.load(config.task).spec))
     evaluation = CentralEvaluation(config)
     prepared = Prepared(config, build_strategy(config, evaluation.model), evaluation)
+    if evaluation.frozen:
+        frozen.keep(evaluation.frozen)  # clients on this machine then find it in the cache
     if config.partition.name != "own":  # with `own`, only the nodes can read their data
         # The partition is drawn here once: errors are found now, and clients then find it in the cache.
         source = data.load(config.task).divisible
@@ -120,7 +124,8 @@ def run(
     on_folder(records.folder)
     tracking = Tracking(config, records.folder)
     try:
-        sent_config = ConfigRecord({**client_config(config), wire.RUN: records.run})
+        delivery = Delivery(prepared.evaluation.frozen)
+        sent_config = ConfigRecord({**client_config(config), **delivery.values, wire.RUN: records.run})
         owners = {} if records.last is None else records.last.owners
         roster = Roster(grid, config, sent_config, owners)
         roster.call()
@@ -129,6 +134,7 @@ def run(
             strategy=prepared.strategy,
             config=config,
             roster=roster,
+            delivery=delivery,
             client_config=sent_config,
             evaluate=prepared.evaluation,
             observers=[records, tracking, *observers],
@@ -163,6 +169,8 @@ def _reason_to_stop(config: Config, rows: Sequence[Row]) -> str | None:
 def _open_records(prepared: Prepared) -> Records:
     config = prepared.config
     if prepared.checkpoint is None:
-        return Records(config, new_folder(config), prepared.strategy)
+        return Records(config, new_folder(config), prepared.strategy, frozen=prepared.evaluation.frozen)
     folder = Path(config.resume or "").expanduser().resolve()
-    return Records(config, folder, prepared.strategy, resume=prepared.checkpoint)
+    return Records(
+        config, folder, prepared.strategy, frozen=prepared.evaluation.frozen, resume=prepared.checkpoint
+    )
