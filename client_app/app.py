@@ -107,7 +107,7 @@ def evaluate_message(message: Message, context: Context) -> Message:
 
 @app.query()
 def roll_call(message: Message, context: Context) -> Message:
-    """Reply with the client id, the number of examples, the device, versions, and the frozen arrays that it has."""
+    """Reply with the client id, the number of examples, the device, versions, and frozen arrays that it has."""
     config = message.content.config_records[wire.CONFIG]
     job = work.read(config, context)
     facts = ConfigRecord(

@@ -124,9 +124,10 @@ def _check_forms(path: str, found: Mapping[str, Form], network: Mapping[str, np.
     names = [*expected, *sorted(set(found) - set(expected))]
     different = [name for name in names if found.get(name) != expected.get(name)]
     if different:
+        differ = "1 array differs" if len(different) == 1 else f"{len(different)} arrays differ"
         shown = "; ".join(_difference(name, found.get(name), expected.get(name)) for name in different[:SHOWN])
         raise ConfigError(
-            f"initial = {path!r} does not fit the network: {len(different)} arrays differ: {shown}"
+            f"initial = {path!r} does not fit the network: {differ}: {shown}"
             f"{'; ...' if len(different) > SHOWN else ''}; choose the model, its settings and the task with which "
             "the file was made"
         )
