@@ -26,9 +26,11 @@ def train(
     *,
     momentum: float = 0.0,
     weight_decay: float = 0.0,
+    fixed: Iterable[nn.Module] = (),
 ) -> Result:
     """Train the model in place. `steps` contains for each step the positions of its examples and its rate.
 
+    `fixed`: modules that stay in eval mode, such as normalisations whose statistics must not change.
     The rate of an element is the step's rate, times the factor of its neuron in the plan. Raises DataError if
     there is no step.
     """
@@ -37,6 +39,8 @@ def train(
     factors = plan.neuron_factors
     classifies = examples.spec.target is Target.CLASS
     model.train()
+    for module in fixed:
+        module.training = False
     # Summed on the device: reading a value in each step would wait for the device.
     loss_sum = torch.zeros((), dtype=torch.float64, device=examples.device)
     right = torch.zeros((), dtype=torch.int64, device=examples.device)

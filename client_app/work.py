@@ -19,6 +19,7 @@ from fedstride.own import load_bundled
 from fedstride.parts import Choice
 from fedstride.tasks import data, models, partitions
 from fedstride.tasks import own as node_data
+from fedstride.tasks.freezing import Split, freeze_, split
 from fedstride.tasks.goals import goal_of
 from fedstride.tasks.holdout import hold_out
 from fedstride.tasks.inputs import Inputs
@@ -39,6 +40,7 @@ class Work(Job):
 
     objective: Choice
     protection: Protection
+    parts: Split  # which arrays are trained and sent, and which are frozen
     held_out: Examples | None  # examples that training never sees; None: there are none
 
 
@@ -58,6 +60,9 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
     kept, measured = hold_out(len(positions), held_out, seed=seed, client=found.client_id)
     goal = goal_of(spec, task.loss, task.metrics)
 
+    trained, built = _patterns(config, wire.TRAIN), _key(MODELS.flatten(model))
+    network, parts = _network(built, spec.inputs, spec.outputs, str(device), trained)
+
     def examples(chosen: np.ndarray) -> Examples:
         return Examples(found.x, found.y, spec, device=device, members=positions[chosen], goal=goal)
 
@@ -69,7 +74,8 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
         objective=objective,
         examples=examples(kept),
         held_out=examples(measured) if len(measured) else None,
-        model=_network(_key(MODELS.flatten(model)), spec.inputs, spec.outputs, str(device)),
+        model=network,
+        parts=parts,
         device=device,
         protection=protection.read(config, context.node_config),
     )
@@ -98,6 +104,15 @@ def _share(config: Mapping[str, Any], key: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value < 1.0:
         raise ConfigError(f"{key} = {value!r} is not allowed: it must be a share in [0, 1)")
     return float(value)
+
+
+def _patterns(config: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
+    value = config.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ConfigError(f"{key} = {value!r} is not allowed: it must be a list of patterns")
+    return tuple(value)
 
 
 class ClientData(NamedTuple):
@@ -181,6 +196,11 @@ def _members(task: str, partition: str, clients: int, seed: int) -> list[np.ndar
 
 
 @lru_cache(maxsize=4)
-def _network(model: str, inputs: Inputs, outputs: int, device: str) -> nn.Module:
+def _network(
+    model: str, inputs: Inputs, outputs: int, device: str, trained: tuple[str, ...] | None
+) -> tuple[nn.Module, Split]:
     """The network that a process uses for all its clients. Its weights are loaded for each message."""
-    return models.build(MODELS.unflatten(json.loads(model)), inputs, outputs, seed=0).to(device)
+    network = models.build(MODELS.unflatten(json.loads(model)), inputs, outputs, seed=0).to(device)
+    parts = split(network, trained)
+    freeze_(network, parts)
+    return network, parts

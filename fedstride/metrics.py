@@ -66,6 +66,7 @@ FACTS: dict[str, Metric] = {
     wire.CLIENT_ID: Metric(over_clients="none"),
     wire.STATE_LOST: Metric(over_clients="none"),
     wire.STATE_HELD: Metric(over_clients="none"),
+    wire.FROZEN_HELD: Metric(over_clients="none"),
     "done/*": Metric(over_clients="none"),
     "test/loss": LOSS,
     **{f"test/{name}": of_score(score) for name, score in SCORES.items()},

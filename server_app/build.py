@@ -99,6 +99,7 @@ def client_config(config: Config, spec: Spec) -> ConfigRecord:
             wire.NUM_CLIENTS: config.clients,
             wire.HOLDOUT: config.holdout or 0.0,
             **spec.flatten(),
+            **({} if config.train is None else {wire.TRAIN: list(config.train)}),
             **RULES.flatten(config.client),
             **OBJECTIVES.flatten(config.objective),
             **TASKS.flatten(config.task),

@@ -21,7 +21,7 @@ from flwr.app import ArrayRecord
 from safetensors.numpy import save
 
 from fedstride import wire
-from fedstride.arrays import to_record, views
+from fedstride.arrays import Arrays, to_record, views
 from fedstride.errors import RunError
 from fedstride.flower import log
 from fedstride.signals import held
@@ -60,19 +60,27 @@ class Records:
     could not be written; lines are kept in memory, and the checkpoint is skipped. What is still not written at the
     end fails the run.
 
+    `frozen`: the arrays that are not trained; models are written with them, checkpoints without.
     `resume`: the checkpoint from which a run is resumed. Lines of later rounds are removed, because these rounds
     will be repeated; damaged lines are restored if possible, see `restore`. Raises ConfigError if another process
     writes to the folder, RunError if the folder cannot be written.
     """
 
     def __init__(
-        self, config: Config, folder: Path, strategy: NormAnalysis, *, resume: Checkpoint | None = None
+        self,
+        config: Config,
+        folder: Path,
+        strategy: NormAnalysis,
+        *,
+        frozen: Arrays | None = None,
+        resume: Checkpoint | None = None,
     ) -> None:
         self.config = config
         self.folder = folder
         self.rows: list[Row] = []
         self.last: Round | None = None  # the last completed round
         self._strategy = strategy
+        self._frozen = to_record(frozen or {})
         self._checkpointed = 0  # round of the newest checkpoint
         self._state: dict[str, Any] | None = None  # the strategy's, after a round without a checkpoint
         self._accepted: list[Mapping[int, int]] = []  # `accepted` of the kept checkpoints, newest first
@@ -163,8 +171,12 @@ class Records:
     def _save_best(self) -> None:
         """Write the best model, if that is not done yet."""
         best = self._unsaved_best
-        if best is not None and self._try(BEST, lambda: save_model(self.folder / BEST, best.arrays, best.number)):
+        if best is not None and self._try(BEST, lambda: self._save(BEST, best)):
             self._unsaved_best = None
+
+    def _save(self, name: str, done: Round) -> None:
+        """Write the whole model of a round."""
+        save_model(self.folder / name, ArrayRecord({**self._frozen, **done.arrays}), done.number)
 
     def _try(self, what: str, act: Callable[[], None]) -> bool:
         """Call `act`, which writes something that the run can continue without. If it fails, log a warning.
@@ -241,7 +253,7 @@ class Records:
         self._try(METRICS, lambda: self._metrics.append([]))
         self._try(CSV, self._write_csv)
         self._save_best()
-        self._try(MODEL, lambda: save_model(self.folder / MODEL, last.arrays, last.number))
+        self._try(MODEL, lambda: self._save(MODEL, last))
         if self.config.checkpoint_every:
             self._try(f"{FOLDER}/{METRICS}", lambda: self._append_to_copy([]))
             if last.number and self._checkpointed != last.number:

@@ -29,7 +29,7 @@ from .waiting import CEILING, CallWait, Fixed, Patience
 CALL_SECONDS = 600.0  # longest wait for replies to the roll call at the start of a run
 LATE_CALL_SECONDS = 120.0  # longest wait of a round for the roll-call reply of a node that joined late
 MAX_REFUSALS = 200  # refused nodes that are logged and recorded in a run
-TEXTS = ("device", "python", "torch", "flwr", "fedstride")  # facts of a client that are texts
+TEXTS = ("device", "python", "torch", "flwr", "fedstride", wire.FROZEN)  # facts of a client that are texts
 
 
 def check_nodes(grid: Grid, config: Config) -> list[int]:

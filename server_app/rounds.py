@@ -22,6 +22,7 @@ from strategies.norms import NormAnalysis
 
 from .claims import Owner
 from .config.schema import Config
+from .delivery import Delivery
 from .exchange import CohortGrid, exchange
 from .roll_call import Roster
 from .rows import Row, absent_rows, client_rows, decision_figure, known_names, spread
@@ -37,7 +38,7 @@ class Round:
     """A completed round. Round 0 is the initial model."""
 
     number: int
-    arrays: ArrayRecord  # the global model after the round
+    arrays: ArrayRecord  # the global model after the round, without what is frozen
     row: Row
     clients: list[Row] = field(default_factory=list)
     accepted: AcceptedRounds = field(default_factory=dict)
@@ -73,6 +74,7 @@ class Federation:
     strategy: NormAnalysis
     config: Config
     roster: Roster
+    delivery: Delivery  # of the arrays that are not trained
     client_config: ConfigRecord  # sent to every client
     evaluate: Callable[[ArrayRecord], Mapping[str, float]]
     observers: Sequence[Observer]
@@ -147,6 +149,7 @@ class Federation:
             messages += self.strategy.configure_train(server_round, last.arrays, config, grid)
         for message in messages:
             self._add_state_rounds(message, last.accepted)
+        self.delivery.add(messages, self.roster)
         wait = self.waits.wait("train", self._clients_of(messages))
         replies = exchange(
             self.grid,
@@ -155,6 +158,7 @@ class Federation:
             returns=self.strategy.expected.returns,
             on_reply=lambda done, total: self._notify_replied(server_round, done, total),
         )
+        self.delivery.note(messages, replies, self.roster)
         self._set_client_ids(replies)
         return _Asked(messages, {node: replies[node] for node in nodes if node in replies}, wait)
 
@@ -232,8 +236,10 @@ class Federation:
         nodes = grid.get_node_ids()
         config = ConfigRecord(dict(self.client_config))
         messages = list(self.strategy.configure_evaluate(server_round, arrays, config, grid))
+        self.delivery.add(messages, self.roster)
         wait = self.waits.wait("evaluate", self._clients_of(messages))
         replies = exchange(self.grid, messages, patience=wait)
+        self.delivery.note(messages, replies, self.roster)
         wait.finished({self.roster.client_of(reply.node_id) for reply in trained.replies})
         self._set_client_ids(replies)
         self._limit_counts(replies, {reply.node_id for reply in trained.replies})

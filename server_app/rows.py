@@ -162,6 +162,8 @@ def _notes(reply: Reply, cohort: Cohort) -> list[str]:
         notes.append("its state was missing, and it used an empty one")
     if reply.metrics.get(wire.STATE_HELD) == 1:
         notes.append("it could not write its state to disk, and keeps it in memory")
+    if reply.metrics.get(wire.FROZEN_HELD) == 1:
+        notes.append("it could not write the frozen arrays to its cache, and gets them each time")
     if reply.client_id in cohort.left_out:
         notes.append(f"left out of the round's figures: {in_words(cohort.left_out[reply.client_id])}")
     return notes

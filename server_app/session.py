@@ -14,7 +14,7 @@ from fedstride import flower, wire
 from fedstride.errors import CheckpointError, RunError
 from fedstride.flower import log
 from fedstride.signals import Terminated
-from fedstride.tasks import data, partitions
+from fedstride.tasks import data, frozen, partitions
 from fedstride.tasks.spec import Spec, Statistics
 from strategies.norms import NormAnalysis
 
@@ -24,8 +24,10 @@ from .checkpoint import UNUSED, Checkpoint, newest_checkpoint
 from .config.compose import digest
 from .config.defaults import resolved
 from .config.schema import Config
+from .delivery import Delivery
 from .evaluation import CentralEvaluation
 from .folder import new_folder
+from .initial import pinned
 from .records import Records
 from .restore import restored_clients, restored_metrics
 from .roll_call import Roster, check_nodes
@@ -65,10 +67,12 @@ def prepare(config: Config) -> Prepared:
     check_trackers(config.track)
     build_strategy(config)  # first without the model: errors are found before the data are read
     source = data.load(config.task)
-    config = resolved(config, source)
+    config = pinned(resolved(config, source))
     evaluation = CentralEvaluation(config)
     notes = (f"task={config.task.name} has {source.subset}",) if source.subset else ()
     prepared = Prepared(config, build_strategy(config, evaluation.model), evaluation, source.spec, notes=notes)
+    if evaluation.frozen:
+        frozen.keep(evaluation.frozen)  # clients on this machine then find it in the cache
     if config.partition.name != "own":  # with `own`, only the nodes can read their data
         # The partition is drawn here once: errors are found now, and clients then find it in the cache.
         partitions.partition(config.partition, source.divisible, config.clients, config.seed)
@@ -127,12 +131,14 @@ def run(
     on_folder(records.folder)
     tracking = Tracking(config, records.folder)
     try:
-        roster, statistics = _called(grid, prepared, records)
+        delivery = Delivery(prepared.evaluation.frozen)
+        roster, statistics = _called(grid, prepared, records, delivery)
         federation = Federation(
             grid=grid,
             strategy=prepared.strategy,
             config=config,
             roster=roster,
+            delivery=delivery,
             client_config=roster.client_config,
             evaluate=prepared.evaluation,
             observers=[records, tracking, *observers],
@@ -161,7 +167,7 @@ def run(
     return Outcome(records.folder, records.rows, stopped)
 
 
-def _called(grid: Grid, prepared: Prepared, records: Records) -> tuple[Roster, Statistics]:
+def _called(grid: Grid, prepared: Prepared, records: Records, delivery: Delivery) -> tuple[Roster, Statistics]:
     """The roster after the roll call, with the configuration that clients get from now on.
 
     If the task asks for it, the statistics of the clients' examples are computed from the replies at the start of
@@ -172,7 +178,7 @@ def _called(grid: Grid, prepared: Prepared, records: Records) -> tuple[Roster, S
     asks = spec.federated and not known
 
     def sent(spec: Spec, **more: bool) -> ConfigRecord:
-        return ConfigRecord({**client_config(config, spec), wire.RUN: records.run, **more})
+        return ConfigRecord({**client_config(config, spec), **delivery.values, wire.RUN: records.run, **more})
 
     roster = Roster(
         grid,
@@ -198,6 +204,8 @@ def _reason_to_stop(config: Config, rows: Sequence[Row]) -> str | None:
 def _open_records(prepared: Prepared) -> Records:
     config = prepared.config
     if prepared.checkpoint is None:
-        return Records(config, new_folder(config), prepared.strategy)
+        return Records(config, new_folder(config), prepared.strategy, frozen=prepared.evaluation.frozen)
     folder = Path(config.resume or "").expanduser().resolve()
-    return Records(config, folder, prepared.strategy, resume=prepared.checkpoint)
+    return Records(
+        config, folder, prepared.strategy, frozen=prepared.evaluation.frozen, resume=prepared.checkpoint
+    )

@@ -113,13 +113,17 @@ def pick_device(name: str) -> torch.device:
 def to_arrays(model: nn.Module, names: Iterable[str] | None = None) -> Arrays:
     """Copies of the parameters and buffers as numpy arrays.
 
-    `names`: which ones. If None, all in the network's order; a tied tensor is included once, by its first name.
+    `names`: which ones. If None, those of `array_names`.
     """
     state = model.state_dict()
-    if names is None:
-        tied = tied_names(model)
-        names = [name for name in state if name not in tied]
-    return {name: state[name].detach().cpu().numpy().copy() for name in names}
+    chosen = array_names(model) if names is None else names
+    return {name: state[name].detach().cpu().numpy().copy() for name in chosen}
+
+
+def array_names(model: nn.Module) -> list[str]:
+    """The names of all arrays in the network's order; a tied tensor is included once, by its first name."""
+    tied = tied_names(model)
+    return [name for name in model.state_dict() if name not in tied]
 
 
 def load_arrays(model: nn.Module, arrays: Mapping[str, Any]) -> None:

@@ -176,6 +176,8 @@ def _flwr_run_command(app: Path, home: Path, config: Config, overrides: Sequence
     location = [f"name={quote(folder.name)}", f"out={quote(str(folder.parent))}"]
     if config.resume is not None:
         location = [f"resume={quote(config.resume)}"]  # the last override applies: this path is absolute
+    if config.initial is not None:  # the ServerApp runs in another folder
+        location.append(f"initial={quote(str(Path(config.initial).expanduser().absolute()))}")
     named = [*with_parts(overrides, config.parts), *location]
     nodes = f"num-supernodes={config.clients} client-resources-num-cpus=1 init-args-log-to-driver=false"
     run_config = str(write_run_config(home, named))

@@ -101,6 +101,25 @@ class Config:
             below=1,
         ),
     ] = None
+    initial: Annotated[
+        str | None,
+        Setting(
+            "safetensors file with the model to start from, on the server's machine, such as model.safetensors of "
+            "a run's folder; default: weights drawn from the seed",
+            kind=NONE,
+        ),
+    ] = None
+    initial_digest: Annotated[
+        str | None,
+        Setting("first 16 hexadecimal digits of SHA-256 of the file initial; found when the run starts"),
+    ] = None
+    train: Annotated[
+        list[str] | None,
+        Setting(
+            "patterns of names of parameters, or of modules that contain them, that are trained and sent; all "
+            "others are frozen; default: all are trained"
+        ),
+    ] = None
     test_set: Annotated[
         bool | None,
         Setting(
