@@ -46,6 +46,7 @@ def train_message(message: Message, context: Context) -> Message:
             plan,
             momentum=job.client.momentum,
             weight_decay=job.client.weight_decay,
+            change=job.change,
         )
         output = methods.end(job, plan, result)
     model, metrics = protection.protect(

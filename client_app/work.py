@@ -19,16 +19,18 @@ from fedstride.own import load_bundled
 from fedstride.parts import Choice
 from fedstride.tasks import data, models, partitions
 from fedstride.tasks import own as node_data
+from fedstride.tasks.augmentation import augmented, check_augmentation
 from fedstride.tasks.goals import goal_of
 from fedstride.tasks.holdout import hold_out
 from fedstride.tasks.inputs import Inputs
-from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
+from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS, Task
 from fedstride.tasks.tensors import Examples, pick_device
 
 from . import protection
 from .method import Job
 from .parts import OBJECTIVES, RULES
 from .protection import Protection
+from .training import Change
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,15 @@ class Work(Job):
     objective: Choice
     protection: Protection
     held_out: Examples | None  # examples that training never sees; None: there are none
+    augmentation: tuple[str, ...]  # random changes of the batches of training, by name
+
+    @property
+    def change(self) -> Change | None:
+        """The random changes of the inputs of a step; None: there are none."""
+        if not self.augmentation:
+            return None
+        drawn_from = {"seed": self.seed, "server_round": self.server_round, "client": self.client_id}
+        return lambda x, step: augmented(x, self.augmentation, step=step, **drawn_from)
 
 
 def read(config: Mapping[str, Any], context: Context) -> Work:
@@ -55,6 +66,7 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
     positions = np.arange(len(found.y)) if found.members is None else found.members
     kept, measured = hold_out(len(positions), held_out, seed=seed, client=found.client_id)
     goal = goal_of(source.spec, task.loss, task.metrics)
+    check_augmentation(source.spec, task.augmentation)
 
     def examples(chosen: np.ndarray) -> Examples:
         return Examples(found.x, found.y, source.spec, device=device, members=positions[chosen], goal=goal)
@@ -67,6 +79,7 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
         objective=objective,
         examples=examples(kept),
         held_out=examples(measured) if len(measured) else None,
+        augmentation=tuple(task.augmentation or ()),
         model=_network(_key(MODELS.flatten(model)), source.spec.inputs, source.spec.outputs, str(device)),
         device=device,
         protection=protection.read(config, context.node_config),
@@ -96,7 +109,7 @@ class ClientData(NamedTuple):
     members: np.ndarray | None
 
 
-def _client_data(context: Context, task: Choice, partition: Choice, clients: int, seed: int) -> ClientData:
+def _client_data(context: Context, task: Task, partition: Choice, clients: int, seed: int) -> ClientData:
     """The node's own data if its node-config names some, else its part of the task's data."""
     source = data.load(task)
     path = own_data_path(context, partition)

@@ -160,7 +160,7 @@ def _data() -> list[Finding]:
         if "root" in TASKS.fields(name):
             continue
         try:
-            source = data.load(TASKS.config(name)())
+            source = data.load(TASKS.unflatten({"task.name": name}))
             text = f"{name}: {len(source.train_y)} training examples, {len(source.test_y)} test examples"
             findings.append(Finding("data", "ok", text))
         except (FedstrideError, OSError) as error:

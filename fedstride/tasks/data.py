@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ..parts import Choice
 from .divisible import Divisible
-from .parts import TASKS
+from .images import normalised
+from .parts import TASKS, Task
 from .spec import Spec
 
 
@@ -52,12 +52,15 @@ class Data:
         return f"a subset: {len(self.train_y):,} of {self.full_size:,} training examples"
 
 
-def load(config: Choice) -> Data:
+def load(config: Task) -> Data:
     """The data set that a configuration chooses. It is prepared once per machine, then memory-mapped.
 
-    Raises ConfigError for an unknown name, DataError if the data are missing or cannot be prepared.
+    Raises ConfigError for an unknown name or a normalisation that does not fit, DataError if the data are missing
+    or cannot be prepared.
     """
-    return _load(config.name, tuple((key, getattr(config, key)) for key in TASKS.fields(config.name)))
+    data = _load(config.name, tuple((key, getattr(config, key)) for key in TASKS.fields(config.name)))
+    spec = normalised(data.spec, config.normalisation)
+    return data if spec is data.spec else replace(data, spec=spec)
 
 
 @lru_cache(maxsize=4)

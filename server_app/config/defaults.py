@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from fedstride import wire
 from fedstride.errors import require
+from fedstride.tasks.augmentation import check_augmentation
 from fedstride.tasks.goals import scores_of
 from fedstride.tasks.spec import Spec
 
@@ -20,8 +21,10 @@ def resolved(config: Config, spec: Spec) -> Config:
 
     If nodes have their own data, the server's test examples say nothing about them, so the clients measure, on
     examples that training never sees. With privacy they report nothing without noise, so the server measures.
-    Raises ConfigError if no evaluation reports the metric `best`, or if a figure does not fit the task.
+    Raises ConfigError if no evaluation reports the metric `best`, or if a figure or an augmentation does not fit
+    the task.
     """
+    check_augmentation(spec, config.task.augmentation)
     own = config.partition.name == "own" and config.privacy.name == "none"
     test_set = not own if config.test_set is None else config.test_set
     by_clients = not test_set if config.evaluate_clients is None else config.evaluate_clients
