@@ -119,9 +119,10 @@ class Method:
     @property
     def label(self) -> str:
         """As in the papers' tables: `fedavg+fedlws`, `fedavg+fednlr`, `fedprox`."""
-        others = [name for name in (self.objective, self.client) if name not in ("plain", "sgd")]
         base = [] if self.objective != "plain" and self.strategies[0] == "fedavg" else [self.strategies[0]]
-        return "+".join([*base, *others, *self.strategies[1:]])
+        base += [] if self.objective == "plain" else [self.objective]
+        others = [] if self.client == "sgd" else [self.client]
+        return "+".join([*base, *self.strategies[1:], *others])
 
     @property
     def parts(self) -> Iterator[tuple[str, Table]]:
@@ -166,10 +167,9 @@ def parameters(name: str, settings: Mapping[str, Any], variant: str | None = Non
     method = method_of(name)
     if method is None:
         return {}
-    variants = settings.get("variants", {})
-    own: Mapping[str, Any] = variants.get(variant) or next(
-        (each for each in variants.values() if _is_default(method, each)), {}
-    )
+    variants: Mapping[str, Mapping[str, Any]] = settings.get("variants", {})
+    usual = (each for each in variants.values() if _is_default(method, each))
+    own = variants[variant] if variant in variants else next(usual, {})
     found = {}
     for key, value in {**_constant_mu(settings), **own}.items():
         ours = PARAMETERS.get(key, key)
