@@ -321,13 +321,21 @@ class _Hydra:
         GlobalHydra.instance().hydra = self.before
 
 
+_REGISTERED: dict[tuple[str, str], type] = {}
+"""The schemas that Hydra has, by group and name: to register all again takes longer than to compose."""
+
+
 def _register() -> None:
     """Register every part with Hydra: its typed schema, and a choice of the same name that uses the schema."""
     store = ConfigStore.instance()
     store.store("config", Config, group="schema")
     for group, table in TABLES.items():
         for name in table:
-            store.store(name, table.config(name), group=f"schema/{group}")
+            kind = table.config(name)
+            if _REGISTERED.get((group, name)) is kind:
+                continue
+            _REGISTERED[group, name] = kind
+            store.store(name, kind, group=f"schema/{group}")
             defaults: list[Any] = [f"/schema/{group}/{name}@_here_"]
             if table.wraps(name):
                 defaults.append({f"/{group}@inner": "fedavg"})

@@ -169,7 +169,7 @@ def parameters(name: str, settings: Mapping[str, Any], variant: str | None = Non
         return {}
     variants: Mapping[str, Mapping[str, Any]] = settings.get("variants", {})
     usual = (each for each in variants.values() if _is_default(method, each))
-    own = variants[variant] if variant in variants else next(usual, {})
+    own = variants[variant] if variant else next(usual, {})
     found = {}
     for key, value in {**_constant_mu(settings), **own}.items():
         ours = PARAMETERS.get(key, key)
