@@ -37,6 +37,7 @@ AS_IN_PAPERS: Mapping[str, Callable[[Any, int], Mapping[str, Any]]] = {
         "shards_total": clients * p.shards_per_client,
         "balanced": True,
     },
+    "class_groups": lambda p, clients: {"balanced": True},
     "by_group": lambda p, clients: {"scheme": "feature_shift"},
 }
 """The papers' name of a partition, if it is another one, and properties without a key in its configuration."""
