@@ -152,7 +152,7 @@ def _section(paper: str) -> Iterator[str]:
     yield "| key | value | where | source | why |"
     yield "|---|---|---|---|---|"
     for choice in papers.chosen(paper):
-        value = f"`{plain(choice.value)}`" if choice.has_value else ""
+        value = f"`{plain(choice.value)}`" if choice.has_value else "as in experiments.yaml"
         yield f"| `{choice.key}` | {value} | {_where(choice)} | {choice.source} | {choice.why} |"
     reasons = {name: reason for name in names if (reason := impossible(name)) is not None}
     if reasons:
