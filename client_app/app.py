@@ -49,6 +49,7 @@ def train_message(message: Message, context: Context) -> Message:
             momentum=job.client.momentum,
             weight_decay=job.client.weight_decay,
             fixed=fixed_norms(job.model, job.parts),
+            change=job.change,
         )
         output = methods.end(job, plan, result)
     model, metrics = protection.protect(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import torch
@@ -17,6 +17,9 @@ from fedstride.tasks.tensors import Examples
 from .method import Plan, Result, Tensors
 from .step import displace_, sgd_step_
 
+Change = Callable[[torch.Tensor, int], torch.Tensor]
+"""(x, step) -> x: a change of the inputs of a step, which is counted from 0."""
+
 
 def train(
     model: nn.Module,
@@ -27,10 +30,13 @@ def train(
     momentum: float = 0.0,
     weight_decay: float = 0.0,
     fixed: Iterable[nn.Module] = (),
+    change: Change | None = None,
 ) -> Result:
     """Train the model in place. `steps` contains for each step the positions of its examples and its rate.
 
-    `fixed`: modules that stay in eval mode, such as normalisations whose statistics must not change.
+    `fixed`: modules that stay in eval mode, such as normalisations whose statistics must not change. `change` is
+    applied to the inputs of each step (augmentation).
+
     The rate of an element is the step's rate, times the factor of its neuron in the plan. Raises DataError if
     there is no step.
     """
@@ -48,6 +54,7 @@ def train(
     rate_sum = 0.0
     for positions, rate in steps:
         x, y = examples.batch(positions)
+        x = x if change is None else change(x, taken)
         logits = model(x)
         loss = examples.goal.loss(logits, y)
         total_loss = loss

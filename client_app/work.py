@@ -19,11 +19,12 @@ from fedstride.own import load_bundled
 from fedstride.parts import Choice
 from fedstride.tasks import data, models, partitions
 from fedstride.tasks import own as node_data
+from fedstride.tasks.augmentation import augmented, check_augmentation
 from fedstride.tasks.freezing import Split, freeze_, split
 from fedstride.tasks.goals import goal_of
 from fedstride.tasks.holdout import hold_out
 from fedstride.tasks.inputs import Inputs
-from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
+from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS, Task
 from fedstride.tasks.spec import Spec
 from fedstride.tasks.statistics import of_examples
 from fedstride.tasks.tensors import Examples, pick_device
@@ -32,6 +33,7 @@ from . import protection
 from .method import Job
 from .parts import OBJECTIVES, RULES
 from .protection import Protection
+from .training import Change
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,15 @@ class Work(Job):
     protection: Protection
     parts: Split  # which arrays are trained and sent, and which are frozen
     held_out: Examples | None  # examples that training never sees; None: there are none
+    augmentation: tuple[str, ...]  # random changes of the batches of training, by name
+
+    @property
+    def change(self) -> Change | None:
+        """The random changes of the inputs of a step; None: there are none."""
+        if not self.augmentation:
+            return None
+        drawn_from = {"seed": self.seed, "server_round": self.server_round, "client": self.client_id}
+        return lambda x, step: augmented(x, self.augmentation, step=step, **drawn_from)
 
 
 def read(config: Mapping[str, Any], context: Context) -> Work:
@@ -59,6 +70,7 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
     positions = np.arange(len(found.y)) if found.members is None else found.members
     kept, measured = hold_out(len(positions), held_out, seed=seed, client=found.client_id)
     goal = goal_of(spec, task.loss, task.metrics)
+    check_augmentation(spec, task.augmentation)
 
     trained, built = _patterns(config, wire.TRAIN), _key(MODELS.flatten(model))
     network, parts = _network(built, spec.inputs, spec.outputs, str(device), trained)
@@ -76,6 +88,7 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
         held_out=examples(measured) if len(measured) else None,
         model=network,
         parts=parts,
+        augmentation=tuple(task.augmentation or ()),
         device=device,
         protection=protection.read(config, context.node_config),
     )
@@ -125,7 +138,7 @@ class ClientData(NamedTuple):
 
 
 def _client_data(
-    context: Context, task: Choice, partition: Choice, spec: Spec, clients: int, seed: int
+    context: Context, task: Task, partition: Choice, spec: Spec, clients: int, seed: int
 ) -> ClientData:
     """The node's own data if its node-config names some, else its part of the task's data.
 

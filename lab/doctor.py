@@ -161,7 +161,7 @@ def _data() -> list[Finding]:
         if "root" in TASKS.fields(name) or any(f.default is REQUIRED for f in TASKS.fields(name).values()):
             continue  # it reads files, or its examples are the nodes' own
         try:
-            source = data.load(TASKS.config(name)())
+            source = data.load(TASKS.unflatten({"task.name": name}))
             text = f"{name}: {len(source.train_y)} training examples, {len(source.test_y)} test examples"
             findings.append(Finding("data", "ok", text))
         except (FedstrideError, OSError) as error:

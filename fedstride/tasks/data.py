@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
-from ..parts import Choice
 from .divisible import Divisible
-from .parts import TASKS
+from .images import normalised
+from .parts import TASKS, Task
 from .spec import Spec
 
 
@@ -52,15 +52,16 @@ class Data:
         return f"a subset: {len(self.train_y):,} of {self.full_size:,} training examples"
 
 
-def load(config: Choice) -> Data:
+def load(config: Task) -> Data:
     """The data set that a configuration chooses. It is prepared once per machine, then memory-mapped.
 
-    Raises ConfigError for an unknown name, DataError if the data are missing or cannot be prepared.
+    Raises ConfigError for an unknown name or a normalisation that does not fit, DataError if the data are missing
+    or cannot be prepared.
     """
     settings = {key: getattr(config, key) for key in TASKS.fields(config.name)}
-    return _load(
-        config.name, json.dumps(settings, sort_keys=True)
-    )  # settings can be lists, which are not hashable
+    data = _load(config.name, json.dumps(settings, sort_keys=True))  # settings can be lists: not hashable
+    spec = normalised(data.spec, config.normalisation)
+    return data if spec is data.spec else replace(data, spec=spec)
 
 
 @lru_cache(maxsize=4)

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from ..parts import Choice, Part, Table
 from ..settings import Setting
+from .images import NORMALISATIONS
 from .networks.settings import (
     CNN1dSettings,
     LSTMSettings,
@@ -36,6 +37,21 @@ class Task(Choice):
         list[str] | None,
         Setting(
             "figures of an evaluation; default: accuracy for classes, auroc and f1 for labels, rmse for values",
+        ),
+    ] = None
+    normalisation: Annotated[
+        str,
+        Setting(
+            "for images: published (mean and standard deviation of the published training set), half (0.5 and 0.5 "
+            "for pixels in [0, 1]), or scale (to [0, 1] only)",
+            options=tuple(NORMALISATIONS),
+        ),
+    ] = "published"
+    augmentation: Annotated[
+        list[str] | None,
+        Setting(
+            "for images: random changes of training batches, in this order: crop (by up to 4 pixels, with zeros), "
+            "flip (left and right)"
         ),
     ] = None
 

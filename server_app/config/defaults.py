@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from fedstride import wire
 from fedstride.errors import require
+from fedstride.tasks.augmentation import check_augmentation
 from fedstride.tasks.data import Data
 from fedstride.tasks.goals import scores_of
 
@@ -21,10 +22,12 @@ def resolved(config: Config, source: Data) -> Config:
 
     If nodes have their own data, the server's test examples say nothing about them, so the clients measure, on
     examples that training never sees. With privacy they report nothing without noise, so the server measures.
-    Raises ConfigError if no evaluation reports the metric `best`, or if a figure does not fit the task.
+    Raises ConfigError if no evaluation reports the metric `best`, or if a figure or an augmentation does not fit
+    the task.
     """
     spec, has_tests, private = source.spec, len(source.test_x) > 0, config.privacy.name != "none"
     _check_data_of_nodes(config, source)
+    check_augmentation(spec, config.task.augmentation)
     own = config.partition.name == "own" and not private
     test_set = (has_tests and not own) if config.test_set is None else config.test_set
     missing = f"false: task={config.task.name} has no test examples"

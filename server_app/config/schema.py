@@ -50,7 +50,11 @@ class Config:
     """The configuration of one run."""
 
     experiment: Annotated[
-        str, Setting("file in conf/experiment with the settings to start from, without .yaml", kind=NONE)
+        str,
+        Setting(
+            "the settings to start from: a file in conf/experiment, without .yaml, or an experiment of a paper",
+            kind=NONE,
+        ),
     ] = "quickstart"
     strategy: Choice = field(default_factory=Choice)
     client: Training = field(default_factory=Training)
