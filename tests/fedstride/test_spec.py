@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from flwr.app import ConfigRecord
 
 from fedstride.errors import ConfigError
 from fedstride.tasks.inputs import Inputs, Kind
+from fedstride.tasks.reading import Reading
 from fedstride.tasks.spec import Spec, Target
 from fedstride.tasks.tensors import Examples
 
@@ -23,9 +25,16 @@ SPECS = [
 ]
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=str)
+READ = [
+    Reading(columns=("age", "sex=f|m"), targets=("a", "b"), missing="mean"),
+    Reading(texts=("title", "body"), rate=8000, window=20.0, step=5.0),
+]
+
+
+@pytest.mark.parametrize("spec", [*SPECS, *(replace(SPECS[2], names=("a", "b"), reading=each) for each in READ)])
 def test_a_spec_survives_a_message(spec: Spec) -> None:
-    assert Spec.unflatten(ConfigRecord(spec.flatten())) == spec
+    found = Spec.unflatten(ConfigRecord(spec.flatten()))
+    assert (found, found.names) == (spec, spec.names)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +46,9 @@ def test_a_spec_survives_a_message(spec: Spec) -> None:
         ({"spec.shape": [0, 2]}, "not possible"),
         ({"spec.outputs": 0}, "not possible"),
         ({"spec.mean": [1.0]}, "not possible"),
+        ({"reading.missing": "zero"}, "reading.missing = 'zero' is not allowed"),
+        ({"reading.columns": 3}, "TypeError"),
+        ({"reading.rate": "fast"}, "ValueError"),
     ],
 )
 def test_a_message_with_another_spec(change: dict[str, Any], said: str) -> None:

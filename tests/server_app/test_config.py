@@ -13,6 +13,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 from client_app.parts import OBJECTIVES, RULES
 from fedstride.errors import ConfigError
+from fedstride.settings import REQUIRED
 from fedstride.tasks.parts import PARTITIONS
 from server_app.config import compose as module
 from server_app.config import conf as places
@@ -52,13 +53,20 @@ CHOICES = [(group, name) for group, table in TABLES.items() for name in table]
 
 @pytest.mark.parametrize(("group", "name"), CHOICES, ids=lambda value: value)
 def test_every_choice_composes_with_its_type_and_defaults_and_comes_back_from_yaml(group: str, name: str) -> None:
-    config = compose([f"{group}={name}"])
+    fields = TABLES[group].all_fields(name)
+    required = {key: ["a", "b"] for key, f in fields.items() if f.default is REQUIRED}
+    config = compose([f"{group}={name}", *(f"{group}.{key}={value}" for key, value in required.items())])
     chosen, kind = getattr(config, group), TABLES[group].config(name)
     assert (chosen.name, type(chosen)) == (name, kind)
     assert from_yaml(to_yaml(config)) == config
     if name not in PRESET:
         inner = {"inner": FedAvg(**INNER_DEFAULTS.get(name, {}))} if TABLES[group].wraps(name) else {}
-        assert chosen == kind(**inner)
+        assert chosen == kind(**inner, **required)
+
+
+def test_a_setting_without_a_default_is_required() -> None:
+    with pytest.raises(ConfigError, match=r"task.classes is required: give task.classes=VALUE"):
+        compose(["task=own_images"])
 
 
 INNER_DEFAULTS = {"two_d_lrd": {"weighting": "uniform"}}

@@ -40,13 +40,21 @@ def load(path: str | Path, spec: Spec) -> NodeData:
     what is allowed; ConfigError if the task itself does not say how its files are read.
     """
     try:
-        return _load(Path(path).expanduser().resolve(), spec)
+        return _load(_resolved(path), spec)
     except DataError as error:  # names of files and texts in them can contain line breaks
         raise DataError(printable(str(error))) from error
+
+
+def _resolved(path: str | Path) -> Path:
+    """The absolute path. Raises DataError for one that the operating system does not allow."""
+    try:
+        source = Path(path).expanduser().resolve()
+        source.stat()
+    except FileNotFoundError:
+        return source
     except (OSError, ValueError, RuntimeError) as error:
-        raise DataError(
-            f"data = {quoted(str(path), 200)} cannot be read: {printable(str(error))[:200]}"
-        ) from error
+        raise DataError(f"data = {quoted(str(path), 200)} cannot be read: {str(error)[:200]}") from error
+    return source
 
 
 def _load(source: Path, spec: Spec) -> NodeData:
