@@ -33,7 +33,7 @@ def runs(tmp_path: Path) -> list[Run]:
     return [
         decided(tmp_path / "a", RMSE, [0.4, 0.2, 0.3], "strategy=fedavg"),
         decided(tmp_path / "b", RMSE, [0.45, 0.4, 0.35], "strategy=fednnnn"),
-        decided(tmp_path / "c", AUROC, [0.6, 0.8], "strategy=fedavg"),
+        decided(tmp_path / "c", AUROC, [0.6, 0.8], "strategy=fedavg", "client.lr=0.01"),
         decided(tmp_path / "d", ACCURACY, [0.6, 0.9], "strategy=fedavg"),
     ]
 
