@@ -140,6 +140,12 @@ def shown(name: str) -> str:
     return fact(name).name.format(symbol) or name.replace("/", " ").replace("_", " ")
 
 
+def with_unit(name: str) -> str:
+    """The displayed name of a metric with its unit, for titles and axes, as in `test accuracy (%)`."""
+    unit = fact(name).unit
+    return f"{shown(name)} ({unit})" if unit else shown(name)
+
+
 def as_text(name: str, value: object) -> str:
     """A value for people, as in `96.00 %` or `0.9712`; `not measured` without a finite number."""
     if not isinstance(value, (int, float)) or not math.isfinite(value):

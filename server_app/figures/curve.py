@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedstride.metrics import fact
-from fedstride.metrics import shown as displayed
+from fedstride.metrics import fact, with_unit
 
 from .style import LONGEST_LABEL, against_rounds, legend_label, new_figure, save_figure, shown, style
 
@@ -24,8 +23,7 @@ def draw(series: Sequence[Series], path: Path, *, title: str, metric: str) -> No
     for number, (label, rows) in enumerate(series):
         _line(left, rows, metric, label, number)
         _line(loss, rows, "train/loss", label, number)
-    unit = fact(metric).unit
-    left.set_ylabel(displayed(metric) + (f" ({unit})" if unit else ""))
+    left.set_ylabel(with_unit(metric))
     loss.set_ylabel("training loss")
     for axes in (left, loss):
         against_rounds(axes)
