@@ -11,7 +11,6 @@ from folders import Call, config, make
 
 import lab.papers
 from fedstride.errors import ConfigError
-from fedstride.parts import USER_PARTS, Part
 from fedstride.tasks.parts import MODELS, PARTITIONS
 from lab.papers import experiment, experiment_names, experiment_of, paper_table, table_names
 from lab.papers.matching import canonical, deviations, is_line, misfits
@@ -25,26 +24,16 @@ FOLDER = Path(lab.papers.__file__).parent
 STARTED = "2026-01-01T10:00:00+0000"
 
 
-@pytest.fixture(autouse=True)
-def _parts_of_the_papers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Data sets of the papers that fedstride does not have, registered as user-defined parts."""
-    parts = {name: Part(name, lambda: None, "Of a paper.") for name in ("mnist", "cifar10")}
-    monkeypatch.setitem(USER_PARTS, "task", parts)
-
-
 def mnist(*overrides: str) -> Config:
     """A setting of FedNNNN's table 2: MNIST, 100 clients with two classes each."""
-    settings = config("clients=100", *overrides)
-    settings.task.name = "mnist"
+    settings = config("clients=100", "task=mnist", *overrides)
     settings.partition = PARTITIONS.config("pathological")(classes_per_client=2)
     return settings
 
 
 def cifar(*overrides: str, model: str = "resnet20", clients: int = 20) -> Config:
     """A setting of FedLWS's tables: CIFAR-10, Dirichlet 0.1."""
-    settings = config(f"clients={clients}", *overrides)
-    settings.task.name, settings.model = "cifar10", MODELS.config(model)()
-    return settings
+    return config(f"clients={clients}", "task=cifar10", f"model={model}", *overrides)
 
 
 def run(settings: Config, accuracy: float | list[float] = 0.9) -> Run:
