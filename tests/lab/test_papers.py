@@ -11,7 +11,7 @@ from folders import Call, config, make
 
 import lab.papers
 from fedstride.errors import ConfigError
-from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
+from fedstride.tasks.parts import MODELS, PARTITIONS
 from lab.papers import experiment, experiment_names, experiment_of, paper_table, table_names
 from lab.papers.matching import canonical, deviations, is_line, misfits
 from lab.papers.side_by_side import printed, side_by_side
@@ -26,17 +26,14 @@ STARTED = "2026-01-01T10:00:00+0000"
 
 def mnist(*overrides: str) -> Config:
     """A setting of FedNNNN's table 2: MNIST, 100 clients with two classes each."""
-    settings = config("clients=100", *overrides)
-    settings.task = TASKS.config("mnist")()
+    settings = config("clients=100", "task=mnist", *overrides)
     settings.partition = PARTITIONS.config("pathological")(classes_per_client=2)
     return settings
 
 
 def cifar(*overrides: str, model: str = "resnet20", clients: int = 20) -> Config:
     """A setting of FedLWS's tables: CIFAR-10, Dirichlet 0.1."""
-    settings = config(f"clients={clients}", *overrides)
-    settings.task, settings.model = TASKS.config("cifar10")(), MODELS.config(model)()
-    return settings
+    return config(f"clients={clients}", "task=cifar10", f"model={model}", *overrides)
 
 
 def run(settings: Config, accuracy: float | list[float] = 0.9) -> Run:
@@ -127,7 +124,7 @@ def test_a_run_matches_the_column_of_its_setting() -> None:
 def test_a_different_run_does_not_match_and_reports_the_difference(change: dict[str, Any], message: str) -> None:
     settings = mnist()
     settings.clients = change.get("clients", settings.clients)
-    settings.task = TASKS.config(change.get("task", settings.task.name))()
+    settings.task.name = change.get("task", settings.task.name)
     settings.model = MODELS.config(change.get("model", settings.model.name))()
     settings.partition.classes_per_client = change.get("classes", 2)
     assert misfits(paper_table("fednnnn/table2"), column("fednnnn/table2", "mnist_noniid_b"), settings) == [
@@ -298,7 +295,7 @@ def test_every_table_can_be_printed_in_every_format(name: str) -> None:
     made = side_by_side(paper_table(name), [])
     assert made.grid() == printed(paper_table(name))
     for form in Form:
-        assert len(write([(made.grid(), made.sheet())], form).splitlines()) > len(paper_table(name).rows)
+        assert len(write(made.grid(), made.sheet(), form).splitlines()) > len(paper_table(name).rows)
 
 
 def test_numbers_have_the_digits_of_the_paper() -> None:
