@@ -1,4 +1,4 @@
-"""Runs with augmentation: they differ from runs without, and a resumed one has the bits of an uninterrupted one."""
+"""Runs with augmentation: they differ from runs without, and a resumed one has the bits of a whole one."""
 
 from __future__ import annotations
 
