@@ -65,10 +65,16 @@ def listing(paper: str | None = None) -> Iterator[str]:
         yield from (f"  {name:<14} {describe('experiment', name)}" for name in _files())
     for each in papers.papers() if paper is None else [paper]:
         yield f"  {title(each)}"
-        for name in _of(each):
-            reason = impossible(name)
-            text = preset(name).about if reason is None else f"not possible: {reason}"
-            yield f"    {name:<38} {text}"
+        yield from (f"    {name:<38} {text}" for name, text in of_paper(each).items())
+
+
+def of_paper(paper: str) -> dict[str, str]:
+    """The experiments of a paper: the setting of each in one line, or why it is not possible."""
+    reasons = {name: impossible(name) for name in _of(paper)}
+    return {
+        name: preset(name).about if reason is None else f"not possible: {reason}"
+        for name, reason in reasons.items()
+    }
 
 
 def summary() -> Iterator[str]:

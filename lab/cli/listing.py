@@ -52,16 +52,17 @@ def list_choices(
     from server_app.config.schema import GROUPS
 
     load_own(parts)
+    plurals = {plural(group): group for group in (*GROUPS[1:], GROUPS[0])}
+    of_experiments = plurals.get(what or "", what) == "experiment"
     if whole:
         from .. import experiments, reference
 
-        typer.echo(experiments.reference() if what == "experiment" else reference.reference(), nl=False)
+        typer.echo(experiments.reference() if of_experiments else reference.reference(), nl=False)
         return
-    plurals = {plural(group): group for group in (*GROUPS[1:], GROUPS[0])}
     if what is not None and what not in plurals and what not in GROUPS:
         raise unknown("group", what, plurals)
     if name is not None:
-        if plurals.get(what or "", what) != "experiment":
+        if not of_experiments:
             raise ConfigError(f"{name!r} is not allowed after {what!r}: write fedstride list experiment {name}")
         typer.echo(_experiments(name, form))
         return
@@ -89,8 +90,9 @@ def _experiments(name: str, form: Format) -> str:
 
     from .. import experiments
 
-    if name in papers.papers() and form is Format.TEXT:
-        return "\n".join(experiments.listing(name))
+    if name in papers.papers():
+        about = experiments.of_paper(name)
+        return json.dumps(about, indent=2) if form is Format.JSON else "\n".join(experiments.listing(name))
     if name not in papers.experiment_names():
         raise unknown("experiment", name, [*papers.papers(), *papers.experiment_names()])
     if form is Format.JSON:

@@ -50,11 +50,7 @@ class Config:
     """The configuration of one run."""
 
     experiment: Annotated[
-        str,
-        Setting(
-            "the settings to start from: a file in conf/experiment, without .yaml, or an experiment of a paper",
-            kind=NONE,
-        ),
+        str, Setting("a file in conf/experiment, without .yaml, or an experiment of a paper", kind=NONE)
     ] = "quickstart"
     strategy: Choice = field(default_factory=Choice)
     client: Training = field(default_factory=Training)
