@@ -64,7 +64,8 @@ def test_training_on_own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     }
     task = TASKS.config(name)(classes=["cat", "dog"], **settings)
     own = PARTITIONS.config("own")()
-    config = round_config(partition=own, clients=2, model=model, **TASKS.flatten(task))
+    spec = data.load(task).spec
+    config = round_config(partition=own, clients=2, model=model, **TASKS.flatten(task), **spec.flatten())
     folder = tmp_path / "data"
     folder.mkdir()
     node = Context(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -92,7 +93,7 @@ def test_the_draws_depend_on_seed_round_client_and_step_only() -> None:
 def test_other_augmentations_are_refused_before_training(spec: Spec, names: list[str], message: str) -> None:
     config = compose(["task.augmentation=[" + ",".join(names) + "]"])
     with pytest.raises(ConfigError, match=message):
-        resolved(config, spec)
+        resolved(config, replace(data.load(config.task), spec=spec))
 
 
 @pytest.mark.parametrize("override", ["task=breast_cancer", "task=diabetes"])

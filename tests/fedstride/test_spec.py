@@ -34,7 +34,7 @@ READ = [
 @pytest.mark.parametrize("spec", [*SPECS, *(replace(SPECS[2], names=("a", "b"), reading=each) for each in READ)])
 def test_a_spec_survives_a_message(spec: Spec) -> None:
     found = Spec.unflatten(ConfigRecord(spec.flatten()))
-    assert (found, found.names) == (spec, spec.names)
+    assert found == spec and found.names == spec.names
 
 
 @pytest.mark.parametrize(

@@ -295,7 +295,7 @@ def test_every_table_can_be_printed_in_every_format(name: str) -> None:
     made = side_by_side(paper_table(name), [])
     assert made.grid() == printed(paper_table(name))
     for form in Form:
-        assert len(write(made.grid(), made.sheet(), form).splitlines()) > len(paper_table(name).rows)
+        assert len(write([(made.grid(), made.sheet())], form).splitlines()) > len(paper_table(name).rows)
 
 
 def test_numbers_have_the_digits_of_the_paper() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fedstride.errors import ConfigError
+from fedstride.tasks.spec import Spec
 from lab.papers import paper_table, table_names
 from lab.papers.matching import deviations, is_line, misfits, partition_misfits
 from lab.papers.side_by_side import METRICS
@@ -67,7 +68,7 @@ def by_last_part(settings: Config) -> dict[str, Any]:
 # ---------------------------------------------------------------- which experiments
 
 
-@pytest.mark.skipif(not SPEC.is_file(), reason=f"the specification is not at {SPEC}")
+@pytest.mark.skipif(not SPEC.is_file(), reason=f"the papers' settings are not at {SPEC}")
 def test_the_facts_are_those_of_the_specification() -> None:
     ours = Path(papers.__file__).parents[2] / "conf" / "papers" / "experiments.yaml"
     assert ours.read_text() == SPEC.read_text()
@@ -121,7 +122,7 @@ def test_a_preset_has_the_values_of_the_paper(name: str) -> None:
     _same_training(entry, settings, made.values)
     _same_method(entry, settings)
     build_strategy(settings)
-    client_config(settings)
+    client_config(settings, Spec.images((1, 28, 28), 10, (0.5,), (0.5,)))
     assert 5 < len(describe("experiment", name)) <= 120
 
 
