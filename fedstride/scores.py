@@ -10,7 +10,7 @@ This module needs no torch: `tasks/goals.py` computes the sums.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -64,6 +64,37 @@ def f1(rates: Sequence[float]) -> float:
     return _mean(2 * r / (n + p) for n, p, r in each if n + p > 0)
 
 
+def _of_each(one: Callable[[float, float, float], float]) -> Callable[[Sequence[float]], float]:
+    """The mean of `one(examples, predicted, right)` over classes or labels; rates and exceptions as for `f1`."""
+
+    def mean(rates: Sequence[float]) -> float:
+        each = zip(*_split(rates, 3), strict=True)
+        return _mean(one(n, p, r) for n, p, r in each if n + p > 0)
+
+    return mean
+
+
+precision = _of_each(lambda n, p, r: r / p if p > 0 else 0.0)
+recall = _of_each(lambda n, p, r: r / n if n > 0 else 0.0)
+jaccard = _of_each(lambda n, p, r: r / (n + p - r))
+specificity = _of_each(lambda n, p, r: (1.0 - n - p + r) / (1.0 - n) if n < 1.0 else 0.0)
+
+
+def cohen_kappa(rates: Sequence[float]) -> float:
+    """(a - e) / (1 - e), with the accuracy a and that by chance, e; rates as for `f1`. NaN if e is 1."""
+    examples, predicted, right = _split(rates, 3)
+    chance = math.fsum(n * p for n, p in zip(examples, predicted, strict=True))
+    return (math.fsum(right) - chance) / (1.0 - chance) if chance < 1.0 else math.nan
+
+
+def matthews(rates: Sequence[float]) -> float:
+    """Matthews' correlation of classes and predictions, in [-1, 1]; rates as for `f1`. NaN if one is constant."""
+    examples, predicted, right = _split(rates, 3)
+    together = math.fsum(right) - math.fsum(n * p for n, p in zip(examples, predicted, strict=True))
+    varied = [1.0 - math.fsum(share * share for share in each) for each in (examples, predicted)]
+    return together / math.sqrt(varied[0] * varied[1]) if min(varied) > 0 else math.nan
+
+
 def auroc(rates: Sequence[float]) -> float:
     """The area under the ROC curve, from histograms; the mean over classes (each against the others) or labels.
 
@@ -71,19 +102,42 @@ def auroc(rates: Sequence[float]) -> float:
     bins of rising score and the positive ones. Examples in one bin count half. Classes without negative or
     positive examples do not count. NaN if none does.
     """
+    return _mean(_area_under_roc(*each) for each in _histograms(rates) if min(map(math.fsum, each)) > 0)
+
+
+def average_precision(rates: Sequence[float]) -> float:
+    """The sum over thresholds of (rise of the recall) x precision; the mean over classes or labels.
+
+    Rates and exceptions as for `auroc`. The examples of a bin are taken as evenly mixed.
+    """
+    return _mean(_average_precision(*each) for each in _histograms(rates) if min(map(math.fsum, each)) > 0)
+
+
+def _histograms(rates: Sequence[float]) -> Iterator[tuple[Sequence[float], Sequence[float]]]:
+    """The negative and the positive examples of each class, in bins of rising score."""
     bins = round(1.0 / rates[0])
-    areas = []
     for start in range(1, len(rates), 2 * bins):
-        negative, positive = rates[start : start + bins], rates[start + bins : start + 2 * bins]
-        pairs = math.fsum(negative) * math.fsum(positive)
-        if pairs <= 0:
+        yield rates[start : start + bins], rates[start + bins : start + 2 * bins]
+
+
+def _area_under_roc(negative: Sequence[float], positive: Sequence[float]) -> float:
+    below = area = 0.0
+    for n, p in zip(negative, positive, strict=True):
+        area += p * (below + 0.5 * n)
+        below += n
+    return area / (math.fsum(negative) * math.fsum(positive))
+
+
+def _average_precision(negative: Sequence[float], positive: Sequence[float]) -> float:
+    above = right = total = 0.0
+    for n, p in zip(reversed(negative), reversed(positive), strict=True):
+        if (size := n + p) == 0:
             continue
-        below = area = 0.0
-        for n, p in zip(negative, positive, strict=True):
-            area += p * (below + 0.5 * n)
-            below += n
-        areas.append(area / pairs)
-    return _mean(areas)
+        share = p / size  # the integral of (right + t p) / (above + t size) for t from 0 to 1
+        rest = (right - above * share) / size * math.log1p(size / above) if above > 0 else 0.0
+        total += p * (share + rest)
+        above, right = above + size, right + p
+    return total / right
 
 
 def bins_for(histograms: int) -> int:
@@ -104,8 +158,18 @@ def r2(rates: Sequence[float]) -> float:
 SCORES: Final[Mapping[str, Score]] = {
     "accuracy": Score("share of right predictions", "larger", percent=True, most=1.0),
     "balanced_accuracy": Score("mean over classes of the accuracy", "larger", balanced_accuracy, True, 1.0),
+    "top5_accuracy": Score(
+        "share of examples with their class among the five largest outputs", "larger", None, True, 1.0
+    ),
     "f1": Score("mean over classes or labels of F1", "larger", f1, True, 1.0),
+    "precision": Score("mean over classes or labels of the precision", "larger", precision, True, 1.0),
+    "recall": Score("mean over classes or labels of the recall", "larger", recall, True, 1.0),
+    "specificity": Score("mean over classes or labels of the specificity", "larger", specificity, True, 1.0),
+    "jaccard": Score("mean over classes or labels of the Jaccard index", "larger", jaccard, True, 1.0),
+    "cohen_kappa": Score("Cohen's kappa", "larger", cohen_kappa, most=1.0),
+    "matthews": Score("Matthews' correlation coefficient", "larger", matthews, most=1.0),
     "auroc": Score("area under the ROC curve", "larger", auroc, most=1.0),
+    "average_precision": Score("area under the precision-recall curve", "larger", average_precision, most=1.0),
     "rmse": Score("root of the mean squared error", "smaller", _root),
     "mae": Score("mean absolute error", "smaller"),
     "r2": Score("share of explained variance", "larger", r2, signed=True),

@@ -133,11 +133,11 @@ def _balanced(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return torch.cat([examples, right])
 
 
-def _class_f1(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def _class_counts(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return torch.cat(_per_class(outputs, targets))
 
 
-def _class_auroc(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def _class_scores(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Each class against the others; with two classes, class 1 against class 0."""
     outputs = outputs.double()
     positive = nn.functional.one_hot(targets, outputs.shape[1]).bool()
@@ -147,7 +147,7 @@ def _class_auroc(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return _histograms(log_p - torch.log(-torch.expm1(log_p)), positive)  # infinite if p rounds to 1
 
 
-def _label_auroc(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def _label_scores(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return _histograms(outputs.double(), targets > 0.5)
 
 
@@ -161,12 +161,17 @@ def _histograms(logits: torch.Tensor, positive: torch.Tensor) -> torch.Tensor:
     return torch.cat([counts.new_tensor([len(logits) / bins]), counts])
 
 
+def _top5(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    found = outputs.topk(min(5, outputs.shape[1]), dim=1).indices == targets[:, None]
+    return found.any(1).double().sum()[None]
+
+
 def _label_right(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """The share of an example's labels that are predicted right, summed."""
     return ((outputs > 0) == (targets > 0.5)).double().mean(1).sum()[None]
 
 
-def _label_f1(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def _label_counts(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     predicted, true = outputs > 0, targets > 0.5
     return torch.cat([each.double().sum(0) for each in (true, predicted, true & predicted)])
 
@@ -184,9 +189,25 @@ def _explained(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return torch.cat([(outputs.double() - y).square().sum(0), y.sum(0), y.square().sum(0)])
 
 
+BY_CLASS = ("f1", "precision", "recall", "specificity", "jaccard")
+"""Figures from the examples, the predicted and the right ones of each class or label."""
+
+BY_SCORE = ("auroc", "average_precision")
+"""Figures from histograms of the outputs."""
+
 _SUMS: Mapping[Target, Mapping[str, Sums]] = {
-    Target.CLASS: {"accuracy": _right, "balanced_accuracy": _balanced, "f1": _class_f1, "auroc": _class_auroc},
-    Target.LABELS: {"auroc": _label_auroc, "f1": _label_f1, "accuracy": _label_right},
+    Target.CLASS: {
+        "accuracy": _right,
+        "balanced_accuracy": _balanced,
+        "top5_accuracy": _top5,
+        **dict.fromkeys((*BY_CLASS, "cohen_kappa", "matthews"), _class_counts),
+        **dict.fromkeys(BY_SCORE, _class_scores),
+    },
+    Target.LABELS: {
+        **dict.fromkeys(BY_SCORE, _label_scores),
+        **dict.fromkeys(BY_CLASS, _label_counts),
+        "accuracy": _label_right,
+    },
     Target.VALUES: {"rmse": _squared, "mae": _absolute, "r2": _explained},
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,40 @@ CASES: dict[str, tuple[str, Target, int, Callable[[Any, Any], float], float]] = 
         *(lambda z, y: reference.balanced_accuracy_score(y, z.argmax(1)), 1e-12),
     ),
     "f1": ("f1", Target.CLASS, 4, lambda z, y: reference.f1_score(y, z.argmax(1), average="macro"), 1e-12),
+    **{
+        name: (name, Target.CLASS, 4, lambda z, y, of=of: of(y, z.argmax(1)), 1e-12)
+        for name, of in {
+            "precision": partial(reference.precision_score, average="macro"),
+            "recall": partial(reference.recall_score, average="macro"),
+            "jaccard": partial(reference.jaccard_score, average="macro"),
+            "cohen_kappa": reference.cohen_kappa_score,
+            "matthews": reference.matthews_corrcoef,
+        }.items()
+    },
+    **{
+        f"{name} of labels": (name, Target.LABELS, 3, lambda z, y, of=of: of(y, z > 0, average="macro"), 1e-12)
+        for name, of in {
+            "precision": reference.precision_score,
+            "recall": reference.recall_score,
+            "jaccard": reference.jaccard_score,
+        }.items()
+    },
+    "specificity": (
+        *("specificity", Target.CLASS, 4),
+        *(lambda z, y: np.mean([reference.recall_score(y != k, z.argmax(1) != k) for k in range(4)]), 1e-12),
+    ),
+    "top5": (
+        *("top5_accuracy", Target.CLASS, 9),
+        *(lambda z, y: reference.top_k_accuracy_score(y, z, k=5), 1e-12),
+    ),
+    "average precision": (
+        *("average_precision", Target.CLASS, 5),
+        *(lambda z, y: reference.average_precision_score(np.eye(5)[y], softmax(z)), 3e-3),
+    ),
+    "average precision of labels": (
+        *("average_precision", Target.LABELS, 3),
+        *(lambda z, y: reference.average_precision_score(y, z), 3e-3),
+    ),
     "auroc of two": ("auroc", Target.CLASS, 2, lambda z, y: reference.roc_auc_score(y, z[:, 1] - z[:, 0]), 2e-3),
     "auroc of five": (
         *("auroc", Target.CLASS, 5),
@@ -103,14 +138,16 @@ def test_rates_of_clients_of_different_sizes_add(case: str) -> None:
         figures.append((SCORES[name].of(part.tolist()), end - start))
     assert SCORES[name].of(rates.tolist()) == pytest.approx(whole, rel=1e-9)
     mean = sum(value * n for value, n in figures) / N
-    if name not in ("accuracy", "mae"):
+    if name not in ("accuracy", "mae", "top5_accuracy"):
         assert mean != pytest.approx(whole, rel=1e-6)  # a mean of figures is another number, or NaN
 
 
 @pytest.mark.parametrize("outputs", [2, 3, 10, 62, 200])
 def test_the_number_of_sums_is_bounded(outputs: int) -> None:
     z, y = made(Target.CLASS, outputs, n=50)
-    for name, sums in scores_of(spec(Target.CLASS, outputs), ["auroc", "f1", "balanced_accuracy"]).items():
+    for name, sums in scores_of(
+        spec(Target.CLASS, outputs), ["auroc", "average_precision", "f1", "balanced_accuracy"]
+    ).items():
         assert len(sums(z, y)) <= MAX_SUMS, name
         assert not math.isnan(figure(name, Target.CLASS, z, y))
     assert bins_for(1) == 256
