@@ -53,6 +53,11 @@ def scores_of(spec: Spec, names: Sequence[str] | None = None) -> dict[str, Sums]
     return {name: possible[name] for name in chosen}
 
 
+def figures_of(target: Target) -> tuple[str, ...]:
+    """The figures that a task with this target can have."""
+    return tuple(_SUMS[target])
+
+
 @dataclass(frozen=True)
 class Goal:
     """What is learnt: a loss, and the figures that are reported."""

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from fedstride.settings import REQUIRED
 from fedstride.tasks import data
+from fedstride.tasks.goals import figures_of
 from fedstride.tasks.parts import TASKS
+from fedstride.tasks.spec import LOSSES, Target
 
 PAGE = Path(__file__).parents[2] / "docs" / "tasks.md"
 ROWS = [
@@ -41,3 +43,12 @@ def test_the_numbers_of_the_tasks_without_files() -> None:
 def test_the_tasks_of_the_nodes_own_data() -> None:
     own = {name.strip("`"): examples for name, _, examples, *_, layout in ROWS if layout == "files of the nodes"}
     assert own == {name: "none" for name in TASKS if name.startswith("own_")}
+
+
+def test_losses_and_figures() -> None:
+    rows = dict(re.findall(r"^\| (class|labels|values) \| (.+) \|$", PAGE.read_text(), re.MULTILINE))
+    assert set(rows) == {str(target) for target in Target}
+    for target in Target:
+        losses, figures = (re.findall(r"`(\w+)`", cell) for cell in rows[str(target)].split(" | "))
+        assert tuple(losses) == LOSSES[target]
+        assert tuple(figures) == figures_of(target)
