@@ -6,13 +6,13 @@ import gzip
 import pickle
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from real_data import REAL, real
 
 from fedstride.errors import ConfigError, DataError, FedstrideError
 from fedstride.tasks import data
@@ -20,16 +20,7 @@ from fedstride.tasks.datasets import cifar, folders, idx
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.parts import TASKS
 
-REAL = Path(__file__).parents[3] / "shared" / "data"
-real = pytest.mark.skipif(not REAL.is_dir(), reason=f"the data sets are not at {REAL}")
-
-
-@pytest.fixture(autouse=True)
-def _forget(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.delenv("FEDSTRIDE_DATA", raising=False)
-    data._load.cache_clear()
-    yield
-    data._load.cache_clear()
+pytestmark = pytest.mark.usefixtures("forgotten_data")
 
 
 def load(name: str, root: Path) -> data.Data:

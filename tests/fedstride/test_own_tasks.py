@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from own_files import class_folder, wav, written
+from real_data import REAL, real
 
 from fedstride.errors import ConfigError, DataError
 from fedstride.settings import MOST_CLASSES
@@ -20,16 +20,7 @@ from fedstride.tasks.reading import Reading
 from fedstride.tasks.spec import Spec, Target
 from fedstride.tasks.tokens import tokens
 
-REAL = Path(__file__).parents[3] / "shared" / "data"
-real = pytest.mark.skipif(not REAL.is_dir(), reason=f"the data sets are not at {REAL}")
-
-
-@pytest.fixture(autouse=True)
-def _forget(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.delenv("FEDSTRIDE_DATA", raising=False)
-    data._load.cache_clear()
-    yield
-    data._load.cache_clear()
+pytestmark = pytest.mark.usefixtures("forgotten_data")
 
 
 def load(name: str, **settings: Any) -> data.Data:

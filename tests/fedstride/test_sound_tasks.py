@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import wave
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from real_data import REAL, real
 
 from fedstride.errors import ConfigError, DataError, FedstrideError
 from fedstride.tasks import data, wav
@@ -19,17 +19,8 @@ from fedstride.tasks.logmel import LogMel
 from fedstride.tasks.parts import MODELS, TASKS
 from fedstride.tasks.tensors import Examples
 
-REAL = Path(__file__).parents[3] / "shared" / "data"
-real = pytest.mark.skipif(not REAL.is_dir(), reason=f"the data sets are not at {REAL}")
+pytestmark = pytest.mark.usefixtures("forgotten_data")
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(autouse=True)
-def _forget(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.delenv("FEDSTRIDE_DATA", raising=False)
-    data._load.cache_clear()
-    yield
-    data._load.cache_clear()
 
 
 def load(name: str, root: Path, **settings: Any) -> data.Data:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import gzip
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from real_data import REAL, real
 
 from fedstride.errors import ConfigError, DataError, FedstrideError
 from fedstride.tasks import data
@@ -22,16 +23,7 @@ from fedstride.tasks.parts import MODELS, TASKS
 from fedstride.tasks.tensors import Examples
 from fedstride.tasks.tokens import number, tokens, words
 
-REAL = Path(__file__).parents[3] / "shared" / "data"
-real = pytest.mark.skipif(not REAL.is_dir(), reason=f"the data sets are not at {REAL}")
-
-
-@pytest.fixture(autouse=True)
-def _forget(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.delenv("FEDSTRIDE_DATA", raising=False)
-    data._load.cache_clear()
-    yield
-    data._load.cache_clear()
+pytestmark = pytest.mark.usefixtures("forgotten_data")
 
 
 def load(name: str, root: Path, **settings: Any) -> data.Data:

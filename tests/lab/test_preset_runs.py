@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 from desk import play
+from real_data import REAL
 
 from fedstride.tasks import data
 from fedstride.tasks.parts import TASKS
 from server_app.config.presets import names, preset
 
-REAL = Path(__file__).parents[3] / "shared" / "data"
 SHORT = ["rounds=1", "cohort=2", "client.local_steps=1", "client.batch_size=8", "client.device=cpu"]
 SHORT += ["test_set=false", "checkpoint_every=0"]
 

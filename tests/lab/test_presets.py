@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from real_data import SHARED
 
 from fedstride.errors import ConfigError
 from fedstride.tasks.spec import Spec
@@ -23,7 +24,7 @@ from server_app.config.presets import impossible, names, preset
 from server_app.config.schema import Config, chain, label
 from server_app.config.terms import method_of, weighted
 
-SPEC = Path(__file__).parents[3] / "shared" / "spec" / "experiments.yaml"
+SPEC = SHARED / "spec" / "experiments.yaml"
 
 FIELDS = {  # field of experiments.yaml: our key, and how to read it
     "rounds": ("rounds", lambda c: c.rounds),
