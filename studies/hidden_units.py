@@ -49,6 +49,8 @@ def main(folder: Path) -> None:
     rules = {"FedAvg": "sgd", "FedNLR": "fednlr"}
     after = {(name, a): trained(config, before, a, rule) for name, rule in rules.items() for a in jobs}
     start = {client: hidden(jobs[client], before) for client in jobs}
+    order = list(jobs[0].model.state_dict())
+    first = {name for name in before if name.partition(".")[0] == order[0].partition(".")[0]}
     print(f"{len(pairs)} pairs of clients, {len(start[0])} hidden units, {BOUND} bound units")
     print(f"{'':<10}{'bound units':>22}{'other units':>22}{'accuracy on b':>22}")
     print(f"{'before':<10}{mean([start[b][bound(start[b])].mean() for _, b in pairs]):>22}", end="")
@@ -62,6 +64,9 @@ def main(folder: Path) -> None:
             others.append(np.delete(change, bound(start[b])).mean())
             right.append(accuracy(jobs[b], after[name, a]))
         print(f"{name:<10}{mean(changes):>22}{mean(others):>22}{mean(right):>22}")
+        for part, kept in (("hidden layer", first), ("classifier", set(before) - first)):
+            only = [accuracy(jobs[b], {**before, **{k: after[name, a][k] for k in kept}}) for a, b in pairs]
+            print(f"{f'  with its {part} only':<54}{mean(only):>22}")
 
 
 def mean(values: Sequence[float]) -> str:
