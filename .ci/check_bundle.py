@@ -9,7 +9,8 @@ LIMIT = 1_000_000  # bytes of a Flower bundle
 fab, wheel = Path(sys.argv[1]), Path(sys.argv[2])
 names = zipfile.ZipFile(fab).namelist()
 assert fab.stat().st_size < LIMIT, f"{fab.name} has {fab.stat().st_size} bytes, more than {LIMIT}"
-for wanted in ("conf/config.yaml", "conf/experiment/quickstart.yaml", "server_app/app.py", "client_app/app.py"):
+CONF = ("conf/config.yaml", "conf/experiment/quickstart.yaml", "conf/papers/experiments.yaml")
+for wanted in (*CONF, "server_app/app.py", "client_app/app.py"):
     assert wanted in names, f"{wanted} is missing from {fab.name}"
 strays = [n for n in names if n.startswith(("tests/", "runs/", "docs/", "data/")) or n.endswith((".npy", ".gz"))]
 assert not strays, f"{fab.name} contains {strays[:5]}"

@@ -18,11 +18,13 @@ import fedstride
 from fedstride import seeds, wire
 from fedstride.arrays import Arrays, declare, to_record
 from fedstride.errors import ConfigError
+from fedstride.tasks.freezing import fixed_norms
 from fedstride.tasks.tensors import buffer_names, evaluate, load_arrays, to_arrays
 
-from . import composition, protection, state, work
-from .method import Job, steps
+from . import composition, frozen, protection, state, work
+from .method import steps
 from .training import seeded, train
+from .work import Work
 
 app = ClientApp()
 
@@ -36,7 +38,7 @@ def train_message(message: Message, context: Context) -> Message:
     methods = composition.of(job, config)
     store = state.store(config, context, job.client_id)
     loaded = store.load()
-    sent = _load_model(job, message)
+    sent, held = _load_model(job, message)
     with seeded(seeds.derive(job.seed, "dropout", job.server_round, job.client_id), job.device):
         plan = methods.begin(job, message.content, loaded.states)
         result = train(
@@ -46,6 +48,8 @@ def train_message(message: Message, context: Context) -> Message:
             plan,
             momentum=job.client.momentum,
             weight_decay=job.client.weight_decay,
+            fixed=fixed_norms(job.model, job.parts),
+            change=job.change,
         )
         output = methods.end(job, plan, result)
     model, metrics = protection.protect(
@@ -56,11 +60,12 @@ def train_message(message: Message, context: Context) -> Message:
             wire.NUM_EXAMPLES: len(job.examples),
             wire.CLIENT_ID: job.client_id,
             wire.TRAIN_LOSS: result.loss,
-            wire.TRAIN_ACCURACY: result.accuracy,
+            **({} if result.accuracy is None else {wire.TRAIN_ACCURACY: result.accuracy}),
             wire.TRAIN_STEPS: result.steps,
             **output.metrics,
             # If no method keeps a state, no file was written in earlier rounds, so a missing one is not a loss.
             **({wire.STATE_LOST: 1} if loaded.lost and any(output.states.values()) else {}),
+            **held,
             wire.TRAIN_SECONDS: time.perf_counter() - started,
         },
         server_round=job.server_round,
@@ -77,21 +82,25 @@ def train_message(message: Message, context: Context) -> Message:
 
 @app.evaluate()
 def evaluate_message(message: Message, context: Context) -> Message:
-    """Evaluate the received model on this client's examples and send back the loss and accuracy."""
+    """Evaluate the received model on this client's held-out examples, and send back the loss and the figures.
+
+    If none are held out, on all its examples.
+    """
     job = work.read(message.content.config_records[wire.CONFIG], context)
     if job.protection.is_local:
         raise ConfigError(
             f"this client adds noise itself ({wire.NOISE_MULTIPLIER} = {job.protection.noise_multiplier:g}), so "
             "it does not report metrics of its data; set evaluate_clients=false"
         )
-    _load_model(job, message)
-    loss, accuracy = evaluate(job.model, job.examples)
+    _, held = _load_model(job, message)
+    examples = job.held_out or job.examples
+    figures = evaluate(job.model, examples).reported()
     metrics = MetricRecord(
         {
-            wire.NUM_EXAMPLES: len(job.examples),
+            wire.NUM_EXAMPLES: len(examples),
             wire.CLIENT_ID: job.client_id,
-            wire.EVAL_LOSS: loss,
-            wire.EVAL_ACCURACY: accuracy,
+            **{f"{wire.LOCAL}/{name}": value for name, value in figures.items()},
+            **held,
         }
     )
     return Message(content=RecordDict({wire.METRICS: metrics}), reply_to=message)
@@ -99,10 +108,15 @@ def evaluate_message(message: Message, context: Context) -> Message:
 
 @app.query()
 def roll_call(message: Message, context: Context) -> Message:
-    """Reply with the client id, the number of examples, the device, and versions."""
-    job = work.read(message.content.config_records[wire.CONFIG], context)
+    """Reply with the client id, the number of examples, the device, and versions.
+
+    Also with the frozen arrays that it has, and, if asked, the moments of its examples.
+    """
+    config = message.content.config_records[wire.CONFIG]
+    job = work.read(config, context)
     facts = ConfigRecord(
         {
+            **(work.moments(job) if config.get(wire.MOMENTS) else {}),
             wire.CLIENT_ID: job.client_id,
             wire.NUM_EXAMPLES: 1 if job.protection.is_local else len(job.examples),
             "device": str(job.device),
@@ -110,26 +124,32 @@ def roll_call(message: Message, context: Context) -> Message:
             "torch": torch.__version__,
             "flwr": version("flwr"),
             "fedstride": fedstride.__version__,
+            **frozen.present(config, job.parts.frozen),
         }
     )
     return Message(content=RecordDict({wire.ROLL_CALL: facts}), reply_to=message)
 
 
-def _load_model(job: Job, message: Message) -> Arrays:
-    """Load the received model into the network, and return its arrays.
+def _load_model(job: Work, message: Message) -> tuple[Arrays, dict[str, int]]:
+    """Load the received arrays and the frozen ones into the network.
 
-    Raises ConfigError if the message has no model, or a model of another network.
+    Returns the received arrays, and the metric that the frozen ones are not in the cache. Raises ConfigError if
+    the message has no model, or a model of another network; DataError if the frozen arrays are missing.
     """
     records = message.content.array_records
     if wire.ARRAYS not in records:
         found = f"its ArrayRecords are {sorted(records)}" if records else "it has no ArrayRecords"
         raise ConfigError(f"the message has no ArrayRecord {wire.ARRAYS!r} with the model: {found}")
     sent = composition.arrays_in(wire.ARRAYS, records[wire.ARRAYS])
+    frozen_ones = frozen.find(message.content.config_records[wire.CONFIG], message.content, job.parts.frozen)
+    if both := set(sent) & set(frozen_ones.arrays):
+        raise ConfigError(f"the received model contains {min(both)!r}, which is frozen on this client")
     try:
-        load_arrays(job.model, sent)
+        load_arrays(job.model, {**frozen_ones.arrays, **sent})
     except (RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(
             f"the received model does not fit this client's network: {' '.join(str(error).split())}; server and "
             "clients must build the same model"
         ) from error
-    return declare(sent, buffer_names(job.model))
+    buffers = [name for name in buffer_names(job.model) if name in sent]
+    return declare(sent, buffers), {wire.FROZEN_HELD: 1} if frozen_ones.held else {}

@@ -180,8 +180,8 @@ def steps(job: Job, plan: Plan) -> Iterator[tuple[np.ndarray, float]]:
 class Result:
     """The result of local training."""
 
-    loss: float  # mean cross-entropy of the examples, each measured before the step that uses it
-    accuracy: float  # share of correct predictions, measured in the same way
+    loss: float  # mean loss of the examples, each measured before the step that uses it
+    accuracy: float | None  # share of correct predictions, measured in the same way; None: there are no classes
     steps: int  # number of optimiser steps
     rate_sum: float  # sum of the steps' rates; times an element's factor it is H_k of SC2
 

@@ -15,7 +15,7 @@ from fedstride import mechanism, seeds, wire
 from fedstride.arrays import Arrays
 from fedstride.errors import ConfigError
 
-REPORTED_WITH_LOCAL_NOISE = frozenset({wire.CLIENT_ID, wire.STATE_LOST})
+REPORTED_WITH_LOCAL_NOISE = frozenset({wire.CLIENT_ID, wire.STATE_LOST, wire.FROZEN_HELD})
 """The metrics that a client with local noise reports. It also reports which client halves it executed, and the
 number 1 instead of its number of examples."""
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import torch
 from torch import nn
 
 from fedstride.errors import DataError
+from fedstride.tasks.spec import Target
 from fedstride.tasks.tensors import Examples
 
 from .method import Plan, Result, Tensors
 from .step import displace_, sgd_step_
+
+Change = Callable[[torch.Tensor, int], torch.Tensor]
+"""(x, step) -> x: a change of the inputs of a step, which is counted from 0."""
 
 
 def train(
@@ -25,8 +29,13 @@ def train(
     *,
     momentum: float = 0.0,
     weight_decay: float = 0.0,
+    fixed: Iterable[nn.Module] = (),
+    change: Change | None = None,
 ) -> Result:
     """Train the model in place. `steps` contains for each step the positions of its examples and its rate.
+
+    `fixed`: modules that stay in eval mode, such as normalisations whose statistics must not change. `change` is
+    applied to the inputs of each step (augmentation).
 
     The rate of an element is the step's rate, times the factor of its neuron in the plan. Raises DataError if
     there is no step.
@@ -34,7 +43,10 @@ def train(
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     velocity: list[torch.Tensor | None] = [None] * len(parameters)
     factors = plan.neuron_factors
+    classifies = examples.spec.target is Target.CLASS
     model.train()
+    for module in fixed:
+        module.training = False
     # Summed on the device: reading a value in each step would wait for the device.
     loss_sum = torch.zeros((), dtype=torch.float64, device=examples.device)
     right = torch.zeros((), dtype=torch.int64, device=examples.device)
@@ -42,8 +54,9 @@ def train(
     rate_sum = 0.0
     for positions, rate in steps:
         x, y = examples.batch(positions)
+        x = x if change is None else change(x, taken)
         logits = model(x)
-        loss = nn.functional.cross_entropy(logits, y)
+        loss = examples.goal.loss(logits, y)
         total_loss = loss
         for term in plan.loss_terms:
             total_loss = total_loss + term(model, x, y, logits)
@@ -60,7 +73,8 @@ def train(
         if plan.displacement is not None:
             displace_(parameters, plan.displacement, lr=rate, factors=factors)
         loss_sum += loss.detach().double() * len(y)
-        right += (logits.detach().argmax(1) == y).sum()
+        if classifies:
+            right += (logits.detach().argmax(1) == y).sum()
         seen += len(y)
         taken += 1
         rate_sum += rate
@@ -69,7 +83,7 @@ def train(
     mean = float(loss_sum) / seen
     return Result(
         loss=mean if math.isfinite(mean) else math.nan,
-        accuracy=int(right) / seen,
+        accuracy=int(right) / seen if classifies else None,
         steps=taken,
         rate_sum=rate_sum,
     )

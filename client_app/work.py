@@ -19,13 +19,21 @@ from fedstride.own import load_bundled
 from fedstride.parts import Choice
 from fedstride.tasks import data, models, partitions
 from fedstride.tasks import own as node_data
-from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
+from fedstride.tasks.augmentation import augmented, check_augmentation
+from fedstride.tasks.freezing import Split, freeze_, split
+from fedstride.tasks.goals import goal_of
+from fedstride.tasks.holdout import hold_out
+from fedstride.tasks.inputs import Inputs
+from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS, Task
+from fedstride.tasks.spec import Spec
+from fedstride.tasks.statistics import of_examples
 from fedstride.tasks.tensors import Examples, pick_device
 
 from . import protection
 from .method import Job
 from .parts import OBJECTIVES, RULES
 from .protection import Protection
+from .training import Change
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,17 @@ class Work(Job):
 
     objective: Choice
     protection: Protection
+    parts: Split  # which arrays are trained and sent, and which are frozen
+    held_out: Examples | None  # examples that training never sees; None: there are none
+    augmentation: tuple[str, ...]  # random changes of the batches of training, by name
+
+    @property
+    def change(self) -> Change | None:
+        """The random changes of the inputs of a step; None: there are none."""
+        if not self.augmentation:
+            return None
+        drawn_from = {"seed": self.seed, "server_round": self.server_round, "client": self.client_id}
+        return lambda x, step: augmented(x, self.augmentation, step=step, **drawn_from)
 
 
 def read(config: Mapping[str, Any], context: Context) -> Work:
@@ -45,21 +64,45 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
     task, partition = TASKS.unflatten(config), PARTITIONS.unflatten(config)
     objective, model = OBJECTIVES.unflatten(config), MODELS.unflatten(config)
     seed = _natural(config, wire.SEED)
-    source = data.load(task)
-    found = _client_data(context, task, partition, _natural(config, wire.NUM_CLIENTS), seed)
+    spec = Spec.unflatten(config)
+    found = _client_data(context, task, partition, spec, _natural(config, wire.NUM_CLIENTS), seed)
+    held_out = _share(config, wire.HOLDOUT)
+    positions = np.arange(len(found.y)) if found.members is None else found.members
+    kept, measured = hold_out(len(positions), held_out, seed=seed, client=found.client_id)
+    goal = goal_of(spec, task.loss, task.metrics)
+    check_augmentation(spec, task.augmentation)
+
+    trained, built = _patterns(config, wire.TRAIN), _key(MODELS.flatten(model))
+    network, parts = _network(built, spec.inputs, spec.outputs, str(device), trained)
+
+    def examples(chosen: np.ndarray) -> Examples:
+        return Examples(found.x, found.y, spec, device=device, members=positions[chosen], goal=goal)
+
     return Work(
         client_id=found.client_id,
         server_round=_natural(config, wire.SERVER_ROUND, 0),
         seed=seed,
         client=client,
         objective=objective,
-        examples=Examples(
-            found.x, found.y, mean=source.mean, std=source.std, device=device, members=found.members
-        ),
-        model=_network(_key(MODELS.flatten(model)), source.shape, source.classes, str(device)),
+        examples=examples(kept),
+        held_out=examples(measured) if len(measured) else None,
+        model=network,
+        parts=parts,
+        augmentation=tuple(task.augmentation or ()),
         device=device,
         protection=protection.read(config, context.node_config),
     )
+
+
+def moments(job: Work) -> dict[str, list[float]]:
+    """The moments of the training examples, for normalisation. Raises ConfigError if this client adds noise."""
+    if job.protection.is_local:
+        raise ConfigError(
+            "this client adds noise itself, so it does not report statistics of its data; set task.mean and "
+            "task.std on the server"
+        )
+    examples = job.examples
+    return of_examples(examples.x[examples.members], examples.y[examples.members], examples.spec).flatten()
 
 
 def _natural(config: Mapping[str, Any], key: str, default: int | None = None) -> int:
@@ -67,6 +110,22 @@ def _natural(config: Mapping[str, Any], key: str, default: int | None = None) ->
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ConfigError(f"{key} = {value!r} is not allowed: it must be a whole number of at least 0")
     return value
+
+
+def _share(config: Mapping[str, Any], key: str) -> float:
+    value = config.get(key, 0.0)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value < 1.0:
+        raise ConfigError(f"{key} = {value!r} is not allowed: it must be a share in [0, 1)")
+    return float(value)
+
+
+def _patterns(config: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
+    value = config.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ConfigError(f"{key} = {value!r} is not allowed: it must be a list of patterns")
+    return tuple(value)
 
 
 class ClientData(NamedTuple):
@@ -78,18 +137,30 @@ class ClientData(NamedTuple):
     members: np.ndarray | None
 
 
-def _client_data(context: Context, task: Choice, partition: Choice, clients: int, seed: int) -> ClientData:
-    """The node's own data if its node-config names some, else its part of the task's data."""
-    source = data.load(task)
+def _client_data(
+    context: Context, task: Task, partition: Choice, spec: Spec, clients: int, seed: int
+) -> ClientData:
+    """The node's own data if its node-config names some, else its part of the task's data.
+
+    A node with its own data needs none of the task's. Raises ConfigError if the task's data on this node have
+    another form than the server's.
+    """
     path = own_data_path(context, partition)
     if path is None:
         client_id = partition_id(context, clients)
+        source = data.load(task)
+        form = (source.spec.inputs, source.spec.target, source.spec.outputs)
+        if form != (spec.inputs, spec.target, spec.outputs):
+            raise ConfigError(
+                f"task = {task.name!r}: an example on this node is {form[0]} with {form[2]} outputs, but on the "
+                f"server {spec.inputs} with {spec.outputs}; use the same files and the same version of fedstride"
+            )
         part = members(task, partition, clients, seed)[client_id]
         return ClientData(client_id, source.train_x, source.train_y, part)
     # Mini-batches are drawn from the client id. The SuperLink draws node ids at random; with a partition id the
     # results are the same on every SuperLink.
     client_id = partition_id(context, clients) if "partition-id" in context.node_config else context.node_id
-    found = node_data.load(path, source.shape, source.classes)
+    found = node_data.load(path, spec)
     return ClientData(client_id, found.x, found.y, None)
 
 
@@ -133,11 +204,16 @@ def _key(plain: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=8)
 def _members(task: str, partition: str, clients: int, seed: int) -> list[np.ndarray]:
-    labels = data.load(TASKS.unflatten(json.loads(task))).train_y
-    return partitions.partition(PARTITIONS.unflatten(json.loads(partition)), labels, clients, seed)
+    source = data.load(TASKS.unflatten(json.loads(task))).divisible
+    return partitions.partition(PARTITIONS.unflatten(json.loads(partition)), source, clients, seed)
 
 
 @lru_cache(maxsize=4)
-def _network(model: str, shape: tuple[int, ...], classes: int, device: str) -> nn.Module:
+def _network(
+    model: str, inputs: Inputs, outputs: int, device: str, trained: tuple[str, ...] | None
+) -> tuple[nn.Module, Split]:
     """The network that a process uses for all its clients. Its weights are loaded for each message."""
-    return models.build(MODELS.unflatten(json.loads(model)), shape, classes, seed=0).to(device)
+    network = models.build(MODELS.unflatten(json.loads(model)), inputs, outputs, seed=0).to(device)
+    parts = split(network, trained)
+    freeze_(network, parts)
+    return network, parts

@@ -9,22 +9,23 @@ import torch
 from torch import nn
 
 from fedstride import Setting, part
+from fedstride.tasks.inputs import Inputs
 
 
 @part(model="narrow")
 class Narrow(nn.Module):
-    """One hidden layer of `width` units: (n, ...) -> (n, classes)."""
+    """One hidden layer of `width` units: (n, ...) -> (n, outputs)."""
 
     def __init__(
         self,
-        shape: tuple[int, ...],
-        classes: int,
+        inputs: Inputs,
+        outputs: int,
         *,
         width: Annotated[int, Setting("number of hidden units", least=1)] = 64,
     ) -> None:
         super().__init__()
-        self.hidden = nn.Linear(int(torch.tensor(shape).prod()), width)
-        self.classifier = nn.Linear(width, classes)
+        self.hidden = nn.Linear(inputs.size, width)
+        self.classifier = nn.Linear(width, outputs)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits."""

@@ -7,18 +7,18 @@ from typing import Annotated
 
 import numpy as np
 
-from fedstride import Setting, part
+from fedstride import Divisible, Setting, part
 
 
 @part(partition="geometric")
 def geometric(
-    labels: np.ndarray,
+    source: Divisible,
     clients: int,
     seed: int,
     *,
     ratio: Annotated[float, Setting("data size of a client / data size of the one before", above=0, most=1)] = 0.8,
 ) -> list[np.ndarray]:
     """Each client has `ratio` times as many examples as the one before."""
-    order = np.random.default_rng(seed).permutation(len(labels))
+    order = np.random.default_rng(seed).permutation(len(source))
     shares = ratio ** np.arange(clients)
-    return np.split(order, (np.cumsum(shares)[:-1] / shares.sum() * len(labels)).astype(int))
+    return np.split(order, (np.cumsum(shares)[:-1] / shares.sum() * len(source)).astype(int))

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import numpy as np
 
-from fedstride import Data, Setting, part
+from fedstride import Data, Setting, Spec, part
 
 
 @part(task="stripes")
@@ -22,4 +22,5 @@ def stripes(*, noise: Annotated[float, Setting("standard deviation of the grey v
     noisy = stripes_only + rng.normal(0.0, noise, stripes_only.shape)
     images = noisy.clip(0, 255).astype(np.uint8)[:, None]
     x, y = images, labels.astype(np.int64)
-    return Data(x[:1000], y[:1000], x[1000:], y[1000:], classes=2, mean=(0.5,), std=(0.3,))
+    spec = Spec.images((1, 8, 8), classes=2, mean=(0.5,), std=(0.3,))
+    return Data(spec, x[:1000], y[:1000], x[1000:], y[1000:])

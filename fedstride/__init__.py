@@ -23,13 +23,23 @@ if TYPE_CHECKING:
     from .parts import part as part
     from .settings import Setting as Setting
     from .tasks.data import Data as Data
+    from .tasks.divisible import Divisible as Divisible
+    from .tasks.inputs import Inputs as Inputs
+    from .tasks.inputs import Kind as Kind
+    from .tasks.spec import Spec as Spec
+    from .tasks.spec import Target as Target
 
 __version__ = "0.1.0"
 
 _MODULE_OF = {
     "Data": "tasks.data",
+    "Divisible": "tasks.divisible",
+    "Inputs": "tasks.inputs",
+    "Kind": "tasks.inputs",
     "Metric": "metrics",
     "Setting": "settings",
+    "Spec": "tasks.spec",
+    "Target": "tasks.spec",
     "declare": "metrics",
     "part": "parts",
 }

@@ -68,6 +68,10 @@ def last_line(reason: str | None) -> str:
     return lines[-1] if lines else "no reason given"
 
 
+MANY = 80
+"""Names that an error message lists at most."""
+
+
 def nearest(word: str, allowed: Iterable[str], limit: int = 3) -> list[str]:
     """At most `limit` names in `allowed` that are most similar to `word`, the best first."""
     names = list(allowed)
@@ -77,11 +81,12 @@ def nearest(word: str, allowed: Iterable[str], limit: int = 3) -> list[str]:
 
 
 def unknown(kind: str, word: str, allowed: Iterable[str]) -> ConfigError:
-    """The error for a name that does not exist. The text contains the most similar names and all known names."""
+    """The error for a name that does not exist, with the most similar names, and with all if they are not many."""
     names = sorted(allowed)
     close = nearest(word, names)
     hint = f" Did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
-    return ConfigError(f"unknown {kind} {word!r}.{hint} Known: {', '.join(names)}")
+    known = ", ".join(names) if len(names) <= MANY else f"{len(names)} names, which fedstride list prints"
+    return ConfigError(f"unknown {kind} {word!r}.{hint} Known: {known}")
 
 
 def require(holds: bool, key: str, value: object, allowed: str) -> None:

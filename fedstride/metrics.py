@@ -7,12 +7,13 @@ The properties of `<rule>/<symbol>` also apply to its layers, `<rule>/<symbol>/<
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from . import wire
 from .errors import ConfigError
+from .scores import SCORES, Score
 
 Better = Literal["larger", "smaller"]
 OverClients = Literal["mean", "min", "max", "none"]
@@ -34,6 +35,19 @@ class Metric:
     least: float = -math.inf  # smallest possible value
     most: float = math.inf  # largest possible value
     scale: float = 1.0  # size of a usual value; values up to 50 times this are plausible whatever others report
+    finish: Callable[[Sequence[float]], float] | None = None  # the figure, from a list of rates (`scores.py`)
+
+
+def of_score(score: Score) -> Metric:
+    """The properties of a figure of predictions."""
+    return Metric(
+        score.better,
+        unit="%" if score.percent else "",
+        factor=100.0 if score.percent else 1.0,
+        least=-score.most if score.signed else 0.0,
+        most=score.most,
+        finish=score.finish,
+    )
 
 
 LOSS: Final = Metric("smaller", least=0.0)
@@ -52,15 +66,16 @@ FACTS: dict[str, Metric] = {
     wire.CLIENT_ID: Metric(over_clients="none"),
     wire.STATE_LOST: Metric(over_clients="none"),
     wire.STATE_HELD: Metric(over_clients="none"),
+    wire.FROZEN_HELD: Metric(over_clients="none"),
     "done/*": Metric(over_clients="none"),
     "test/loss": LOSS,
-    "test/accuracy": ACCURACY,
+    **{f"test/{name}": of_score(score) for name, score in SCORES.items()},
+    **{f"{wire.LOCAL}/{name}": of_score(score) for name, score in SCORES.items()},
     wire.TRAIN_LOSS: LOSS,
     wire.TRAIN_ACCURACY: ACCURACY,
     "train_loss": LOSS,  # Flower's name; its QFedAvg raises the value to a power
     wire.TRAIN_STEPS: Metric(least=0.0, scale=10_000.0),
-    wire.EVAL_LOSS: LOSS,
-    wire.EVAL_ACCURACY: ACCURACY,
+    f"{wire.LOCAL}/loss": LOSS,
     "seconds/*": Metric("smaller", unit="s", name="{} time", least=0.0, scale=3600.0),
     "bytes/*": Metric("smaller", unit="bytes", name="{}load", least=0.0, scale=1e9),
     f"{SCREENING}*": NEUTRAL,
@@ -108,6 +123,12 @@ def fact(name: str) -> Metric:
     return declared(name) or Metric()
 
 
+def finished(name: str, value: Any) -> Any:
+    """The figure that a list of rates is for; any other value as it is. See `scores.py`."""
+    finish = fact(name).finish
+    return finish(value) if finish is not None and isinstance(value, list) else value
+
+
 def over_clients(name: str) -> OverClients:
     """How the clients' values of this metric are combined; `none` for ids, counts and flags."""
     return fact(name).over_clients
@@ -117,6 +138,22 @@ def shown(name: str) -> str:
     """The displayed name of a metric, as in `test accuracy` or `aggregate time`."""
     symbol = name.partition("/")[2]
     return fact(name).name.format(symbol) or name.replace("/", " ").replace("_", " ")
+
+
+def with_unit(name: str) -> str:
+    """The displayed name of a metric with its unit, for titles and axes, as in `test accuracy (%)`."""
+    unit = fact(name).unit
+    return f"{shown(name)} ({unit})" if unit else shown(name)
+
+
+def as_text(name: str, value: object) -> str:
+    """A value for people, as in `96.00 %` or `0.9712`; `not measured` without a finite number."""
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        return "not measured"
+    known = fact(name)
+    if known.unit == "%":
+        return f"{known.factor * value:.2f} %"
+    return f"{known.factor * value:.4f}" if known.most == 1.0 else f"{known.factor * value:.4g}"
 
 
 def require_direction(name: str) -> Better:

@@ -15,7 +15,7 @@ from typing import Any
 
 from flwr.app import Message
 
-from . import flower, superlink
+from . import flower, superlink, wire
 from .arrays import Arrays
 from .bounds import (
     MAX_LIST,
@@ -54,7 +54,8 @@ class Allowance:
     @classmethod
     def of(cls, sent: Message, returns: Mapping[str, Arrays] | None = None) -> Allowance:
         """The arrays in the message that was sent, and the records of arrays asked back that it does not have."""
-        records = sent.content.array_records if sent.has_content() else {}
+        records = dict(sent.content.array_records) if sent.has_content() else {}
+        records.pop(wire.FROZEN, None)  # never sent back
         further = [arrays for name, arrays in (returns or {}).items() if name not in records]
         return cls(
             array_bytes=sum(flower.records_bytes(record) for record in records.values())

@@ -7,6 +7,7 @@ from typing import Final
 # Records of a message
 ARRAYS: Final = "arrays"  # ArrayRecord: the model, down and up
 CONFIG: Final = "config"  # ConfigRecord: the client's configuration, as plain values
+# An ArrayRecord `FROZEN` has the arrays that are not trained, down only, for a client that does not have them.
 METRICS: Final = "metrics"  # MetricRecord: the metrics that the client reports
 
 UNUSABLE: Final = 900  # code of the error in place of a reply that the server does not use; Flower's are below 9
@@ -18,6 +19,8 @@ NUM_CLIENTS: Final = "clients"  # int, number of clients of the run
 RUN: Final = "run"  # str, 16 hexadecimal digits: the run's id, which is also the folder of a client's states
 ACCEPTED: Final = "accepted-round"  # int: the last round in which this client's reply was accepted; 0: none
 OLDEST: Final = "oldest-round"  # int: the client may delete its states of earlier rounds
+TRAIN: Final = "train-names"  # list[str]: patterns of the names that are trained and sent; without it, all
+FROZEN: Final = "frozen"  # str: digest of the other arrays; in a roll-call reply, of those that the client has
 PARTS: Final = "parts"  # list[str]: names of files with user-defined parts, in the app's bundle
 HALVES: Final = "halves"  # list[str]: names of the client halves that the server's rules need
 
@@ -40,6 +43,9 @@ def done(half: str) -> str:
     return f"done/{half}"
 
 
+HOLDOUT: Final = "holdout"  # share of each client's examples that training never sees
+MOMENTS: Final = "moments"  # bool: the roll call asks for moments of the examples; begins the reply's keys
+
 # Keys of the MetricRecord
 NUM_EXAMPLES: Final = "num-examples"  # int > 0 (Flower's own name)
 CLIENT_ID: Final = "client-id"  # int: the partition id, or the node id of a client that has no partition id
@@ -50,12 +56,12 @@ TRAIN_SECONDS: Final = "seconds/train"  # wall seconds of local training
 STATE_LOST: Final = "state/lost"  # 1 if the state that the server named was missing; the client used an empty one
 STATE_HELD: Final = "state/held"  # 1 if the client could not write its state to disk and keeps it in memory
 CLIPPED: Final = "privacy/clipped"  # 1.0 if the update was longer than the clipping norm, else 0.0
-EVAL_LOSS: Final = "local/loss"  # mean loss in federated evaluation
-EVAL_ACCURACY: Final = "local/accuracy"  # share of correct predictions in federated evaluation
+FROZEN_HELD: Final = "frozen/held"  # 1 if the client could not write the frozen arrays to its cache
+LOCAL: Final = "local"  # before `/` and a figure of federated evaluation: loss, accuracy, or a list of rates
 
 # ConfigRecord of the reply to a QUERY (the roll call): client id, number of examples, device, versions
 ROLL_CALL: Final = "roll-call"
 
 # Lines in the ServerApp's log that `fedstride submit` and `fedstride simulate` read
 FOLDER_LINE: Final = "the run's folder is %s"
-FINAL_LINE: Final = "final test accuracy %.2f %%, folder %s"
+FINAL_LINE: Final = "final %s: %s, folder %s"  # the displayed name of a metric, and its value

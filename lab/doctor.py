@@ -134,15 +134,34 @@ def _dependency_installation() -> list[Finding]:
     ]
 
 
+def _data_folder() -> Finding:
+    """Where the tasks that read files look for them."""
+    from fedstride.errors import FedstrideError
+    from fedstride.tasks.datasets.files import ROOT_VARIABLE, root_folder
+
+    if not os.environ.get(ROOT_VARIABLE):
+        return Finding("data", "ok", f"{ROOT_VARIABLE} is not set; tasks that read files need it, or task.root")
+    try:
+        folder = root_folder(None, "doctor")
+    except FedstrideError as error:
+        return Finding("data", "fail", str(error))
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    return Finding("data", "ok", f"{ROOT_VARIABLE} = {folder}, with the folders {', '.join(names) or '(none)'}")
+
+
 def _data() -> list[Finding]:
     from fedstride.errors import FedstrideError
+    from fedstride.settings import REQUIRED
     from fedstride.tasks import data
     from fedstride.tasks.parts import TASKS
 
     findings = []
+    findings.append(_data_folder())
     for name in TASKS:
+        if "root" in TASKS.fields(name) or any(f.default is REQUIRED for f in TASKS.fields(name).values()):
+            continue  # it reads files, or its examples are the nodes' own
         try:
-            source = data.load(TASKS.config(name)())
+            source = data.load(TASKS.unflatten({"task.name": name}))
             text = f"{name}: {len(source.train_y)} training examples, {len(source.test_y)} test examples"
             findings.append(Finding("data", "ok", text))
         except (FedstrideError, OSError) as error:

@@ -20,8 +20,9 @@ HEAD = f"""# Settings
 
 All keys of a run's configuration. This page is generated:
 `uv run {COMMAND} > docs/settings.md`.
-Set a key with `KEY=VALUE`. Choose a part with `GROUP=NAME`. An experiment (`conf/experiment/`) may
-set values other than the defaults below; `fedstride show NAME` prints the values that apply.
+Set a key with `KEY=VALUE`. Choose a part with `GROUP=NAME`. An experiment (`conf/experiment/`,
+or [one of the papers'](experiments.md)) may set values other than the defaults below;
+`fedstride show NAME` prints the values that apply.
 
 The column *kind* says how a key affects a result:
 

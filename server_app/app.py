@@ -10,12 +10,14 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedstride import signals, wire
-from fedstride.errors import FedstrideError
+from fedstride.errors import FedstrideError, require
 from fedstride.flower import log
+from fedstride.metrics import as_text, shown
 
 from . import session
 from .config.compose import compose
 from .config.overrides import overrides_of
+from .config.schema import Config
 from .rounds import Round
 
 app = ServerApp()
@@ -31,10 +33,14 @@ def main(grid: Grid, context: Context) -> None:
     stop = signals.RaiseOnce()
     try:
         with signals.handled(stop), signals.waking():
-            prepared = session.prepare(compose(overrides_of(context.run_config)))
+            config = compose(overrides_of(context.run_config))
+            _check_no_files(config)
+            prepared = session.prepare(config)
             for note in prepared.notes:
                 log(WARNING, "%s", note)
-            outcome = session.run(grid, prepared, observers=[LogLines()], on_folder=_log_folder)
+            outcome = session.run(
+                grid, prepared, observers=[LogLines(prepared.config.headline)], on_folder=_log_folder
+            )
     except FedstrideError as error:
         log(ERROR, "%s: %s", type(error).__name__, error)
         raise error.with_traceback(None) from None  # Flower would send a traceback to the user's terminal
@@ -42,7 +48,20 @@ def main(grid: Grid, context: Context) -> None:
         if stop.number is not None:
             signal.raise_signal(stop.number)
         raise
-    log(INFO, wire.FINAL_LINE, 100 * outcome.rows[-1]["test/accuracy"], outcome.folder)
+    metric = prepared.config.headline
+    value = as_text(metric, outcome.rows[-1].get(metric))
+    log(INFO, wire.FINAL_LINE, shown(metric), value, outcome.folder)
+
+
+def _check_no_files(config: Config) -> None:
+    """The nodes of a federation say themselves where their data are; a server must not choose a node's files."""
+    files = getattr(config.partition, "files", None)
+    require(
+        files is None,
+        "partition.files",
+        files,
+        "null here: start each node with its own data, as in --node-config 'data=\"/path\"' (docs/deployment.md)",
+    )
 
 
 def _log_folder(folder: Path) -> None:
@@ -50,24 +69,27 @@ def _log_folder(folder: Path) -> None:
 
 
 class LogLines:
-    """An observer that logs one line for each round."""
+    """An observer that logs one line for each round, with the metric that decides."""
+
+    def __init__(self, metric: str) -> None:
+        self.metric = metric
 
     def replied(self, server_round: int, done: int, total: int) -> None:
         """Do nothing: single replies are not logged."""
 
     def round_done(self, done: Round) -> None:
-        """Log the round, training loss, test accuracy, number of clients, and seconds."""
-        log(INFO, "%s", describe(done.row))
+        """Log the round, training loss, the metric, number of clients, and seconds."""
+        log(INFO, "%s", describe(done.row, self.metric))
 
 
-def describe(row: dict[str, float]) -> str:
-    """One line with the most important metrics of a round."""
+def describe(row: dict[str, float], metric: str) -> str:
+    """One line with the most important metrics of a round; `metric` is the one that decides."""
     parts = [f"round {row['round']:>3}"]
     # The user who submitted the run can read the log. With privacy, clients' metrics stay on the server.
     if row.get("train/loss") is not None and "privacy/stddev" not in row:
         parts.append(f"train loss {row['train/loss']:.4f}")
-    if row.get("test/accuracy") is not None:
-        parts.append(f"test accuracy {100 * row['test/accuracy']:6.2f} %")
+    if row.get(metric) is not None:
+        parts.append(f"{shown(metric)} {as_text(metric, row[metric]):>8}")
     if "clients" in row:
         parts.append(f"{row['clients']} clients")
     parts.append(f"{sum(v for k, v in row.items() if k.startswith('seconds/')):.1f} s")

@@ -14,6 +14,7 @@ from fedstride.arrays import Arrays, Declared
 from fedstride.errors import ConfigError, require
 from fedstride.own import find
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
+from fedstride.tasks.spec import Spec
 from strategies.base import RuleStrategy
 from strategies.norms import NormAnalysis
 from strategies.parts import PRIVACY, STRATEGIES
@@ -48,7 +49,7 @@ def _protected(strategy: Strategy, config: Config) -> Strategy:
         "false with privacy=local: clients do not report metrics of their data",
     )
     require(
-        name == "none" or config.best.startswith("test/"),
+        name == "none" or config.best is None or config.best.startswith("test/"),
         "best",
         config.best,
         "a metric that the server computes on its own data, such as "
@@ -90,12 +91,15 @@ def _run_options(kind: Any, config: Config) -> dict[str, Any]:
     return {"seed": config.seed, **clients}
 
 
-def client_config(config: Config) -> ConfigRecord:
+def client_config(config: Config, spec: Spec) -> ConfigRecord:
     """The configuration that every client gets, as plain values. The keys are dotted, or from `wire.py`."""
     return ConfigRecord(
         {
             wire.SEED: config.seed,
             wire.NUM_CLIENTS: config.clients,
+            wire.HOLDOUT: config.holdout or 0.0,
+            **spec.flatten(),
+            **({} if config.train is None else {wire.TRAIN: list(config.train)}),
             **RULES.flatten(config.client),
             **OBJECTIVES.flatten(config.objective),
             **TASKS.flatten(config.task),

@@ -25,11 +25,12 @@ from safetensors.numpy import load, save
 
 from fedstride.arrays import Arrays
 from fedstride.errors import CheckpointError
+from fedstride.tasks.spec import Statistics
 
 from .claims import Owner
 from .folder import free
 
-FORMAT = 3
+FORMAT = 4
 KEPT = 2
 FOLDER = "checkpoint"
 FILES = ("model.safetensors", "strategy.safetensors", "state.json")
@@ -52,6 +53,7 @@ class Checkpoint:
     row: Mapping[str, Any]  # the metrics of the round, in JSON's types
     records: Mapping[str, str]  # digest of the last line of metrics.jsonl and clients.jsonl, by file name
     owners: Mapping[int, Owner] = field(default_factory=dict)  # the node that each client id belongs to
+    statistics: Statistics = field(default_factory=dict)  # of the clients' examples, if the run computed them
 
 
 def write_checkpoint(run_folder: Path, checkpoint: Checkpoint) -> Path:
@@ -149,6 +151,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             row=state["row"],
             records=state["records"],
             owners={int(client): Owner(str(key), str(label)) for client, (key, label) in state["owners"].items()},
+            statistics=state["statistics"],
         )
     except CheckpointError:
         raise
@@ -174,6 +177,7 @@ def _fill(folder: Path, checkpoint: Checkpoint) -> None:
         "row": checkpoint.row,
         "records": checkpoint.records,
         "owners": {str(client): list(owner) for client, owner in checkpoint.owners.items()},
+        "statistics": checkpoint.statistics,
     }
     files["state.json"] = json.dumps(state).encode()
     for name, content in {**files, SUMS: _sums(files)}.items():

@@ -13,7 +13,8 @@ from typing import IO
 
 from fedstride.errors import ConfigError, RunError
 
-from .config.schema import MAX_FOLDER_NAME, Config, label
+from .config.checks import MAX_FOLDER_NAME
+from .config.schema import Config, label
 
 
 def runs_dir(config: Config) -> Path:
@@ -22,10 +23,10 @@ def runs_dir(config: Config) -> Path:
 
 
 def default_name(config: Config) -> str:
-    """The default name of a run, made from its choices, as in `quickstart-fednnnn-sgd-seed1`."""
+    """The default name of a run, made from its choices, as in `mnist5k-dirichlet-fednnnn-sgd-seed1`."""
     objective = [] if config.objective.name == "plain" else [config.objective.name]
     privacy = [] if config.privacy.name == "none" else [config.privacy.name]
-    choices = [config.experiment, label(config), config.client.name, *objective, *privacy]
+    choices = [config.task.name, config.partition.name, label(config), config.client.name, *objective, *privacy]
     return folder_name("-".join([*choices, f"seed{config.seed}"]))
 
 

@@ -20,10 +20,12 @@ import numpy as np
 from flwr.app import ArrayRecord
 from safetensors.numpy import save
 
-from fedstride.arrays import to_record, views
+from fedstride import wire
+from fedstride.arrays import Arrays, to_record, views
 from fedstride.errors import RunError
 from fedstride.flower import log
 from fedstride.signals import held
+from fedstride.tasks.spec import Spec
 from strategies.norms import NormAnalysis
 
 from .checkpoint import FOLDER, KEPT, Checkpoint, set_aside_newer, valid_checkpoints, write_checkpoint
@@ -43,7 +45,12 @@ CSV = "metrics.csv"
 BEST = "best.safetensors"
 MODEL = "model.safetensors"
 STATUS = "status.json"
+TASK = "task.json"
 CHECKPOINT = "the checkpoint"
+
+
+FINAL = ("test/", f"{wire.LOCAL}/")
+"""The beginnings of the names of metrics in `final` of status.json."""
 
 
 class Records:
@@ -53,19 +60,27 @@ class Records:
     could not be written; lines are kept in memory, and the checkpoint is skipped. What is still not written at the
     end fails the run.
 
+    `frozen`: the arrays that are not trained; models are written with them, checkpoints without.
     `resume`: the checkpoint from which a run is resumed. Lines of later rounds are removed, because these rounds
     will be repeated; damaged lines are restored if possible, see `restore`. Raises ConfigError if another process
     writes to the folder, RunError if the folder cannot be written.
     """
 
     def __init__(
-        self, config: Config, folder: Path, strategy: NormAnalysis, *, resume: Checkpoint | None = None
+        self,
+        config: Config,
+        folder: Path,
+        strategy: NormAnalysis,
+        *,
+        frozen: Arrays | None = None,
+        resume: Checkpoint | None = None,
     ) -> None:
         self.config = config
         self.folder = folder
         self.rows: list[Row] = []
         self.last: Round | None = None  # the last completed round
         self._strategy = strategy
+        self._frozen = to_record(frozen or {})
         self._checkpointed = 0  # round of the newest checkpoint
         self._state: dict[str, Any] | None = None  # the strategy's, after a round without a checkpoint
         self._accepted: list[Mapping[int, int]] = []  # `accepted` of the kept checkpoints, newest first
@@ -110,6 +125,7 @@ class Records:
             self.rows[-1],
             accepted=checkpoint.accepted,
             owners=checkpoint.owners,
+            statistics=checkpoint.statistics,
         )
         self._accepted = [each.accepted for each in valid_checkpoints(self.folder)]
         self._checkpointed = checkpoint.server_round
@@ -132,7 +148,7 @@ class Records:
         self._try(CSV, self._write_csv)
         if every:
             self._try(f"{FOLDER}/{METRICS}", lambda: self._append_to_copy(metrics))
-        best = chosen_round(self.rows, self.config.best)
+        best = chosen_round(self.rows, self.config.headline)
         if best is not None and best[0] == done.number:
             self._unsaved_best = done
         self._save_best()
@@ -155,8 +171,12 @@ class Records:
     def _save_best(self) -> None:
         """Write the best model, if that is not done yet."""
         best = self._unsaved_best
-        if best is not None and self._try(BEST, lambda: save_model(self.folder / BEST, best.arrays, best.number)):
+        if best is not None and self._try(BEST, lambda: self._save(BEST, best)):
             self._unsaved_best = None
+
+    def _save(self, name: str, done: Round) -> None:
+        """Write the whole model of a round."""
+        save_model(self.folder / name, ArrayRecord({**self._frozen, **done.arrays}), done.number)
 
     def _try(self, what: str, act: Callable[[], None]) -> bool:
         """Call `act`, which writes something that the run can continue without. If it fails, log a warning.
@@ -193,10 +213,15 @@ class Records:
                 row=_plain(done.row),
                 records=dict(self._digests),
                 owners=done.owners,
+                statistics=done.statistics,
             ),
         )
         self._checkpointed, self._state = done.number, None
         self._accepted = [done.accepted, *self._accepted][:KEPT]
+
+    def write_task(self, spec: Spec) -> None:
+        """Write how an example is prepared for the model: form, normalisation, classes."""
+        self._try(TASK, lambda: write(self.folder / TASK, (json.dumps(spec.flatten(), indent=2) + "\n").encode()))
 
     def oldest_round(self, client: int) -> int | None:
         """The oldest round whose state of this client a kept checkpoint needs; None if there is no checkpoint."""
@@ -228,7 +253,7 @@ class Records:
         self._try(METRICS, lambda: self._metrics.append([]))
         self._try(CSV, self._write_csv)
         self._save_best()
-        self._try(MODEL, lambda: save_model(self.folder / MODEL, last.arrays, last.number))
+        self._try(MODEL, lambda: self._save(MODEL, last))
         if self.config.checkpoint_every:
             self._try(f"{FOLDER}/{METRICS}", lambda: self._append_to_copy([]))
             if last.number and self._checkpointed != last.number:
@@ -249,14 +274,19 @@ class Records:
         if len(self.rows) > 1:
             from .figures.curve import draw
 
-            draw([(label(self.config), self.rows)], self.folder / "curve.png", title=default_name(self.config))
+            draw(
+                [(label(self.config), self.rows)],
+                self.folder / "curve.png",
+                title=default_name(self.config),
+                metric=self.config.headline,
+            )
 
     def _status(self, state: str, reason: str | None) -> None:
-        chosen = chosen_round(self.rows, self.config.best)
+        chosen = chosen_round(self.rows, self.config.headline)
         best = None
         if chosen is not None:  # the round's figure, also if the median of clients decided
-            value = next(row.get(self.config.best) for row in self.rows if row["round"] == chosen[0])
-            best = {self.config.best: value, "round": chosen[0]}
+            value = next(row.get(self.config.headline) for row in self.rows if row["round"] == chosen[0])
+            best = {self.config.headline: value, "round": chosen[0]}
         seconds = {
             phase: sum(row.get(f"seconds/{phase}", 0.0) for row in self.rows)
             for phase in ("train", "aggregate", "evaluate")
@@ -265,7 +295,7 @@ class Records:
             "state": state,  # running, completed, failed, interrupted, terminated
             "reason": reason,
             "rounds": int(self.rows[-1]["round"]) if self.rows else 0,
-            "final": {k: v for k, v in (self.rows[-1] if self.rows else {}).items() if k.startswith("test/")},
+            "final": {k: v for k, v in (self.rows[-1] if self.rows else {}).items() if k.startswith(FINAL)},
             "best": best,
             "seed": self.config.seed,
             "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(self._started)),

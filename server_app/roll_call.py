@@ -29,7 +29,7 @@ from .waiting import CEILING, CallWait, Fixed, Patience
 CALL_SECONDS = 600.0  # longest wait for replies to the roll call at the start of a run
 LATE_CALL_SECONDS = 120.0  # longest wait of a round for the roll-call reply of a node that joined late
 MAX_REFUSALS = 200  # refused nodes that are logged and recorded in a run
-TEXTS = ("device", "python", "torch", "flwr", "fedstride")  # facts of a client that are texts
+TEXTS = ("device", "python", "torch", "flwr", "fedstride", wire.FROZEN)  # facts of a client that are texts
 
 
 def check_nodes(grid: Grid, config: Config) -> list[int]:
@@ -67,7 +67,7 @@ class Roster:
     ) -> None:
         self._grid = grid
         self._config = config
-        self._client_config = client_config
+        self.client_config = client_config
         # Where nodes have no keys, they belong to this run, and have other ids when it is resumed.
         self._claims = Claims(config.clients, config.node_ids, owners if flower.has_keys(grid) else None)
         self._attendance = Attendance(config.mute_rounds)
@@ -207,7 +207,7 @@ class Roster:
         self._register_all(nodes, replies)
 
     def _message(self, node: int) -> Message:
-        content = RecordDict({wire.CONFIG: self._client_config})
+        content = RecordDict({wire.CONFIG: self.client_config})
         return Message(content=content, message_type=MessageType.QUERY, dst_node_id=node)
 
     def _register_all(self, nodes: Iterable[Node], replies: Mapping[int, Message]) -> None:
@@ -246,7 +246,7 @@ def _mute(node: Node) -> str:
 
 
 def _facts(node: Node, reply: Message) -> dict[str, Any]:
-    """The facts in a reply: the claimed id as it is, and of the others only those that are valid.
+    """The facts in a reply: the claimed id and the moments as they are, and of the others only what is valid.
 
     Raises ReplyError for a reply with an error or without facts.
     """
@@ -261,4 +261,5 @@ def _facts(node: Node, reply: Message) -> dict[str, Any]:
     if type(count) is int and 0 < count <= MAX_EXAMPLES:
         facts[wire.NUM_EXAMPLES] = count
     texts = {key: record[key] for key in TEXTS if isinstance(record.get(key), str)}
-    return facts | {key: str(text)[:MAX_TEXT] for key, text in texts.items()}
+    moments = {key: value for key, value in record.items() if key.startswith(f"{wire.MOMENTS}.")}
+    return facts | {key: str(text)[:MAX_TEXT] for key, text in texts.items()} | moments

@@ -16,14 +16,16 @@ from flwr.serverapp import Grid
 
 from fedstride import wire
 from fedstride.errors import RunError
+from fedstride.tasks.spec import Statistics
 from strategies.cohort import LEFT_OUT, Cohort
 from strategies.norms import NormAnalysis
 
 from .claims import Owner
 from .config.schema import Config
+from .delivery import Delivery
 from .exchange import CohortGrid, exchange
 from .roll_call import Roster
-from .rows import Row, absent_rows, client_rows, decision_figure, known_names
+from .rows import Row, absent_rows, client_rows, decision_figure, known_names, spread
 from .stopping import quorum_of
 from .waiting import Wait, Waits
 
@@ -36,11 +38,12 @@ class Round:
     """A completed round. Round 0 is the initial model."""
 
     number: int
-    arrays: ArrayRecord  # the global model after the round
+    arrays: ArrayRecord  # the global model after the round, without what is frozen
     row: Row
     clients: list[Row] = field(default_factory=list)
     accepted: AcceptedRounds = field(default_factory=dict)
     owners: Mapping[int, Owner] = field(default_factory=dict)  # the node that each client id belongs to
+    statistics: Statistics = field(default_factory=dict)  # of the clients' examples, if the run computed them
     changed: bool = True  # False if there were too few valid replies, so the model did not change
 
 
@@ -71,10 +74,12 @@ class Federation:
     strategy: NormAnalysis
     config: Config
     roster: Roster
+    delivery: Delivery  # of the arrays that are not trained
     client_config: ConfigRecord  # sent to every client
     evaluate: Callable[[ArrayRecord], Mapping[str, float]]
     observers: Sequence[Observer]
     waits: Waits
+    statistics: Statistics = field(default_factory=dict)
     oldest_round: Callable[[int], int | None] = lambda client: None  # see `Records.oldest_round`
 
     def rounds(self, start: Round | None, initial: ArrayRecord) -> Iterator[Round]:
@@ -84,7 +89,7 @@ class Federation:
         Raises RunError after `max_empty_rounds` rounds in a row that did not change the model.
         """
         if start is None:
-            start = Round(0, initial, {"round": 0, **self._evaluation(initial)})
+            start = Round(0, initial, {"round": 0, **self._evaluation(initial)}, statistics=self.statistics)
             self._notify_round_done(start)
             yield start
         last, empty = start, 0
@@ -131,6 +136,7 @@ class Federation:
             clients,
             accepted={**last.accepted, **now},
             owners=self.roster.owners,
+            statistics=self.statistics,
             changed=model is not None,
         )
 
@@ -143,6 +149,7 @@ class Federation:
             messages += self.strategy.configure_train(server_round, last.arrays, config, grid)
         for message in messages:
             self._add_state_rounds(message, last.accepted)
+        self.delivery.add(messages, self.roster)
         wait = self.waits.wait("train", self._clients_of(messages))
         replies = exchange(
             self.grid,
@@ -151,6 +158,7 @@ class Federation:
             returns=self.strategy.expected.returns,
             on_reply=lambda done, total: self._notify_replied(server_round, done, total),
         )
+        self.delivery.note(messages, replies, self.roster)
         self._set_client_ids(replies)
         return _Asked(messages, {node: replies[node] for node in nodes if node in replies}, wait)
 
@@ -168,12 +176,13 @@ class Federation:
             return figures, None, set()
         grid = CohortGrid(self.grid, list(answering))
         more, silent = self._federated_evaluation(grid, server_round, model, trained)
-        return figures | more, self.strategy.last_evaluation, silent
+        evaluation = self.strategy.last_evaluation
+        return figures | more | (spread(evaluation) if evaluation else {}), evaluation, silent
 
     def _decision(self, asked: int, trained: Cohort, evaluation: Cohort | None) -> Row:
         """The median that decides on `best`, `target` and `patience`, if `best` is a metric of clients."""
         quorum = quorum_of(self.config.best_quorum, asked, self.config.clients)
-        return decision_figure(self.config.best, [evaluation, trained] if evaluation else [trained], quorum)
+        return decision_figure(self.config.headline, [evaluation, trained] if evaluation else [trained], quorum)
 
     def _clients_of(self, messages: Sequence[Message]) -> dict[int, int]:
         """The client id of each node that gets one of the messages."""
@@ -227,8 +236,10 @@ class Federation:
         nodes = grid.get_node_ids()
         config = ConfigRecord(dict(self.client_config))
         messages = list(self.strategy.configure_evaluate(server_round, arrays, config, grid))
+        self.delivery.add(messages, self.roster)
         wait = self.waits.wait("evaluate", self._clients_of(messages))
         replies = exchange(self.grid, messages, patience=wait)
+        self.delivery.note(messages, replies, self.roster)
         wait.finished({self.roster.client_of(reply.node_id) for reply in trained.replies})
         self._set_client_ids(replies)
         self._limit_counts(replies, {reply.node_id for reply in trained.replies})

@@ -10,7 +10,7 @@ from flwr.app import Message
 
 from fedstride import flower, wire
 from fedstride.bounds import MAX_NAME
-from fedstride.metrics import AGREED, over_clients
+from fedstride.metrics import AGREED, fact, finished, over_clients
 from strategies.cohort import Cohort, Reply
 from strategies.figures import NUMBER, form_of, in_words, real
 
@@ -46,7 +46,7 @@ def known_names(metrics: Mapping[str, Any]) -> Row:
     """
     return {
         k: v
-        for k, v in metrics.items()
+        for k, v in ((name, finished(name, value)) for name, value in metrics.items())
         if over_clients(k) != "none"
         and k not in ROUND_NAMES
         and not k.startswith(ROUND_PREFIXES)
@@ -67,6 +67,22 @@ def decision_figure(metric: str, cohorts: Iterable[Cohort], quorum: int) -> Row:
     return {AGREED + metric: value if clients >= quorum else math.nan}
 
 
+def spread(evaluation: Cohort) -> Row:
+    """How far the clients' figures of a federated evaluation are apart: the worst one, and the 10th percentile.
+
+    The percentile is counted from the worst client, as `local/accuracy/p10`. Only for figures with a better
+    direction that at least two clients have.
+    """
+    row: Row = {}
+    for name in evaluation.selections:
+        better = fact(name).better
+        values = sorted(evaluation.numbers(name).values(), reverse=better == "smaller")  # the worst first
+        if better is None or len(values) < 2 or not name.startswith(f"{wire.LOCAL}/"):
+            continue
+        row |= {f"{name}/worst": values[0], f"{name}/p10": values[math.floor(0.1 * (len(values) - 1))]}
+    return row
+
+
 def client_rows(
     server_round: int,
     messages: Sequence[Message],
@@ -79,10 +95,11 @@ def client_rows(
     """One row for each message of the round: the client's metrics, or the reason why its reply was not used.
 
     `no_reply`: the reason why there is no reply, by client id. `evaluation`: the replies to the round's federated
-    evaluation; they only add notes.
+    evaluation; their figures are added, and notes.
     """
     accepted = {reply.node_id: reply for reply in cohort.replies}
     reasons = {item.node_id: item.reason for item in cohort.rejected}
+    figures = {} if evaluation is None else _figures(evaluation)
     rows = []
     for message in messages:
         node = message.metadata.dst_node_id
@@ -95,7 +112,7 @@ def client_rows(
                 {k: v for k, v in accepted[node].metrics.items() if k not in own}, cohort.usual_forms
             )
             notes = [*_notes(accepted[node], cohort), *limit_notes, *_evaluation_notes(row["client"], evaluation)]
-            row |= {"status": "used", "norm": accepted[node].length, **metrics}
+            row |= {"status": "used", "norm": accepted[node].length, **metrics, **figures.get(row["client"], {})}
             row |= {"note": "; ".join(notes)} if notes else {}
         elif node in replies:
             row |= {"status": "rejected", "reason": reasons.get(node, "the reply has the id of another node")}
@@ -121,6 +138,16 @@ def absent_rows(server_round: int, left_out: Mapping[int, str], refused: Mapping
     return rows
 
 
+def _figures(evaluation: Cohort) -> dict[int, Row]:
+    """By client id: its figures in a federated evaluation."""
+    found: dict[int, Row] = {}
+    for name in evaluation.selections:
+        if name.startswith(f"{wire.LOCAL}/"):
+            for client, value in evaluation.numbers(name).items():
+                found.setdefault(client, {})[name] = value
+    return found
+
+
 def _notes(reply: Reply, cohort: Cohort) -> list[str]:
     """Notes for the client's row: what the screening changed, what it did not do or keep, what does not count."""
     notes = [
@@ -135,6 +162,8 @@ def _notes(reply: Reply, cohort: Cohort) -> list[str]:
         notes.append("its state was missing, and it used an empty one")
     if reply.metrics.get(wire.STATE_HELD) == 1:
         notes.append("it could not write its state to disk, and keeps it in memory")
+    if reply.metrics.get(wire.FROZEN_HELD) == 1:
+        notes.append("it could not write the frozen arrays to its cache, and gets them each time")
     if reply.client_id in cohort.left_out:
         notes.append(f"left out of the round's figures: {in_words(cohort.left_out[reply.client_id])}")
     return notes

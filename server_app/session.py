@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from logging import WARNING
 from pathlib import Path
 
 from flwr.app import ConfigRecord
@@ -11,16 +12,22 @@ from flwr.serverapp import Grid
 
 from fedstride import flower, wire
 from fedstride.errors import CheckpointError, RunError
+from fedstride.flower import log
 from fedstride.signals import Terminated
-from fedstride.tasks import data, partitions
+from fedstride.tasks import data, frozen, partitions
+from fedstride.tasks.spec import Spec, Statistics
 from strategies.norms import NormAnalysis
 
+from . import normalisation
 from .build import build_strategy, client_config
 from .checkpoint import UNUSED, Checkpoint, newest_checkpoint
 from .config.compose import digest
+from .config.defaults import resolved
 from .config.schema import Config
+from .delivery import Delivery
 from .evaluation import CentralEvaluation
 from .folder import new_folder
+from .initial import pinned
 from .records import Records
 from .restore import restored_clients, restored_metrics
 from .roll_call import Roster, check_nodes
@@ -38,8 +45,9 @@ class Prepared:
     config: Config
     strategy: NormAnalysis
     evaluation: CentralEvaluation
+    spec: Spec
     checkpoint: Checkpoint | None = None  # of the run that is resumed
-    notes: tuple[str, ...] = ()  # warnings for the user: damaged checkpoints and lines of records
+    notes: tuple[str, ...] = ()  # for the user: a subset of the data, damaged checkpoints and lines of records
 
 
 @dataclass(frozen=True)
@@ -58,12 +66,16 @@ def prepare(config: Config) -> Prepared:
     """
     check_trackers(config.track)
     build_strategy(config)  # first without the model: errors are found before the data are read
+    source = data.load(config.task)
+    config = pinned(resolved(config, source))
     evaluation = CentralEvaluation(config)
-    prepared = Prepared(config, build_strategy(config, evaluation.model), evaluation)
+    notes = (f"task={config.task.name} has {source.subset}",) if source.subset else ()
+    prepared = Prepared(config, build_strategy(config, evaluation.model), evaluation, source.spec, notes=notes)
+    if evaluation.frozen:
+        frozen.keep(evaluation.frozen)  # clients on this machine then find it in the cache
     if config.partition.name != "own":  # with `own`, only the nodes can read their data
         # The partition is drawn here once: errors are found now, and clients then find it in the cache.
-        labels = data.load(config.task).train_y
-        partitions.partition(config.partition, labels, config.clients, config.seed)
+        partitions.partition(config.partition, source.divisible, config.clients, config.seed)
     return prepared if config.resume is None else _resumed(prepared, Path(config.resume).expanduser().resolve())
 
 
@@ -92,7 +104,8 @@ def _resumed(prepared: Prepared, folder: Path) -> Prepared:
             ) from error
 
     checkpoint, faults = newest_checkpoint(folder, use)
-    notes = [
+    notes = [*prepared.notes]
+    notes += [
         f"skipped a checkpoint: {fault}; it is kept with a name that begins with {UNUSED}" for fault in faults
     ]
     for each in (restored_metrics(folder, checkpoint), restored_clients(folder, checkpoint)):
@@ -118,18 +131,18 @@ def run(
     on_folder(records.folder)
     tracking = Tracking(config, records.folder)
     try:
-        sent_config = ConfigRecord({**client_config(config), wire.RUN: records.run})
-        owners = {} if records.last is None else records.last.owners
-        roster = Roster(grid, config, sent_config, owners)
-        roster.call()
+        delivery = Delivery(prepared.evaluation.frozen)
+        roster, statistics = _called(grid, prepared, records, delivery)
         federation = Federation(
             grid=grid,
             strategy=prepared.strategy,
             config=config,
             roster=roster,
-            client_config=sent_config,
+            delivery=delivery,
+            client_config=roster.client_config,
             evaluate=prepared.evaluation,
             observers=[records, tracking, *observers],
+            statistics=statistics,
             waits=Waits(CEILING if config.timeout is None and flower.is_simulation(grid) else config.timeout),
             oldest_round=records.oldest_round,
         )
@@ -154,13 +167,45 @@ def run(
     return Outcome(records.folder, records.rows, stopped)
 
 
+def _called(grid: Grid, prepared: Prepared, records: Records, delivery: Delivery) -> tuple[Roster, Statistics]:
+    """The roster after the roll call, with the configuration that clients get from now on.
+
+    If the task asks for it, the statistics of the clients' examples are computed from the replies at the start of
+    the run; a resumed run has them in its checkpoint.
+    """
+    config, spec, last = prepared.config, prepared.spec, records.last
+    known = {} if last is None else last.statistics
+    asks = spec.federated and not known
+
+    def sent(spec: Spec, **more: bool) -> ConfigRecord:
+        return ConfigRecord({**client_config(config, spec), **delivery.values, wire.RUN: records.run, **more})
+
+    roster = Roster(
+        grid,
+        config,
+        sent(spec.with_statistics(known), **({wire.MOMENTS: True} if asks else {})),
+        {} if last is None else last.owners,
+    )
+    roster.call()
+    if asks:
+        known, notes = normalisation.pool(spec, roster.facts)
+        for note in notes:
+            log(WARNING, "%s", note)
+        roster.client_config = sent(spec.with_statistics(known))
+    records.write_task(spec.with_statistics(known))
+    prepared.evaluation.normalise(spec.with_statistics(known))
+    return roster, known
+
+
 def _reason_to_stop(config: Config, rows: Sequence[Row]) -> str | None:
-    return reason_to_stop(rows, config.best, target=config.target, patience=config.patience)
+    return reason_to_stop(rows, config.headline, target=config.target, patience=config.patience)
 
 
 def _open_records(prepared: Prepared) -> Records:
     config = prepared.config
     if prepared.checkpoint is None:
-        return Records(config, new_folder(config), prepared.strategy)
+        return Records(config, new_folder(config), prepared.strategy, frozen=prepared.evaluation.frozen)
     folder = Path(config.resume or "").expanduser().resolve()
-    return Records(config, folder, prepared.strategy, resume=prepared.checkpoint)
+    return Records(
+        config, folder, prepared.strategy, frozen=prepared.evaluation.frozen, resume=prepared.checkpoint
+    )

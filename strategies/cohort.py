@@ -19,7 +19,7 @@ from fedstride.arrays import Arrays, Layout, difference, norm, to_record
 from fedstride.bounds import MAX_LIST, MAX_METRICS, MAX_NAME
 from fedstride.metrics import AGREED, SCREENING, fact, over_clients
 
-from .figures import Selection, Value, agreed, combine, fault_of, form_of, select
+from .figures import Selection, Value, agreed, combine, fault_of, form_of, numbers, select
 
 LEFT_OUT = f"{SCREENING}left_out"
 """Metric of a round: how many values that clients report do not count. Not reported if there are none."""
@@ -157,8 +157,14 @@ class Cohort:
         selection = self.selections.get(metric)
         if selection is None or not self._counts(selection):
             return None
-        value = agreed(selection.used, fact(metric).better)
-        return None if value is None else (value, len(selection.used))
+        values = numbers(metric, selection.used)
+        value = agreed(values.values(), fact(metric).better)
+        return None if value is None else (value, len(values))
+
+    def numbers(self, metric: str) -> dict[int, float]:
+        """The figure of each client whose value of this metric counts, by client id."""
+        selection = self.selections.get(metric, Selection())
+        return {self.replies[place].client_id: n for place, n in numbers(metric, selection.used).items()}
 
     @cached_property
     def not_done(self) -> dict[str, list[int]]:

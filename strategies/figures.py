@@ -25,7 +25,7 @@ from itertools import islice
 from fedstride.arrays import total
 from fedstride.bounds import MAX_LIST
 from fedstride.errors import printable
-from fedstride.metrics import Metric, OverClients, fact
+from fedstride.metrics import Metric, OverClients, fact, finished
 
 BAND = 100.0
 """Half the width of the plausible band, in units of |c| + d + s."""
@@ -114,12 +114,24 @@ def real(value: float) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def agreed(used: Mapping[int, Value], better: str | None) -> float | None:
-    """The value that more than half of these clients reached, in the direction `better`; None for lists."""
-    if not used or any(isinstance(value, list) for value in used.values()):
-        return None
-    best_first = sorted((_column(value)[0] for value in used.values()), reverse=better == "larger")
-    return best_first[len(best_first) // 2]
+def agreed(values: Collection[float], better: str | None) -> float | None:
+    """The value that more than half of the clients reached, in the direction `better`; None without values."""
+    best_first = sorted(values, reverse=better == "larger")
+    return best_first[len(best_first) // 2] if best_first else None
+
+
+def numbers(name: str, used: Mapping[int, Value]) -> dict[int, float]:
+    """The figure of each client, by its place among the replies: plain numbers, or computed from rates.
+
+    Lists that are not rates of a figure have no number, and neither have figures that a client's examples do not
+    allow (an AUROC of one class).
+    """
+    figures = {place: finished(name, value) for place, value in used.items()}
+    return {
+        place: real(figure)
+        for place, figure in figures.items()
+        if not isinstance(figure, list) and math.isfinite(real(figure))
+    }
 
 
 def in_words(reasons: Mapping[str, str]) -> str:

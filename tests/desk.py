@@ -9,7 +9,7 @@ from typing import Any
 
 from flwr.clientapp import ClientApp
 
-from lab.engine.local import LocalGrid
+from lab.engine.grid import grid_of
 from server_app import session
 from server_app.config.compose import compose
 from server_app.rounds import Round
@@ -31,7 +31,7 @@ def play(
         app = real
     shortened = [key for key in SMALL if not ("two_d_lrd" in str(overrides) and "local_steps" in key)]  # A4-10
     config = compose([*(shortened if small else ()), f"out='{out}'", *overrides])
-    grid = LocalGrid(app, config.clients)
+    grid = grid_of(app, config)
     return session.run(grid, session.prepare(config), observers=observers, on_folder=grid.keep_client_states_in)
 
 
@@ -40,7 +40,7 @@ def resume(folder: Path, *overrides: str, observers: Sequence[Any] = ()) -> sess
     from client_app.app import app
 
     config = compose([f"resume='{folder}'", *overrides])
-    grid = LocalGrid(app, config.clients)
+    grid = grid_of(app, config)
     return session.run(grid, session.prepare(config), observers=observers, on_folder=grid.keep_client_states_in)
 
 

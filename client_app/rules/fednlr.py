@@ -95,8 +95,9 @@ def network_rates(
 
     The bias of a neuron has the factor of the neuron, and so have weight and bias of a BatchNorm that takes
     the layer's output immediately. Any other parameter keeps eta (A5-9), and so does a parameter that two
-    modules share (A5-15). `neurons.py` says which layers hold neurons, which nonlinearity gives h, and which
-    layer is the classifier (A5-14); a model that returns no tensor has no classifier.
+    modules share (A5-15). A layer whose parameters are all frozen counts, and has no rates. `neurons.py` says
+    which layers hold neurons, which nonlinearity gives h, and which layer is the classifier (A5-14); a model that
+    returns no tensor has no classifier.
 
     Both passes run in eval mode, without gradients, and change no buffer, mode or random state of torch (A5-10).
     Raises ConfigError (a ValueError) if a pattern of `exclude` matches no linear or convolution module, and
@@ -107,6 +108,8 @@ def network_rates(
     parameter_names = {id(parameter): name for name, parameter in model.named_parameters()}
     result = NetworkRates()
     for number, (layer, h) in enumerate(zip(layers, means, strict=True), start=1):
+        if not any(parameter.requires_grad for parameter in layer.parameters):
+            continue
         count = layer.width if width == "units" else layer.neurons
         mu = discrepancy(number, len(layers), count, mu0=mu0, a1=a1, a2=a2)
         rates = Rates(None, mu, 0.0) if layer.last and not classifier else neuron_rates(h, mu)

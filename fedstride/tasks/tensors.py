@@ -1,11 +1,12 @@
 """Converts examples to tensors on a device and networks to named arrays, and evaluates networks.
 
-Only this module converts uint8 images to normalised floats.
+Only this module converts stored examples to what networks get.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,39 +15,78 @@ from torch import nn
 
 from ..arrays import Arrays
 from ..errors import ConfigError
+from ..scores import SCORES
+from .goals import Goal, goal_of, rates_of
+from .inputs import Kind
+from .spec import Spec, Target
+
+COLUMN = {
+    Kind.IMAGE: (1, -1, 1, 1),
+    Kind.SIGNAL: (1, -1, 1),
+    Kind.FRAMES: (1, 1, -1),
+    Kind.TOKENS: (1, -1),
+    Kind.TABLE: (1, -1),
+}
+"""The shape of `mean` and `std`: one value per channel, feature or column."""
 
 
 class Examples:
-    """Examples that return normalised batches on a device. The images are not copied.
+    """Examples that return prepared batches on a device. The stored arrays are not copied.
 
-    `members`: the positions in `x` and `y` that belong to these examples; all if None.
+    `spec` says how a batch is prepared. `members`: the positions in `x` and `y` that belong to these examples; all
+    if None. `goal`: what is learnt from them; the task's default if None.
     """
 
     def __init__(
         self,
         x: np.ndarray,
         y: np.ndarray,
+        spec: Spec,
         *,
-        mean: tuple[float, ...],
-        std: tuple[float, ...],
         device: torch.device,
         members: np.ndarray | None = None,
+        goal: Goal | None = None,
     ) -> None:
-        self.x, self.y, self.device = x, y, device
+        self.x, self.y, self.spec, self.device = x, y, spec, device
+        self.goal = goal_of(spec) if goal is None else goal
         self.members = np.arange(len(y)) if members is None else members
-        column = (1, -1, 1, 1)
-        self.mean = torch.tensor(mean, device=device).mul(255.0).reshape(column)
-        self.std = torch.tensor(std, device=device).mul(255.0).reshape(column)
+        column = COLUMN[spec.inputs.kind]
+        self.mean = torch.tensor(spec.mean, device=device).mul(spec.scale).reshape(column)
+        self.std = torch.tensor(spec.std, device=device).mul(spec.scale).reshape(column)
+        self.target_mean, self.target_std = (
+            torch.tensor(values, device=device) for values in (spec.target_mean, spec.target_std)
+        )
 
     def __len__(self) -> int:
         return len(self.members)
 
     def batch(self, positions: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """(images, labels) at these positions of `members`: float32 (n, c, h, w) and int64 (n,)."""
+        """(x, y) at these positions of `members`, as `spec` says.
+
+        x is float32 with the shape of an example, or int64 for tokens; y is int64 for classes, else float32.
+        """
         rows = self.members[positions]
-        images = torch.from_numpy(np.ascontiguousarray(self.x[rows])).to(self.device)
-        labels = torch.from_numpy(np.ascontiguousarray(self.y[rows])).to(self.device)
-        return images.float().sub_(self.mean).div_(self.std), labels
+        x = torch.from_numpy(np.ascontiguousarray(self.x[rows])).to(self.device)
+        y = torch.from_numpy(np.ascontiguousarray(self.y[rows])).to(self.device)
+        return self._prepared(x), self._prepared_targets(y)
+
+    def _prepared_targets(self, y: torch.Tensor) -> torch.Tensor:
+        if self.spec.target is Target.CLASS:
+            return y
+        y = y.float()
+        return y.sub(self.target_mean).div(self.target_std) if self.spec.target_mean else y
+
+    def in_units(self, values: torch.Tensor) -> torch.Tensor:
+        """Outputs or targets of a batch in the unit of the stored targets."""
+        return values * self.target_std + self.target_mean if self.spec.target_mean else values
+
+    def _prepared(self, x: torch.Tensor) -> torch.Tensor:
+        if self.spec.inputs.kind is Kind.TOKENS:
+            return x.long()
+        x = x.float()  # in place below: the rows are a copy
+        x = x.sub_(self.mean).div_(self.std) if self.spec.mean else x
+        # 0 is the mean of a normalised column.
+        return x.nan_to_num_(nan=0.0) if self.spec.reading.missing == "mean" else x
 
     def in_order(self, size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """All examples once, in batches of `size`; the last batch can be smaller."""
@@ -73,13 +113,17 @@ def pick_device(name: str) -> torch.device:
 def to_arrays(model: nn.Module, names: Iterable[str] | None = None) -> Arrays:
     """Copies of the parameters and buffers as numpy arrays.
 
-    `names`: which ones. If None, all in the network's order; a tied tensor is included once, by its first name.
+    `names`: which ones. If None, those of `array_names`.
     """
     state = model.state_dict()
-    if names is None:
-        tied = tied_names(model)
-        names = [name for name in state if name not in tied]
-    return {name: state[name].detach().cpu().numpy().copy() for name in names}
+    chosen = array_names(model) if names is None else names
+    return {name: state[name].detach().cpu().numpy().copy() for name in chosen}
+
+
+def array_names(model: nn.Module) -> list[str]:
+    """The names of all arrays in the network's order; a tied tensor is included once, by its first name."""
+    tied = tied_names(model)
+    return [name for name in model.state_dict() if name not in tied]
 
 
 def load_arrays(model: nn.Module, arrays: Mapping[str, Any]) -> None:
@@ -105,15 +149,35 @@ def buffer_names(model: nn.Module) -> list[str]:
     return [name for name in model.state_dict() if name not in parameters]
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """The mean loss of a model on some examples, and the rates of its figures."""
+
+    loss: float
+    rates: Mapping[str, list[float]]
+
+    def figures(self) -> dict[str, float]:
+        """The loss and the figures, by name."""
+        return {"loss": self.loss, **{name: SCORES[name].of(rates) for name, rates in self.rates.items()}}
+
+    def reported(self) -> dict[str, float | list[float]]:
+        """What a client reports: the loss, and for each figure the rates, which add over clients."""
+        each = {name: rates if SCORES[name].finish else rates[0] for name, rates in self.rates.items()}
+        return {"loss": self.loss, **each}
+
+
 @torch.no_grad()
-def evaluate(model: nn.Module, examples: Examples, batch_size: int = 250) -> tuple[float, float]:
-    """(mean cross-entropy, share of correct predictions) in eval mode; the loss is summed in float64, in order."""
+def evaluate(model: nn.Module, examples: Examples, batch_size: int = 250) -> Evaluation:
+    """Loss and figures of `examples.goal` in eval mode; the loss is summed in float64, in order."""
     was_training = model.training
     model.eval()
-    loss, right = 0.0, 0
+    goal, loss = examples.goal, 0.0
+    sums: dict[str, torch.Tensor] = {}
     for x, y in examples.in_order(batch_size):
-        logits = model(x)
-        loss += float(nn.functional.cross_entropy(logits.double(), y, reduction="sum"))
-        right += int((logits.argmax(1) == y).sum())
+        outputs = model(x)
+        loss += float(goal.loss(outputs.double(), y if y.dtype == torch.int64 else y.double(), reduction="sum"))
+        for name, of_batch in goal.scores.items():
+            sums[name] = sums.get(name, 0.0) + of_batch(examples.in_units(outputs), examples.in_units(y))
     model.train(was_training)
-    return loss / len(examples), right / len(examples)
+    count = len(examples)
+    return Evaluation(loss / count, {name: rates_of(each, count) for name, each in sums.items()})

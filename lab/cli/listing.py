@@ -28,38 +28,76 @@ def list_choices(
         str | None,
         typer.Argument(help="A group, such as strategies or models; by default all.", show_default=False),
     ] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="With experiment: a paper, or an experiment of a paper.", show_default=False),
+    ] = None,
     parts: Annotated[str | None, PARTS] = None,
     form: Annotated[Format, FORMAT] = Format.TEXT,
     whole: Annotated[
-        bool, typer.Option("--reference", help="Print every setting of every part, as in docs/settings.md.")
+        bool,
+        typer.Option(
+            "--reference",
+            help="Print all settings of all parts (docs/settings.md); with experiment: docs/experiments.md.",
+        ),
     ] = False,
 ) -> None:
     """List all available parts and experiments, one line each, with their papers.
 
-    WHAT is a group, such as strategies or models; by default, all groups are listed.
+    WHAT is a group, such as strategies or models; by default, all groups are listed. NAME is a paper or an
+    experiment of a paper: list experiment fedlws/table1_cifar10_a0.1 prints where each of its values comes from.
     """
-    from fedstride.errors import unknown
+    from fedstride.errors import ConfigError, unknown
     from server_app.config.compose import choices, describe
     from server_app.config.schema import GROUPS
 
     load_own(parts)
-    if whole:
-        from ..reference import reference
-
-        typer.echo(reference(), nl=False)
-        return
     plurals = {plural(group): group for group in (*GROUPS[1:], GROUPS[0])}
+    of_experiments = plurals.get(what or "", what) == "experiment"
+    if whole:
+        from .. import experiments, reference
+
+        typer.echo(experiments.reference() if of_experiments else reference.reference(), nl=False)
+        return
     if what is not None and what not in plurals and what not in GROUPS:
         raise unknown("group", what, plurals)
+    if name is not None:
+        if not of_experiments:
+            raise ConfigError(f"{name!r} is not allowed after {what!r}: write fedstride list experiment {name}")
+        typer.echo(_experiments(name, form))
+        return
     groups = [group for many, group in plurals.items() if what in (None, many, group)]
     found = {group: {name: describe(group, name) for name in choices(group)} for group in groups}
     if form is Format.JSON:
         typer.echo(json.dumps(found, indent=2))
         return
+    from .. import experiments
+
     for group, names in found.items():
         typer.echo(f"{group}=")
-        for name, text in names.items():
-            typer.echo(f"  {name:<14} {text}")
+        if group == "experiment":
+            lines = experiments.summary() if what is None else experiments.listing()
+        else:
+            lines = (f"  {each:<14} {text}" for each, text in names.items())
+        for line in lines:
+            typer.echo(line)
+
+
+def _experiments(name: str, form: Format) -> str:
+    """The experiments of a paper, or one of them with the source of each value."""
+    from fedstride.errors import unknown
+    from server_app.config import papers
+
+    from .. import experiments
+
+    if name in papers.papers():
+        about = experiments.of_paper(name)
+        return json.dumps(about, indent=2) if form is Format.JSON else "\n".join(experiments.listing(name))
+    if name not in papers.experiment_names():
+        raise unknown("experiment", name, [*papers.papers(), *papers.experiment_names()])
+    if form is Format.JSON:
+        return json.dumps(experiments.as_plain(name), indent=2)
+    return "\n".join(experiments.details(name))
 
 
 def load_own(path: str | None) -> None:
@@ -88,11 +126,13 @@ def show(
     from fedstride.errors import unknown
     from server_app.config.compose import choices, compose, from_yaml, to_yaml
     from server_app.config.overrides import parts_in
+    from server_app.config.presets import check_possible
     from server_app.config.schema import GROUPS
     from server_app.config.variables import with_variables
 
     overrides = with_variables(overrides or [], os.environ)
     load_own(parts_in(overrides))
+    check_possible(name)
     base = name.partition("+")[0]
     group = next((group for group in GROUPS if base in choices(group)), None)
     if group is None:

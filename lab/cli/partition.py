@@ -12,7 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from .listing import FORMAT, Format
-from .run import OVERRIDES, title
+from .run import OVERRIDES
+
+MOST_COLUMNS = 20
+"""Above this number of classes or groups, a line of the table shows only the largest ones."""
+LARGEST = 5
 
 
 def partition(
@@ -25,7 +29,7 @@ def partition(
     ] = None,
     form: Annotated[Format, FORMAT] = Format.TEXT,
 ) -> None:
-    """Print, plot or save the partition: how many examples of each class each client holds.
+    """Print, plot or save the partition: how many examples of each class (and group) each client holds.
 
     A node whose node-config has data=FILE reads a file that --save wrote. OVERRIDES are Hydra overrides, as in
     partition.alpha=0.5 clients=20 seed=2.
@@ -36,21 +40,28 @@ def partition(
     from server_app.config.compose import compose
     from server_app.config.variables import with_variables
 
+    from ..plots.labels import maps_of
+
     config = compose(with_variables(overrides or [], os.environ))
     source = data.load(config.task)
-    parts = partitions.partition(config.partition, source.train_y, config.clients, config.seed)
-    counts = [np.bincount(source.train_y[part], minlength=source.classes).tolist() for part in parts]
+    parts = partitions.partition(config.partition, source.divisible, config.clients, config.seed)
+    counts = {each.rows: each.counts.T.tolist() for each in maps_of(parts, source)}
     if form is Format.JSON:
-        typer.echo(json.dumps({"counts": counts}))
-    else:
-        table = Table(
-            title=f"examples per class and client, partition {config.partition.name}, seed {config.seed}"
+        names = {"class": "counts", "group": "groups"}
+        typer.echo(
+            json.dumps(
+                {names[rows]: table for rows, table in counts.items() if rows in names}
+                | {"examples": [len(part) for part in parts]}
+            )
         )
-        for column in ["client", *map(str, range(source.classes)), "total"]:
-            table.add_column(column, justify="right")
-        for client, row in enumerate(counts):
-            table.add_row(str(client), *(str(count) if count else "·" for count in row), str(sum(row)))
-        Console().print(table)
+    else:
+        for rows, table in counts.items():
+            Console().print(
+                _table(table, f"{rows} and client, partition {config.partition.name}, seed {config.seed}")
+            )
+        unused = len(source.divisible) - len(np.unique(np.concatenate(parts)))
+        if unused:
+            typer.echo(f"{unused} of {len(source.divisible)} training examples belong to no client")
     if save is not None:
         from ..deployment.client_files import save_partition
 
@@ -59,5 +70,23 @@ def partition(
     if output is not None:
         from ..plots.labels import draw_labels
 
-        draw_labels(parts, source.train_y, source.classes, output, title(config))
+        title = f"{config.task.name}, {config.partition.name}, {config.clients} clients, seed {config.seed}"
+        draw_labels(parts, source, output, title)
         typer.echo(f"plot {output.resolve()}", err=form is Format.JSON)
+
+
+def _table(counts: list[list[int]], what: str) -> Table:
+    """A row for each client: all numbers, or for many classes or groups their number and the largest ones."""
+    wide = len(counts[0]) > MOST_COLUMNS
+    table = Table(title=f"examples per {what}")
+    for column in ["client", *(["held", "largest"] if wide else map(str, range(len(counts[0])))), "total"]:
+        table.add_column(column, justify="right")
+    for client, row in enumerate(counts):
+        held = sorted((number for number, count in enumerate(row) if count), key=lambda number: -row[number])
+        if wide:
+            largest = ", ".join(f"{number}: {row[number]}" for number in held[:LARGEST])
+            cells = [f"{len(held)} of {len(row)}", largest]
+        else:
+            cells = [str(count) if count else "·" for count in row]
+        table.add_row(str(client), *cells, str(sum(row)))
+    return table

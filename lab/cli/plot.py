@@ -19,8 +19,9 @@ def plot(
 ) -> None:
     """Draw a plot from run folders, with a band over seeds.
 
-    KIND is accuracy or seconds (accuracy against rounds or seconds), norms (N, E, step), the quantities of
-    one method (fedlws, fedalr, two_d_lrd, fednlr), or labels (examples of each class at each client).
+    KIND is accuracy or seconds (the metric that decides, against rounds or seconds), norms (N, E, step), the
+    quantities of one method (fedlws, fedalr, two_d_lrd, fednlr), or labels (examples of each class at each
+    client).
     RUNS are run folders, or folders that contain run folders.
     """
     from fedstride.errors import ConfigError
@@ -39,7 +40,7 @@ def plot(
     kept, repeated = newest(found)
     save(draw(name, kept), path)
     shown = chosen.shown(kept)
-    typer.echo(f"{name}: {chosen.about}, {len(shown)} of {len(kept)} runs, {path.resolve()}")
+    typer.echo(f"{name}: {chosen.title(shown)}, {len(shown)} of {len(kept)} runs, {path.resolve()}")
     marked = [f"marked in the plot: {run.folder} {run.remark}" for run in shown if not run.completed]
     for remark in [*remarks, *repeated, *marked]:
         typer.echo(f"note: {remark}", err=True)

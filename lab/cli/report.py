@@ -14,8 +14,13 @@ def report(
     runs: Annotated[list[Path] | None, RUNS] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.")] = Path("report.html"),
     target: Annotated[
-        float, typer.Option(help="Accuracy in (0, 1]; a table shows after how many rounds it is reached.")
-    ] = 0.9,
+        float | None,
+        typer.Option(
+            help="Value of the metric that decides; a table shows after how many rounds it is reached. "
+            "By default 0.9 for a metric in percent, such as accuracy.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Write one HTML page: tables, plots, differences, failures, and how to repeat each run.
 
@@ -29,10 +34,6 @@ def report(
 
     if not runs:
         raise ConfigError("name one or more run folders, as in: fedstride report runs")
-    if not 0.0 < target <= 1.0:
-        raise ConfigError(
-            f"target = {target:g} is not allowed: it must be an accuracy in (0, 1], such as 0.9 for 90 %"
-        )
     check_target(output)
     found, remarks = find_runs(runs)
     save(html(found, remarks, target=target), output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from fedstride.errors import require
 from fedstride.signals import STOPPED
 
 if TYPE_CHECKING:
@@ -53,23 +53,12 @@ def run(
         sweep(overrides or [], console, workers=jobs, dry_run=dry_run)
         return
     config = compose(with_variables(overrides or [], os.environ))
-    refuse_own_data(config)
     if dry_run or not quiet:
         say(console, title(config))
     if dry_run:
         build_strategy(config)
         return
     train(config, console, compare=compare, quiet=quiet)
-
-
-def refuse_own_data(config: Config) -> None:
-    """Raise ConfigError if the run has partition=own: clients on this machine have no data of their own."""
-    require(
-        config.partition.name != "own",
-        "partition",
-        "own",
-        "one that divides the task's data; only the nodes of a deployment have their own data (fedstride submit)",
-    )
 
 
 def say(console: Console, text: str) -> None:
@@ -86,15 +75,15 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
     from server_app import session
 
     from ..engine.comparison import ComparisonRun, counterpart
+    from ..engine.grid import grid_of
     from ..engine.interrupt import InterruptHandler, how_to_resume
     from ..engine.live import LiveView
-    from ..engine.local import LocalGrid
 
     logging.getLogger("flwr").setLevel(logging.WARNING)
+    grid = grid_of(app, config)
     prepared = session.prepare(config)
     for note in prepared.notes:
         say(console, f"note: {note}")
-    grid = LocalGrid(app, config.clients)
     comparisons: list[ComparisonRun] = []
     folders: list[Path] = []
 
@@ -106,11 +95,14 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
             comparisons.append(ComparisonRun(other))
 
     try:
-        with InterruptHandler() as interrupt, LiveView(console, rounds=config.rounds, quiet=quiet) as view:
+        with (
+            InterruptHandler() as interrupt,
+            LiveView(console, rounds=config.rounds, metric=prepared.config.headline, quiet=quiet) as view,
+        ):
             outcome = session.run(grid, prepared, observers=[view, interrupt], on_folder=on_folder)
         if outcome.stopped:
             say(console, f"stopped early: {outcome.stopped}")
-        _report(console, config, outcome.folder, outcome.rows, comparisons)
+        _report(console, prepared.config, outcome.folder, outcome.rows, comparisons)
     except STOPPED:
         for folder in folders:
             say(console, f"stopped; {how_to_resume(folder)}")
@@ -124,8 +116,9 @@ def title(config: Config) -> str:
     """One line that describes the run."""
     from server_app.config.schema import label
 
+    data = f"{config.task.name}, {config.partition.name}, {config.model.name}"
     return (
-        f"{config.experiment}: {label(config)}, client {config.client.name}, {config.clients} clients "
+        f"{data}: {label(config)}, client {config.client.name}, {config.clients} clients "
         f"({config.cohort_size} per round), {config.rounds} rounds, seed {config.seed}"
     )
 
@@ -133,23 +126,28 @@ def title(config: Config) -> str:
 def _report(
     console: Console, config: Config, folder: Path, rows: list[Row], comparisons: list[ComparisonRun]
 ) -> None:
-    """Print the summary lines: the final accuracy, that of FedAvg, the plot and the run folder."""
+    """Print the summary lines: the final figure, that of FedAvg, the plot and the run folder."""
+    from fedstride.metrics import as_text, fact, shown
     from server_app.config.schema import label
     from server_app.figures.curve import draw
 
-    final = rows[-1]["test/accuracy"]
+    metric = config.headline
+    known, final = fact(metric), rows[-1].get(metric)
     name = label(config) + ("" if config.client.name == "sgd" else f" with {config.client.name}")
-    say(console, f"{name:<28} final test accuracy {100 * final:6.2f} %")
+    say(console, f"{name:<28} final {shown(metric)} {as_text(metric, final):>8}")
     for other in comparisons:
         if not other.wait():
             say(console, f"fedavg: the comparison run failed; see {other.folder / 'status.json'}")
             continue
         other_rows = other.rows()
-        fedavg = other_rows[-1]["test/accuracy"]
+        fedavg = other_rows[-1].get(metric)
         same = "(comparison run: same seed, same budget)"
-        say(console, f"{'fedavg':<28} final test accuracy {100 * fedavg:6.2f} %   {same}")
-        say(console, f"{'difference':<28} {'':>19}{100 * (final - fedavg):+7.2f} points")
-        draw([(name, rows), ("fedavg", other_rows)], folder / "curve.png", title=title(config))
+        say(console, f"{'fedavg':<28} final {shown(metric)} {as_text(metric, fedavg):>8}   {same}")
+        if final is not None and fedavg is not None:
+            difference = 0.0 if math.isclose(final, fedavg, rel_tol=1e-9) else final - fedavg
+            points = f"{100 * difference:+7.2f} points" if known.unit == "%" else f"{difference:+9.4f}"
+            say(console, f"{'difference':<28} {'':>{len(shown(metric)) + 6}}{points}")
+        draw([(name, rows), ("fedavg", other_rows)], folder / "curve.png", title=title(config), metric=metric)
     say(console, f"{'plot':<28} {folder / 'curve.png'}")
     say(console, f"{'folder':<28} {folder}")
 
@@ -191,7 +189,7 @@ def sweep(overrides: list[str], console: Console, *, workers: int | None, dry_ru
 def _result(ended: Ended) -> str:
     name = ended.job.folder.name
     if ended.state == "completed":
-        return f"completed  {name}: {100 * ended.accuracy:.2f} % in {ended.seconds:.0f} s"
+        return f"completed  {name}: {ended.figure} in {ended.seconds:.0f} s"
     return f"{ended.state:<10} {name}: {ended.reason}"
 
 

@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from .run import OVERRIDES, refuse_own_data, say, title
+from fedstride.errors import require
+
+from .run import OVERRIDES, say, title
 
 
 def simulate(
@@ -19,6 +21,7 @@ def simulate(
 
     OVERRIDES are Hydra overrides, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2.
     """
+    from fedstride.metrics import shown
     from server_app import session
     from server_app.config.compose import compose
     from server_app.config.schema import label
@@ -28,14 +31,21 @@ def simulate(
 
     overrides = with_variables(overrides or [], os.environ)  # the server in the simulation replaces none
     config = compose(overrides)
-    refuse_own_data(config)
+    require(
+        config.partition.name != "own",
+        "partition",
+        "own",
+        "one that divides the task's data: nodes of a simulation have no data of their own; use fedstride run "
+        "with partition.files, or fedstride submit",
+    )
     console = Console()
     say(console, f"{title(config)}, in Flower's simulation")
-    for note in session.prepare(config).notes:  # refuses an invalid run before any process starts
+    prepared = session.prepare(config)  # refuses an invalid run before any process starts
+    for note in prepared.notes:
         say(console, f"note: {note}")
-    done = run_simulation(config, overrides, show=lambda line: say(console, line), verbose=verbose)
+    done = run_simulation(prepared.config, overrides, show=lambda line: say(console, line), verbose=verbose)
     if not done.completed:
         typer.echo(f"error: the run failed: {done.reason}", err=True)
         raise typer.Exit(1)
-    say(console, f"{label(config):<28} final test accuracy {100 * done.accuracy:6.2f} %")
+    say(console, f"{label(config):<28} final {shown(prepared.config.headline)} {done.final:>8}")
     say(console, f"{'folder':<28} {done.folder}")

@@ -41,8 +41,8 @@ def submit(
         where = f" (its folder on the SuperLink's machine: {done.folder})" if done.folder else ""
         typer.echo(f"error: run {done.run_id} failed: {done.reason}{where}", err=True)
         raise typer.Exit(1)
-    if done.accuracy:
-        say(console, f"final test accuracy {done.accuracy} %")
+    if done.final:
+        say(console, f"final {done.final}")
     say(console, f"folder, on the SuperLink's machine: {done.folder or 'not logged'}")
 
 

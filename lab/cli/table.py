@@ -16,8 +16,12 @@ RUNS = typer.Argument(help="Run folders, or folders that contain run folders.", 
 def table(
     runs: Annotated[list[Path] | None, RUNS] = None,
     metric: Annotated[
-        str, typer.Option(help="Metric to compare, a column of the runs' metrics.csv.")
-    ] = "test/accuracy",
+        str | None,
+        typer.Option(
+            help="Metric to compare, a column of the runs' metrics.csv; by default the one that decides (best).",
+            show_default=False,
+        ),
+    ] = None,
     last: Annotated[int, typer.Option(help="Number of last rounds to average over.")] = 1,
     best: Annotated[bool, typer.Option("--best", help="Use the best round instead of the last.")] = False,
     target: Annotated[
@@ -34,29 +38,31 @@ def table(
 ) -> None:
     """Compare methods over settings: mean and standard deviation over seeds.
 
-    RUNS are run folders, or folders that contain run folders.
+    RUNS are run folders, or folders that contain run folders. Runs that are decided by different metrics, as
+    accuracy and rmse, get a table each.
     """
     from fedstride.errors import ConfigError
 
     from ..papers import paper_table
     from ..papers.side_by_side import side_by_side
     from ..results.runs import find_runs
-    from ..results.tables import Statistic, compare
+    from ..results.tables import Statistic, compare_all
 
     published = None if paper is None else paper_table(paper)
     if published is None and not runs:
         raise ConfigError("name one or more run folders, as in: fedstride table runs")
-    if published is not None and (target is not None or metric != "test/accuracy"):
+    if published is not None and (target is not None or metric is not None):
         raise ConfigError(f"--paper {paper} has its own metric: remove --metric and --target")
     found, remarks = find_runs(runs or [])
     statistic = Statistic(last=last, best=best, target=target)
     if published is None:
-        comparison = compare(found, metric, statistic)
-        grid, sheet, more = comparison.grid(), comparison.sheet(), comparison.remarks
+        comparisons = compare_all(found, metric, statistic)
+        tables = [(each.grid(), each.sheet()) for each in comparisons]
+        more = [remark for each in comparisons for remark in each.remarks]
     else:
         pairs = side_by_side(published, found, statistic if best or last > 1 else None)
-        grid, sheet, more = pairs.grid(), pairs.sheet(), pairs.remarks
+        tables, more = [(pairs.grid(), pairs.sheet())], pairs.remarks
     console = Console()
-    typer.echo(write(grid, sheet, form, width=console.width if console.is_terminal else None))
+    typer.echo(write(tables, form, width=console.width if console.is_terminal else None))
     for remark in [*remarks, *more]:
         typer.echo(f"note: {remark}", err=True)

@@ -13,7 +13,7 @@ from fedstride.tasks.data import Data
 
 
 def save_partition(folder: Path, source: Data, parts: Sequence[np.ndarray]) -> list[Path]:
-    """Write `client-K.npz` for each part: images uint8 (n, channels, height, width) and labels.
+    """Write `client-K.npz` for each part: x and y as the task stores them.
 
     A node with this file and `partition-id=K` trains as client K of the partition does. Raises ConfigError,
     before anything is written, if a file already exists; RunError if the folder cannot be written.
@@ -26,7 +26,7 @@ def save_partition(folder: Path, source: Data, parts: Sequence[np.ndarray]) -> l
         paths[0].parent.mkdir(parents=True, exist_ok=True)
         for path, part in zip(paths, parts, strict=True):
             with path.open("xb") as file:
-                np.savez_compressed(file, images=source.train_x[part], labels=source.train_y[part])
+                np.savez_compressed(file, x=source.train_x[part], y=source.train_y[part])
     except OSError as error:
         raise RunError(f"{paths[0].parent} cannot be written ({error.strerror})") from error
     return paths

@@ -86,8 +86,8 @@ def _train(config: Config) -> None:
     from client_app.app import app
     from server_app import session
 
-    from .local import LocalGrid
+    from .grid import grid_of
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    grid = LocalGrid(app, config.clients)
+    grid = grid_of(app, config)
     session.run(grid, session.prepare(config), on_folder=grid.keep_client_states_in)

@@ -7,17 +7,22 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from fedstride.metrics import as_text, shown
 from server_app.rounds import Round
 from server_app.rows import Row
 
-HEAD = " round   train loss   test accuracy   clients   seconds"
+
+def head(metric: str) -> str:
+    """The titles of the columns; `metric` is the one that decides."""
+    return f" round   train loss   {shown(metric):>13}   clients   seconds"
 
 
 class LiveView:
     """An observer that prints the rounds of a run; use it as a context manager."""
 
-    def __init__(self, console: Console, *, rounds: int, quiet: bool = False) -> None:
+    def __init__(self, console: Console, *, rounds: int, metric: str, quiet: bool = False) -> None:
         self.console = console
+        self.metric = metric
         self.quiet = quiet
         self._bar = Progress(
             TextColumn("  {task.description}"),
@@ -33,7 +38,7 @@ class LiveView:
         self._task = self._bar.add_task("round 1", total=rounds)
 
     def __enter__(self) -> LiveView:
-        self._show(HEAD)
+        self._show(head(self.metric))
         self._bar.start()
         return self
 
@@ -51,16 +56,17 @@ class LiveView:
     def round_done(self, done: Round) -> None:
         """Print the line of the round."""
         self._bar.update(self._task, completed=done.number)
-        self._show(line(done.row))
+        self._show(line(done.row, self.metric))
 
     def _show(self, text: str) -> None:
         if not self.quiet:
             self.console.print(text, highlight=False, soft_wrap=True)
 
 
-def line(row: Row) -> str:
-    """The line of one round, under HEAD."""
+def line(row: Row, metric: str) -> str:
+    """The line of one round, under `head(metric)`."""
     loss = "" if row.get("train/loss") is None else f"{row['train/loss']:.4f}"
-    accuracy = "" if row.get("test/accuracy") is None else f"{100 * row['test/accuracy']:.2f} %"
+    figure = "" if row.get(metric) is None else as_text(metric, row[metric])
     seconds = sum(value for key, value in row.items() if key.startswith("seconds/"))
-    return f"{row['round']:>6}   {loss:>10}   {accuracy:>13}   {row.get('clients', ''):>7}   {seconds:>7.1f}"
+    width = max(13, len(shown(metric)))
+    return f"{row['round']:>6}   {loss:>10}   {figure:>{width}}   {row.get('clients', ''):>7}   {seconds:>7.1f}"

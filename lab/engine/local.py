@@ -7,7 +7,7 @@ every reply as soon as it exists.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +27,23 @@ class LocalGrid(Grid):
     """`clients` nodes in this process, numbered from 2, with partition ids from 0.
 
     An exception in the ClientApp becomes an error reply with code 2, as on a SuperNode. Each node keeps its
-    `Context.state` between messages. Messages are not serialised.
+    `Context.state` between messages. Messages are not serialised. `data`: a path for each node, with its own data.
     """
 
-    def __init__(self, client_app: ClientApp, clients: int, run_config: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        client_app: ClientApp,
+        clients: int,
+        run_config: dict[str, Any] | None = None,
+        data: Sequence[str] = (),
+    ) -> None:
         flower.set_identity(run_id=RUN_ID, node_id=SERVER_ID)
         self._app = client_app
         self._contexts = {
             SERVER_ID + 1 + i: Context(
                 run_id=RUN_ID,
                 node_id=SERVER_ID + 1 + i,
-                node_config={"partition-id": i, "num-partitions": clients},
+                node_config={"partition-id": i, "num-partitions": clients, **({"data": data[i]} if data else {})},
                 state=RecordDict(),
                 run_config=dict(run_config or {}),
             )

@@ -18,6 +18,7 @@ from types import FrameType
 
 from fedstride import signals
 from fedstride.errors import ConfigError
+from fedstride.metrics import as_text
 from server_app.config.compose import compose, from_yaml, to_yaml
 from server_app.config.overrides import read
 from server_app.config.schema import GROUPS, Config
@@ -51,7 +52,7 @@ class Ended:
 
     job: Job
     state: str
-    accuracy: float = float("nan")
+    figure: str = ""  # the final value of the metric that decides
     seconds: float = 0.0
     reason: str = ""
 
@@ -184,23 +185,23 @@ def run_job(job: Job) -> Ended:
     from client_app.app import app
     from server_app import session
 
-    from .local import LocalGrid
+    from .grid import grid_of
 
     started = time.monotonic()
     try:
         with InterruptHandler() as interrupt:
             _IN_WORKER.check()
-            grid = LocalGrid(app, job.config.clients)
-            outcome = session.run(
-                grid, session.prepare(job.config), observers=[interrupt], on_folder=grid.keep_client_states_in
-            )
+            grid = grid_of(app, job.config)
+            prepared = session.prepare(job.config)
+            outcome = session.run(grid, prepared, observers=[interrupt], on_folder=grid.keep_client_states_in)
     except signals.STOPPED as error:
         state = "terminated" if isinstance(error, signals.Terminated) else "interrupted"
         return Ended(job, state, reason=how_to_resume(job.folder))
     except Exception as error:  # a failed run must not stop the sweep
         return Ended(job, "failed", reason=f"{type(error).__name__}: {error}")
     seconds = time.monotonic() - started
-    return Ended(job, "completed", accuracy=outcome.rows[-1]["test/accuracy"], seconds=seconds)
+    metric = prepared.config.headline
+    return Ended(job, "completed", figure=as_text(metric, outcome.rows[-1].get(metric)), seconds=seconds)
 
 
 @lru_cache(maxsize=1024)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedstride.own import find
-from server_app.config.compose import conf_dir
+from server_app.config.conf import conf_dir
 
 PACKAGES = ("fedstride", "strategies", "client_app", "server_app", "conf")
 INCLUDE = "fab-include = ["

@@ -23,12 +23,13 @@ from pathlib import Path
 
 from fedstride import signals
 from fedstride.errors import ConfigError, RunError
+from fedstride.metrics import as_text
 from server_app.config.overrides import quote, with_parts
 from server_app.config.schema import Config
 from server_app.folder import default_name, runs_dir, write
 
 from ..engine.interrupt import how_to_resume
-from ..engine.live import HEAD, line
+from ..engine.live import head, line
 from ..engine.local import STATES
 from ..results.runs import read_rows
 from .bundle import app_folder
@@ -54,14 +55,15 @@ class Simulated:
 
     completed: bool
     folder: Path
-    accuracy: float = float("nan")
+    final: str = ""  # the final value of the metric that decides
     reason: str = ""
 
 
 def run_simulation(
     config: Config, overrides: Sequence[str], *, show: Callable[[str], None], verbose: bool = False
 ) -> Simulated:
-    """Run the app with these Hydra overrides in Flower's simulation; `config` is what they compose to.
+    """Run the app with these Hydra overrides in Flower's simulation; `config` is what they compose to,
+    prepared for a run (`session.prepare`).
 
     `show` is called with a line for each round. With `verbose`, Flower's log is copied to standard error
     while it is written. The log is saved in the run folder as `flower.log`. Raises RunError if Flower does
@@ -78,7 +80,7 @@ def run_simulation(
         raise
     if folder.is_dir():
         (folder / "flower.log").write_text(log, encoding="utf-8")
-    return _judge(folder, log, before)
+    return _judge(folder, log, before, config.headline)
 
 
 def _run(
@@ -92,7 +94,8 @@ def _run(
         stack.callback(kill_marked, MARK, env[MARK])
         write_connection(home, Connection(CONNECTION, stack.enter_context(_superlink(env, home))))
         app = stack.enter_context(app_folder(config.parts))
-        return _follow(_flwr_run_command(app, home, config, overrides, folder), env, folder, show, verbose)
+        command = _flwr_run_command(app, home, config, overrides, folder)
+        return _follow(command, env, folder, config.headline, show, verbose)
 
 
 # ---------------------------------------------------------------- before
@@ -173,6 +176,8 @@ def _flwr_run_command(app: Path, home: Path, config: Config, overrides: Sequence
     location = [f"name={quote(folder.name)}", f"out={quote(str(folder.parent))}"]
     if config.resume is not None:
         location = [f"resume={quote(config.resume)}"]  # the last override applies: this path is absolute
+    if config.initial is not None:  # the ServerApp runs in another folder
+        location.append(f"initial={quote(str(Path(config.initial).expanduser().absolute()))}")
     named = [*with_parts(overrides, config.parts), *location]
     nodes = f"num-supernodes={config.clients} client-resources-num-cpus=1 init-args-log-to-driver=false"
     run_config = str(write_run_config(home, named))
@@ -180,7 +185,12 @@ def _flwr_run_command(app: Path, home: Path, config: Config, overrides: Sequence
 
 
 def _follow(
-    command: Sequence[str], env: dict[str, str], folder: Path, show: Callable[[str], None], verbose: bool
+    command: Sequence[str],
+    env: dict[str, str],
+    folder: Path,
+    metric: str,
+    show: Callable[[str], None],
+    verbose: bool,
 ) -> str:
     """Run the command until it ends, and show a line for each completed round; its complete output."""
     shown = 0
@@ -197,8 +207,8 @@ def _follow(
                 rows = read_rows(folder)
                 for row in rows[shown:]:
                     if not shown:
-                        show(HEAD)
-                    show(line(row))
+                        show(head(metric))
+                    show(line(row, metric))
                     shown += 1
                 if finished:
                     break
@@ -232,7 +242,7 @@ def _record_stop(folder: Path, state: str) -> None:
         write(folder / "status.json", (json.dumps(status, indent=2) + "\n").encode())
 
 
-def _judge(folder: Path, log: str, before: str) -> Simulated:
+def _judge(folder: Path, log: str, before: str, metric: str) -> Simulated:
     """How the run ended, by its run folder: Flower reports a run that trained nothing as completed, too."""
     status = _status(folder)
     if status == before:
@@ -240,4 +250,4 @@ def _judge(folder: Path, log: str, before: str) -> Simulated:
     ended = json.loads(status)
     if ended["state"] != "completed":
         return Simulated(False, folder, reason=ended.get("reason") or reason_in(log))
-    return Simulated(True, folder, accuracy=ended["final"]["test/accuracy"])
+    return Simulated(True, folder, final=as_text(metric, ended["final"].get(metric)))

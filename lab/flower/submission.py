@@ -28,7 +28,7 @@ PAUSE_SECONDS = 3.0
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 FOLDER = re.compile(wire.FOLDER_LINE.replace("%s", "(.+)") + "$")
-FINAL = re.compile(wire.FINAL_LINE.replace("%.2f %%", "([0-9.]+) %").replace("%s", "(.+)") + "$")
+FINAL = re.compile(wire.FINAL_LINE.replace("%s", "(.+)") + "$")
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Submitted:
     run_id: str
     completed: bool
     folder: str = ""
-    accuracy: str = ""  # in percent, as the ServerApp logged it
+    final: str = ""  # the metric that decides and its value, as the ServerApp logged it
     reason: str = ""
 
 
@@ -108,7 +108,7 @@ def _judge(run_id: str, status: str, details: str, log: Sequence[str]) -> Submit
     final = next((found for line in reversed(log) if (found := FINAL.search(line))), None)
     folder = next((found[1] for line in log if (found := FOLDER.search(line))), "")
     if status == "finished:completed" and final is not None:
-        return Submitted(run_id, True, folder, accuracy=final[1])
+        return Submitted(run_id, True, folder, final=f"{final[1]} {final[2]}")
     if status == "finished:completed":
         return Submitted(run_id, True, folder)
     if status == "finished:stopped":

@@ -1,4 +1,4 @@
-"""Reads the tables and experiment settings of the five papers: `papers.yaml` and `experiments.yaml`."""
+"""Reads the tables of the five papers, `papers.yaml`, and finds the experiment behind a column."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from typing import Any
 import yaml
 
 from fedstride.errors import unknown
-
-UNSTATED = "unstated"
-"""The value of a setting that a paper does not state."""
+from server_app.config.papers import experiment, experiment_names
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class PaperTable:
 
 def table_names() -> list[str]:
     """The names of all tables, such as `fednnnn/table2`, in the order of the file."""
-    return [f"{paper}/{table}" for paper, entry in _read("papers").items() for table in entry["tables"]]
+    return [f"{paper}/{table}" for paper, entry in _read().items() for table in entry["tables"]]
 
 
 def paper_table(name: str) -> PaperTable:
@@ -60,7 +58,7 @@ def paper_table(name: str) -> PaperTable:
     if name not in table_names():
         raise unknown("table of a paper", name, table_names())
     paper, _, key = name.partition("/")
-    entry = _read("papers")[paper]
+    entry = _read()[paper]
     table = entry["tables"][key]
     return PaperTable(
         name=name,
@@ -86,34 +84,20 @@ def _line(row: Mapping[str, Any]) -> Line:
     )
 
 
-def experiment_names() -> list[str]:
-    """The names of all experiments, such as `fednnnn/table2_mnist_iid_b`, in the order of the file."""
-    return list(_read("experiments")["experiments"])
-
-
-def experiment(name: str) -> dict[str, Any]:
-    """The complete settings of an experiment; the head of experiments.yaml explains the fields.
-
-    Raises ConfigError, with similar names, for an unknown one.
-    """
-    if name not in experiment_names():
-        raise unknown("experiment of a paper", name, experiment_names())
-    found: dict[str, Any] = _read("experiments")["experiments"][name]
-    return found
-
-
 def experiment_of(table: str, column: str) -> dict[str, Any] | None:
     """The settings of a column of a table; None if the paper does not give them."""
     paper, _, key = table.partition("/")
-    for name, found in _read("experiments")["experiments"].items():
-        if name.startswith(f"{paper}/") and found.get("results") == {"table": key, "column": column}:
-            return dict(found)
+    for name in experiment_names():
+        found = experiment(name)
+        results = found["results"] or {}
+        if name.startswith(f"{paper}/") and results.get("table") == key and results["column"] in (column, None):
+            return found
     return None
 
 
 @cache
-def _read(name: str) -> dict[str, Any]:
+def _read() -> dict[str, Any]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader gives the same result ten times faster
-    with (Path(__file__).parent / f"{name}.yaml").open("rb") as file:
+    with (Path(__file__).parent / "papers.yaml").open("rb") as file:
         tree: dict[str, Any] = yaml.load(file, loader)
     return tree

@@ -9,41 +9,54 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from server_app.config.schema import Config
+from server_app.config.papers import UNSTATED
+from server_app.config.schema import Config, by_key
+from server_app.config.terms import ALIASES, FIELDS, OF_THE_RUN, method_of, model_of, parameters, task_of
 
 from ..results.grouping import method_values, plain
 from ..results.runs import Run
-from . import UNSTATED, Column, Line, PaperTable, experiment_of
+from . import Column, Line, PaperTable, experiment_of
 
 PARTS_OF = {"mnist5k": ("mnist", "contains 5,000 of MNIST's 70,000 images")}
 """Tasks that could be mistaken for a paper's data set: that data set, and the difference."""
 
-SCHEMES = {"pathological": "shards"}
-"""Our partitions that have another name in the papers."""
-
-GIVEN = {"iid": {"balanced": True}, "pathological": {"balanced": True}}
-"""Properties that a partition always has, without a key in its configuration."""
-
-STATED: Mapping[str, Callable[[Config], Any]] = {
-    "rounds": lambda c: c.rounds,
-    "participation": lambda c: c.cohort_size / c.clients,
-    "batch_size": lambda c: c.client.batch_size,
-    "learning_rate": lambda c: c.client.lr,
-    "momentum": lambda c: c.client.momentum,
-    "weight_decay": lambda c: c.client.weight_decay,
+AS_IN_PAPERS: Mapping[str, Callable[[Any, int], Mapping[str, Any]]] = {
+    "iid": lambda p, clients: {"balanced": True},
+    "quantity_skew": lambda p, clients: {"scheme": "iid", "balanced": False, "sizes": "power_law"},
+    "dirichlet_by_client": lambda p, clients: {"scheme": "dirichlet", "balanced": True},
+    "pathological": lambda p, clients: {"scheme": "shards", "balanced": True},
+    "two_classes": lambda p, clients: {
+        "scheme": "shards",
+        "classes_per_client": 2,
+        "balanced": p.sizes == "equal",
+    },
+    "one_class": lambda p, clients: {"scheme": "shards", "classes_per_client": 1},
+    "sorted_shards": lambda p, clients: {
+        "scheme": "label_sorted" if p.shards_per_client == 1 else "shards",
+        "classes_per_client": p.shards_per_client,
+        "shards_total": clients * p.shards_per_client,
+        "balanced": True,
+    },
+    "class_groups": lambda p, clients: {"balanced": True},
+    "by_group": lambda p, clients: {"scheme": "feature_shift"},
 }
-"""How to read the settings of an experiment from a configuration."""
+"""The papers' name of a partition, if it is another one, and properties without a key in its configuration."""
 
-PARAMETERS = {"C": "attenuation"}
-"""Parameters of the papers that have another name in our configuration."""
-
-ON_FEDAVG = ("fednlr", "two_d_lrd", "fedlws")
-"""Add-ons that the papers print without their base method if it is FedAvg."""
+NO_SETTINGS = ("layers", "tuned_from_epoch", "original_on_c2", "best_baseline")
+"""Properties of a column that say what is measured, and nothing about the run."""
 
 
 def canonical(method: str) -> str:
-    """The same name for `fednlr` and `fedavg+fednlr`: the second."""
-    return f"fedavg+{method}" if method in ON_FEDAVG else method
+    """The same name for `fednlr` and `fedavg+fednlr`: the second. A method that we do not have keeps its name."""
+    found = method_of(method)
+    return method if found is None else found.label
+
+
+def stated(config: Config) -> dict[str, Any]:
+    """The values of a configuration for the fields of an experiment; participation as the share that is drawn."""
+    values = by_key(config)
+    found = {name: values[key] for name, key in FIELDS.items() if name != "clients"}
+    return {**found, "participation": config.cohort_size / config.clients}
 
 
 def misfits(table: PaperTable, column: Column, config: Config) -> list[str]:
@@ -54,26 +67,42 @@ def misfits(table: PaperTable, column: Column, config: Config) -> list[str]:
     for name, wanted in column.fields.items():
         match name:
             case "dataset":
-                found += _wrong("task", config.task.name, wanted, PARTS_OF.get(config.task.name, ("", ""))[1])
+                why = PARTS_OF.get(config.task.name, ("", ""))[1]
+                found += _wrong("task", config.task.name, task_of(wanted), why)
             case "model":
-                found += _wrong("model", config.model.name, wanted)
+                found += _model_misfits(wanted, config)
             case "partition":
-                found += _partition_misfits(wanted, config)
+                found += partition_misfits(wanted, config)
             case "setting":  # its values are in experiments.yaml
                 behind = experiment_of(table.name, column.key) or {}
                 for key in ("learning_rate", "batch_size", "participation"):
-                    found += _wrong(key, STATED[key](config), behind.get(key, UNSTATED))
+                    found += _wrong(key, stated(config)[key], behind.get(key, UNSTATED))
             case "learning_rate":
                 found += _wrong("client.lr", config.client.lr, wanted)
-            case _:
-                found += _wrong(name, getattr(config.client, name, None), wanted)
+            case _ if name not in NO_SETTINGS:
+                wanted_here = parameters("fednlr", {name: wanted}) or {name: wanted}
+                for key, value in wanted_here.items():
+                    setting = key.rpartition(".")[2]
+                    found += _wrong(setting, getattr(config.client, setting, None), value)
     return found
 
 
-def _partition_misfits(wanted: Mapping[str, Any], config: Config) -> list[str]:
+def _model_misfits(wanted: str, config: Config) -> list[str]:
+    """The name, and the settings of a network that is a model with settings."""
+    found = []
+    for key, value in model_of(wanted).items():
+        has = config.model.name if key == "model" else getattr(config.model, key.rpartition(".")[2], None)
+        found += _wrong(key, has, value)
+    return found
+
+
+def partition_misfits(wanted: Mapping[str, Any], config: Config) -> list[str]:
+    """The differences between the run's partition and a paper's."""
     name = config.partition.name
-    has = {**GIVEN.get(name, {}), **vars(config.partition), "clients": config.clients}
-    found = _wrong("partition", SCHEMES.get(name, name), wanted["scheme"])
+    convert = AS_IN_PAPERS.get(name)
+    as_in_papers = convert(config.partition, config.clients) if convert else {}
+    has = {"scheme": name, **vars(config.partition), **as_in_papers, "clients": config.clients}
+    found = _wrong("partition", has["scheme"], wanted["scheme"])
     if found:  # another scheme has other parameters, which cannot be compared
         return found + _wrong("clients", config.clients, wanted.get("clients", UNSTATED))
     return [text for key, value in wanted.items() if key != "scheme" for text in _wrong(key, has.get(key), value)]
@@ -87,7 +116,7 @@ def _wrong(key: str, has: object, wanted: object, why: str = "") -> list[str]:
 
 def is_line(table: PaperTable, column: Column, line: Line, run: Run) -> bool:
     """Whether a run with the column's setting belongs to this row, which includes its variant."""
-    if not line.is_method or canonical(line.method) != canonical(run.method):
+    if not (line.is_method or line.method in ALIASES) or canonical(line.method) != canonical(run.method):
         return False
     if line.variant is None:
         return True
@@ -99,7 +128,9 @@ def is_line(table: PaperTable, column: Column, line: Line, run: Run) -> bool:
 def deviations(table: PaperTable, column: Column, line: Line, config: Config) -> list[str]:
     """The differences between the run and the paper's experiment, such as `rounds 5 (paper: 100)`."""
     behind = experiment_of(table.name, column.key) or {}
-    pairs = [(key, read(config), behind.get(key, UNSTATED)) for key, read in STATED.items()]
+    own = _method_settings(table, column, line)
+    wanted_here = {**behind, **{key: own[key] for key in OF_THE_RUN if key in own}}
+    pairs = [(key, value, wanted_here.get(key, UNSTATED)) for key, value in stated(config).items()]
     local = behind.get("local")
     if isinstance(local, Mapping):
         steps = method_values(config).get("two_d_lrd.local_steps") or config.client.local_steps
@@ -112,10 +143,9 @@ def deviations(table: PaperTable, column: Column, line: Line, config: Config) ->
     pairs.append(("lr_decay", config.client.lr_decay, factor))
     has = _by_last_part(config)
     pairs.append(("weighting", has.get("weighting", UNSTATED), behind.get("aggregation_weights", UNSTATED)))
-    for key, value in _method_settings(table, column, line).items():
-        ours = PARAMETERS.get(key, key)
-        if ours in has:
-            pairs.append((ours, has[ours], value))
+    for key, value in parameters(line.method, own, line.variant).items():
+        setting = key.rpartition(".")[2]
+        pairs.append((setting, has.get(setting, UNSTATED), value))
     return [
         f"{key} {plain(have)} (paper: {plain(wanted)})"
         for key, have, wanted in pairs

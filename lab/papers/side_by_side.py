@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedstride.metrics import fact
+from server_app.config.terms import task_of
 
 from ..results.formats import Grid, Sheet
 from ..results.grouping import plain
@@ -154,8 +155,8 @@ def _unmatched(table: PaperTable, runs: Sequence[Run]) -> list[str]:
 def _closest(table: PaperTable, run: Run) -> str:
     columns = [column for column in table.columns if "aggregate" not in column.fields]
     lacks = {column.key: misfits(table, column, run.config) for column in columns}
-    dataset = PARTS_OF.get(run.config.task.name, (run.config.task.name, ""))[0]
-    column = min(columns, key=lambda c: (len(lacks[c.key]), c.fields.get("dataset") != dataset))
+    task = PARTS_OF.get(run.config.task.name, (run.config.task.name, ""))[0]
+    column = min(columns, key=lambda c: (len(lacks[c.key]), task_of(c.fields.get("dataset", "")) != task))
     if lacks[column.key]:
         return f"{'; '.join(lacks[column.key])} (closest column: {column.key})"
     return f"{column.key} has no row for {run.method} with the run's parameters"

@@ -8,19 +8,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from fedstride.errors import ConfigError, unknown
+from fedstride.metrics import shown
 
-from ..results.runs import Run
+from ..results.runs import Run, by_headline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+HEADLINE = "the metric that decides"
 
 
 @dataclass(frozen=True)
 class Kind:
     """A kind of plot: what it shows, which metric a run needs for it, and the function that draws it."""
 
-    about: str
-    needs: str | None  # a metric's name, or its first part if it ends with /
+    about: str  # with {metric} for the displayed names of the metrics that decide
+    needs: str | None  # a metric's name, or its first part if it ends with /; HEADLINE: the one that decides
     place: str  # module:function below this package
     advice: str = ""  # the choice with which a run has the metric
 
@@ -28,10 +32,14 @@ class Kind:
         """The runs that have the metric."""
         return [run for run in runs if self.needs is None or _has(run, self.needs)]
 
+    def title(self, runs: Sequence[Run]) -> str:
+        """What the plot of these runs shows."""
+        return self.about.format(metric=", ".join(map(shown, by_headline(runs))))
+
 
 KINDS: dict[str, Kind] = {
-    "accuracy": Kind("test accuracy against rounds", "test/accuracy", "curves:accuracy"),
-    "seconds": Kind("test accuracy against seconds", "test/accuracy", "curves:seconds"),
+    "accuracy": Kind("{metric} against rounds", HEADLINE, "curves:accuracy"),
+    "seconds": Kind("{metric} against seconds", HEADLINE, "curves:seconds"),
     "norms": Kind("N, E and step, of the whole model and per layer", "norms/N", "norms:norms"),
     "fedlws": Kind("FedLWS: gamma and tau per layer", "fedlws/gamma/", "fedlws:fedlws", "strategy=fedlws"),
     "fedalr": Kind("Fedalr: rate of every client", "fedalr/eta", "fedalr:fedalr", "strategy=fedalr"),
@@ -54,16 +62,17 @@ def draw(name: str, runs: Sequence[Run]) -> Figure:
     Raises ConfigError for an unknown name, and if no run has the metric.
     """
     chosen = kind(name)
-    shown = chosen.shown(runs)
-    if not shown:
+    drawn = chosen.shown(runs)
+    if not drawn:
         advice = f": runs with {chosen.advice} have it" if chosen.advice else ""
         raise ConfigError(f"none of {len(runs)} runs has {chosen.needs}, which the plot {name} shows{advice}")
     module, _, function = chosen.place.partition(":")
     drawer: Callable[[Sequence[Run]], Figure] = getattr(import_module(f".{module}", __package__), function)
-    return drawer(shown)
+    return drawer(drawn)
 
 
 def _has(run: Run, needs: str) -> bool:
+    needs = run.headline if needs is HEADLINE else needs
     return any(
         value is not None and (key.startswith(needs) if needs.endswith("/") else key == needs)
         for row in run.rows

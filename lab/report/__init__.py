@@ -8,23 +8,32 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from fedstride.metrics import fact
+
 from ..results.grouping import group, newest
-from ..results.runs import Run
+from ..results.runs import Run, by_headline
+from ..results.tables import Statistic, several_metrics
 from . import sections
 from .page import escape, page
 
 TARGET = 0.9
+"""The default target of a metric that is displayed in percent. Other metrics have none."""
 
 
-def report(runs: Sequence[Run], remarks: Sequence[str] = (), *, target: float = TARGET) -> str:
-    """The page as HTML; `remarks`: about folders that were skipped when the runs were searched."""
+def report(runs: Sequence[Run], remarks: Sequence[str] = (), *, target: float | None = None) -> str:
+    """The page as HTML; `remarks`: about folders that were skipped when the runs were searched.
+
+    `target`: of the metric that decides; a table has the rounds until it is reached. Raises ConfigError if it does
+    not fit the metric, or if runs are decided by different metrics.
+    """
     kept, repeated = newest(runs)
+    targets = _targets(kept, target)
     return page(
         f"fedstride: {_count(len({run.method for run in kept}), 'method')}, {_count(len(runs), 'run')}",
         _lead(kept),
         [
-            ("Results", sections.results(kept, target)),
-            ("Accuracy", sections.curves(kept)),
+            ("Results", sections.results(kept, targets)),
+            ("Curves", sections.curves(kept)),
             ("Diagnostics of the methods", sections.diagnostics(kept)),
             ("Differences between configurations", sections.differences(kept)),
             ("Failures", sections.failures(runs, [*remarks, *repeated])),
@@ -33,6 +42,18 @@ def report(runs: Sequence[Run], remarks: Sequence[str] = (), *, target: float = 
             ("How to repeat each run", sections.commands(runs)),
         ],
     )
+
+
+def _targets(runs: Sequence[Run], target: float | None) -> dict[str, float]:
+    """The target of each metric that decides, if it has one."""
+    metrics = list(by_headline(runs))
+    if target is None:
+        return {metric: TARGET for metric in metrics if fact(metric).unit == "%"}
+    if len(metrics) > 1:
+        raise several_metrics(target, runs)
+    for metric in metrics:
+        Statistic(target=target).check(metric)
+    return dict.fromkeys(metrics, target)
 
 
 def _lead(runs: Sequence[Run]) -> str:

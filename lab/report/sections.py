@@ -6,38 +6,46 @@ Each function returns HTML, which is empty if the section has no content.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedstride.errors import FedstrideError
+from fedstride.metrics import with_unit
 
 from ..plots import KINDS, draw
 from ..results.formats import Grid
 from ..results.grouping import describe, differing, group, method_values, plain, setting_values
-from ..results.runs import Run
-from ..results.tables import NONE, Statistic, compare
+from ..results.runs import Run, by_headline
+from ..results.tables import NONE, Statistic, compare, number
 from .page import embedded, escape, listed, table
 from .repeat import command
 
 CURVES = ("accuracy", "seconds")
 
 
-def results(runs: Sequence[Run], target: float) -> str:
-    """Tables of the last round, the best round and the rounds to the target; and remarks on runs left out."""
+def results(runs: Sequence[Run], targets: Mapping[str, float]) -> str:
+    """Tables of the last round, the best round and the rounds to the target; and remarks on runs left out.
+
+    `targets`: by metric, for those that have one.
+    """
     body, remarks = "", []
-    for statistic in (Statistic(), Statistic(best=True), Statistic(target=target)):
-        try:
-            made = compare(runs, "test/accuracy", statistic)
-        except FedstrideError as error:
-            return f'<p class="bad">{escape(str(error))}</p>'
-        body += table(made.grid())
-        remarks += made.remarks
+    for metric, decided in by_headline(runs).items():
+        statistics = [Statistic(), Statistic(best=True)]
+        statistics += [Statistic(target=targets[metric])] if metric in targets else []
+        for statistic in statistics:
+            try:
+                made = compare(decided, metric, statistic)
+            except FedstrideError as error:
+                body += f'<p class="bad">{escape(str(error))}</p>'
+                break
+            body += table(made.grid())
+            remarks += made.remarks
     notes = "<p class='small'>The deviation is the sample standard deviation (n − 1); for n = 1 there is none.</p>"
     return body + notes + listed(dict.fromkeys(remarks), "small")
 
 
 def curves(runs: Sequence[Run]) -> str:
-    """Plots of accuracy against rounds and against seconds."""
+    """Plots of the metric that decides, against rounds and against seconds."""
     return "".join(_plot(name, runs) for name in CURVES)
 
 
@@ -51,13 +59,14 @@ def _plot(name: str, runs: Sequence[Run]) -> str:
     shown = chosen.shown(runs)
     if not shown:
         return ""
+    title = chosen.title(shown)
     try:
         figure = draw(name, shown)
     except FedstrideError as error:  # plots of partitions need the data, which may be missing here
-        return f'<p class="small">{escape(chosen.about)}: not available on this machine: {escape(str(error))}</p>'
+        return f'<p class="small">{escape(title)}: not available on this machine: {escape(str(error))}</p>'
     methods = ", ".join(dict.fromkeys(each.method for each in group(shown)))
     caption = f"{len(shown)} of {len(runs)} runs" if len(shown) < len(runs) else f"all {len(runs)} runs"
-    return f"<h3>{escape(chosen.about)}</h3>" + embedded(figure, f"{chosen.about}: {methods}", caption)
+    return f"<h3>{escape(title)}</h3>" + embedded(figure, f"{title}: {methods}", caption)
 
 
 def differences(runs: Sequence[Run]) -> str:
@@ -106,24 +115,28 @@ def _reasons(run: Run) -> str:
 
 
 def overview(runs: Sequence[Run]) -> str:
-    """A table with a row per run: its state, its last accuracy, its seconds."""
+    """A table with a row per run: its state, its last value of the metric that decides, its seconds."""
+    metrics = list(by_headline(runs))
     rows = []
     for run in runs:
-        accuracy = Statistic().of(run.rows, "test/accuracy")
+        value = Statistic().of(run.rows, run.headline)
+        last = NONE if value is None else number(value, run.headline)
         seconds = run.status.get("seconds", {}).get("total")
         rows.append(
             [
                 run.method,
                 run.folder.name,
                 str(run.config.seed),
-                NONE if accuracy is None else f"{100 * accuracy:.2f}",
+                *([] if len(metrics) == 1 else [with_unit(run.headline)]),
+                last,
                 run.state,
                 f"{run.rows[-1]['round'] if run.rows else 0} of {run.config.rounds}",
                 NONE if seconds is None else f"{seconds:.0f}",
                 str(run.status.get("started", NONE))[:16].replace("T", " "),
             ]
         )
-    head = ["method", "folder", "seed", "test accuracy (%)", "state", "rounds", "time (s)", "started"]
+    value_columns = [with_unit(metrics[0])] if len(metrics) == 1 else ["metric", "last value"]
+    head = ["method", "folder", "seed", *value_columns, "state", "rounds", "time (s)", "started"]
     return table(Grid("all runs", head, rows, words=2))
 
 

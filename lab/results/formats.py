@@ -38,17 +38,25 @@ class Sheet:
     rows: Sequence[Sequence[object]]
 
 
-def write(grid: Grid, sheet: Sheet, form: Form, *, width: int | None = None) -> str:
-    """The table in this format, without a final line break; `width`: of the terminal, for text."""
+def write(tables: Sequence[tuple[Grid, Sheet]], form: Form, *, width: int | None = None) -> str:
+    """The tables in this format, without a final line break; `width`: of the terminal, for text.
+
+    For people they are blocks, one below the other. For programs they are one table, since their heads are equal.
+    """
+    if form is Form.CSV:
+        sheets = [sheet for _, sheet in tables]
+        return sheet_csv(Sheet(sheets[0].head, [row for sheet in sheets for row in sheet.rows]))
+    return "\n\n".join(_written(grid, form, width) for grid, _ in tables)
+
+
+def _written(grid: Grid, form: Form, width: int | None) -> str:
     match form:
-        case Form.TEXT:
-            return text(grid, width)
         case Form.MARKDOWN:
             return markdown(grid)
         case Form.LATEX:
             return latex(grid)
-        case Form.CSV:
-            return sheet_csv(sheet)
+        case _:
+            return text(grid, width)
 
 
 def text(grid: Grid, width: int | None = None) -> str:

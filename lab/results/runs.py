@@ -60,6 +60,11 @@ class Run:
         return method_of(self.config)
 
     @property
+    def headline(self) -> str:
+        """The metric that decides in this run."""
+        return self.config.headline
+
+    @property
     def state(self) -> str:
         """completed, failed, interrupted, terminated or running; unknown if there is no status.json."""
         return str(self.status.get("state", "unknown"))
@@ -92,6 +97,14 @@ class Run:
             return (self.folder / "config.yaml").stat().st_mtime
 
 
+def by_headline(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """The runs by the metric that decides, in order of first appearance."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.headline, []).append(run)
+    return found
+
+
 def method_of(config: Config) -> str:
     """The base method and its add-ons: `fedavg+fedlws`, `fedavg+fednlr`, `fedprox`, `fednnnn+fedprox`.
 
@@ -120,6 +133,8 @@ def load(folder: Path) -> Run:
     name = "config.yaml"
     try:
         config = from_yaml((folder / name).read_text(encoding="utf-8"), execute=False)
+        if config.best is None:
+            raise ValueError("it has no metric `best`, which every run has")
         name = METRICS
         metrics = find_lines(folder / name)
         if metrics.damaged and not metrics.lines:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from fedstride.errors import ConfigError, nearest
-from fedstride.metrics import fact, is_better, require_direction, shown
+from fedstride.metrics import fact, is_better, require_direction, shown, with_unit
 from server_app.rows import Row
 from server_app.stopping import best_round
 
 from .formats import Grid, Sheet
 from .grouping import Group, group, method_values, newest
-from .runs import Run
+from .runs import Run, by_headline
 
 NONE = "–"
 
@@ -41,6 +41,9 @@ class Statistic:
         if self.target is not None and fact(metric).unit == "%" and self.target > 1:
             reason = f"{metric} is a fraction, so {self.target:g} % is {self.target / 100:g}"
             raise ConfigError(f"target = {self.target:g} is not allowed: {reason}")
+        if self.target is not None and not fact(metric).least <= self.target <= fact(metric).most:
+            limits = f"between {fact(metric).least:g} and {fact(metric).most:g}"
+            raise ConfigError(f"target = {self.target:g} is not allowed: {metric} is {limits}")
 
     def of(self, rows: Sequence[Row], metric: str) -> float | None:
         """The run's number; None if it has none, for example if a target was not reached."""
@@ -57,11 +60,13 @@ class Statistic:
 
     def title(self, metric: str) -> str:
         """The statistic for a title, such as `test accuracy (%), last round`."""
-        name, unit = shown(metric), fact(metric).unit
         if self.target is not None:
-            return f"rounds until {name} is {fact(metric).factor * self.target:g}{' ' + unit if unit else ''}"
+            known = fact(metric)
+            value = f"{known.factor * self.target:g}{' ' + known.unit if known.unit else ''}"
+            return f"rounds until {shown(metric)} is {value}"
         last = "last round" if self.last == 1 else f"mean of the last {self.last} rounds"
-        return f"{name}{f' ({unit})' if unit else ''}, {'best round' if self.best else last}"
+        smaller = ", smaller is better" if fact(metric).better == "smaller" else ""
+        return f"{with_unit(metric)}, {'best round' if self.best else last}{smaller}"
 
     @property
     def short(self) -> str:
@@ -132,7 +137,34 @@ class Comparison:
         return Sheet(["method", "setting", "metric", "statistic", "mean", "std", "n", "runs"], rows)
 
 
-def compare(runs: Sequence[Run], metric: str = "test/accuracy", statistic: Statistic | None = None) -> Comparison:
+def compare_all(
+    runs: Sequence[Run], metric: str | None = None, statistic: Statistic | None = None
+) -> list[Comparison]:
+    """The table of this metric; for None, a table for each metric that decides in some of the runs.
+
+    Raises ConfigError as `compare` does, if no table can be made; and for a target of several metrics.
+    """
+    statistic = statistic or Statistic()
+    if metric is not None:
+        return [compare(runs, metric, statistic)]
+    parts = by_headline([run for run in runs if run.completed] or runs)
+    if statistic.target is not None and len(parts) > 1:
+        raise several_metrics(statistic.target, runs)
+    made = [compare(part, name, statistic) for name, part in parts.items()]
+    unfinished = [_left_out(run) for run in runs if not run.completed]
+    return [replace(made[0], remarks=[*unfinished, *made[0].remarks]), *made[1:]]
+
+
+def several_metrics(target: float, runs: Sequence[Run]) -> ConfigError:
+    """The error for one target of runs that are decided by different metrics."""
+    counts = ", ".join(f"{name} ({len(part)})" for name, part in by_headline(runs).items())
+    return ConfigError(
+        f"target = {target:g} is not allowed for runs that are decided by different metrics: {counts}; name only "
+        "runs of one metric, or make a table with --metric"
+    )
+
+
+def compare(runs: Sequence[Run], metric: str, statistic: Statistic | None = None) -> Comparison:
     """The table of these runs.
 
     Runs that are not completed, lack the metric, or repeat another run are left out, each with a remark.
@@ -163,7 +195,7 @@ def _counts(row: pd.Series) -> tuple[int, int]:
 
 
 def _comparable(runs: Sequence[Run], metric: str) -> tuple[list[Run], list[str]]:
-    remarks = [f"left out: {run.folder} {run.remark}" for run in runs if not run.completed]
+    remarks = [_left_out(run) for run in runs if not run.completed]
     completed = [run for run in runs if run.completed]
     if not completed:
         raise ConfigError(f"none of {len(runs)} runs is completed: {'; '.join(remarks) or 'no run was found'}")
@@ -173,6 +205,10 @@ def _comparable(runs: Sequence[Run], metric: str) -> tuple[list[Run], list[str]]
     remarks += [f"left out: {run.folder} has no {metric}" for run in completed if run not in with_metric]
     kept, repeated = newest(with_metric)
     return kept, remarks + repeated
+
+
+def _left_out(run: Run) -> str:
+    return f"left out: {run.folder} {run.remark}"
 
 
 def _unknown_metric(metric: str, runs: Sequence[Run]) -> ConfigError:

@@ -20,36 +20,33 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from fedstride.errors import ConfigError, nearest, unknown
 from fedstride.own import digest_of, find, load_parts
 from strategies.parts import STRATEGIES
 
+from . import presets
+from .checks import check
+from .conf import conf_dir
 from .overrides import expand_wrappers, parse, parts_in, quote
-from .schema import FIXED_ON_RESUME, GROUPS, TABLES, Config, check, keys, names
+from .schema import FIXED_ON_RESUME, GROUPS, TABLES, Config, keys, names
 from .variables import check_interpolations
 
 
-def conf_dir() -> Path:
-    """The folder `conf/`, which is next to the folder `server_app/` in a clone, a bundle and a wheel."""
-    folder = Path(__file__).resolve().parents[2] / "conf"
-    if (folder / "config.yaml").is_file():
-        return folder
-    raise ConfigError(f"conf/config.yaml was not found in {folder.parent}; install fedstride again")
-
-
 def choices(group: str) -> list[str]:
-    """The names that can be chosen in a group. Experiments are named after the files in conf/experiment."""
+    """The names that can be chosen in a group. Experiments are the files in conf/experiment, then the papers'."""
     if group in TABLES:
         return sorted(TABLES[group])
-    return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
+    return [*sorted(path.stem for path in (conf_dir() / group).glob("*.yaml")), *presets.names()]
 
 
 def describe(group: str, name: str) -> str:
-    """The one-line description of a choice. For an experiment it is the first comment of its file."""
+    """The one-line description of a choice. For an experiment in a file it is the first comment of the file."""
     if group in TABLES:
         return TABLES[group][name].about
+    if "/" in name:
+        return presets.preset(name).about
     for line in (conf_dir() / group / f"{name}.yaml").read_text().splitlines():
         if line.startswith("# ") and not line.startswith("# @"):
             return line[2:].strip()
@@ -79,6 +76,8 @@ def compose(overrides: Sequence[str] = ()) -> Config:
     chosen = [override for override in parsed if _group_of(override) is not None]
     for override in chosen:
         _check_choice(override)
+        if "/" in (name := str(override.value())):  # an experiment of a paper, which has no file
+            presets.register(name)
     values = [override for override in parsed if _group_of(override) is None]
     with _Hydra():
         tree = _compose(chosen)
@@ -141,7 +140,9 @@ def digest(config: Config) -> str:
 def _checked(tree: Any) -> Config:
     try:
         config = OmegaConf.to_object(tree)
-    except OmegaConfBaseException as error:  # broken interpolations and missing values are found only here
+    except MissingMandatoryValue as error:
+        raise ConfigError(f"{error.full_key} is required: give {error.full_key}=VALUE") from error
+    except OmegaConfBaseException as error:  # broken interpolations are found only here
         raise ConfigError(f"the configuration cannot be composed: {str(error).splitlines()[0]}") from error
     assert isinstance(config, Config)
     check(config)
@@ -215,6 +216,8 @@ def _check_choice(override: Override) -> None:
         raise ConfigError(
             f"{override.input_line!r} is not allowed: the only override with @ is strategy@strategy.inner=NAME"
         )
+    if group == "experiment":
+        presets.check_possible(str(name))
     if not isinstance(name, str) or name not in choices(group):
         raise unknown(group, str(name), choices(group))
 
@@ -252,10 +255,10 @@ def _presets(tree: DictConfig) -> list[Override]:
 
     Raises ConfigError for a group or a name that does not exist.
     """
-    presets = OmegaConf.to_container(tree.presets) or {}
-    assert isinstance(presets, dict)
+    settings = OmegaConf.to_container(tree.presets) or {}
+    assert isinstance(settings, dict)
     lines = []
-    for group, by_name in ((str(group), by_name) for group, by_name in presets.items()):
+    for group, by_name in ((str(group), by_name) for group, by_name in settings.items()):
         if group not in TABLES:
             raise unknown("group in presets", group, TABLES)
         for name in by_name or {}:
@@ -317,7 +320,12 @@ class _Hydra:
 
     def __exit__(self, *details: Any) -> None:
         self.context.__exit__(*details)
+        presets.forget()
         GlobalHydra.instance().hydra = self.before
+
+
+_REGISTERED: dict[tuple[str, str], type] = {}
+"""The schemas that Hydra has, by group and name: to register all again takes longer than to compose."""
 
 
 def _register() -> None:
@@ -326,7 +334,11 @@ def _register() -> None:
     store.store("config", Config, group="schema")
     for group, table in TABLES.items():
         for name in table:
-            store.store(name, table.config(name), group=f"schema/{group}")
+            kind = table.config(name)
+            if _REGISTERED.get((group, name)) is kind:
+                continue
+            _REGISTERED[group, name] = kind
+            store.store(name, kind, group=f"schema/{group}")
             defaults: list[Any] = [f"/schema/{group}/{name}@_here_"]
             if table.wraps(name):
                 defaults.append({f"/{group}@inner": "fedavg"})

@@ -13,8 +13,6 @@ from typing import Annotated, Any
 
 from client_app.parts import OBJECTIVES, RULES, Training
 from fedstride import wire
-from fedstride.errors import require
-from fedstride.metrics import directed, fact
 from fedstride.parts import Choice, Table
 from fedstride.seeds import MAX_SEED
 from fedstride.settings import (
@@ -24,10 +22,9 @@ from fedstride.settings import (
     Field,
     Kind,
     Setting,
-    check_fields,
     fields_of,
 )
-from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
+from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS, Task
 from strategies.limits import Screening
 from strategies.parts import PRIVACY, STRATEGIES
 
@@ -41,8 +38,8 @@ GROUPS = ("experiment", *TABLES)
 
 NONE, CHANCE = Kind.NONE, Kind.CHANCE
 
-BY_CLIENTS = frozenset({wire.TRAIN_LOSS, wire.TRAIN_ACCURACY, wire.EVAL_LOSS, wire.EVAL_ACCURACY})
-"""Metrics with a better direction that our clients report."""
+BY_CLIENTS = ("train/", f"{wire.LOCAL}/")
+"""The beginnings of the names of metrics that clients report."""
 
 FIXED_ON_RESUME = frozenset({"experiment", "presets", "name", "out"})
 """Keys that a resumed run cannot change although no result depends on them: the run's origin and its folder."""
@@ -53,12 +50,12 @@ class Config:
     """The configuration of one run."""
 
     experiment: Annotated[
-        str, Setting("file in conf/experiment with the settings to start from, without .yaml", kind=NONE)
+        str, Setting("a file in conf/experiment, without .yaml, or an experiment of a paper", kind=NONE)
     ] = "quickstart"
     strategy: Choice = field(default_factory=Choice)
     client: Training = field(default_factory=Training)
     objective: Choice = field(default_factory=Choice)
-    task: Choice = field(default_factory=Choice)
+    task: Task = field(default_factory=Task)
     model: Choice = field(default_factory=Choice)
     partition: Choice = field(default_factory=Choice)
     privacy: Choice = field(default_factory=Choice)
@@ -89,8 +86,48 @@ class Config:
         ),
     ] = 1
     evaluate_clients: Annotated[
-        bool, Setting("also evaluate on the clients' data, in the same rounds", kind=NONE)
-    ] = False
+        bool | None,
+        Setting(
+            "also evaluate on the clients' examples, in the same rounds; default: if the server has no test set",
+            kind=NONE,
+        ),
+    ] = None
+    holdout: Annotated[
+        float | None,
+        Setting(
+            "share of each client's examples that training never sees, for evaluate_clients; default: 0.2 if the "
+            "server has no test set, else 0 (then clients evaluate on their training examples)",
+            least=0,
+            below=1,
+        ),
+    ] = None
+    initial: Annotated[
+        str | None,
+        Setting(
+            "safetensors file with the model to start from, on the server's machine, such as model.safetensors of "
+            "a run's folder; default: weights drawn from the seed",
+            kind=NONE,
+        ),
+    ] = None
+    initial_digest: Annotated[
+        str | None,
+        Setting("first 16 hexadecimal digits of SHA-256 of the file initial; found when the run starts"),
+    ] = None
+    train: Annotated[
+        list[str] | None,
+        Setting(
+            "patterns of names of parameters, or of modules that contain them, that are trained and sent; all "
+            "others are frozen; default: all are trained"
+        ),
+    ] = None
+    test_set: Annotated[
+        bool | None,
+        Setting(
+            "whether the server evaluates on the task's test examples; default: unless the nodes have their own "
+            "data (partition=own)",
+            kind=NONE,
+        ),
+    ] = None
     max_empty_rounds: Annotated[
         int,
         Setting(
@@ -100,7 +137,14 @@ class Config:
             kind=NONE,
         ),
     ] = 3
-    best: Annotated[str, Setting("metric that decides which model is the best", kind=NONE)] = "test/accuracy"
+    best: Annotated[
+        str | None,
+        Setting(
+            "metric that decides which model is the best; default: the task's first figure, at the server if it "
+            "has a test set, else at the clients",
+            kind=NONE,
+        ),
+    ] = None
     best_quorum: Annotated[
         int | None,
         Setting(
@@ -171,6 +215,12 @@ class Config:
     presets: Annotated[
         dict[str, Any], Setting("an experiment's settings for parts, used if they are chosen", kind=NONE)
     ] = field(default_factory=dict)
+
+    @property
+    def headline(self) -> str:
+        """The metric that decides, of a configuration that was prepared for a run (`defaults.py`)."""
+        assert self.best is not None
+        return self.best
 
     @property
     def start_size(self) -> int:
@@ -252,84 +302,3 @@ def by_key(config: Config) -> dict[str, Any]:
 def label(config: Config) -> str:
     """The strategy as in the papers' tables: the base first, then its wrappers, joined with `+`."""
     return "+".join(reversed([spec.name for spec in chain(config.strategy)]))
-
-
-# ---------------------------------------------------------------- checks
-
-
-def check(config: Config) -> None:
-    """Raise ConfigError for the first value that is out of its range."""
-    check_fields(fields_of(Config).values(), vars(config))
-    check_fields(fields_of(Screening).values(), vars(config.screening), "screening")
-    for group, table in TABLES.items():
-        path = group
-        for spec in chain(getattr(config, group)):
-            if spec.name in table:  # not for placeholders, see `from_yaml`
-                table.check(spec, path)
-            path += ".inner"
-    _check_local_steps(config)
-    require(
-        config.name is None or is_folder_name(config.name),
-        "name",
-        config.name,
-        f"the name of one folder, of at most {MAX_FOLDER_NAME} bytes, without / and \\ and control characters, "
-        "not beginning with . - or ~; to choose where the folder is created, use out=FOLDER",
-    )
-    between = f"between 1 and clients = {config.clients}"
-    require(config.cohort is None or config.cohort <= config.clients, "cohort", config.cohort, between)
-    require(config.start_size <= config.clients, "min_clients", config.min_clients, f"{between}, or null")
-    quorum = config.screening.quorum
-    most = f"between 1 and {config.cohort_size}, the number of clients in a round"
-    require(quorum <= config.cohort_size, "screening.quorum", quorum, most)
-    require(fact(config.best).better is not None, "best", config.best, f"one of {', '.join(directed())}")
-    _check_best_quorum(config)
-
-
-def _check_best_quorum(config: Config) -> None:
-    """Refuse a quorum that no round can have: then there would never be a best model."""
-    asked = config.cohort_size
-    require(
-        config.best_quorum is None or config.best_quorum <= asked,
-        "best_quorum",
-        config.best_quorum,
-        f"between 1 and {asked}, the number of clients in a round, or null",
-    )
-    alone = asked == 1 < config.clients and config.best_quorum is None
-    require(
-        not (alone and config.best in BY_CLIENTS),
-        "best",
-        config.best,
-        "a metric that the server measures, for example test/loss, because a round has only one client, which "
-        "would decide alone; set best_quorum=1 if you want that",
-    )
-
-
-MAX_FOLDER_NAME = 200
-"""Bytes of a run folder's name. File systems allow 255; a number may be appended."""
-
-
-def is_folder_name(name: str) -> bool:
-    """Whether a text is the name of one visible folder, on every common file system and in every terminal."""
-    return (
-        0 < len(name.encode(errors="replace")) <= MAX_FOLDER_NAME
-        and name.isprintable()  # excludes control characters, and marks that change the direction of text
-        and name == name.strip()
-        and name[0] not in ".-~"  # hidden, an option of a command, somebody's home
-        and not set(name) & set("/\\")
-    )
-
-
-def _check_local_steps(config: Config) -> None:
-    """Refuse a `client.local_steps` that differs from the strategy's own number of mini-batches (A4-10)."""
-    path = "strategy"
-    for spec in chain(config.strategy):
-        by_strategy = getattr(spec, "local_steps", None)
-        by_client = config.client.local_steps
-        require(
-            by_strategy is None or by_client in (None, by_strategy),
-            "client.local_steps",
-            by_client,
-            f"{path}.local_steps = {by_strategy}, because {spec.name} sets the number of mini-batches in a round; "
-            f"set {path}.local_steps instead, or omit client.local_steps",
-        )
-        path += ".inner"

@@ -1,10 +1,12 @@
-"""The plot in a run's folder: test accuracy and training loss against rounds."""
+"""The plot in a run's folder: the metric that decides, and training loss, against rounds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from fedstride.metrics import fact, with_unit
 
 from .style import LONGEST_LABEL, against_rounds, legend_label, new_figure, save_figure, shown, style
 
@@ -14,16 +16,16 @@ if TYPE_CHECKING:
 Series = tuple[str, Sequence[Mapping[str, Any]]]
 
 
-def draw(series: Sequence[Series], path: Path, *, title: str) -> None:
-    """Draw the accuracy and loss curves of one or more runs, `(label, rows)` each, into a PNG file."""
+def draw(series: Sequence[Series], path: Path, *, title: str, metric: str) -> None:
+    """Draw `metric` and the training loss of one or more runs, `(label, rows)` each, into a PNG file."""
     figure = new_figure(9.0, 3.8)
-    accuracy, loss = figure.subplots(1, 2)
+    left, loss = figure.subplots(1, 2)
     for number, (label, rows) in enumerate(series):
-        _line(accuracy, rows, "test/accuracy", label, number, percent=True)
+        _line(left, rows, metric, label, number)
         _line(loss, rows, "train/loss", label, number)
-    accuracy.set_ylabel("test accuracy (%)")
-    loss.set_ylabel("training loss (cross-entropy)")
-    for axes in (accuracy, loss):
+    left.set_ylabel(with_unit(metric))
+    loss.set_ylabel("training loss")
+    for axes in (left, loss):
         against_rounds(axes)
         if axes.get_legend_handles_labels()[0]:
             axes.legend(frameon=False)
@@ -42,16 +44,16 @@ def _line(
     key: str,
     label: str,
     number: int,
-    percent: bool = False,
 ) -> None:
     found = points(rows, key)
     if not found:
         return
     x, y = zip(*found, strict=True)
-    last = f"{100 * y[-1]:.1f} %" if percent else f"{y[-1]:.3f}"
+    known = fact(key)
+    last = f"{known.factor * y[-1]:.1f} %" if known.unit == "%" else f"{y[-1]:.3f}"
     axes.plot(
         x,
-        [100 * value for value in y] if percent else y,
+        [known.factor * value for value in y],
         label=legend_label(f"{shown(label, LONGEST_LABEL)}: {last}"),
         **style(number, len(found)),
     )

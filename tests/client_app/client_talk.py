@@ -13,7 +13,8 @@ from client_app.parts import OBJECTIVES, RULES, Training
 from fedstride import flower, wire
 from fedstride.arrays import Arrays, to_record, views
 from fedstride.parts import Choice
-from fedstride.tasks import models
+from fedstride.tasks import data, models
+from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.tensors import to_arrays
 
@@ -55,6 +56,7 @@ def round_config(
         wire.SEED: seed,
         wire.NUM_CLIENTS: clients,
         wire.SERVER_ROUND: server_round,
+        **data.load(TASK).spec.flatten(),
         **RULES.flatten(client or sgd()),
         **OBJECTIVES.flatten(objective or OBJECTIVES.config("plain")()),
         **TASKS.flatten(TASK),
@@ -65,7 +67,7 @@ def round_config(
 
 
 def initial(model: str = "mlp", seed: int = 1) -> Arrays:
-    return to_arrays(models.build(MODELS.config(model)(), (1, 28, 28), 10, seed))
+    return to_arrays(models.build(MODELS.config(model)(), Inputs(Kind.IMAGE, (1, 28, 28)), 10, seed))
 
 
 def node(partition_id: Any = 0, state: RecordDict | None = None) -> Context:

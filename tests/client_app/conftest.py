@@ -11,6 +11,7 @@ import torch
 from client_app import work
 from fedstride import flower
 from fedstride.parts import Part
+from fedstride.tasks.inputs import Inputs
 from fedstride.tasks.parts import MODELS
 
 
@@ -33,11 +34,11 @@ def _surroundings(client_cache: Path, tmp_path: Path, monkeypatch: pytest.Monkey
 class Tiny(torch.nn.Module):
     """A network with a BatchNorm and a dropout, small enough to train in milliseconds."""
 
-    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+    def __init__(self, inputs: Inputs, outputs: int) -> None:
         super().__init__()
-        self.conv = torch.nn.Conv2d(shape[0], 3, 5, stride=4)
+        self.conv = torch.nn.Conv2d(inputs.shape[0], 3, 5, stride=4)
         self.bn = torch.nn.BatchNorm2d(3)
-        self.fc = torch.nn.Linear(3 * 6 * 6, classes)
+        self.fc = torch.nn.Linear(3 * 6 * 6, outputs)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.bn(self.conv(x)).relu().flatten(1)

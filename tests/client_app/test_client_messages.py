@@ -39,6 +39,7 @@ from fedstride import wire
 from fedstride.arrays import to_record, views
 from fedstride.errors import ConfigError
 from fedstride.parts import Table
+from fedstride.tasks import data
 from lab.engine.local import LocalGrid
 from server_app.build import client_config
 from server_app.config.compose import compose
@@ -232,8 +233,8 @@ def test_evaluate_by_hand(tiny: str) -> None:
     assert metrics == {
         wire.NUM_EXAMPLES: 100,
         wire.CLIENT_ID: 4,
-        wire.EVAL_LOSS: pytest.approx(float(torch.nn.functional.cross_entropy(logits, y)), rel=1e-6),
-        wire.EVAL_ACCURACY: float((logits.argmax(1) == y).double().mean()),
+        "local/loss": pytest.approx(float(torch.nn.functional.cross_entropy(logits, y)), rel=1e-6),
+        "local/accuracy": float((logits.argmax(1) == y).double().mean()),
     }
     assert not reply.content.array_records
 
@@ -257,10 +258,11 @@ def test_the_roll_call_returns_client_id_examples_device_and_versions() -> None:
 def test_clients_can_read_the_servers_configuration() -> None:
     overrides = ["client=fednlr", "client.device=cpu", "objective=fedprox", "model=mlp", "client.threads=2"]
     config = compose(overrides)
+    sent = client_config(config, data.load(config.task).spec)
     content = RecordDict(
         {
             wire.ARRAYS: to_record(initial()),
-            wire.CONFIG: ConfigRecord({**client_config(config), wire.SERVER_ROUND: 1}),
+            wire.CONFIG: ConfigRecord({**sent, wire.SERVER_ROUND: 1}),
         }
     )
     grid = LocalGrid(app, config.clients)

@@ -18,6 +18,7 @@ from client_app.parts import RULES, Training
 from client_app.rules import fednlr
 from client_app.rules.fednlr import NeuronSGD, find_layers, mean_activations, network_rates, neuron_rates
 from client_app.training import train
+from fedstride.tasks.spec import Spec
 from fedstride.tasks.tensors import Examples
 
 CPU = torch.device("cpu")
@@ -130,7 +131,7 @@ def test_example_drift_after_a_step_with_neuron_rates() -> None:
 def example_data() -> Examples:
     """Class 1 as an image: 255 is 1 and 85 is 1/3."""
     x = np.array([[[[255, 85]]]], dtype=np.uint8)
-    return Examples(x, np.array([0]), mean=(0.0,), std=(1.0,), device=CPU)
+    return Examples(x, np.array([0]), Spec.images(x.shape[1:], 2, (0.0,), (1.0,)), device=CPU)
 
 
 @pytest.mark.parametrize(
@@ -539,7 +540,7 @@ def test_discrepancy_grows_with_depth_and_width() -> None:
 def mnist_like(n: int = 30) -> Examples:
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, size=(n, 1, 6, 6), dtype=np.uint8)
-    return Examples(x, rng.integers(0, 3, size=n), mean=(0.4,), std=(0.3,), device=CPU)
+    return Examples(x, rng.integers(0, 3, size=n), Spec.images(x.shape[1:], 3, (0.4,), (0.3,)), device=CPU)
 
 
 def small_net() -> nn.Module:

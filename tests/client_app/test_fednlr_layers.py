@@ -18,7 +18,9 @@ from client_app.rules.fednlr import NetworkRates, find_layers, mean_activations,
 from fedstride.errors import ConfigError
 from fedstride.parts import Choice
 from fedstride.tasks import models
+from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.parts import MODELS
+from fedstride.tasks.spec import Spec
 from fedstride.tasks.tensors import Examples
 
 F64 = torch.float64
@@ -457,16 +459,45 @@ def test_without_a_classifier_all_layers_count_up_to_the_last(what: str) -> None
     assert_rates(rates, "fc", model.fc(x).relu().mean(0), number=1, of=1, units=6)
 
 
-@pytest.mark.parametrize(
-    ("name", "layers"), [("mlp", ["fc1", "fc2"]), ("cnn_mnist", ["conv1", "conv2", "fc1", "fc2"])]
-)
-def test_the_projects_networks(name: str, layers: list[str]) -> None:
-    config: Choice = MODELS.config(name)()
-    model = models.build(config, (1, 28, 28), 10, seed=1)
-    found = find_layers(model, torch.zeros(1, 1, 28, 28))
+GREY, TEXT = Inputs(Kind.IMAGE, (1, 28, 28)), Inputs(Kind.TOKENS, (6,), 9)
+NETWORKS: dict[str, tuple[Inputs, list[str], dict[str, Any]]] = {  # examples, layers with neurons, settings
+    "mlp": (GREY, ["fc1", "fc2"], {}),
+    "mlp3": (GREY, ["fc1", "fc2", "fc3"], {}),
+    "svm": (GREY, ["fc"], {}),
+    "cnn_mnist": (GREY, ["conv1", "conv2", "fc1", "fc2"], {}),
+    "cnn_emnist": (Inputs(Kind.IMAGE, (1, 8, 8)), ["conv1", "conv2", "fc1", "fc2"], {}),
+    "lenet5": (GREY, ["conv1", "conv2", "fc1", "fc2", "fc3"], {}),
+    "cnn2conv3fc": (GREY, ["conv1", "conv2", "fc1", "fc2", "fc3"], {}),
+    "simple_cnn": (GREY, ["conv1", "conv2", "conv3", "fc1", "fc2"], {}),
+    "vgg9": (GREY, [*(f"conv{i}" for i in range(1, 7)), "fc1", "fc2", "fc3"], {}),
+    "cnn_cifar10": (GREY, [*(f"conv{i}" for i in range(1, 7)), "fc1", "fc2", "fc3"], {}),
+    "resnet20": (
+        GREY,
+        ["conv1", *(f"stage{s}.{b}.conv{c}" for s in (1, 2, 3) for b in (0, 1, 2) for c in (1, 2)), "fc"],
+        {},
+    ),
+    "cnn1d": (Inputs(Kind.SIGNAL, (3, 32)), ["conv1", "conv2", "conv3", "fc"], {}),
+    "vit": (GREY, ["layers.0.linear1", "layers.1.linear1", "head"], {"depth": 2, "width": 16, "mlp_width": 8}),
+    "transformer": (TEXT, ["layers.0.linear1", "layers.1.linear1", "head"], {}),
+    "textcnn": (TEXT, ["convs.0", "convs.1", "convs.2", "fc"], {}),
+    "lstm": (TEXT, ["fc"], {}),
+}
+"""Without wrn56_4, which has resnet20's blocks, and without the networks of torchvision."""
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_projects_networks(name: str) -> None:
+    inputs, layers, settings = NETWORKS[name]
+    config: Choice = MODELS.config(name)(**settings)
+    model = models.build(config, inputs, 10, seed=1)
+    x = torch.randint(1, 9, (3, 6)) if inputs is TEXT else torch.rand(3, *inputs.shape)
+    found = find_layers(model, x[:1])
     assert [layer.name for layer in found] == layers
     assert [layer.last for layer in found] == [False] * (len(layers) - 1) + [True]
-    assert len(rates_of(model, torch.rand(3, 1, 28, 28)).factors) == len(list(model.parameters()))
+    own = {name for name, _ in model.named_parameters()}
+    if name in ("vit", "transformer", "textcnn", "lstm"):  # embeddings, attention and recurrent layers keep eta
+        own = {each for each in own if each.rsplit(".", 1)[0] in layers}
+    assert set(rates_of(model, x).factors) == own
 
 
 # ---------------------------------------------------------------- shared tensors and shared modules
@@ -591,7 +622,8 @@ def test_exclude_is_a_setting_of_the_rule() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(16, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
     images = np.random.default_rng(0).integers(0, 256, (6, 1, 4, 4), dtype=np.uint8)
-    data = Examples(images, np.zeros(6, int), mean=(0.4,), std=(0.3,), device=torch.device("cpu"))
+    spec = Spec.images(images.shape[1:], 10, (0.4,), (0.3,))
+    data = Examples(images, np.zeros(6, int), spec, device=torch.device("cpu"))
 
     def found(**settings: Any) -> set[int]:
         config = RULES.unflatten(RULES.flatten(RULES.config("fednlr")(**settings)))  # as a message brings it

@@ -17,6 +17,7 @@ from client_app.app import app as real_client
 from fedstride import wire
 from fedstride.errors import ConfigError, DataError, RunError
 from fedstride.tasks import data, partitions
+from fedstride.tasks.divisible import Divisible
 from fedstride.tasks.parts import PARTITIONS
 from lab.engine.local import LocalGrid
 from server_app import session
@@ -38,8 +39,8 @@ def own(**more: Any) -> Mapping[str, Any]:
 def part_of_the_task(path: Path, k: int, clients: int = CLIENTS) -> Path:
     """An .npz file with the examples of client k of an iid partition."""
     source = data.load(TASK)
-    mine = partitions.partition(IID, source.train_y, clients, 1)[k]
-    np.savez(path, images=source.train_x[mine], labels=source.train_y[mine])
+    mine = partitions.partition(IID, source.divisible, clients, 1)[k]
+    np.savez(path, x=source.train_x[mine], y=source.train_y[mine])
     return path
 
 
@@ -90,7 +91,7 @@ def test_the_error_for_a_node_without_data_says_how_to_give_the_path(wrong: obje
 def test_data_that_do_not_fit_the_task_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "mine.npz"
     np.savez(path, images=np.zeros((3, 32, 32), np.uint8), labels=np.zeros(3, int))
-    with pytest.raises(DataError, match=r"mine.npz: images have shape \(3, 32, 32\), but this task needs"):
+    with pytest.raises(DataError, match=r"mine.npz: images has shape \(3, 32, 32\), but this task needs"):
         train(own(), context=node(data=str(path)))
 
 
@@ -122,7 +123,7 @@ def test_a_run_with_own_data_is_bit_identical_to_a_run_with_the_same_partition(t
     files = [part_of_the_task(tmp_path / f"{k}.npz", k, 3) for k in range(3)]
     configs = [{"data": str(path), "partition-id": k} for k, path in enumerate(files)]
     brought = play(tmp_path / "own", configs, "partition=own")
-    drawn = play(tmp_path / "iid", [{"partition-id": k} for k in range(3)], "partition=iid")
+    drawn = play(tmp_path / "iid", [{"partition-id": k} for k in range(3)], "partition=iid", "holdout=0.2")
     assert [(r["client"], r["num-examples"]) for r in _clients(brought)] == [
         (r["client"], r["num-examples"]) for r in _clients(drawn)
     ]
@@ -159,7 +160,7 @@ def test_no_partition_is_drawn_for_nodes_with_their_own_data(
 
 def test_the_partition_own_cannot_be_drawn() -> None:
     with pytest.raises(DataError, match=r"partition = 'own' does not divide the task's data: .*--node-config"):
-        partitions.partition(OWN, np.zeros(10, int), 2, 1)
+        partitions.partition(OWN, Divisible(10), 2, 1)
 
 
 def test_every_rule_works_on_own_data(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from client_app.method import Job, Plan, Result, Tensors, steps
 from client_app.parts import Training
 from client_app.training import seeded, train
 from fedstride.errors import ConfigError, DataError
+from fedstride.tasks.spec import Spec
 from fedstride.tasks.tensors import Examples
 
 CPU = torch.device("cpu")
@@ -22,7 +23,9 @@ CPU = torch.device("cpu")
 def examples(n: int = 12, features: int = 4, classes: int = 3, seed: int = 0) -> Examples:
     rng = np.random.default_rng(seed)
     x = rng.integers(0, 256, size=(n, 1, 1, features), dtype=np.uint8)
-    return Examples(x, rng.integers(0, classes, size=n), mean=(0.5,), std=(0.25,), device=CPU)
+    return Examples(
+        x, rng.integers(0, classes, size=n), Spec.images(x.shape[1:], classes, (0.5,), (0.25,)), device=CPU
+    )
 
 
 def network(seed: int = 0) -> nn.Module:

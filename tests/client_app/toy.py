@@ -20,6 +20,7 @@ from client_app.parts import Training
 from client_app.training import train
 from fedstride import wire
 from fedstride.arrays import to_record
+from fedstride.tasks.spec import Spec
 from fedstride.tasks.tensors import Examples
 
 Gradient = Callable[[torch.Tensor], torch.Tensor]
@@ -87,7 +88,8 @@ def play(
     tau: int = 2,
 ) -> Played:
     """One client's round from w: the given methods, then the client half with received values and its state."""
-    data = Examples(np.zeros((1, 1, 1, 2), np.uint8), np.zeros(1, int), mean=(0.0,), std=(1.0,), device=CPU)
+    spec = Spec.images((1, 1, 2), 2, (0.0,), (1.0,))
+    data = Examples(np.zeros((1, 1, 1, 2), np.uint8), np.zeros(1, int), spec, device=CPU)
     client = Training(lr=0.1, momentum=momentum, local_epochs=tau)
     model = OneParameter(w)
     job = Job(0, 1, 0, client, data, model, CPU)

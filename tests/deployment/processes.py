@@ -155,12 +155,13 @@ class Deployment:
         )
         return Link(running, control, fleet, certificates)
 
-    def supernode(self, name: str, fleet: str, *options: str, node_config: str = "") -> Running:
+    def supernode(
+        self, name: str, fleet: str, *options: str, node_config: str = "", env: dict[str, str] | None = None
+    ) -> Running:
         """Start a SuperNode with these options, without waiting until it has joined."""
         config = ["--node-config", node_config] if node_config else []
-        return self.start(
-            name, "flower-supernode", "--superlink", fleet, "--port", str(free_port()), *options, *config
-        )
+        place = ["--superlink", fleet, "--port", str(free_port())]
+        return self.start(name, "flower-supernode", *place, *options, *config, env=env)
 
 
 class Desk:
@@ -205,11 +206,11 @@ class Site(NamedTuple):
     desk: Desk
     ids: dict[str, str]  # node ids of the registered keys, by key name
 
-    def join(self, key: str, node_config: str) -> Running:
+    def join(self, key: str, node_config: str, env: dict[str, str] | None = None) -> Running:
         """Start the node with this key, as in docs/deployment.md."""
         trust = ["--root-certificates", str(self.certificates / "ca.crt")]
         proof = ["--auth-supernode-private-key", str(self.certificates / key)]
-        return self.deployment.supernode(key, self.link.fleet, *trust, *proof, node_config=node_config)
+        return self.deployment.supernode(key, self.link.fleet, *trust, *proof, node_config=node_config, env=env)
 
 
 def folder_in(out: str) -> Path:

@@ -18,6 +18,7 @@ from fedstride.tasks import data, partitions
 from lab.deployment.client_files import save_partition
 from lab.results.runs import load
 from server_app.config.compose import compose as fedstride_config
+from server_app.config.defaults import HOLDOUT
 
 pytestmark = [
     pytest.mark.slow,
@@ -29,8 +30,8 @@ ROOT = Path(__file__).parents[2]
 ENGINE = ROOT.parent / "shared/tools/docker-engine"  # starts an engine on a machine without registries
 ROLES = ("superlink", "node1", "node2", "node3")
 UID = 1000
-DEMO = ("clients=3", "partition=dirichlet", "rounds=5", "client.device=cpu")
-"""The run of docker/compose.yaml, for a run in process."""
+DEMO = ("clients=3", "partition=dirichlet", "rounds=5", "client.device=cpu", "test_set=false")
+"""The run of docker/compose.yaml, for a run in process: the nodes have their own data, so the clients measure."""
 
 
 def run(*command: str, seconds: float = 60, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -132,7 +133,7 @@ def test_the_demonstration_ends_with_accuracy_exit_code_and_folder(
     folder = Path(where[1].strip())
     assert folder.parent == compose.runs
     local = play(tmp_path, *DEMO, small=False)
-    assert f"final test accuracy {100 * local.rows[-1]['test/accuracy']:.2f} %" in out
+    assert f"final local accuracy {100 * local.rows[-1]['local/accuracy']:.2f} %" in out
     assert re.search(r"exit code 0\s", out)
     assert load(folder).status["state"] == "completed"
     # The data come from the nodes' own files and torch is another build, but the bits are those in process.
@@ -202,14 +203,14 @@ def test_another_run_with_the_same_keys_and_another_data_file(
     assert compose("down").returncode == 0
     config = fedstride_config(["clients=3", "seed=9"])
     source = data.load(config.task)
-    parts = partitions.partition(config.partition, source.train_y, 3, 9)
+    parts = partitions.partition(config.partition, source.divisible, 3, 9)
     mine = save_partition(tmp_path / "data", source, parts)[0]
     overlay = tmp_path / "mine.yaml"
     overlay.write_text(OWN.replace("FILE", str(mine)))
     done = compose("run", "--rm", "submit", "rounds=1", "model=mlp", "name=again", files=("compose", str(overlay)))
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {row["client"]: row["num-examples"] for row in load(compose.runs / "again").clients.rows}
-    assert rows[0] == len(parts[0])
+    assert rows[0] == len(parts[0]) - round(HOLDOUT * len(parts[0]))
     assert compose.inside("node1", "sha256sum", "/trust/node.key") == key
     assert "already registered" in compose("logs", "register").stdout
 

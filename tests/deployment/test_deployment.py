@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from desk import play, table, weights
+from page_of_own_data import BLOOD, TABLES
 from PIL import Image
 from processes import JOINED, Running, Site, answers, folder_in, stop, until
 
@@ -189,7 +192,7 @@ def own_npz(path: Path, positions: np.ndarray) -> Path:
 
 def own_folder(path: Path, positions: np.ndarray) -> Path:
     source = data.load(TASKS.config("mnist5k")())
-    for label in range(source.classes):
+    for label in range(source.spec.classes):
         (path / str(label)).mkdir(parents=True)
     for position in positions:
         image = Image.fromarray(source.train_x[position, 0])
@@ -201,7 +204,7 @@ def test_nodes_with_their_own_data(site: Site, pair: Any, tmp_path: Path) -> Non
     """Nodes restarted with the same keys keep their identities; they now have data instead of a partition id."""
     stop(*pair)
     source = data.load(TASKS.config("mnist5k")())
-    parts = partitions.partition(PARTITIONS.config("iid")(), source.train_y, 20, 1)
+    parts = partitions.partition(PARTITIONS.config("iid")(), source.divisible, 20, 1)
     first = own_npz(tmp_path / "first.npz", parts[0])
     second = own_folder(tmp_path / "second", parts[1][:60])
     nodes = [site.join("one", f'data="{first}"'), site.join("two", f'data="{second}"')]
@@ -211,6 +214,29 @@ def test_nodes_with_their_own_data(site: Site, pair: Any, tmp_path: Path) -> Non
     assert done.returncode == 0, done.stdout + done.stderr + nodes[0].log() + nodes[1].log()
     rows = {row["client"]: row for row in load(folder_in(done.stdout)).clients.rows}
     assert {str(client) for client in rows} == {site.ids["one"], site.ids["two"]}
-    assert rows[int(site.ids["one"])]["num-examples"] == 200
-    assert rows[int(site.ids["two"])]["num-examples"] == 60
+    assert rows[int(site.ids["one"])]["num-examples"] == 160  # a fifth is held out
+    assert rows[int(site.ids["two"])]["num-examples"] == 48
     assert all(row["status"] == "used" for row in rows.values())
+    stop(*nodes)
+
+
+def test_hospitals_with_tables_have_the_bits_of_one_machine(site: Site, pair: Any, tmp_path: Path) -> None:
+    """docs/own-data.md on real nodes: they have nothing but a CSV file, and learn the normalisation together."""
+    stop(*pair)
+    (tmp_path / "blood.py").write_text(BLOOD)
+    subprocess.run([sys.executable, "-c", TABLES], cwd=tmp_path, check=True, timeout=60)
+    files = [tmp_path / f"hospital-{k}.csv" for k in range(2)]
+    nodes = [site.join(key, f'data="{files[k]}" partition-id={k}') for k, key in enumerate(("one", "two"))]
+    for node in nodes:
+        until(node.joined, f"joining of {node.name}")
+    chosen = ["task=blood", "model=mlp", "task.metrics=[auroc,accuracy]", "rounds=2", "clients=2", "partition=own"]
+    parts = f"parts={tmp_path / 'blood.py'}"
+    done = site.deployment.fedstride("submit", "tls", parts, *chosen, "name=hospitals")
+    assert done.returncode == 0, done.stdout + done.stderr + nodes[0].log() + nodes[1].log()
+    assert "final local auroc 0.9" in done.stdout
+    given = f"partition.files=[{files[0]},{files[1]}]"
+    local = play(tmp_path / "local", parts, *chosen, given, small=False)
+    folder = folder_in(done.stdout)
+    assert weights(folder) == weights(local.folder)
+    assert (folder / "task.json").read_text() == (local.folder / "task.json").read_text()
+    stop(*nodes)

@@ -64,7 +64,7 @@ def test_ctrl_c_in_a_sweep(tmp_path: Path) -> None:
         text=True,
         start_new_session=True,
     )
-    first = tmp_path / "sweep/quickstart-fednnnn-sgd-seed1"
+    first = tmp_path / "sweep/mnist5k-dirichlet-fednnnn-sgd-seed1"
     wait_for_rounds(first, 2, process)
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=120)
@@ -115,7 +115,7 @@ def test_sigterm_reaches_the_workers_of_a_sweep(tmp_path: Path) -> None:
     """It is sent to the command alone, as `kill` does it."""
     given = [*SMALL, "rounds=200", "client.local_steps=60", "seed=1,2,3", f"out={tmp_path}", "--jobs", "2"]
     process = start("run", "-m", *given)
-    folders = [tmp_path / f"quickstart-fednnnn-sgd-seed{seed}" for seed in (1, 2)]
+    folders = [tmp_path / f"mnist5k-dirichlet-fednnnn-sgd-seed{seed}" for seed in (1, 2)]
     for folder in folders:
         wait_for_rounds(folder, 2, process)
     process.terminate()

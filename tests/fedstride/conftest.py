@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from fedstride.tasks import data
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +26,12 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("FEDSTRIDE_CACHE", str(folder))
     return folder
+
+
+@pytest.fixture
+def forgotten_data(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No data set is loaded yet in this process, and no folder of data is given."""
+    monkeypatch.delenv("FEDSTRIDE_DATA", raising=False)
+    data._load.cache_clear()
+    yield
+    data._load.cache_clear()

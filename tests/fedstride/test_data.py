@@ -11,7 +11,10 @@ import pytest
 from fedstride.errors import ConfigError, DataError
 from fedstride.parts import Choice
 from fedstride.tasks import data
-from fedstride.tasks.data import load, stratified_split
+from fedstride.tasks.data import load
+from fedstride.tasks.datasets import digits
+from fedstride.tasks.datasets.digits import stratified_split
+from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.parts import TASKS
 
 MNIST5K = TASKS.config("mnist5k")()
@@ -28,12 +31,12 @@ def test_shapes_types_and_scale() -> None:
     found = load(MNIST5K)
     assert found.train_x.shape == (4000, 1, 28, 28)
     assert found.test_x.shape == (1000, 1, 28, 28)
-    assert found.shape == (1, 28, 28)
+    assert found.spec.inputs == Inputs(Kind.IMAGE, (1, 28, 28))
     assert found.train_x.dtype == np.uint8 and found.train_y.dtype == np.int64
-    assert found.classes == 10
+    assert found.spec.classes == 10
     scaled = found.train_x / 255.0
-    assert scaled.mean() == pytest.approx(found.mean[0], abs=0.01)
-    assert scaled.std() == pytest.approx(found.std[0], abs=0.01)
+    assert scaled.mean() == pytest.approx(found.spec.mean[0], abs=0.01)
+    assert scaled.std() == pytest.approx(found.spec.std[0], abs=0.01)
 
 
 def test_stratified() -> None:
@@ -68,8 +71,8 @@ def test_a_second_process_reads_from_the_cache(monkeypatch: pytest.MonkeyPatch) 
 def test_another_source_file_is_another_cache_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     load(MNIST5K)
     data._load.cache_clear()
-    whole = data.hashlib.sha256
-    monkeypatch.setattr(data.hashlib, "sha256", lambda b=b"": whole(b + b"changed"))
+    whole = digits.hashlib.sha256
+    monkeypatch.setattr(digits.hashlib, "sha256", lambda b=b"": whole(b + b"changed"))
 
     def read() -> None:
         raise EOFError("the reader was asked")
@@ -98,7 +101,7 @@ def test_a_known_split() -> None:
 
 
 def test_an_unknown_task() -> None:
-    with pytest.raises(ConfigError, match=r"unknown task 'mnist5'. Did you mean 'mnist5k'\?"):
+    with pytest.raises(ConfigError, match=r"unknown task 'mnist5'. Did you mean 'mnist5k' or 'mnist'"):
         load(Choice("mnist5"))
 
 

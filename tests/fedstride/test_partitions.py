@@ -1,8 +1,14 @@
-"""Partitions: every example once, the same partition from the same seed, advice if a partition is impossible."""
+"""Partitions: every example once, the same partition from the same seed, advice if a partition is impossible.
+
+The rules of the schemes are in `test_partition_schemes.py`.
+"""
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,14 +18,26 @@ import pytest
 from fedstride.errors import ConfigError, DataError
 from fedstride.parts import Choice
 from fedstride.tasks import partitions
+from fedstride.tasks.data import Data
+from fedstride.tasks.divisible import Divisible
+from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.partitions import partition
 from fedstride.tasks.parts import PARTITIONS
+from fedstride.tasks.spec import Spec, Target
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 60))  # 600 examples
+SOURCE = Divisible(600, LABELS, np.random.default_rng(1).integers(0, 25, 600))
 IID, Dirichlet, Pathological = (PARTITIONS.config(name) for name in ("iid", "dirichlet", "pathological"))
 DIRICHLET = Dirichlet(alpha=0.3, min_size=5)
 PATHOLOGICAL = Pathological(classes_per_client=2)
-ALL = [IID(), DIRICHLET, Dirichlet(alpha=5.0, balanced=True), PATHOLOGICAL]
+ALL = [
+    IID(),
+    DIRICHLET,
+    Dirichlet(alpha=5.0, balanced=True),
+    PATHOLOGICAL,
+    *(PARTITIONS.config(name)() for name in PARTITIONS if name not in ("iid", "dirichlet", "pathological", "own")),
+]
+CLIENTS = 12  # class_groups needs a multiple of three
 
 
 def replace_by(monkeypatch: pytest.MonkeyPatch, name: str, draw: Callable[..., object]) -> None:
@@ -27,14 +45,14 @@ def replace_by(monkeypatch: pytest.MonkeyPatch, name: str, draw: Callable[..., o
     monkeypatch.setattr(partitions, name, functools.wraps(getattr(partitions, name))(draw))
 
 
-def held(config: Choice, clients: int = 10, seed: int = 1) -> list[list[int]]:
-    return [part.tolist() for part in partition(config, LABELS, clients, seed)]
+def held(config: Choice, clients: int = CLIENTS, seed: int = 1) -> list[list[int]]:
+    return [part.tolist() for part in partition(config, SOURCE, clients, seed)]
 
 
 @pytest.mark.parametrize("config", ALL, ids=lambda c: c.name)
 def test_every_example_belongs_to_exactly_one_client(config: Choice) -> None:
-    parts = partition(config, LABELS, 10, 1)
-    assert len(parts) == 10
+    parts = partition(config, SOURCE, CLIENTS, 1)
+    assert len(parts) == CLIENTS
     assert all(part.dtype == np.int64 and len(part) > 0 for part in parts)
     assert sorted(np.concatenate(parts).tolist()) == list(range(600))
 
@@ -66,7 +84,8 @@ def test_a_draw_is_cached_on_disk(own_cache: Path, monkeypatch: pytest.MonkeyPat
         {"config": Dirichlet(alpha=0.3, min_size=6)},
         {"clients": 9},
         {"seed": 2},
-        {"labels": LABELS[::-1]},
+        {"source": Divisible(600, LABELS[::-1], SOURCE.groups)},
+        {"source": Divisible(600, LABELS)},
     ],
     ids=lambda change: next(iter(change)),
 )
@@ -76,7 +95,7 @@ def test_everything_a_draw_depends_on_is_in_its_cache_key(
     drawn = []
     whole = partitions.dirichlet
     replace_by(monkeypatch, "dirichlet", lambda *a, **k: drawn.append(1) or whole(*a, **k))
-    usual = {"config": DIRICHLET, "labels": LABELS, "clients": 10, "seed": 1}
+    usual = {"config": DIRICHLET, "source": SOURCE, "clients": 10, "seed": 1}
     partition(**usual)
     partition(**usual)
     assert len(drawn) == 1
@@ -92,7 +111,7 @@ def test_iid_parts_are_even_and_mixed() -> None:
 
 def test_a_smaller_alpha_is_more_skewed() -> None:
     def largest_class(alpha: float) -> float:
-        parts = partition(Dirichlet(alpha=alpha, min_size=1), LABELS, 5, 3)
+        parts = partition(Dirichlet(alpha=alpha, min_size=1), SOURCE, 5, 3)
         return float(np.mean([np.bincount(LABELS[part]).max() / len(part) for part in parts]))
 
     assert largest_class(0.05) > largest_class(1.0) > largest_class(100.0)
@@ -105,7 +124,7 @@ def test_every_client_gets_at_least_min_size_examples() -> None:
 @pytest.mark.parametrize("classes", [1, 2, 5])
 def test_pathological_clients_have_the_given_number_of_classes(classes: int) -> None:
     config = Pathological(classes_per_client=classes)
-    assert all(len({int(LABELS[i]) for i in part}) == classes for part in held(config))
+    assert all(len({int(LABELS[i]) for i in part}) == classes for part in held(config, clients=10))
 
 
 def test_a_single_client_has_all_examples() -> None:
@@ -132,22 +151,83 @@ def test_a_single_client_has_all_examples() -> None:
 )
 def test_impossible_partitions_are_rejected(config: Choice, clients: int, said: str) -> None:
     with pytest.raises(DataError, match=said):
-        partition(config, LABELS, clients, 1)
+        partition(config, SOURCE, clients, 1)
 
 
 def test_a_partition_with_an_empty_client_is_rejected(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     replace_by(monkeypatch, "iid", lambda *_: [np.arange(600), np.arange(0)])
     with pytest.raises(DataError, match=r"'iid' gives no examples to the clients \[1\]; use fewer clients"):
-        partition(IID(), LABELS, 2, 1)
+        partition(IID(), SOURCE, 2, 1)
 
 
 def test_an_unknown_partition() -> None:
     with pytest.raises(ConfigError, match=r"unknown partition 'iidd'. Did you mean 'iid'\?"):
-        partition(Choice("iidd"), LABELS, 2, 1)
+        partition(Choice("iidd"), SOURCE, 2, 1)
 
 
-def test_drawing_does_not_change_the_global_random_state() -> None:
-    before = np.random.get_state()[1].tobytes()
-    partition(DIRICHLET, LABELS, 10, 77)
-    partition(PATHOLOGICAL, LABELS, 10, 77)
-    assert np.random.get_state()[1].tobytes() == before
+@pytest.mark.parametrize(
+    ("config", "clients", "digest"),
+    [
+        (IID(), 7, "507a95ac3c123a29"),
+        (DIRICHLET, 10, "37f363a123368ddd"),
+        (Dirichlet(alpha=5.0, balanced=True), 10, "acce9cf26f17da8d"),
+        (PATHOLOGICAL, 10, "35b374da56d45bf5"),
+    ],
+    ids=["iid", "dirichlet", "dirichlet-balanced", "pathological"],
+)
+def test_the_bits_of_a_partition_stay(config: Choice, clients: int, digest: str) -> None:
+    """Runs of earlier versions can be repeated."""
+    parts = [part.astype("<i8").tobytes() for part in partition(config, SOURCE, clients, 1)]
+    assert hashlib.sha256(b"|".join(parts)).hexdigest()[:16] == digest
+
+
+@pytest.mark.parametrize("config", ALL, ids=lambda c: c.name)
+def test_global_random_states_are_neither_used_nor_changed(config: Choice, own_cache: Path) -> None:
+    first = held(config, seed=77)
+    np.random.seed(5)
+    random.seed(5)
+    before = np.random.get_state()[1].tobytes(), random.getstate()
+    shutil.rmtree(own_cache)
+    assert held(config, seed=77) == first
+    assert (np.random.get_state()[1].tobytes(), random.getstate()) == before
+
+
+# ---------------------------------------------------------------- tasks without classes or groups
+
+
+@pytest.mark.parametrize("config", ALL, ids=lambda c: c.name)
+def test_a_partition_that_needs_classes_or_groups_says_so(config: Choice) -> None:
+    wanted = {"iid": "", "quantity_skew": "", "by_group": "groups"}.get(config.name, "classes")
+    if not wanted:
+        assert sorted(np.concatenate(partition(config, Divisible(60), 3, 1)).tolist()) == list(range(60))
+        return
+    line = rf"^partition = '{config.name}' divides by {wanted}[^\n]*but this task has no {wanted}; use [^\n]*$"
+    with pytest.raises(DataError, match=line):
+        partition(config, Divisible(600), CLIENTS, 1)
+
+
+def test_by_group_is_advised_for_a_task_with_groups() -> None:
+    with pytest.raises(DataError, match="use partition=iid, quantity_skew or by_group, or a task with classes"):
+        partition(DIRICHLET, Divisible(600, groups=SOURCE.groups), 5, 1)
+
+
+@pytest.mark.parametrize("values", [np.zeros(5, int), np.zeros((6, 1), int), np.zeros(6)])
+def test_labels_and_groups_are_one_whole_number_per_example(values: np.ndarray) -> None:
+    with pytest.raises(DataError, match=r"labels of the training examples have .* must be 6 whole numbers"):
+        Divisible(6, labels=values)
+    with pytest.raises(DataError, match=r"groups of the training examples have .* must be 6 whole numbers"):
+        Divisible(6, groups=values)
+    assert len(Divisible(6)) == 6
+
+
+def test_a_task_without_classes_has_no_labels() -> None:
+    def task(y: np.ndarray, target: Target, groups: np.ndarray | None = None) -> Divisible:
+        x = np.zeros((4, 2), np.float32)
+        return Data(Spec(Inputs(Kind.TABLE, (2,)), 4, target), x, y, x, y, groups=groups).divisible
+
+    assert task(np.arange(4), Target.CLASS).labels is not None
+    assert task(np.arange(4), Target.CLASS).groups is None
+    assert task(np.arange(4), Target.CLASS, np.arange(4)).groups is not None
+    assert task(np.zeros((4, 4), np.uint8), Target.LABELS).labels is None
+    assert task(np.zeros((4, 4), np.float32), Target.VALUES).labels is None
+    assert len(task(np.zeros((4, 4), np.float32), Target.VALUES)) == 4

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fedstride.errors import ConfigError
+from fedstride.tasks.spec import Spec
 from fedstride.tasks.tensors import (
     Examples,
     buffer_names,
@@ -27,8 +28,7 @@ def examples(members: list[int] | None = None) -> Examples:
     return Examples(
         X,
         Y,
-        mean=(0.2, 0.6),
-        std=(0.5, 0.25),
+        Spec.images(X.shape[1:], 3, (0.2, 0.6), (0.5, 0.25)),
         device=CPU,
         members=None if members is None else np.array(members),
     )
@@ -120,12 +120,12 @@ def test_evaluation_by_hand_in_any_batches(batch_size: int) -> None:
     model[0].running_mean.fill_(0.3)
     model.train()
     before = torch.get_rng_state()
-    loss, accuracy = evaluate(model, data, batch_size)
+    found = evaluate(model, data, batch_size).figures()
     x, y = data.batch(np.arange(20))
     with torch.no_grad():
         logits = model.eval()(x)
-    assert loss == pytest.approx(float(torch.nn.functional.cross_entropy(logits, y)), rel=1e-6)
-    assert accuracy == float((logits.argmax(1) == y).double().mean())
+    assert found["loss"] == pytest.approx(float(torch.nn.functional.cross_entropy(logits, y)), rel=1e-6)
+    assert found["accuracy"] == float((logits.argmax(1) == y).double().mean())
     assert torch.equal(torch.get_rng_state(), before)
 
 

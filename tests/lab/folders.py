@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,8 @@ def make(
     Training takes 2 s per round, aggregation 0.5 s. If `state` is None, there is no status.json.
     """
     folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(to_yaml(settings))
+    decided = replace(settings, best=settings.best or "test/accuracy")  # as every run's own configuration
+    (folder / "config.yaml").write_text(to_yaml(decided))
     rows: list[dict[str, Any]] = [{"round": 0, "test/accuracy": 0.1, "test/loss": 2.0}]
     for number, value in enumerate(accuracy, start=1):
         row = {"round": number, "clients": 2, "seconds/train": 2.0, "seconds/aggregate": 0.5, **extra(number)}

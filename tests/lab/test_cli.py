@@ -38,7 +38,7 @@ def test_every_command_has_help_and_is_in_the_docs(call, command: str) -> None:
 def test_run_creates_its_folder_below_the_current_one(call, tmp_path: Path) -> None:
     code, out, _ = call("run", *QUICK, "--no-compare")
     assert code == 0
-    folder = tmp_path / "runs/quickstart-fednnnn-sgd-seed1"
+    folder = tmp_path / "runs/mnist5k-dirichlet-fednnnn-sgd-seed1"
     assert str(folder) in out
     assert re.search(r"^ +1 +\d\.\d{4} +\d+\.\d\d % +4 +\d", out, re.MULTILINE)
     assert re.search(r"fednnnn +final test accuracy +\d+\.\d\d %", out)
@@ -51,7 +51,7 @@ def test_the_fedavg_comparison_run_has_the_same_seed_and_budget(call, tmp_path: 
     assert code == 0
     assert "comparison run: same seed, same budget" in out
     assert call("run", *QUICK, "strategy=fedavg", "name=alone")[0] == 0
-    comparison = tmp_path / "runs/quickstart-fedavg+fedlws-fednlr-seed1/fedavg"
+    comparison = tmp_path / "runs/mnist5k-dirichlet-fedavg+fedlws-fednlr-seed1/fedavg"
     assert weights(comparison) == weights(tmp_path / "runs/alone")
 
 
@@ -159,6 +159,33 @@ def test_partition_counts_every_example_once(call, tmp_path: Path) -> None:
     assert "client" in out
 
 
+def test_partition_reports_examples_without_a_client(call) -> None:
+    code, out, _ = call("partition", "partition=pathological", "clients=4")
+    assert code == 0
+    assert "2000 of 4000 training examples belong to no client" in out
+    code, out, _ = call("partition", "partition=one_class", "clients=10", "--format", "json")
+    assert json.loads(out)["examples"] == [400] * 10
+    assert list(json.loads(out)) == ["counts", "examples"]
+
+
+def test_partition_shows_many_classes_in_short() -> None:
+    from lab.cli.partition import _table
+
+    table = _table([[0] * 90 + [7, 9, 0, 1], [1] * 94], "class and client")
+    assert [list(column.cells) for column in table.columns] == [
+        ["0", "1"],
+        ["3 of 94", "94 of 94"],
+        ["91: 9, 90: 7, 93: 1", "0: 1, 1: 1, 2: 1, 3: 1, 4: 1"],
+        ["17", "94"],
+    ]
+
+
+def test_partition_refuses_what_the_task_does_not_have(call) -> None:
+    code, _, err = call("partition", "partition=by_group")
+    assert code != 0
+    assert "divides by groups (such as speakers or domains), but this task has no groups" in err
+
+
 def test_doctor(call) -> None:
     code, out, _ = call("doctor", "--format", "json")
     findings = json.loads(out)
@@ -189,7 +216,7 @@ def test_a_sweep_continues_after_a_failed_run_and_reports_it(call, tmp_path: Pat
     assert code == 1
     assert "1 of 2 runs completed" in out
     assert re.search(r"^failed: .*min_size=1001: DataError: .*partition.min_size", out, re.MULTILINE)
-    assert (tmp_path / "sweep/quickstart-fednnnn-sgd-seed1-min_size=1/model.safetensors").is_file()
+    assert (tmp_path / "sweep/mnist5k-dirichlet-fednnnn-sgd-seed1-min_size=1/model.safetensors").is_file()
 
 
 def test_an_invalid_sweep_is_refused_before_any_run_starts(call, tmp_path: Path) -> None:
@@ -202,7 +229,7 @@ def test_an_invalid_sweep_is_refused_before_any_run_starts(call, tmp_path: Path)
 def test_runs_of_a_sweep_have_the_bits_of_single_runs(call, tmp_path: Path) -> None:
     call("run", "-m", *QUICK, "seed=1,2", f"out={tmp_path / 'sweep'}")
     call("run", *QUICK, "seed=2", "--no-compare")
-    name = "quickstart-fednnnn-sgd-seed2"
+    name = "mnist5k-dirichlet-fednnnn-sgd-seed2"
     assert weights(tmp_path / "sweep" / name) == weights(tmp_path / "runs" / name)
 
 

@@ -66,7 +66,7 @@ def test_a_report_about_layers_of_any_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_the_curve_of_a_run_with_any_label_and_title(tmp_path: Path, text: str) -> None:
     rows = [{"round": number, "test/accuracy": 0.5, "train/loss": 1.0} for number in range(3)]
-    draw_curve([(text, rows)], tmp_path / "curve.png", title=text)
+    draw_curve([(text, rows)], tmp_path / "curve.png", title=text, metric="test/accuracy")
     assert (tmp_path / "curve.png").stat().st_size > 1000
 
 

@@ -14,9 +14,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedstride.errors import ConfigError
+from fedstride.tasks.data import Data
+from fedstride.tasks.spec import Spec
 from lab.plots import KINDS, draw, kind
 from lab.plots.canvas import heat_map, over_rounds, save, some
-from lab.plots.labels import counts_of, draw_labels
+from lab.plots.labels import Map, counts_of, draw_labels, maps_of
+from lab.plots.labels import figure as label_figure
 from lab.results.runs import Run, find_runs, load
 from server_app.figures.style import STYLES, style
 
@@ -207,8 +210,32 @@ def test_label_counts_by_hand() -> None:
     assert counts_of(PARTS, LABELS, 4).tolist() == [[2, 0, 0], [1, 0, 2], [0, 1, 0], [0, 0, 0]]
 
 
+def task(groups: np.ndarray | None = None, classes: int = 4) -> Data:
+    x = np.zeros((6, 1, 2, 2), np.uint8)
+    return Data(Spec.images(x.shape[1:], classes, (0.0,), (1.0,)), x, LABELS, x, LABELS, groups=groups)
+
+
+def test_groups_are_shown_after_classes() -> None:
+    maps = maps_of(PARTS, task(np.array([40, 40, 7, 7, 7, 40])))
+    assert [each.rows for each in maps] == ["class", "group"]
+    assert maps[1].counts.tolist() == [[1, 1, 1], [2, 0, 1]]  # rows: groups 7 and 40
+
+
+def test_without_classes_and_groups_only_the_sizes_are_shown() -> None:
+    (only,) = maps_of(PARTS, task(classes=0))
+    assert only.counts.tolist() == [[3, 1, 2]]
+    assert len(shown(label_figure([only], "sizes"))) >= 2
+
+
+def test_a_map_with_many_classes_and_clients_is_of_readable_size() -> None:
+    many = Map(np.arange(10_000).reshape(100, 100), "")
+    drawn = label_figure([many, many], "many")
+    assert drawn.get_figwidth() == 14.0
+    assert 6.0 < drawn.get_figheight() / 2 < 9.0
+
+
 def test_a_partition_is_drawn_into_a_file(tmp_path: Path) -> None:
-    draw_labels(PARTS, LABELS, 4, tmp_path / "new/partition.png", "examples of each class")
+    draw_labels(PARTS, task(), tmp_path / "new/partition.png", "examples of each class")
     assert (tmp_path / "new/partition.png").read_bytes().startswith(PNG)
 
 

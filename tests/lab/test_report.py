@@ -125,7 +125,7 @@ def test_the_sections_are_in_order(page: Reader) -> None:
     assert page.text["title"] == ["fedstride: 6 methods, 14 runs"]
     assert page.text["h2"] == [
         "Results",
-        "Accuracy",
+        "Curves",
         "Diagnostics of the methods",
         "Differences between configurations",
         "Failures",
@@ -212,10 +212,13 @@ def test_only_differences_are_in_the_command() -> None:
     ]
 
 
+BEST = shlex.quote("best='test/accuracy'")
+
+
 def test_the_fedavg_comparison_run_is_repeated(tmp_path: Path) -> None:
     folder = make(tmp_path / "a", config())
     make(folder / "fedavg", config("strategy=fedavg"))
-    assert command(load(folder)) == "fedstride run"
+    assert command(load(folder)) == f"fedstride run {BEST}"
 
 
 def test_a_run_whose_experiment_does_not_exist_any_more(tmp_path: Path) -> None:
@@ -266,7 +269,7 @@ def test_the_command_writes_the_page(tmp_path: Path, call: Call, monkeypatch: py
         (["nowhere"], "nowhere does not exist"),
         (["RUNS", "-o", "mine.html"], "it is not overwritten"),
         (["RUNS", "-o", "RUNS"], "is a folder"),
-        (["RUNS", "--target", "90"], "it must be an accuracy in (0, 1]"),
+        (["RUNS", "--target", "90"], "test/accuracy is a fraction, so 90 % is 0.9"),
     ],
 )
 def test_invalid_requests_give_exit_code_2(

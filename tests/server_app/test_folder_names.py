@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from fedstride.errors import ConfigError
 from lab.engine.sweep import plan
+from server_app.config.checks import MAX_FOLDER_NAME, is_folder_name
 from server_app.config.compose import compose
 from server_app.config.overrides import quote
-from server_app.config.schema import MAX_FOLDER_NAME, is_folder_name
 from server_app.folder import folder_name
 
 OUTSIDE = ["../../x", "..", ".", "/etc/x", "a/b", "a/../../b", "a\\b", "~root", ".hidden", "-rf"]

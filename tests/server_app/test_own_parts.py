@@ -18,6 +18,7 @@ from fedstride import own
 from fedstride.errors import CheckpointError, ConfigError
 from fedstride.own import load_bundled, load_parts
 from fedstride.parts import USER_PARTS
+from fedstride.tasks import data
 from lab.report.repeat import overrides_for
 from server_app.build import client_config
 from server_app.config.compose import choices, compose, describe, digest, from_yaml, to_yaml
@@ -61,14 +62,14 @@ class Halved(Method):
 
 
 @part("A linear model.", model="linear")
-def linear(shape, classes, *, bias: Annotated[bool, Setting("with b")] = True):
-    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(shape)), classes, bias=bias))
+def linear(inputs, outputs, *, bias: Annotated[bool, Setting("with b")] = True):
+    return nn.Sequential(nn.Flatten(), nn.Linear(inputs.size, outputs, bias=bias))
 
 
 @part(partition="sliced")
-def sliced(labels, clients, seed):
+def sliced(source, clients, seed):
     """Every n-th example."""
-    return [np.arange(k, len(labels), clients) for k in range(clients)]
+    return [np.arange(k, len(source), clients) for k in range(clients)]
 '''
 CHOSEN = ("strategy=mine", "strategy.size=0.5", "client=halved", "model=linear", "partition=sliced")
 
@@ -156,9 +157,10 @@ def test_user_defined_parts_are_listed_and_described(file: Path) -> None:
 
 
 def test_clients_get_the_name_of_the_parts_file_without_its_folder(file: Path) -> None:
-    config = client_config(compose([named(file), *CHOSEN]))
-    assert config["parts"] == [file.name]
-    assert not [value for value in config.values() if str(file.parent) in str(value)]
+    config = compose([named(file), *CHOSEN])
+    sent = client_config(config, data.load(config.task).spec)
+    assert sent["parts"] == [file.name]
+    assert not [value for value in sent.values() if str(file.parent) in str(value)]
 
 
 # ---------------------------------------------------------------- rejected files
@@ -226,7 +228,7 @@ def test_a_client_loads_only_parts_files_of_its_bundle(name: str) -> None:
 
 def test_a_run_with_user_defined_parts_learns_and_records_them(file: Path, tmp_path: Path) -> None:
     outcome = play(tmp_path, "rounds=2", named(file), *CHOSEN)
-    assert outcome.folder.name == "quickstart-mine-halved-seed1"
+    assert outcome.folder.name == "mnist5k-sliced-mine-halved-seed1"
     assert [row["mine/size"] for row in outcome.rows[1:]] == [0.5, 0.5]
     assert outcome.rows[-1]["test/loss"] < outcome.rows[0]["test/loss"]
     config = from_yaml((outcome.folder / "config.yaml").read_text())
@@ -300,13 +302,13 @@ from fedstride import part
 
 @part(model="tied")
 class Tied(nn.Module):
-    def __init__(self, shape, classes):
+    def __init__(self, inputs, outputs):
         super().__init__()
-        size = int(torch.tensor(shape).prod())
+        size = inputs.size
         self.register_buffer("positions", torch.linspace(0.5, 1.0, size))
         self.embed, self.first, self.second = nn.Linear(size, 8), nn.Linear(8, 8), nn.Linear(8, 8)
         self.second.weight = self.first.weight
-        self.classifier = nn.Linear(8, classes)
+        self.classifier = nn.Linear(8, outputs)
 
     def forward(self, x):
         x = self.embed(x.flatten(1) * self.positions).relu()

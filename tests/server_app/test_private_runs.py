@@ -86,8 +86,9 @@ def test_without_a_seed_no_two_runs_are_alike(tmp_path: Path) -> None:
 
 def test_the_servers_noise_seed_is_not_sent_to_clients() -> None:
     config = compose(["privacy=server_side", "privacy.noise_seed=99"])
-    assert 99 not in client_config(config).values()
-    initial, sent = session.prepare(config).evaluation.initial, client_config(config)
+    prepared = session.prepare(config)
+    assert 99 not in client_config(config, prepared.spec).values()
+    initial, sent = prepared.evaluation.initial, client_config(prepared.config, prepared.spec)
     messages = list(build_strategy(config).configure_train(1, initial, sent, LocalGrid(ClientApp(), 4)))
     assert len(messages) == 4
     assert all(99 not in message.content.config_records["config"].values() for message in messages)

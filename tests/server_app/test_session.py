@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -91,7 +92,7 @@ def test_a_run_writes_its_folder(tmp_path: Path) -> None:
     outcome = play(tmp_path, "rounds=2", "strategy=fednnnn")
     folder = outcome.folder
     assert folder.parent == tmp_path
-    assert folder.name == "quickstart-fednnnn-sgd-seed1"
+    assert folder.name == "mnist5k-dirichlet-fednnnn-sgd-seed1"
     names = {path.name for path in folder.iterdir()}
     assert names >= {
         "config.yaml", "metrics.jsonl", "metrics.csv", "clients.jsonl", "model.safetensors",
@@ -106,9 +107,9 @@ def test_a_run_writes_its_folder(tmp_path: Path) -> None:
     assert status["state"] == "completed"
     assert status["rounds"] == 2
     assert status["versions"]["flwr"].startswith("1.39")
-    assert from_yaml((folder / "config.yaml").read_text()) == compose(
-        [*_given(folder), "rounds=2", "strategy=fednnnn"]
-    )
+    given = compose([*_given(folder), "rounds=2", "strategy=fednnnn"])
+    decided = {"best": "test/accuracy", "test_set": True, "evaluate_clients": False, "holdout": 0.0}
+    assert from_yaml((folder / "config.yaml").read_text()) == replace(given, **decided)
 
 
 def _given(folder: Path) -> list[str]:
@@ -206,7 +207,7 @@ def test_rounds_below_the_quorum_change_nothing_and_end_the_run_with_a_reason(tm
 
     with pytest.raises(RunError, match=r"2 rounds in a row had fewer than 3 valid replies.*gone"):
         play(tmp_path, "rounds=9", "screening.quorum=3", "max_empty_rounds=2", app=broken(train))
-    folder = tmp_path / "quickstart-fednnnn-sgd-seed1"
+    folder = tmp_path / "mnist5k-dirichlet-fednnnn-sgd-seed1"
     status = json.loads((folder / "status.json").read_text())
     assert status["state"] == "failed"
     assert "valid replies" in status["reason"]
@@ -218,7 +219,7 @@ def test_rounds_below_the_quorum_change_nothing_and_end_the_run_with_a_reason(tm
 def test_an_interrupted_run_keeps_its_completed_rounds(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         play(tmp_path, "rounds=5", observers=[StopAfter(2)])
-    folder = tmp_path / "quickstart-fednnnn-sgd-seed1"
+    folder = tmp_path / "mnist5k-dirichlet-fednnnn-sgd-seed1"
     assert json.loads((folder / "status.json").read_text())["state"] == "interrupted"
     assert weights(folder) == weights(play(tmp_path, "rounds=2", "name=two").folder)
 

@@ -22,7 +22,7 @@ from fedstride.metrics import fact
 from strategies import FedAvg, NormAnalysis
 from strategies.base import RoundResult
 from strategies.cohort import Accepted, Cohort
-from strategies.figures import agreed, combine, form_of, select
+from strategies.figures import agreed, combine, form_of, numbers, select
 from strategies.limits import Screening
 from strategies.screening import screen, screen_metrics
 
@@ -232,7 +232,7 @@ def test_a_client_moves_an_unbounded_figure_by_its_share_of_a_band(
     mean = math.fsum(honest) / len(honest)
     band = 100 * (max(honest) + (max(honest) - min(honest)) + 1)  # |c| + d + s
     assert abs(result - mean) <= (band + max(honest)) / len(values) + 1e-9
-    value = agreed(select(name, values).used, "smaller")
+    value = agreed(numbers(name, select(name, values).used).values(), "smaller")
     assert value is not None and min(honest) <= value <= max(honest)
 
 
@@ -266,10 +266,10 @@ def test_the_mean_of_the_largest_floats_is_finite() -> None:
 )
 def test_more_than_half_reached_the_value_that_decides(values: list[float], smaller: float, larger: float) -> None:
     used = dict(enumerate(values))
-    assert agreed(used, "smaller") == smaller
-    assert agreed(used, "larger") == larger
-    assert agreed({}, "smaller") is None
-    assert agreed({0: [1.0]}, "smaller") is None
+    assert agreed(used.values(), "smaller") == smaller
+    assert agreed(used.values(), "larger") == larger
+    assert agreed([], "smaller") is None
+    assert numbers("local/loss", {0: [1.0], 1: 2.0}) == {1: 2.0}
 
 
 # ---------------------------------------------------------------- of a cohort

@@ -31,7 +31,7 @@ BROKEN = ["!Error: the SuperLink is unavailable", "!nothing of the run"]  # "!" 
 LOG = [
     f"\x1b[92mINFO \x1b[0m:      {wire.FOLDER_LINE % '/srv/runs/a b'}",
     "\x1b[92mINFO \x1b[0m:      round   1   test accuracy  40.10 %",
-    f"\x1b[92mINFO \x1b[0m:      {wire.FINAL_LINE % (53.2, '/srv/runs/a b')}",
+    f"\x1b[92mINFO \x1b[0m:      {wire.FINAL_LINE % ('test accuracy', '53.20 %', '/srv/runs/a b')}",
 ]
 STAND_IN = """#!{python}
 import json, os, pathlib, sys
@@ -122,7 +122,7 @@ def test_a_superlink_that_refuses(stand_in: Callable[..., Target], answer: Any, 
 def test_a_completed_run(stand_in: Callable[..., Target], tmp_path: Path) -> None:
     shown: list[str] = []
     done = follow(stand_in(log=[HEAD + LOG], list=[listed("finished:completed")]), "7", shown.append)
-    assert (done.completed, done.folder, done.accuracy) == (True, "/srv/runs/a b", "53.20")
+    assert (done.completed, done.folder, done.final) == (True, "/srv/runs/a b", "test accuracy 53.20 %")
     # Without colours, and without lines by `flwr log` itself.
     assert shown[0] == "INFO :      the run's folder is /srv/runs/a b"
     assert len(shown) == 3
@@ -135,7 +135,7 @@ def test_a_broken_connection_is_continued_without_repeated_lines(stand_in: Calla
         log=[HEAD + LOG[:1] + BROKEN, HEAD[:1] + BROKEN, HEAD + LOG[:2] + BROKEN, HEAD + LOG],
         list=[listed("running"), "Error: unreachable", listed("running"), listed("finished:completed")],
     )
-    assert follow(target, "7", shown.append).accuracy == "53.20"
+    assert follow(target, "7", shown.append).final == "test accuracy 53.20 %"
     assert [line[-7:] for line in shown] == [line.rstrip()[-7:] for line in LOG]
 
 

@@ -134,7 +134,10 @@ def test_reading_a_run_does_not_execute_its_code(tmp_path: Path) -> None:
     runs, remarks = find_runs([tmp_path])
     assert remarks == []
     assert {run.method for run in runs} == {"fedavg+theirs+fednlr"}
-    assert compare(runs).methods == ["fedavg+theirs+fednlr depth=0.25", "fedavg+theirs+fednlr depth=0.5"]
+    assert compare(runs, "test/accuracy").methods == [
+        "fedavg+theirs+fednlr depth=0.25",
+        "fedavg+theirs+fednlr depth=0.5",
+    ]
     assert command(runs[0]).startswith(
         "# this version has no command that repeats the run (it uses user-defined parts"
     )

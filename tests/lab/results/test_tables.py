@@ -8,10 +8,11 @@ import pytest
 from folders import Call, config, make
 
 from fedstride.errors import ConfigError
+from lab.results import tables
 from lab.results.formats import Form, Grid, text, write
 from lab.results.grouping import describe, differing, newest, plain, setting_values
 from lab.results.runs import Run, load
-from lab.results.tables import Comparison, Statistic, compare
+from lab.results.tables import Comparison, Statistic
 
 
 def seeds(tmp_path: Path, *accuracy: list[float | None], strategy: str = "fedavg") -> list[Run]:
@@ -20,6 +21,10 @@ def seeds(tmp_path: Path, *accuracy: list[float | None], strategy: str = "fedavg
         load(make(tmp_path / f"{strategy}-{seed}", config(f"strategy={strategy}", f"seed={seed}"), values))
         for seed, values in enumerate(accuracy, start=1)
     ]
+
+
+def compare(runs: list[Run], metric: str = "test/accuracy", statistic: Statistic | None = None) -> Comparison:
+    return tables.compare(runs, metric, statistic)
 
 
 def only(made: Comparison) -> tuple[float, float | None, int, int]:
@@ -246,12 +251,12 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_formats_for_people(tmp_path: Path, form: Form) -> None:
     made = two(tmp_path)
-    assert write(made.grid(), made.sheet(), form).splitlines() == FORMS[form]
+    assert write([(made.grid(), made.sheet())], form).splitlines() == FORMS[form]
 
 
 def test_csv_has_a_line_per_cell_and_unrounded_values(tmp_path: Path) -> None:
     made = two(tmp_path)
-    rows = [line.split(",") for line in write(made.grid(), made.sheet(), Form.CSV).splitlines()]
+    rows = [line.split(",") for line in write([(made.grid(), made.sheet())], Form.CSV).splitlines()]
     assert rows[0] == ["method", "setting", "metric", "statistic", "mean", "std", "n", "runs"]
     assert [row[:4] + row[6:] for row in rows[1:]] == [
         ["fedavg", "alpha=0.1", "test/accuracy", "last 1", "2", "2"],

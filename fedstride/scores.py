@@ -1,0 +1,187 @@
+"""Figures of predictions, such as accuracy and AUROC, computed from sums that add over batches and over clients.
+
+A mean of the clients' AUROCs is not the AUROC of all their examples. So a client sends sums over its examples,
+divided by their number (rates). The mean of the rates by number of examples is the rate of all examples, and
+`finish` computes the figure from it. Accuracy and errors are their own rates.
+
+This module needs no torch: `tasks/goals.py` computes the sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+MAX_SUMS: Final = 4_000
+"""Numbers of one figure that a client sends at most; the bins of `auroc` become wider with many classes."""
+
+MAX_BINS: Final = 256
+
+
+@dataclass(frozen=True)
+class Score:
+    """A figure of predictions."""
+
+    about: str
+    better: Literal["larger", "smaller"]
+    finish: Callable[[Sequence[float]], float] | None = None  # the figure, from rates; None: it is the only rate
+    percent: bool = False  # how it is displayed
+    most: float = math.inf  # largest possible rate; the smallest is 0, or -most if `signed`
+    signed: bool = False
+
+    def of(self, rates: Sequence[float]) -> float:
+        """The figure, from rates."""
+        if self.finish is not None:
+            return self.finish(rates)
+        (rate,) = rates
+        return rate
+
+
+def _root(rates: Sequence[float]) -> float:
+    (square,) = rates
+    return math.sqrt(square)
+
+
+def balanced_accuracy(rates: Sequence[float]) -> float:
+    """The mean over classes of the share of right predictions; from examples and right ones of each class.
+
+    Classes without examples do not count. NaN without examples.
+    """
+    examples, right = _split(rates, 2)
+    return _mean(r / n for n, r in zip(examples, right, strict=True) if n > 0)
+
+
+def f1(rates: Sequence[float]) -> float:
+    """The mean of F1 = 2 r / (n + p) over classes or labels.
+
+    `rates`: the examples n of each, then the predicted ones p, then the right ones r. Those that have no examples
+    and are not predicted do not count. NaN if none does.
+    """
+    examples, predicted, right = _split(rates, 3)
+    each = zip(examples, predicted, right, strict=True)
+    return _mean(2 * r / (n + p) for n, p, r in each if n + p > 0)
+
+
+def _of_each(one: Callable[[float, float, float], float]) -> Callable[[Sequence[float]], float]:
+    """The mean of `one(examples, predicted, right)` over classes or labels; rates and exceptions as for `f1`."""
+
+    def mean(rates: Sequence[float]) -> float:
+        each = zip(*_split(rates, 3), strict=True)
+        return _mean(one(n, p, r) for n, p, r in each if n + p > 0)
+
+    return mean
+
+
+precision = _of_each(lambda n, p, r: r / p if p > 0 else 0.0)
+recall = _of_each(lambda n, p, r: r / n if n > 0 else 0.0)
+jaccard = _of_each(lambda n, p, r: r / (n + p - r))
+specificity = _of_each(lambda n, p, r: (1.0 - n - p + r) / (1.0 - n) if n < 1.0 else 0.0)
+
+
+def cohen_kappa(rates: Sequence[float]) -> float:
+    """(a - e) / (1 - e), with the accuracy a and that by chance, e; rates as for `f1`. NaN if e is 1."""
+    examples, predicted, right = _split(rates, 3)
+    chance = math.fsum(n * p for n, p in zip(examples, predicted, strict=True))
+    return (math.fsum(right) - chance) / (1.0 - chance) if chance < 1.0 else math.nan
+
+
+def matthews(rates: Sequence[float]) -> float:
+    """Matthews' correlation of classes and predictions, in [-1, 1]; rates as for `f1`. NaN if one is constant."""
+    examples, predicted, right = _split(rates, 3)
+    together = math.fsum(right) - math.fsum(n * p for n, p in zip(examples, predicted, strict=True))
+    varied = [1.0 - math.fsum(share * share for share in each) for each in (examples, predicted)]
+    return together / math.sqrt(varied[0] * varied[1]) if min(varied) > 0 else math.nan
+
+
+def auroc(rates: Sequence[float]) -> float:
+    """The area under the ROC curve, from histograms; the mean over classes (each against the others) or labels.
+
+    The first of `rates` is 1 / (number of bins). Then follow, for each class in turn, the negative examples in
+    bins of rising score and the positive ones. Examples in one bin count half. Classes without negative or
+    positive examples do not count. NaN if none does.
+    """
+    return _mean(_area_under_roc(*each) for each in _histograms(rates) if min(map(math.fsum, each)) > 0)
+
+
+def average_precision(rates: Sequence[float]) -> float:
+    """The sum over thresholds of (rise of the recall) x precision; the mean over classes or labels.
+
+    Rates and exceptions as for `auroc`. The examples of a bin are taken as evenly mixed.
+    """
+    return _mean(_average_precision(*each) for each in _histograms(rates) if min(map(math.fsum, each)) > 0)
+
+
+def _histograms(rates: Sequence[float]) -> Iterator[tuple[Sequence[float], Sequence[float]]]:
+    """The negative and the positive examples of each class, in bins of rising score."""
+    bins = round(1.0 / rates[0])
+    for start in range(1, len(rates), 2 * bins):
+        yield rates[start : start + bins], rates[start + bins : start + 2 * bins]
+
+
+def _area_under_roc(negative: Sequence[float], positive: Sequence[float]) -> float:
+    below = area = 0.0
+    for n, p in zip(negative, positive, strict=True):
+        area += p * (below + 0.5 * n)
+        below += n
+    return area / (math.fsum(negative) * math.fsum(positive))
+
+
+def _average_precision(negative: Sequence[float], positive: Sequence[float]) -> float:
+    above = right = total = 0.0
+    for n, p in zip(reversed(negative), reversed(positive), strict=True):
+        if (size := n + p) == 0:
+            continue
+        share = p / size  # the integral of (right + t p) / (above + t size) for t from 0 to 1
+        rest = (right - above * share) / size * math.log1p(size / above) if above > 0 else 0.0
+        total += p * (share + rest)
+        above, right = above + size, right + p
+    return total / right
+
+
+def bins_for(histograms: int) -> int:
+    """The number of bins of each of so many pairs of histograms."""
+    return max(8, min(MAX_BINS, (MAX_SUMS - 1) // (2 * histograms)))
+
+
+def r2(rates: Sequence[float]) -> float:
+    """1 - (mean squared error) / variance, the mean over outputs; from squared errors, values and their squares.
+
+    Outputs that do not vary do not count. NaN if none does.
+    """
+    errors, values, squares = _split(rates, 3)
+    each = ((e, s - v * v) for e, v, s in zip(errors, values, squares, strict=True))
+    return _mean(1.0 - e / variance for e, variance in each if variance > 0)
+
+
+SCORES: Final[Mapping[str, Score]] = {
+    "accuracy": Score("share of right predictions", "larger", percent=True, most=1.0),
+    "balanced_accuracy": Score("mean over classes of the accuracy", "larger", balanced_accuracy, True, 1.0),
+    "top5_accuracy": Score(
+        "share of examples with their class among the five largest outputs", "larger", None, True, 1.0
+    ),
+    "f1": Score("mean over classes or labels of F1", "larger", f1, True, 1.0),
+    "precision": Score("mean over classes or labels of the precision", "larger", precision, True, 1.0),
+    "recall": Score("mean over classes or labels of the recall", "larger", recall, True, 1.0),
+    "specificity": Score("mean over classes or labels of the specificity", "larger", specificity, True, 1.0),
+    "jaccard": Score("mean over classes or labels of the Jaccard index", "larger", jaccard, True, 1.0),
+    "cohen_kappa": Score("Cohen's kappa", "larger", cohen_kappa, most=1.0),
+    "matthews": Score("Matthews' correlation coefficient", "larger", matthews, most=1.0),
+    "auroc": Score("area under the ROC curve", "larger", auroc, most=1.0),
+    "average_precision": Score("area under the precision-recall curve", "larger", average_precision, most=1.0),
+    "rmse": Score("root of the mean squared error", "smaller", _root),
+    "mae": Score("mean absolute error", "smaller"),
+    "r2": Score("share of explained variance", "larger", r2, signed=True),
+}
+"""All figures by name; `Target` says which a task can have (tasks/goals.py)."""
+
+
+def _split(rates: Sequence[float], count: int) -> list[Sequence[float]]:
+    length = len(rates) // count
+    return [rates[i * length : (i + 1) * length] for i in range(count)]
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return math.fsum(found) / len(found) if found else math.nan

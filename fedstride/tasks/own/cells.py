@@ -1,0 +1,108 @@
+"""Cells of a table, which are text, as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from ..columns import Column
+from .checks import quoted
+from .rows import Rows
+
+LARGEST = float(np.finfo(np.float32).max)
+EMPTY = ("", "nan")
+"""The text of a cell without a value, in lower case."""
+
+Convert = Callable[[str], float]
+"""The number of a cell, whose text has no blanks at its ends. Raises CellError for text that is not allowed."""
+
+
+class CellError(Exception):
+    """A cell that is not allowed: what it contains, and what is allowed."""
+
+
+def inputs(rows: Rows, columns: Sequence[Column], *, may_be_missing: bool) -> np.ndarray:
+    """The numbers of the examples, float32 (rows, width): one for a column of numbers, one for each category.
+
+    Those of an empty cell that may be missing are NaN. Raises DataError, with file, line and column, for another
+    empty cell, another category, and text that is not a number.
+    """
+    blocks = []
+    for column in columns:
+        known = {name: float(index) for index, name in enumerate(column.categories)}
+        convert = _one_of(known, "category") if known else number
+        values = _values(rows, column.name, convert, may_be_missing)[:, None]
+        if known:
+            values = np.where(np.isnan(values), np.nan, values == np.arange(len(known)))
+        blocks.append(values)
+    return np.concatenate(blocks, axis=1).astype(np.float32)
+
+
+def targets(rows: Rows, columns: Sequence[str], convert: Convert) -> np.ndarray:
+    """The targets, float64 (rows, columns). Raises DataError, with file, line and column, as `convert` says."""
+    return np.stack([_values(rows, column, convert, False) for column in columns], axis=1)
+
+
+def number(text: str) -> float:
+    """A finite number within float32."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = None
+    if value is None or "_" in text:  # which Python allows in a number
+        raise CellError(
+            f"{quoted(text)} is not a number; write it with a decimal point, without a unit and without separators"
+        )
+    if not -LARGEST <= value <= LARGEST:  # also for NaN
+        raise CellError(f"{quoted(text)} is not allowed: numbers must be finite in float32")
+    return value
+
+
+def label(text: str) -> float:
+    """0 or 1."""
+    if (value := number(text)) not in (0, 1):
+        raise CellError(f"label {quoted(text)} is not allowed: it must be 0 or 1")
+    return value
+
+
+def class_of(names: Sequence[str], outputs: int) -> Convert:
+    """The number of a class, from 0: of its name, or of the number itself if the classes have no names."""
+    if names:
+        return _one_of({name: float(index) for index, name in enumerate(names)}, "class")
+
+    def convert(text: str) -> float:
+        value = number(text)
+        if not (0 <= value < outputs and value.is_integer()):
+            raise CellError(
+                f"class {quoted(text)} is not allowed: it must be a whole number from 0 to {outputs - 1}"
+            )
+        return value
+
+    return convert
+
+
+def _one_of(known: Mapping[str, float], what: str) -> Convert:
+    def convert(text: str) -> float:
+        try:
+            return known[text]
+        except KeyError:
+            allowed = quoted(", ".join(known), 200)
+            raise CellError(f"{what} {quoted(text)} is not allowed: it must be one of {allowed}") from None
+
+    return convert
+
+
+def _values(rows: Rows, column: str, convert: Convert, may_be_missing: bool) -> np.ndarray:
+    values = np.empty(len(rows))
+    for position, cell in enumerate(rows.cells[column]):
+        text = cell.strip()
+        try:
+            values[position] = convert(text)
+        except CellError as error:
+            if text.lower() not in EMPTY:
+                raise rows.error(position, column, str(error)) from None
+            if not may_be_missing:
+                raise rows.error(position, column, "the cell is empty; fill it or delete the row") from None
+            values[position] = np.nan
+    return values

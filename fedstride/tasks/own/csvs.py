@@ -1,0 +1,34 @@
+"""A table in a CSV file whose first row has the names of the columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ...errors import DataError
+from .. import comma_separated
+from .rows import Rows, in_chunks, positions
+
+SUFFIXES = (".csv", ".csv.gz")
+
+
+def read(path: Path, columns: Sequence[str]) -> Iterator[Rows]:
+    """The rows with these columns. Blanks at the ends of the names of columns do not count.
+
+    Raises DataError, with the file and the line, for a file without such a header, for a row of another length and
+    for a file that is damaged.
+    """
+    rows = comma_separated.rows(path, "write the file again, as UTF-8")
+    _, header = next(rows, (0, None))
+    if header is None:
+        raise DataError(f"{path} is empty: its first row must have the names of the columns")
+    names = [name.strip() for name in header]
+    wanted = positions(path, names, columns)
+    for chunk in in_chunks(rows):
+        for line, row in chunk:
+            if len(row) != len(names):
+                raise DataError(
+                    f"{path}, line {line} has {len(row)} cells, but the header has {len(names)} columns"
+                )
+        cells = {name: [row[at] for _, row in chunk] for name, at in zip(columns, wanted, strict=True)}
+        yield Rows(path, "line", [line for line, _ in chunk], cells)

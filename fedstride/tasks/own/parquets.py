@@ -1,0 +1,43 @@
+"""A table in a Parquet file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import DataError
+from .rows import CHUNK, Rows, positions
+
+SUFFIXES = (".parquet",)
+
+
+def read(path: Path, columns: Sequence[str]) -> Iterator[Rows]:
+    """The rows with these columns, each value as text; null becomes an empty text, true and false 1 and 0.
+
+    Raises DataError if pyarrow is not installed, for a file that is damaged or no Parquet file, and for columns
+    that are missing.
+    """
+    try:
+        import pyarrow  # imported here, because most processes read the arrays from the cache
+        from pyarrow import parquet
+    except ImportError as error:
+        raise DataError(f"{path} needs the package pyarrow ({error}); pip install pyarrow") from error
+    start = 1
+    try:
+        with parquet.ParquetFile(path) as file:
+            positions(path, file.schema_arrow.names, columns)
+            for batch in file.iter_batches(batch_size=CHUNK, columns=list(columns)):
+                numbers = range(start, start := start + batch.num_rows)
+                cells = {name: [_text(value) for value in batch.column(name).to_pylist()] for name in columns}
+                yield Rows(path, "row", numbers, cells)
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise DataError(f"{path} is damaged or not a Parquet file: {reason[:200]}; write it again") from error
+
+
+def _text(value: Any) -> str:
+    """A value as it would be in a CSV file; a float keeps all its digits."""
+    if value is None:
+        return ""
+    return str(int(value)) if isinstance(value, bool) else str(value)

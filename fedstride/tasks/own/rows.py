@@ -1,0 +1,62 @@
+"""Rows of a table as text, some thousands at a time, with their places in the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import DataError, nearest
+from .checks import quoted
+
+CHUNK = 4096  # rows that are in memory as text at a time
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows: the cells of each wanted column, and for each row its number in the file; `unit` says of what."""
+
+    source: Path
+    unit: str  # line or row
+    numbers: Sequence[int]
+    cells: Mapping[str, Sequence[str]]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def error(self, position: int, column: str, what: str) -> DataError:
+        """The error for a cell of the row at this position."""
+        return DataError(f"{self.source}, {self.unit} {self.numbers[position]}, column {quoted(column)}: {what}")
+
+
+def positions(source: Path, found: Sequence[str], wanted: Sequence[str]) -> list[int]:
+    """Where the wanted columns are among those of the file. Raises DataError if one is missing or there twice."""
+    for name in wanted:
+        if (times := found.count(name)) > 1:
+            raise DataError(f"{source} has {times} columns {quoted(name)}; give each column another name")
+        if not times:
+            raise _missing(source, found, name)
+    return [found.index(name) for name in wanted]
+
+
+def _missing(source: Path, found: Sequence[str], name: str) -> DataError:
+    close = [other for other in found if other.casefold() == name.casefold()] or nearest(name, found, 1)
+    hint = f" (did you mean {quoted(close[0])}?)" if close else ""
+    if len(found) == 1 and (other := next((mark for mark in ";\t|" if mark in found[0]), None)):
+        hint = f": its header has no comma but {other!r}; columns must be separated by commas"
+    return DataError(
+        f"{source} has no column {quoted(name)}{hint}; its columns are {quoted(', '.join(found), 200)}, and the "
+        "task chooses them by name"
+    )
+
+
+def in_chunks(rows: Iterator[tuple[int, list[str]]]) -> Iterator[list[tuple[int, list[str]]]]:
+    """The rows, at most CHUNK at a time."""
+    chunk = []
+    for row in rows:
+        chunk.append(row)
+        if len(chunk) == CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk

@@ -1,0 +1,93 @@
+"""Checks of a whole configuration: each value's range, and values that are not allowed together."""
+
+from __future__ import annotations
+
+from fedstride.errors import require
+from fedstride.metrics import directed, fact
+from fedstride.settings import check_fields, fields_of
+from strategies.limits import Screening
+
+from .schema import BY_CLIENTS, TABLES, Config, chain
+
+
+def check(config: Config) -> None:
+    """Raise ConfigError for the first value that is out of its range."""
+    check_fields(fields_of(Config).values(), vars(config))
+    check_fields(fields_of(Screening).values(), vars(config.screening), "screening")
+    for group, table in TABLES.items():
+        path = group
+        for spec in chain(getattr(config, group)):
+            if spec.name in table:  # not for placeholders, see `from_yaml`
+                table.check(spec, path)
+            path += ".inner"
+    _check_local_steps(config)
+    require(
+        config.name is None or is_folder_name(config.name),
+        "name",
+        config.name,
+        f"the name of one folder, of at most {MAX_FOLDER_NAME} bytes, without / and \\ and control characters, "
+        "not beginning with . - or ~; to choose where the folder is created, use out=FOLDER",
+    )
+    between = f"between 1 and clients = {config.clients}"
+    require(config.cohort is None or config.cohort <= config.clients, "cohort", config.cohort, between)
+    require(config.start_size <= config.clients, "min_clients", config.min_clients, f"{between}, or null")
+    quorum = config.screening.quorum
+    most = f"between 1 and {config.cohort_size}, the number of clients in a round"
+    require(quorum <= config.cohort_size, "screening.quorum", quorum, most)
+    require(
+        config.best is None or fact(config.best).better is not None,
+        "best",
+        config.best,
+        f"one of {', '.join(directed())}",
+    )
+    _check_best_quorum(config)
+
+
+def _check_best_quorum(config: Config) -> None:
+    """Refuse a quorum that no round can have: then there would never be a best model."""
+    asked = config.cohort_size
+    require(
+        config.best_quorum is None or config.best_quorum <= asked,
+        "best_quorum",
+        config.best_quorum,
+        f"between 1 and {asked}, the number of clients in a round, or null",
+    )
+    alone = asked == 1 < config.clients and config.best_quorum is None
+    require(
+        not (alone and config.best is not None and config.best.startswith(BY_CLIENTS)),
+        "best",
+        config.best,
+        "a metric that the server measures, for example test/loss, because a round has only one client, which "
+        "would decide alone; set best_quorum=1 if you want that",
+    )
+
+
+MAX_FOLDER_NAME = 200
+"""Bytes of a run folder's name. File systems allow 255; a number may be appended."""
+
+
+def is_folder_name(name: str) -> bool:
+    """Whether a text is the name of one visible folder, on every common file system and in every terminal."""
+    return (
+        0 < len(name.encode(errors="replace")) <= MAX_FOLDER_NAME
+        and name.isprintable()  # excludes control characters, and marks that change the direction of text
+        and name == name.strip()
+        and name[0] not in ".-~"  # hidden, an option of a command, somebody's home
+        and not set(name) & set("/\\")
+    )
+
+
+def _check_local_steps(config: Config) -> None:
+    """Refuse a `client.local_steps` that differs from the strategy's own number of mini-batches (A4-10)."""
+    path = "strategy"
+    for spec in chain(config.strategy):
+        by_strategy = getattr(spec, "local_steps", None)
+        by_client = config.client.local_steps
+        require(
+            by_strategy is None or by_client in (None, by_strategy),
+            "client.local_steps",
+            by_client,
+            f"{path}.local_steps = {by_strategy}, because {spec.name} sets the number of mini-batches in a round; "
+            f"set {path}.local_steps instead, or omit client.local_steps",
+        )
+        path += ".inner"

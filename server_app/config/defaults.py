@@ -1,0 +1,66 @@
+"""The values of keys whose default depends on other keys and on the task: where is measured, and what is best."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedstride import wire
+from fedstride.errors import require
+from fedstride.tasks.augmentation import check_augmentation
+from fedstride.tasks.data import Data
+from fedstride.tasks.goals import scores_of
+
+from .checks import check
+from .schema import Config
+
+HOLDOUT = 0.2
+"""The share of held-out examples if only the clients can measure."""
+
+
+def resolved(config: Config, source: Data) -> Config:
+    """The configuration with `test_set`, `evaluate_clients`, `holdout` and `best`.
+
+    If nodes have their own data, the server's test examples say nothing about them, so the clients measure, on
+    examples that training never sees. With privacy they report nothing without noise, so the server measures.
+    Raises ConfigError if no evaluation reports the metric `best`, or if a figure or an augmentation does not fit
+    the task.
+    """
+    spec, has_tests, private = source.spec, len(source.test_x) > 0, config.privacy.name != "none"
+    _check_data_of_nodes(config, source)
+    check_augmentation(spec, config.task.augmentation)
+    own = config.partition.name == "own" and not private
+    test_set = (has_tests and not own) if config.test_set is None else config.test_set
+    missing = f"false: task={config.task.name} has no test examples"
+    require(has_tests or not test_set, "test_set", test_set, missing)
+    by_clients = not test_set if config.evaluate_clients is None else config.evaluate_clients
+    holdout = (0.0 if test_set else HOLDOUT) if config.holdout is None else config.holdout
+    figures = list(scores_of(spec, config.task.metrics))
+    places = [*(["test"] if test_set else []), *([wire.LOCAL] if by_clients else [])]
+    reported = [f"{place}/{name}" for place in places for name in [*figures, "loss"]]
+    reported += [wire.TRAIN_LOSS, *([wire.TRAIN_ACCURACY] if spec.classes else [])]
+    best = reported[0] if config.best is None else config.best
+    require(
+        best in reported or best.partition("/")[0] not in ("test", wire.LOCAL, "train"),
+        "best",
+        best,
+        f"a metric that this run reports: {', '.join(reported)} (set by task.metrics, test_set, evaluate_clients)",
+    )
+    require(
+        not (spec.federated and private),
+        "privacy",
+        config.privacy.name,
+        "none, because clients report statistics of their data without noise; or give task.mean and task.std",
+    )
+    done = replace(config, test_set=test_set, evaluate_clients=by_clients, holdout=holdout, best=best)
+    check(done)
+    return done
+
+
+def _check_data_of_nodes(config: Config, source: Data) -> None:
+    """Refuse to divide a task that has no examples: all are in the nodes' own files."""
+    require(
+        len(source.train_x) > 0 or config.partition.name == "own",
+        "partition",
+        config.partition.name,
+        f"own, because task={config.task.name} has no examples: each node has its own files (docs/deployment.md)",
+    )

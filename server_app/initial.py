@@ -1,0 +1,141 @@
+"""Reads the model that a run starts from, `initial=PATH`, and checks that it fits the run's network.
+
+It does not know how the model is used, or which of its arrays are trained.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from fedstride.arrays import Arrays, first_not_finite
+from fedstride.errors import ConfigError
+
+from .config.schema import Config
+
+DIGITS = 16
+"""Hexadecimal digits of `initial_digest`."""
+
+SHOWN = 3
+"""Arrays that an error message names."""
+
+DTYPES = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "I16": "int16",
+    "I32": "int32",
+    "I64": "int64",
+    "F16": "float16",
+    "F32": "float32",
+    "F64": "float64",
+}
+"""Names of dtypes in a safetensors file, and numpy's names. Others are shown as they are."""
+
+
+class Form(NamedTuple):
+    """Shape and dtype of an array."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
+
+
+def pinned(config: Config) -> Config:
+    """The configuration with the absolute path of `initial`, and the digest of its content.
+
+    Raises ConfigError if the file cannot be read, has another digest than `initial_digest`, or there is a digest
+    without a file.
+    """
+    if config.initial is None:
+        if config.initial_digest is not None:
+            raise ConfigError(
+                f"initial_digest = {config.initial_digest!r} is not allowed without initial; set "
+                "initial=PATH/model.safetensors, or omit it"
+            )
+        return config
+    path = Path(config.initial).expanduser().absolute()
+    found = _digest(path)
+    if config.initial_digest not in (None, found):
+        raise ConfigError(
+            f"initial = {str(path)!r} has the digest {found}, but initial_digest = {config.initial_digest}: it is "
+            "not the file with which the run began; give the original one, initial=PATH"
+        )
+    return replace(config, initial=str(path), initial_digest=found)
+
+
+def _digest(path: Path) -> str:
+    try:
+        if not path.is_file():
+            raise ConfigError(
+                f"initial = {str(path)!r} is not a file; give a safetensors file, such as model.safetensors of a "
+                "run's folder, as it is named on the server's machine"
+            )
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:DIGITS]
+    except OSError as error:
+        raise ConfigError(
+            f"initial = {str(path)!r} cannot be read ({error.strerror}); make it readable"
+        ) from error
+
+
+def read(path: str, network: Arrays) -> Arrays:
+    """The arrays in the file, in the order of `network`, the run's own initial model.
+
+    Raises ConfigError for a file that is not complete, for names, shapes or dtypes that differ from those of
+    `network`, and for values that are not finite.
+    """
+    try:
+        with safe_open(path, framework="numpy") as file:
+            found = {name: _form(file.get_slice(name)) for name in file.keys()}  # noqa: SIM118  not a mapping
+            _check_forms(path, found, network)
+            arrays = {name: file.get_tensor(name) for name in network}
+    except (SafetensorError, OSError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        reason = str(error).splitlines()[0]
+        raise ConfigError(
+            f"initial = {path!r} is not a complete safetensors file ({reason}); give model.safetensors of a run's "
+            "folder, or write one with safetensors.numpy.save_file"
+        ) from error
+    bad = first_not_finite(arrays)
+    if bad is not None:
+        raise ConfigError(
+            f"initial = {path!r}: {bad!r} contains NaN or infinity; give a model that did not diverge"
+        )
+    return arrays
+
+
+def _form(part: Any) -> Form:
+    code = part.get_dtype()
+    return Form(tuple(part.get_shape()), DTYPES.get(code, str(code)))
+
+
+def _check_forms(path: str, found: Mapping[str, Form], network: Mapping[str, np.ndarray]) -> None:
+    expected = {name: Form(array.shape, str(array.dtype)) for name, array in network.items()}
+    names = [*expected, *sorted(set(found) - set(expected))]
+    different = [name for name in names if found.get(name) != expected.get(name)]
+    if different:
+        differ = "1 array differs" if len(different) == 1 else f"{len(different)} arrays differ"
+        shown = "; ".join(_difference(name, found.get(name), expected.get(name)) for name in different[:SHOWN])
+        raise ConfigError(
+            f"initial = {path!r} does not fit the network: {differ}: {shown}"
+            f"{'; ...' if len(different) > SHOWN else ''}; choose the model, its settings and the task with which "
+            "the file was made"
+        )
+
+
+def _difference(name: str, found: Form | None, expected: Form | None) -> str:
+    if found is None:
+        return f"{name!r} is missing"
+    return f"{name!r} is {found}" + (
+        ", and the network has no such array" if expected is None else f" instead of {expected}"
+    )

@@ -1,0 +1,47 @@
+"""Nodes with their own caches, as on other machines, get the frozen arrays of a model once, in real processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from desk import play, weights
+from processes import Site, folder_in, stop, until
+
+from lab.results.runs import load
+
+# One worker, since the tests share a SuperLink.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]
+
+GIVEN = ("model=mlp", "clients=2", "rounds=2", "client.local_steps=3", "client.batch_size=20", "client.device=cpu")
+LARGE = 600_000
+"""Bytes: less than the frozen layer, and more than all that is trained."""
+
+
+def test_frozen_arrays_are_sent_once_to_each_node(site: Site, tmp_path: Path) -> None:
+    start = play(tmp_path, *GIVEN, "rounds=1", small=False).folder / "model.safetensors"
+    train = (f"initial={start}", "train=[fc2]")
+    nodes = [
+        site.join(
+            key,
+            f"partition-id={k} num-partitions=2",
+            env={"FEDSTRIDE_CACHE": str(tmp_path / f"cache of {key}")},
+        )
+        for k, key in enumerate(("one", "two"))
+    ]
+    for node in nodes:
+        until(node.joined, f"joining of {node.name}")
+    folders = []
+    for name in ("first", "second"):
+        done = site.deployment.fedstride("submit", "tls", *GIVEN, *train, f"name={name}")
+        assert done.returncode == 0, done.stdout + done.stderr + nodes[0].log() + nodes[1].log()
+        folders.append(folder_in(done.stdout))
+    stop(*nodes)
+    sent = [
+        [(row["round"], row["client"]) for row in load(folder).clients.rows if row["bytes/down"] > LARGE]
+        for folder in folders
+    ]
+    assert sent == [[(1, 0), (1, 1)], []]  # the second run has the same arrays
+    local = play(tmp_path, *GIVEN, *train, small=False).folder
+    assert weights(folders[0]) == weights(folders[1]) == weights(local)
+    assert all(len(list((tmp_path / f"cache of {key}").glob("frozen-*"))) == 1 for key in ("one", "two"))

@@ -1,0 +1,11 @@
+"""What docs/own-data.md tells its reader to type."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+PAGE = (Path(__file__).resolve().parents[1] / "docs/own-data.md").read_text()
+BLOOD, TABLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+(COMMAND,) = re.findall(r"^fedstride (run .*?\\\n.*?)$", PAGE, re.MULTILINE)
+OVERRIDES = COMMAND.replace("\\\n", "").split()[1:]
