@@ -19,7 +19,7 @@ from .roll_call import Roster
 class Delivery:
     """The frozen arrays of a run, and who has them.
 
-    `values`: what each client is told; empty if no array is frozen.
+    `values`: what every client gets in its configuration; empty if no array is frozen.
     """
 
     def __init__(self, frozen: Arrays) -> None:

@@ -41,13 +41,13 @@ class CentralEvaluation:
         self.frozen: Arrays = to_arrays(model, parts.frozen)
         self._model = model.to(device)
         self._source, self._device, self._has_test_set = source, device, config.test_set is not False
-        self._loss, self._metrics = config.task.loss, config.task.metrics
+        self._task = config.task
         self.normalise(source.spec)
 
     def normalise(self, spec: Spec) -> None:
         """Prepare the test examples as `spec` says: with statistics that are known only after the roll call."""
         x, y = self._source.test_x, self._source.test_y
-        goal = goal_of(spec, self._loss, self._metrics)
+        goal = goal_of(spec, self._task.loss, self._task.metrics)
         examples = Examples(x, y, spec, device=self._device, goal=goal)
         self._examples = examples if self._has_test_set else None
 

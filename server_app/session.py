@@ -173,9 +173,10 @@ def _called(grid: Grid, prepared: Prepared, records: Records, delivery: Delivery
     If the task asks for it, the statistics of the clients' examples are computed from the replies at the start of
     the run; a resumed run has them in its checkpoint.
     """
-    config, spec, last = prepared.config, prepared.spec, records.last
+    config, last = prepared.config, records.last
     known = {} if last is None else last.statistics
-    asks = spec.federated and not known
+    spec = prepared.spec.with_statistics(known)
+    asks = spec.federated
 
     def sent(spec: Spec, **more: bool) -> ConfigRecord:
         return ConfigRecord({**client_config(config, spec), **delivery.values, wire.RUN: records.run, **more})
@@ -183,7 +184,7 @@ def _called(grid: Grid, prepared: Prepared, records: Records, delivery: Delivery
     roster = Roster(
         grid,
         config,
-        sent(spec.with_statistics(known), **({wire.MOMENTS: True} if asks else {})),
+        sent(spec, **({wire.MOMENTS: True} if asks else {})),
         {} if last is None else last.owners,
     )
     roster.call()
@@ -191,9 +192,11 @@ def _called(grid: Grid, prepared: Prepared, records: Records, delivery: Delivery
         known, notes = normalisation.pool(spec, roster.facts)
         for note in notes:
             log(WARNING, "%s", note)
-        roster.client_config = sent(spec.with_statistics(known))
-    records.write_task(spec.with_statistics(known))
-    prepared.evaluation.normalise(spec.with_statistics(known))
+        spec = spec.with_statistics(known)
+        roster.client_config = sent(spec)
+    records.write_task(spec)
+    if known:
+        prepared.evaluation.normalise(spec)
     return roster, known
 
 

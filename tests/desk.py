@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from flwr.clientapp import ClientApp
 
 from lab.engine.grid import grid_of
@@ -42,6 +43,15 @@ def resume(folder: Path, *overrides: str, observers: Sequence[Any] = ()) -> sess
     config = compose([f"resume='{folder}'", *overrides])
     grid = grid_of(app, config)
     return session.run(grid, session.prepare(config), observers=observers, on_folder=grid.keep_client_states_in)
+
+
+def whole_and_resumed(out: Path, *overrides: str) -> tuple[Path, Path]:
+    """The folders of an uninterrupted run, and of one that was stopped after round 2 and resumed."""
+    whole = play(out, *overrides, "name=whole").folder
+    with pytest.raises(KeyboardInterrupt):
+        play(out, *overrides, "name=part", observers=[StopAfter(2)])
+    resume(out / "part")
+    return whole, out / "part"
 
 
 def weights(folder: Path) -> bytes:

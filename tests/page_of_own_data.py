@@ -1,4 +1,4 @@
-"""What docs/own-data.md tells its reader to type."""
+"""The files and the command of docs/own-data.md."""
 
 from __future__ import annotations
 

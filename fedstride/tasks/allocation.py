@@ -82,7 +82,7 @@ def table_with_sums(allowed: np.ndarray, rows: np.ndarray, columns: np.ndarray, 
 
     `allowed`: bool (clients, classes). `rows`: int64 (clients,), `columns`: int64 (classes,), of the same sum.
     The numbers are as even as the sums permit: proportional fitting of rows and columns in turn, then rounding,
-    then moves along paths until the columns are exact. Returns None if there is no such table.
+    then ones are moved between cells until the columns are exact. Returns None if there is no such table.
     """
     minimum = np.where(allowed, least, 0).astype(np.int64)
     free_rows, free_columns = rows - minimum.sum(axis=1), columns - minimum.sum(axis=0)

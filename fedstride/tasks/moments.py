@@ -57,7 +57,7 @@ class Moments:
 
 
 def moments(x: np.ndarray, spec: Spec) -> Moments:
-    """The moments of stored examples x (n, ...), divided by `spec.scale`. NaN is no value.
+    """The moments of stored examples x (n, ...), divided by `spec.scale`. NaN does not count.
 
     Per channel of images and signals, feature of frames (over examples and frames), column of a table. Raises
     ConfigError for tokens, which are not numbers.

@@ -12,27 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from real_data import REAL, real
+from real_data import REAL, load, real, refused
 
-from fedstride.errors import ConfigError, DataError, FedstrideError
+from fedstride.errors import ConfigError, DataError
 from fedstride.tasks import data
 from fedstride.tasks.datasets import cifar, folders, idx
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.parts import TASKS
 
 pytestmark = pytest.mark.usefixtures("forgotten_data")
-
-
-def load(name: str, root: Path) -> data.Data:
-    return data.load(TASKS.config(name)(root=str(root)))
-
-
-def refused(name: str, root: Path) -> str:
-    data._load.cache_clear()
-    with pytest.raises(FedstrideError) as caught:
-        load(name, root)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 # ---------------------------------------------------------------- the real bytes

@@ -9,30 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from real_data import REAL, real
+from real_data import REAL, load, real, refused
 
-from fedstride.errors import ConfigError, DataError, FedstrideError
-from fedstride.tasks import data, wav
+from fedstride.errors import ConfigError, DataError
+from fedstride.tasks import wav
 from fedstride.tasks.datasets import sound
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.logmel import LogMel
-from fedstride.tasks.parts import MODELS, TASKS
+from fedstride.tasks.parts import MODELS
 from fedstride.tasks.tensors import Examples
 
 pytestmark = pytest.mark.usefixtures("forgotten_data")
 CPU = torch.device("cpu")
-
-
-def load(name: str, root: Path, **settings: Any) -> data.Data:
-    return data.load(TASKS.config(name)(root=str(root), **settings))
-
-
-def refused(name: str, root: Path, **settings: Any) -> str:
-    data._load.cache_clear()
-    with pytest.raises(FedstrideError) as caught:
-        load(name, root, **settings)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 # ---------------------------------------------------------------- log-mel features

@@ -7,35 +7,22 @@ import gzip
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from real_data import REAL, real
+from real_data import REAL, load, real, refused
 
-from fedstride.errors import ConfigError, DataError, FedstrideError
+from fedstride.errors import ConfigError, DataError
 from fedstride.tasks import data
 from fedstride.tasks.datasets import news, reviews
 from fedstride.tasks.datasets.splits import stratified
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.parts import MODELS, TASKS
+from fedstride.tasks.parts import MODELS
 from fedstride.tasks.tensors import Examples
 from fedstride.tasks.tokens import number, tokens, words
 
 pytestmark = pytest.mark.usefixtures("forgotten_data")
-
-
-def load(name: str, root: Path, **settings: Any) -> data.Data:
-    return data.load(TASKS.config(name)(root=str(root), **settings))
-
-
-def refused(name: str, root: Path) -> str:
-    data._load.cache_clear()
-    with pytest.raises(FedstrideError) as caught:
-        load(name, root)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 # ---------------------------------------------------------------- tokens

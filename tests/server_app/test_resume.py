@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from desk import SMALL, StopAfter, play, resume, table, weights
+from desk import SMALL, StopAfter, play, resume, table, weights, whole_and_resumed
 
 from fedstride.errors import CheckpointError, ConfigError
 from server_app import session
@@ -45,12 +45,9 @@ RULES = [
 @pytest.mark.parametrize("rule", RULES)
 def test_resumed_equals_unbroken(tmp_path: Path, rule: str) -> None:
     given = [*rule.split(), "rounds=4", "cohort=2"]
-    whole = play(tmp_path, *given, "name=whole").folder
-    with pytest.raises(KeyboardInterrupt):
-        play(tmp_path, *given, "name=part", observers=[StopAfter(2)])
-    resume(tmp_path / "part")
-    assert weights(whole) == weights(tmp_path / "part")
-    assert table(whole) == table(tmp_path / "part")
+    whole, resumed = whole_and_resumed(tmp_path, *given)
+    assert weights(whole) == weights(resumed)
+    assert table(whole) == table(resumed)
     assert json.loads((tmp_path / "part/status.json").read_text())["state"] == "completed"
 
 

@@ -43,8 +43,8 @@ class TextCNN(nn.Module):
 
     Convolutions of several sizes over the embedded tokens, 100 filters of each of the sizes 3, 4 and 5, ReLU, the
     maximum over the text, dropout of 0.5, one linear layer. Our decisions: the embedding is not pretrained; a
-    filter begins at each token of the text, and sees zeros after its end, so texts of any length work; there is no
-    limit on the norm of the classifier's weights. A text without tokens has activations of zero.
+    filter is applied at each token, and zeros follow the last one, so texts of any length work; there is no limit
+    on the norm of the classifier's weights. A text without tokens has activations of zero.
     Raises ConfigError if `sizes` is empty.
     """
 
