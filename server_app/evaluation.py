@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import torch
 from flwr.app import ArrayRecord
 
@@ -10,7 +12,17 @@ from fedstride.tasks import data, models
 from fedstride.tasks.freezing import split
 from fedstride.tasks.goals import goal_of
 from fedstride.tasks.spec import Spec
-from fedstride.tasks.tensors import Examples, buffer_names, evaluate, load_arrays, pick_device, to_arrays
+from fedstride.tasks.tensors import (
+    BatchSums,
+    Examples,
+    batches_of,
+    buffer_names,
+    combined,
+    load_arrays,
+    measure,
+    pick_device,
+    to_arrays,
+)
 
 from . import initial
 from .config.schema import Config, keys
@@ -20,14 +32,18 @@ class CentralEvaluation:
     """Evaluates models on the test set. Created once per run.
 
     `initial`: the arrays of the initial model that are trained and sent; `model`: the same as named arrays, which
-    declare the buffers that the network registers; `frozen`: the other arrays of the initial model.
+    declare the buffers that the network registers; `frozen`: the other arrays of the initial model; `spec`: how
+    the test examples are prepared. It can change: statistics may be known only after the roll call.
+
+    The evaluation is divided into `batches`, which can be measured in any process and order. The device is not
+    used before the first of them, because a process that has used CUDA cannot be copied.
+
     Raises ConfigError or DataError if the task, the model or the device is not available, and ConfigError for a
     setting that names layers which the model does not have, or a file `initial` that does not fit.
     """
 
     def __init__(self, config: Config) -> None:
-        torch.set_num_threads(config.client.threads)
-        device = pick_device(config.client.device)
+        torch.set_num_threads(1)  # threads that torch has started are missing in a copy of the process
         source = data.load(config.task)
         model = models.build(config.model, source.spec.inputs, source.spec.outputs, config.seed)
         for key in keys(config):
@@ -39,25 +55,39 @@ class CentralEvaluation:
         self.initial: ArrayRecord = to_record(to_arrays(model, parts.sent))
         self.model: Arrays = declare(views(self.initial), [n for n in buffer_names(model) if n in parts.sent])
         self.frozen: Arrays = to_arrays(model, parts.frozen)
-        self._model = model.to(device)
-        self._source, self._device, self._has_test_set = source, device, config.test_set is not False
-        self._task = config.task
-        self.normalise(source.spec)
+        self.spec = source.spec
+        self._goal = goal_of(source.spec, config.task.loss, config.task.metrics)
+        self._source, self._model = source, model
+        self._device, self._threads = pick_device(config.client.device), config.client.threads
+        self._count = 0 if config.test_set is False else len(source.test_y)
+        self._examples: Examples | None = None
 
-    def normalise(self, spec: Spec) -> None:
-        """Prepare the test examples as `spec` says: with statistics that are known only after the roll call."""
-        x, y = self._source.test_x, self._source.test_y
-        goal = goal_of(spec, self._task.loss, self._task.metrics)
-        examples = Examples(x, y, spec, device=self._device, goal=goal)
-        self._examples = examples if self._has_test_set else None
+    @property
+    def batches(self) -> int:
+        """The number of batches; 0 if the server has no test set."""
+        return batches_of(self._count)
+
+    def measure(self, arrays: ArrayRecord, batches: Iterable[int], spec: Spec) -> list[BatchSums]:
+        """The sums of the batches with these numbers. `arrays`: those that are sent."""
+        torch.set_num_threads(self._threads)
+        examples = self._prepared(spec)
+        load_arrays(self._model.to(self._device), {**self.frozen, **views(arrays)})
+        return measure(self._model, examples, batches)
+
+    def figures(self, batches: Sequence[BatchSums]) -> dict[str, float]:
+        """`test/loss` and the figures of the task, as `test/accuracy`, from the sums of all batches in order.
+
+        Empty if the server has no test set.
+        """
+        figures = combined(batches, self._count).figures() if self._count else {}
+        return {f"test/{name}": value for name, value in figures.items()}
 
     def __call__(self, arrays: ArrayRecord) -> dict[str, float]:
-        """`test/loss` and the figures of the task, as `test/accuracy`; nothing if the server has no test set.
+        """The figures of this model, measured in this process."""
+        return self.figures(self.measure(arrays, range(self.batches), self.spec))
 
-        `arrays`: those that are sent.
-        """
-        load_arrays(self._model, {**self.frozen, **views(arrays)})
-        if self._examples is None:
-            return {}
-        figures = evaluate(self._model, self._examples).figures()
-        return {f"test/{name}": value for name, value in figures.items()}
+    def _prepared(self, spec: Spec) -> Examples:
+        if self._examples is None or self._examples.spec is not spec:
+            x, y = self._source.test_x, self._source.test_y
+            self._examples = Examples(x, y, spec, device=self._device, goal=self._goal)
+        return self._examples

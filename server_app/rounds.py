@@ -29,6 +29,9 @@ from .rows import Row, absent_rows, client_rows, decision_figure, known_names, s
 from .stopping import quorum_of
 from .waiting import Wait, Waits
 
+Evaluate = Callable[[ArrayRecord], Mapping[str, float]]
+"""The figures of a model at the server, by name."""
+
 AcceptedRounds = Mapping[int, int]
 """The last round whose reply was accepted, by client id. A client loads the state that it saved in that round."""
 
@@ -76,7 +79,7 @@ class Federation:
     roster: Roster
     delivery: Delivery  # of the arrays that are not trained
     client_config: ConfigRecord  # sent to every client
-    evaluate: Callable[[ArrayRecord], Mapping[str, float]]
+    evaluate: Evaluate
     observers: Sequence[Observer]
     waits: Waits
     statistics: Statistics = field(default_factory=dict)

@@ -31,7 +31,7 @@ from .initial import pinned
 from .records import Records
 from .restore import restored_clients, restored_metrics
 from .roll_call import Roster, check_nodes
-from .rounds import Federation, Observer
+from .rounds import Evaluate, Federation, Observer
 from .rows import Row
 from .stopping import reason_to_stop
 from .trackers import Tracking, check_trackers
@@ -59,16 +59,17 @@ class Outcome:
     stopped: str | None = None  # why it ended before its last round
 
 
-def prepare(config: Config) -> Prepared:
+def prepare(config: Config, evaluation: CentralEvaluation | None = None) -> Prepared:
     """Build what a run needs, and read the checkpoint if `resume` names a run.
 
+    `evaluation`: of another run with the same task, network, seed and test set, to be used for this one too.
     Raises ConfigError, DataError or CheckpointError. Nothing is started or written to the run's folder.
     """
     check_trackers(config.track)
     build_strategy(config)  # first without the model: errors are found before the data are read
     source = data.load(config.task)
     config = pinned(resolved(config, source))
-    evaluation = CentralEvaluation(config)
+    evaluation = evaluation or CentralEvaluation(config)
     notes = (f"task={config.task.name} has {source.subset}",) if source.subset else ()
     prepared = Prepared(config, build_strategy(config, evaluation.model), evaluation, source.spec, notes=notes)
     if evaluation.frozen:
@@ -117,10 +118,13 @@ def run(
     grid: Grid,
     prepared: Prepared,
     *,
+    evaluate: Evaluate | None = None,
     observers: Sequence[Observer] = (),
     on_folder: Callable[[Path], None] = lambda folder: None,
 ) -> Outcome:
     """Train on the clients of `grid`. The status file in the run's folder records how the run ended.
+
+    `evaluate`: computes the figures of `prepared.evaluation`; by default that itself, in this process.
 
     `on_folder` is called with the run's folder before any client gets a message. An error that ends the run is
     raised again.
@@ -140,7 +144,7 @@ def run(
             roster=roster,
             delivery=delivery,
             client_config=roster.client_config,
-            evaluate=prepared.evaluation,
+            evaluate=evaluate or prepared.evaluation,
             observers=[records, tracking, *observers],
             statistics=statistics,
             waits=Waits(CEILING if config.timeout is None and flower.is_simulation(grid) else config.timeout),
@@ -196,7 +200,7 @@ def _called(grid: Grid, prepared: Prepared, records: Records, delivery: Delivery
         roster.client_config = sent(spec)
     records.write_task(spec)
     if known:
-        prepared.evaluation.normalise(spec)
+        prepared.evaluation.spec = spec
     return roster, known
 
 

@@ -30,7 +30,7 @@ from fedstride import wire
 from fedstride.arrays import Arrays, to_record, views
 from fedstride.tasks import data
 from fedstride.tasks.tensors import evaluate, load_arrays
-from lab.engine.grid import grid_of
+from lab.engine.local import LocalGrid
 from server_app.build import client_config
 from server_app.config.compose import from_yaml
 from server_app.config.schema import Config
@@ -97,7 +97,7 @@ def job(config: Config, client: int) -> work.Work:
 
 def trained(config: Config, model: Arrays, client: int, rule: str) -> Arrays:
     """The model after one round of local training."""
-    grid = grid_of(app, config)
+    grid = LocalGrid(app, config.clients)
     content = RecordDict({wire.ARRAYS: to_record(model), wire.CONFIG: record(config, rule)})
     to = list(grid.get_node_ids())[client]
     (reply,) = grid.send_and_receive([Message(content=content, message_type=MessageType.TRAIN, dst_node_id=to)])

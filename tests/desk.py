@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from flwr.clientapp import ClientApp
 
-from lab.engine.grid import grid_of
+from lab.engine.engine import files_of
+from lab.engine.local import LocalGrid
 from server_app import session
 from server_app.config.compose import compose
 from server_app.rounds import Round
@@ -32,7 +33,7 @@ def play(
         app = real
     shortened = [key for key in SMALL if not ("two_d_lrd" in str(overrides) and "local_steps" in key)]  # A4-10
     config = compose([*(shortened if small else ()), f"out='{out}'", *overrides])
-    grid = grid_of(app, config)
+    grid = LocalGrid(app, config.clients, data=files_of(config))
     return session.run(grid, session.prepare(config), observers=observers, on_folder=grid.keep_client_states_in)
 
 
@@ -41,7 +42,7 @@ def resume(folder: Path, *overrides: str, observers: Sequence[Any] = ()) -> sess
     from client_app.app import app
 
     config = compose([f"resume='{folder}'", *overrides])
-    grid = grid_of(app, config)
+    grid = LocalGrid(app, config.clients, data=files_of(config))
     return session.run(grid, session.prepare(config), observers=observers, on_folder=grid.keep_client_states_in)
 
 

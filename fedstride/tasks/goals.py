@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -74,7 +74,7 @@ def goal_of(spec: Spec, loss: str | None = None, metrics: Sequence[str] | None =
     return Goal(loss_of(spec, loss), scores_of(spec, metrics))
 
 
-def rates_of(sums: torch.Tensor, count: int) -> list[float]:
+def rates_of(sums: Iterable[float], count: int) -> list[float]:
     """The sums of a figure over `count` examples as rates, from which `Score.of` computes the figure."""
     return [float(value) / count for value in sums]
 

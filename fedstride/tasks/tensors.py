@@ -5,9 +5,9 @@ Only this module converts stored examples to what networks get.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +28,9 @@ COLUMN = {
     Kind.TABLE: (1, -1),
 }
 """The shape of `mean` and `std`: one value per channel, feature or column."""
+
+EVALUATION_BATCH = 250
+"""Examples in a batch of an evaluation."""
 
 
 class Examples:
@@ -166,18 +169,47 @@ class Evaluation:
         return {"loss": self.loss, **each}
 
 
+class BatchSums(NamedTuple):
+    """Of one batch: the sum of the losses, and the sums of each figure."""
+
+    loss: float
+    sums: Mapping[str, np.ndarray]
+
+
+def evaluate(model: nn.Module, examples: Examples) -> Evaluation:
+    """Loss and figures of `examples.goal`, with the model in eval mode."""
+    return combined(measure(model, examples, range(batches_of(len(examples)))), len(examples))
+
+
+def batches_of(count: int) -> int:
+    """The number of batches in which `count` examples are evaluated."""
+    return -(-count // EVALUATION_BATCH)
+
+
 @torch.no_grad()
-def evaluate(model: nn.Module, examples: Examples, batch_size: int = 250) -> Evaluation:
-    """Loss and figures of `examples.goal` in eval mode; the loss is summed in float64, in order."""
+def measure(model: nn.Module, examples: Examples, batches: Iterable[int]) -> list[BatchSums]:
+    """The sums of the batches with these numbers, with the model in eval mode."""
     was_training = model.training
     model.eval()
-    goal, loss = examples.goal, 0.0
-    sums: dict[str, torch.Tensor] = {}
-    for x, y in examples.in_order(batch_size):
+    goal, found = examples.goal, []
+    for number in batches:
+        start = number * EVALUATION_BATCH
+        x, y = examples.batch(np.arange(start, min(start + EVALUATION_BATCH, len(examples))))
         outputs = model(x)
-        loss += float(goal.loss(outputs.double(), y if y.dtype == torch.int64 else y.double(), reduction="sum"))
-        for name, of_batch in goal.scores.items():
-            sums[name] = sums.get(name, 0.0) + of_batch(examples.in_units(outputs), examples.in_units(y))
+        loss = goal.loss(outputs.double(), y if y.dtype == torch.int64 else y.double(), reduction="sum")
+        outputs, y = examples.in_units(outputs), examples.in_units(y)
+        found.append(
+            BatchSums(float(loss), {name: of(outputs, y).cpu().numpy() for name, of in goal.scores.items()})
+        )
     model.train(was_training)
-    count = len(examples)
+    return found
+
+
+def combined(batches: Sequence[BatchSums], count: int) -> Evaluation:
+    """The evaluation of `count` examples from the sums of all batches. Adds in float64, in order."""
+    loss, sums = 0.0, dict[str, Any]()
+    for batch in batches:
+        loss += batch.loss
+        for name, each in batch.sums.items():
+            sums[name] = sums.get(name, 0.0) + each
     return Evaluation(loss / count, {name: rates_of(each, count) for name, each in sums.items()})

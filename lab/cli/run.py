@@ -35,9 +35,7 @@ def run(
         int | None, typer.Option(help="Number of parallel runs in a sweep; by default one per core.", min=1)
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, without running it.")] = False,
-    compare: Annotated[
-        bool, typer.Option(help="Also run FedAvg with the same seed and budget, in a second process.")
-    ] = True,
+    compare: Annotated[bool, typer.Option(help="Also run FedAvg with the same seed and budget.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")] = False,
 ) -> None:
     """Train one federation in this process and save its run folder (default: experiment=quickstart).
@@ -75,41 +73,52 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
     from server_app import session
 
     from ..engine.comparison import ComparisonRun, counterpart
-    from ..engine.grid import grid_of
+    from ..engine.engine import engine
     from ..engine.interrupt import InterruptHandler, how_to_resume
     from ..engine.live import LiveView
 
     logging.getLogger("flwr").setLevel(logging.WARNING)
-    grid = grid_of(app, config)
     prepared = session.prepare(config)
-    for note in prepared.notes:
-        say(console, f"note: {note}")
     comparisons: list[ComparisonRun] = []
     folders: list[Path] = []
-
-    def on_folder(folder: Path) -> None:
-        folders.append(folder)
-        grid.keep_client_states_in(folder)
-        other = counterpart(config, folder) if compare else None
-        if other is not None:
-            comparisons.append(ComparisonRun(other))
-
     try:
-        with (
-            InterruptHandler() as interrupt,
-            LiveView(console, rounds=config.rounds, metric=prepared.config.headline, quiet=quiet) as view,
-        ):
-            outcome = session.run(grid, prepared, observers=[view, interrupt], on_folder=on_folder)
-        if outcome.stopped:
-            say(console, f"stopped early: {outcome.stopped}")
-        _report(console, prepared.config, outcome.folder, outcome.rows, comparisons)
+        with engine(app, prepared) as desk:
+            for note in (*prepared.notes, *desk.notes):
+                say(console, f"note: {note}")
+            grid = desk.grid(prepared.config)
+
+            def on_folder(folder: Path) -> None:
+                folders.append(folder)
+                grid.keep_client_states_in(folder)
+                other = counterpart(prepared.config, folder) if compare else None
+                if other is not None:
+                    comparisons.append(ComparisonRun(desk, other, prepared))
+
+            try:
+                with (
+                    InterruptHandler() as interrupt,
+                    LiveView(console, rounds=config.rounds, metric=prepared.config.headline, quiet=quiet) as view,
+                ):
+                    outcome = session.run(
+                        grid,
+                        prepared,
+                        evaluate=desk.evaluate(),
+                        observers=[view, interrupt],
+                        on_folder=on_folder,
+                    )
+                if outcome.stopped:
+                    say(console, f"stopped early: {outcome.stopped}")
+                _report(console, prepared.config, outcome.folder, outcome.rows, comparisons)
+            finally:
+                for comparison in comparisons:
+                    comparison.stop()
     except STOPPED:
         for folder in folders:
             say(console, f"stopped; {how_to_resume(folder)}")
         raise
     finally:
         for comparison in comparisons:
-            comparison.stop()
+            comparison.wait()
 
 
 def title(config: Config) -> str:
@@ -136,10 +145,11 @@ def _report(
     name = label(config) + ("" if config.client.name == "sgd" else f" with {config.client.name}")
     say(console, f"{name:<28} final {shown(metric)} {as_text(metric, final):>8}")
     for other in comparisons:
-        if not other.wait():
+        _wait_for(other, console, config.rounds)
+        if not other.completed:
             say(console, f"fedavg: the comparison run failed; see {other.folder / 'status.json'}")
             continue
-        other_rows = other.rows()
+        other_rows = other.rows
         fedavg = other_rows[-1].get(metric)
         same = "(comparison run: same seed, same budget)"
         say(console, f"{'fedavg':<28} final {shown(metric)} {as_text(metric, fedavg):>8}   {same}")
@@ -152,14 +162,21 @@ def _report(
     say(console, f"{'folder':<28} {folder}")
 
 
+def _wait_for(other: ComparisonRun, console: Console, rounds: int) -> None:
+    """Wait for the end of a comparison run; on a terminal, show its round."""
+    with console.status("fedavg, the comparison run") as status:
+        while not other.wait(seconds=0.5):
+            done = other.rows[-1]["round"] if other.rows else 0
+            status.update(f"fedavg, the comparison run: round {done + 1} of {rounds}")
+
+
 # ---------------------------------------------------------------- a sweep
 
 
 def sweep(overrides: list[str], console: Console, *, workers: int | None, dry_run: bool) -> None:
     """Run every combination. A failed run does not stop the others; the summary names it."""
-    from server_app import session
-
-    from ..engine.sweep import plan, run_jobs
+    from ..engine.engine import cores
+    from ..engine.sweep import checked, plan, run_jobs
 
     jobs = plan(overrides)
     for number, job in enumerate(jobs, start=1):
@@ -167,8 +184,9 @@ def sweep(overrides: list[str], console: Console, *, workers: int | None, dry_ru
             say(console, f"[{number}/{len(jobs)}] fedstride run {' '.join(job.overrides)}")
     if dry_run:
         return
-    session.prepare(jobs[0].config)  # caches data and partition before the workers need them
-    count = min(workers or len(os.sched_getaffinity(0)), len(jobs))
+    for note in checked(jobs):
+        say(console, f"note: {note}")
+    count = min(workers or cores(), len(jobs))
     say(console, f"{len(jobs)} runs, {count} at a time, in {jobs[0].folder.parent}")
     numbers = {job.folder: number for number, job in enumerate(jobs, start=1)}
 
@@ -177,7 +195,7 @@ def sweep(overrides: list[str], console: Console, *, workers: int | None, dry_ru
 
     ended: list[Ended] = []
     try:
-        for result in run_jobs(jobs, workers=count, on_start=on_start):
+        for result in run_jobs(jobs, at_once=count, on_start=on_start):
             ended.append(result)
             say(console, f"[{numbers[result.job.folder]}/{len(jobs)}] {_result(result)}")
     finally:

@@ -1,25 +1,23 @@
-"""The comparison run: FedAvg in a second process, with the same seed, budget and weights as the run itself."""
+"""The comparison run: FedAvg beside the run itself, with the same seed, budget, weights and workers."""
 
 from __future__ import annotations
 
 import dataclasses
-import logging
-import multiprocessing
-import signal
-import sys
+import threading
 from pathlib import Path
 from typing import Any, cast
 
 from client_app.parts import OBJECTIVES, RULES, Training
-from fedstride import signals
 from fedstride.settings import fields_of
+from server_app import session
 from server_app.build import build_strategy
-from server_app.config.compose import from_yaml, to_yaml
 from server_app.config.schema import Config, chain
+from server_app.rounds import Round
 from server_app.rows import Row
+from server_app.session import Prepared
 from strategies.parts import STRATEGIES
 
-from ..results.runs import read_rows
+from .engine import Engine
 
 NAME = "fedavg"  # its folder, inside the run's
 
@@ -49,45 +47,78 @@ def counterpart(config: Config, folder: Path) -> Config | None:
 
 
 class ComparisonRun:
-    """A run in a second process, which ends with this one."""
+    """A run in a second thread, with the workers of the run beside it, which come to that run's clients first.
 
-    def __init__(self, config: Config) -> None:
+    Without workers it starts when it is waited for. `config` is that of `counterpart`, and `prepared` the run
+    beside it, with which it shares the evaluation: task, network and test set are the same.
+    """
+
+    def __init__(self, engine: Engine, config: Config, prepared: Prepared) -> None:
         self.folder = Path(config.out or "") / (config.name or "")
-        context = multiprocessing.get_context("spawn")
-        self._process = context.Process(target=_run, args=(to_yaml(config),), daemon=True)
-        self._process.start()
+        self.rows: list[Row] = []
+        self._engine = engine
+        self._prepared = session.prepare(config, evaluation=prepared.evaluation)
+        self._stop = _Stop()
+        self._completed = False
+        self._thread = threading.Thread(target=self._run, name="comparison", daemon=True)
+        if engine.workers:
+            self._thread.start()
 
-    def rows(self) -> list[Row]:
-        """The metrics of the completed rounds."""
-        return read_rows(self.folder)
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for the end, at most so long; True if it has ended."""
+        if self._engine.workers:
+            self._thread.join(seconds)
+            return not self._thread.is_alive()
+        if not (self.rows or self._stop.now):
+            self._run()
+        return True
 
-    def wait(self) -> bool:
-        """Wait for the end; True if the run was completed."""
-        self._process.join()
-        return self._process.exitcode == 0
+    @property
+    def completed(self) -> bool:
+        """Whether it ended as it should."""
+        return self._completed
 
     def stop(self) -> None:
-        """End the process if it is still running."""
-        if self._process.is_alive():
-            self._process.terminate()
-        self._process.join()
+        """End it at the next reply. Those that the workers still owe arrive when the engine is closed."""
+        self._stop.now = True
+
+    def _run(self) -> None:
+        grid = self._engine.grid(self._prepared.config, priority=1)
+        try:
+            session.run(
+                grid,
+                self._prepared,
+                evaluate=self._engine.evaluate(priority=1),
+                observers=[self, self._stop],
+                on_folder=grid.keep_client_states_in,
+            )
+        except Exception:  # its folder's status file says why
+            return
+        except KeyboardInterrupt:
+            if not self._stop.now:
+                raise
+            return
+        self._completed = True
+
+    def replied(self, server_round: int, done: int, total: int) -> None:
+        """Do nothing."""
+
+    def round_done(self, done: Round) -> None:
+        """Keep the row of the round."""
+        self.rows.append(done.row)
 
 
-def _run(text: str) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    try:
-        signal.signal(signal.SIGTERM, signals.RaiseOnce())  # the parent ends this process with it, see `stop`
-        _train(from_yaml(text))
-    except signals.Terminated:
-        sys.exit(signals.EXIT_TERMINATED)
+class _Stop:
+    """An observer that ends the run, as Ctrl-C does."""
 
+    now = False
 
-def _train(config: Config) -> None:
-    from client_app.app import app
-    from server_app import session
+    def replied(self, server_round: int, done: int, total: int) -> None:
+        self._check()
 
-    from .grid import grid_of
+    def round_done(self, done: Round) -> None:
+        self._check()
 
-    logging.getLogger("flwr").setLevel(logging.ERROR)
-    grid = grid_of(app, config)
-    session.run(grid, session.prepare(config), on_folder=grid.keep_client_states_in)
+    def _check(self) -> None:
+        if self.now:
+            raise KeyboardInterrupt

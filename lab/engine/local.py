@@ -1,7 +1,7 @@
 """A Flower Grid in this process: the same ServerApp and ClientApp, without a server and without Ray.
 
-The clients run one after the other. Each runs when its reply is pulled, so that the server's loop receives
-every reply as soon as it exists.
+The clients run one after the other, in this process. Each runs when its reply is pulled, so that the server's loop
+receives every reply as soon as it exists. `workers.py` has the same Grid with clients in other processes.
 """
 
 from __future__ import annotations
@@ -97,7 +97,17 @@ class LocalGrid(Grid):
         return [reply for message_id in waiting for reply in self.pull_messages([message_id])]
 
     def _deliver(self, message: Message) -> Message:
-        try:
-            return self._app(message, self._contexts[message.metadata.dst_node_id])
-        except (Exception, SystemExit) as error:  # an error of one client must not end the run
-            return Message(Error(CLIENT_RAISED, f"{type(error).__name__}: {error}"), reply_to=message)
+        return replied(self._app, message, self._contexts[message.metadata.dst_node_id])
+
+
+def replied(app: ClientApp, message: Message, context: Context) -> Message:
+    """The ClientApp's reply. An exception becomes an error reply, since one client must not end the run."""
+    try:
+        return app(message, context)
+    except (Exception, SystemExit) as error:
+        return failure(message, f"{type(error).__name__}: {error}")
+
+
+def failure(message: Message, reason: str) -> Message:
+    """The reply of a client that failed."""
+    return Message(Error(CLIENT_RAISED, reason), reply_to=message)

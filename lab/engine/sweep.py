@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import itertools
 import logging
-import multiprocessing
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from types import FrameType
 
 from fedstride import signals
-from fedstride.errors import ConfigError
+from fedstride.errors import ConfigError, FedstrideError
 from fedstride.metrics import as_text
 from server_app.config.compose import compose, from_yaml, to_yaml
 from server_app.config.overrides import read
@@ -26,6 +24,8 @@ from server_app.config.variables import with_variables
 from server_app.folder import default_name, folder_name, runs_dir
 
 from .interrupt import InterruptHandler, how_to_resume
+from .pool import Pool, WorkerDiedError
+from .transfer import Packer
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Job:
 
     overrides: tuple[str, ...]
     text: str  # the configuration as YAML
+    workers: int = 0  # processes that train its clients, if the configuration does not say it; 0: its own
 
     @property
     def config(self) -> Config:
@@ -108,40 +109,61 @@ def _name(config: Config, swept: Sequence[str]) -> str:
     return folder_name("-".join([default_name(config), *extra]))
 
 
-def run_jobs(jobs: Sequence[Job], *, workers: int, on_start: Callable[[Job], None]) -> Iterator[Ended]:
-    """Run the jobs in `workers` processes; yields each job's result when it ends, also if it failed.
+def checked(jobs: Sequence[Job]) -> Sequence[str]:
+    """Build what each run needs, before the first starts; the notes on their data.
+
+    Data and partitions are then in the cache, and in the memory that the workers share. Raises the error of the
+    first invalid run, with its overrides.
+    """
+    from server_app import session
+
+    notes: list[str] = []
+    for job in jobs:
+        try:
+            notes += session.prepare(job.config).notes
+        except FedstrideError as error:
+            raise type(error)(f"{' '.join(job.overrides)}: {error}") from error
+    return list(dict.fromkeys(notes))
+
+
+def shared_out(jobs: Sequence[Job], at_once: int) -> list[Job]:
+    """The jobs with numbers of workers, of which `at_once` run at the same time.
+
+    Those of the last turn, if they are fewer, share the processes that have nothing else to do.
+    """
+    left = len(jobs) % at_once
+    share = at_once // left if left else 1
+    last = [replace(job, workers=share if share > 1 else 0) for job in jobs[len(jobs) - left :]]
+    return [*jobs[: len(jobs) - left], *last]
+
+
+def run_jobs(jobs: Sequence[Job], *, at_once: int, on_start: Callable[[Job], None]) -> Iterator[Ended]:
+    """Run the jobs in `at_once` processes; yields each job's result when it ends, also if it failed.
 
     After Ctrl-C, running jobs end after their current client; after SIGTERM, immediately. Then no other job
     starts, and KeyboardInterrupt or Terminated is raised when all running jobs have ended.
     """
-    context = multiprocessing.get_context("spawn")
-    stop = _Stop()
-    with (
-        signals.handled(stop),
-        ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool,
-    ):
-        waiting = iter(jobs)
-        running: dict[Future[Ended], Job] = {}
+    with Pool(run_job, at_once, _Start()) as pool:
+        stop = _Stop(pool)
+        with signals.handled(stop):
+            waiting = iter(shared_out(jobs, at_once))
+            running: dict[Future[Ended], Job] = {}
 
-        @signals.held()  # a worker that is being started would not receive a signal
-        def submit() -> None:
-            for job in itertools.islice(waiting, workers - len(running)):
-                on_start(job)
-                running[pool.submit(run_job, job)] = job
+            @signals.held()  # a run that is announced is also started
+            def submit() -> None:
+                for job in itertools.islice(waiting, pool.started - len(running)):
+                    on_start(job)
+                    running[pool.submit(Packer().pack(job))] = job
 
-        submit()
-        while running:
-            future = next(as_completed(running))
-            job = running.pop(future)
-            try:
-                ended = future.result()
-            except BrokenProcessPool:
-                ended = _died(job, stop.number)
-            stop.also_after(ended.state)
-            yield ended
-            if stop.number is None:
-                submit()
-    stop.check()
+            submit()
+            while running:
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    ended = _ended(future, running.pop(future), stop.number)
+                    stop.also_after(ended.state)
+                    yield ended
+                if stop.number is None:
+                    submit()
+            stop.check()
 
 
 class _Stop:
@@ -150,14 +172,15 @@ class _Stop:
     They receive Ctrl-C themselves: a terminal sends it to all processes of a command.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pool: Pool | None = None) -> None:
         self.number: int | None = None
+        self._pool = pool
 
     def __call__(self, number: int, frame: FrameType | None = None) -> None:
         if self.number is None:
             self.number = number
-            for worker in multiprocessing.active_children() if number == signal.SIGTERM else ():
-                worker.terminate()
+            if self._pool is not None and number == signal.SIGTERM:
+                self._pool.signal(number)
 
     def check(self) -> None:
         """Raise the exception of the noted signal, if there is one."""
@@ -173,11 +196,14 @@ _ENDED_BY = {"interrupted": signal.SIGINT, "terminated": signal.SIGTERM}
 _IN_WORKER = _Stop()  # of this process, if it is a worker: between two jobs, and until a job has its own handler
 
 
-def _died(job: Job, number: int | None) -> Ended:
-    """A job whose process died: by SIGTERM, if it arrived while the process was starting."""
-    if number == signal.SIGTERM:
-        return Ended(job, "terminated", reason=how_to_resume(job.folder))
-    return Ended(job, "failed", reason="its process died")
+def _ended(future: Future[Ended], job: Job, number: int | None) -> Ended:
+    """How a job ended. One whose process died ended by SIGTERM if that arrived while the process was starting."""
+    try:
+        return future.result()
+    except WorkerDiedError as error:
+        if number == signal.SIGTERM:
+            return Ended(job, "terminated", reason=how_to_resume(job.folder))
+        return Ended(job, "failed", reason=str(error))
 
 
 def run_job(job: Job) -> Ended:
@@ -185,15 +211,22 @@ def run_job(job: Job) -> Ended:
     from client_app.app import app
     from server_app import session
 
-    from .grid import grid_of
+    from .engine import engine
 
     started = time.monotonic()
     try:
         with InterruptHandler() as interrupt:
             _IN_WORKER.check()
-            grid = grid_of(app, job.config)
             prepared = session.prepare(job.config)
-            outcome = session.run(grid, prepared, observers=[interrupt], on_folder=grid.keep_client_states_in)
+            with engine(app, prepared, workers=job.workers) as desk:
+                grid = desk.grid(prepared.config)
+                outcome = session.run(
+                    grid,
+                    prepared,
+                    evaluate=desk.evaluate(),
+                    observers=[interrupt],
+                    on_folder=grid.keep_client_states_in,
+                )
     except signals.STOPPED as error:
         state = "terminated" if isinstance(error, signals.Terminated) else "interrupted"
         return Ended(job, state, reason=how_to_resume(job.folder))
@@ -209,9 +242,16 @@ def _read(text: str) -> Config:
     return from_yaml(text)
 
 
-def _start_worker() -> None:
-    logging.getLogger("flwr").setLevel(logging.ERROR)
-    # A worker that a signal ends between two jobs would end all other workers, too.
-    for number in signals.NUMBERS:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _IN_WORKER)
+class _Start:
+    """What a worker does first: it notes signals, unless they are ignored in the main process.
+
+    A worker that a signal ends between two jobs would be replaced by one that does not know of it.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = [each for each in signals.NUMBERS if signal.getsignal(each) is not signal.SIG_IGN]
+
+    def __call__(self, number: int) -> None:
+        logging.getLogger("flwr").setLevel(logging.ERROR)
+        for each in self._numbers:
+            signal.signal(each, _IN_WORKER)

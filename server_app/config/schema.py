@@ -36,6 +36,8 @@ TABLES: Mapping[str, Table] = {
 GROUPS = ("experiment", *TABLES)
 """All groups in which a name is chosen."""
 
+MOST_WORKERS = 1024
+
 NONE, CHANCE = Kind.NONE, Kind.CHANCE
 
 BY_CLIENTS = ("train/", f"{wire.LOCAL}/")
@@ -201,6 +203,16 @@ class Config:
         float,
         Setting("longest wait for clients to connect", least=0, most=MOST_SECONDS, unit="seconds", kind=NONE),
     ] = 600.0
+    workers: Annotated[
+        int | None,
+        Setting(
+            "processes that train the clients, without Flower's runtimes; 0: this process itself, for a debugger; "
+            "default: one for each core or GPU",
+            least=0,
+            most=MOST_WORKERS,
+            kind=NONE,
+        ),
+    ] = None
     track: Annotated[list[str], Setting("trackers: tensorboard, wandb, mlflow", kind=NONE)] = field(
         default_factory=list
     )

@@ -20,7 +20,7 @@ import numpy as np
 from client_app.app import app
 from fedstride.arrays import norm, views
 from fedstride.errors import DataError
-from lab.engine.grid import grid_of
+from lab.engine.local import LocalGrid
 from server_app import session
 from server_app.config.compose import compose
 from server_app.lines import read_lines
@@ -68,7 +68,7 @@ def runs() -> Iterator[tuple[str, ...]]:
 def updates(settings: tuple[str, ...], folder: Path) -> Iterator[tuple[int, int, float]]:
     """Round, client and length / reference length of each update of a run."""
     config = compose([*BASE, f"out={folder}", *settings])
-    grid = grid_of(app, config)
+    grid = LocalGrid(app, config.clients)
     prepared = session.prepare(config)
     outcome = session.run(grid, prepared, on_folder=grid.keep_client_states_in)
     scale = norm(views(prepared.evaluation.initial))

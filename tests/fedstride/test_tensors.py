@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fedstride.errors import ConfigError
+from fedstride.tasks import tensors
 from fedstride.tasks.spec import Spec
 from fedstride.tasks.tensors import (
     Examples,
@@ -115,12 +116,13 @@ def test_arrays_of_another_network_are_refused(change: str) -> None:
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 20, 250])
-def test_evaluation_by_hand_in_any_batches(batch_size: int) -> None:
+def test_evaluation_by_hand_in_any_batches(batch_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensors, "EVALUATION_BATCH", batch_size)
     model, data = network(), examples()
     model[0].running_mean.fill_(0.3)
     model.train()
     before = torch.get_rng_state()
-    found = evaluate(model, data, batch_size).figures()
+    found = evaluate(model, data).figures()
     x, y = data.batch(np.arange(20))
     with torch.no_grad():
         logits = model.eval()(x)

@@ -1,0 +1,174 @@
+"""What trains the clients of a run on this machine: this process itself, or worker processes.
+
+It decides how many there are. What they do is in `workers.py`, and how they live in `pool.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from flwr.clientapp import ClientApp
+
+from fedstride.errors import require
+from server_app.config.schema import Config
+from server_app.evaluation import CentralEvaluation
+from server_app.rounds import Evaluate
+from server_app.session import Prepared
+
+from .local import LocalGrid
+from .pool import Pool
+from .workers import DividedEvaluation, Worker, WorkersGrid
+
+
+class Engine(Protocol):
+    """Where the clients of runs are trained. `priority`: of a run; the clients of the smallest come first."""
+
+    notes: Sequence[str]
+    """What the user should know: fewer workers than asked for, or more than cores."""
+
+    workers: int
+    """The number of worker processes; 0: the process itself."""
+
+    def grid(self, config: Config, priority: int = 0) -> LocalGrid:
+        """The Grid of a run. Raises ConfigError if it needs data that are not here."""
+
+    def evaluate(self, priority: int = 0) -> Evaluate:
+        """The evaluation at the server."""
+
+
+class InThisProcess:
+    """One client after the other, in this process."""
+
+    workers = 0
+
+    def __init__(self, app: ClientApp, evaluation: CentralEvaluation, notes: Sequence[str] = ()) -> None:
+        self._app, self._evaluation, self.notes = app, evaluation, notes
+
+    def grid(self, config: Config, priority: int = 0) -> LocalGrid:
+        """A Grid in this process."""
+        return LocalGrid(self._app, config.clients, data=files_of(config))
+
+    def evaluate(self, priority: int = 0) -> Evaluate:
+        """The evaluation itself."""
+        return self._evaluation
+
+
+class InWorkers:
+    """Several clients at the same time, in the workers of a pool."""
+
+    def __init__(
+        self, pool: Pool, app: ClientApp, evaluation: CentralEvaluation, notes: Sequence[str] = ()
+    ) -> None:
+        self._pool, self._app, self._evaluation, self.notes = pool, app, evaluation, notes
+        self.workers = pool.started
+
+    def grid(self, config: Config, priority: int = 0) -> LocalGrid:
+        """A Grid whose clients run in the workers."""
+        return WorkersGrid(self._pool, self._app, config.clients, data=files_of(config), priority=priority)
+
+    def evaluate(self, priority: int = 0) -> Evaluate:
+        """The evaluation, divided among the workers."""
+        return DividedEvaluation(self._evaluation, self._pool, priority=priority)
+
+
+@contextmanager
+def engine(app: ClientApp, prepared: Prepared, workers: int | None = None) -> Iterator[Engine]:
+    """The engine of a prepared run, and of others with the same task, network and test set.
+
+    `workers`: how many, if the configuration does not say it; by default `places`. Use it in the main thread,
+    before the process has other threads. At its end all workers end.
+    """
+    config, evaluation = prepared.config, prepared.evaluation
+    wanted = next(n for n in (config.workers, workers, places(config)) if n is not None)
+    if not wanted:
+        yield InThisProcess(app, evaluation)
+        return
+    try:
+        pool = Pool(Worker(app, evaluation), wanted, _Start(config))
+    except OSError as error:
+        yield InThisProcess(
+            app, evaluation, [f"no worker process could be started ({error}); the clients run here"]
+        )
+        return
+    with pool:
+        yield InWorkers(pool, app, evaluation, _notes(config, wanted, pool.started))
+
+
+def cores() -> int:
+    """The number of processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def places(config: Config) -> int:
+    """The number of clients that can train at the same time: one for each GPU, or for each core."""
+    if _uses_gpus(config):
+        found = torch.cuda.device_count() if _any_gpu(config) else 1
+    else:
+        found = max(1, cores() // config.client.threads)
+    return min(found, config.cohort_size)
+
+
+def files_of(config: Config) -> list[str]:
+    """The path of each client's own data, of a run with `partition.files`; else none.
+
+    Raises ConfigError if there is not one for each client.
+    """
+    files = getattr(config.partition, "files", None) or []
+    require(
+        config.partition.name != "own" or bool(files),
+        "partition",
+        "own",
+        "one that divides the task's data, or own with partition.files=[...], a path for each client; nodes of a "
+        "deployment have their own data (fedstride submit)",
+    )
+    require(
+        len(files) in (0, config.clients),
+        "partition.files",
+        files,
+        f"one path for each of the {config.clients} clients",
+    )
+    return [str(Path(file).expanduser().resolve()) for file in files]
+
+
+class _Start:
+    """What a worker does first: ignores Ctrl-C, which is the main process's to handle, and takes its GPU."""
+
+    def __init__(self, config: Config) -> None:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        count = torch.cuda.device_count() if _uses_gpus(config) and _any_gpu(config) else 0
+        self._gpus = visible.split(",") if visible else [str(number) for number in range(count)]
+
+    def __call__(self, number: int) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if self._gpus:
+            os.environ["CUDA_VISIBLE_DEVICES"] = self._gpus[number % len(self._gpus)]
+
+
+def _uses_gpus(config: Config) -> bool:
+    name = config.client.device
+    return name.startswith("cuda") or (name == "auto" and torch.cuda.is_available())
+
+
+def _any_gpu(config: Config) -> bool:
+    return config.client.device in ("auto", "cuda")
+
+
+def _notes(config: Config, wanted: int, started: int) -> list[str]:
+    found = []
+    if started < wanted:
+        found.append(f"only {started} of {wanted} worker processes could be started")
+    busy = started * config.client.threads
+    if busy > cores() and not _uses_gpus(config):
+        found.append(
+            f"{started} workers with {config.client.threads} threads each share {cores()} cores, so each gets "
+            f"{cores() / busy:.0%} of what it could use; workers={max(1, cores() // config.client.threads)} is "
+            "as fast and needs less memory"
+        )
+    return found

@@ -1,0 +1,138 @@
+"""Copies of this process, made by a copy that does nothing else; each has a connection to the original."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import pickle
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+Body = Callable[[int, socket.socket], None]
+"""What a copy does: (number, connection to the original) -> None."""
+
+_PR_SET_PDEATHSIG = 1  # prctl(2): the signal that a process gets when its parent ends
+
+
+class Template:
+    """A copy of this process, as it is now, that makes copies of itself on demand.
+
+    Open it before the process has other threads: a copy has only the thread that made it, and a lock that another
+    one held stays closed.
+    """
+
+    def __init__(self, body: Body) -> None:
+        self._connection, other = socket.socketpair()
+        _flush()
+        gc.collect()
+        gc.freeze()  # what exists now is never examined again, so its pages stay shared
+        parent = os.getpid()
+        self.process = os.fork()
+        if self.process == 0:
+            self._connection.close()
+            _leave_with(parent)
+            _run(lambda: _make_copies(other, body))
+        gc.unfreeze()
+        other.close()
+
+    def make(self, number: int) -> tuple[int, socket.socket]:
+        """A new copy: its process id, and the connection to it. Raises OSError if it cannot be made."""
+        _send(self._connection, ("make", number))
+        answer, files, _, _ = socket.recv_fds(self._connection, 4096, 1)
+        if not answer:
+            raise OSError("the process that starts workers has ended")
+        value = pickle.loads(answer)
+        if isinstance(value, OSError):
+            raise value
+        return value, socket.socket(fileno=files[0])
+
+    def ended(self, process: int) -> str:
+        """How a copy ended, in words. It must have closed its connection."""
+        try:
+            _send(self._connection, ("ended", process))
+            status = pickle.loads(self._connection.recv(4096))
+        except (OSError, EOFError):
+            return "ended"
+        if os.WIFSIGNALED(status):
+            return f"was ended by {signal.Signals(os.WTERMSIG(status)).name}"
+        return f"ended with code {os.waitstatus_to_exitcode(status)}"
+
+    def close(self) -> None:
+        """End the template. Copies end when their connections are closed."""
+        self._connection.close()
+        with suppress(ChildProcessError):
+            os.waitpid(self.process, 0)
+
+
+def _make_copies(connection: socket.socket, body: Body) -> None:
+    """Answer requests until the original closes the connection."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # sent to all processes of a command; the original acts on them
+        signal.signal(number, signal.SIG_IGN)
+    template = os.getpid()
+    while request := connection.recv(4096):
+        kind, value = pickle.loads(request)
+        if kind == "ended":
+            _send(connection, _status(value))
+            continue
+        mine, other = socket.socketpair()
+        try:
+            process = os.fork()
+        except OSError as error:
+            _send(connection, error)
+        else:
+            if process == 0:
+                connection.close()
+                other.close()
+                _leave_with(template)
+                _run(lambda number=value, end=mine: body(number, end))  # type: ignore[misc]
+            socket.send_fds(connection, [pickle.dumps(process)], [other.fileno()])
+        mine.close()
+        other.close()
+    with suppress(ChildProcessError):
+        while True:  # a child that nobody waits for would stay in the table of processes
+            os.wait()
+
+
+def _status(process: int) -> int:
+    try:
+        return os.waitpid(process, 0)[1]
+    except ChildProcessError:
+        return 0
+
+
+def _run(body: Callable[[], None]) -> None:
+    """Call `body` and end this process, without what the original does at its end."""
+    code = 1
+    try:
+        body()
+        code = 0
+    except BaseException as error:
+        if not isinstance(error, (EOFError, BrokenPipeError, ConnectionResetError)):  # the original has ended
+            traceback.print_exc()
+    finally:
+        _flush()
+        os._exit(code)
+
+
+def _leave_with(parent: int) -> None:
+    """Make the system end this process when its parent ends (Linux); elsewhere it ends at its next request."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+
+
+def _send(connection: socket.socket, value: Any) -> None:
+    connection.sendall(pickle.dumps(value))
