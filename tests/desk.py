@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from flwr.clientapp import ClientApp
 
-from lab.engine.engine import files_of
-from lab.engine.local import LocalGrid
+from lab.engine.engine import engine
 from server_app import session
 from server_app.config.compose import compose
+from server_app.config.schema import Config
 from server_app.rounds import Round
 
 SMALL = ("model=mlp", "clients=4", "client.local_steps=3", "client.batch_size=20", "evaluate_every=1")
@@ -25,25 +25,36 @@ def play(
     app: ClientApp | None = None,
     observers: Sequence[Any] = (),
     small: bool = True,
+    workers: int = 0,
 ) -> session.Outcome:
-    """Execute a run in this process and return its outcome. Errors that end the run are raised."""
+    """Execute a run on this machine and return its outcome. Errors that end the run are raised."""
     if app is None:
         from client_app.app import app as real
 
         app = real
     shortened = [key for key in SMALL if not ("two_d_lrd" in str(overrides) and "local_steps" in key)]  # A4-10
     config = compose([*(shortened if small else ()), f"out='{out}'", *overrides])
-    grid = LocalGrid(app, config.clients, data=files_of(config))
-    return session.run(grid, session.prepare(config), observers=observers, on_folder=grid.keep_client_states_in)
+    return _run(app, config, observers, workers)
 
 
-def resume(folder: Path, *overrides: str, observers: Sequence[Any] = ()) -> session.Outcome:
-    """Resume a run in this process."""
+def resume(folder: Path, *overrides: str, observers: Sequence[Any] = (), workers: int = 0) -> session.Outcome:
+    """Resume a run on this machine."""
     from client_app.app import app
 
-    config = compose([f"resume='{folder}'", *overrides])
-    grid = LocalGrid(app, config.clients, data=files_of(config))
-    return session.run(grid, session.prepare(config), observers=observers, on_folder=grid.keep_client_states_in)
+    return _run(app, compose([f"resume='{folder}'", *overrides]), observers, workers)
+
+
+def _run(app: ClientApp, config: Config, observers: Sequence[Any], workers: int) -> session.Outcome:
+    prepared = session.prepare(config)
+    with engine(app, prepared, workers) as desk:
+        grid = desk.grid(prepared.config)
+        return session.run(
+            grid,
+            prepared,
+            evaluate=desk.evaluate(),
+            observers=observers,
+            on_folder=grid.keep_client_states_in,
+        )
 
 
 def whole_and_resumed(out: Path, *overrides: str) -> tuple[Path, Path]:

@@ -95,6 +95,11 @@ class Pool:
         with self._lock:
             return [worker.process for worker in self._workers.values()]
 
+    @property
+    def template_process(self) -> int:
+        """The id of the process that makes the workers."""
+        return self._template.process
+
     def submit(self, parcel: Parcel, *, priority: int = 0, seconds: float = 0.0) -> Future[Any]:
         """Queue a job; its result. Smaller priorities first, then those that will take more seconds.
 
@@ -104,7 +109,10 @@ class Pool:
         with self._lock:
             if self._closing:
                 raise RuntimeError("the pool is closed")
-            heapq.heappush(self._waiting, job)
+            if self._workers:
+                heapq.heappush(self._waiting, job)
+            else:
+                job.result.set_exception(WorkerDiedError("no worker process is left"))
         self._notify()
         return job.result
 
