@@ -210,13 +210,26 @@ def test_a_dry_run_runs_nothing(call, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_sweep_continues_after_a_failed_run_and_reports_it(call, tmp_path: Path) -> None:
-    # One of the two partitions is impossible, which only the data show.
-    arguments = [*QUICK, "partition.min_size=1,1001", "partition.alpha=100"]
+    arguments = [
+        *QUICK,
+        "client.lr=1e30,0.05",
+        "max_empty_rounds=1",
+    ]  # with one of the two rates, training diverges
     code, out, _ = call("run", "-m", *arguments, f"out={tmp_path / 'sweep'}", "--jobs", "1")
     assert code == 1
     assert "1 of 2 runs completed" in out
-    assert re.search(r"^failed: .*min_size=1001: DataError: .*partition.min_size", out, re.MULTILINE)
-    assert (tmp_path / "sweep/mnist5k-dirichlet-fednnnn-sgd-seed1-min_size=1/model.safetensors").is_file()
+    assert re.search(r"^failed: .*lr=1e30: RunError: ", out, re.MULTILINE)
+    assert (tmp_path / "sweep/mnist5k-dirichlet-fednnnn-sgd-seed1-lr=0.05/model.safetensors").is_file()
+
+
+def test_a_sweep_with_an_impossible_partition_is_refused_before_any_run_starts(call, tmp_path: Path) -> None:
+    """Which only the data show."""
+    arguments = [*QUICK, "partition.min_size=1,1001", "partition.alpha=100"]
+    code, out, err = call("run", "-m", *arguments, f"out={tmp_path / 'sweep'}")
+    assert code == 1
+    assert "partition.min_size=1001" in err
+    assert "started" not in out
+    assert not (tmp_path / "sweep").exists()
 
 
 def test_an_invalid_sweep_is_refused_before_any_run_starts(call, tmp_path: Path) -> None:
