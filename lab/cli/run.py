@@ -109,6 +109,10 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
                 if outcome.stopped:
                     say(console, f"stopped early: {outcome.stopped}")
                 _report(console, prepared.config, outcome.folder, outcome.rows, comparisons)
+            except STOPPED as error:
+                for comparison in comparisons:
+                    comparison.stop(type(error))
+                raise
             finally:
                 for comparison in comparisons:
                     comparison.stop()

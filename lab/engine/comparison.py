@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from client_app.parts import OBJECTIVES, RULES, Training
 from fedstride.settings import fields_of
+from fedstride.signals import STOPPED
 from server_app import session
 from server_app.build import build_strategy
 from server_app.config.schema import Config, chain
@@ -69,7 +70,7 @@ class ComparisonRun:
         if self._engine.workers:
             self._thread.join(seconds)
             return not self._thread.is_alive()
-        if not (self.rows or self._stop.now):
+        if not (self.rows or self._stop.error):
             self._run()
         return True
 
@@ -78,9 +79,12 @@ class ComparisonRun:
         """Whether it ended as it should."""
         return self._completed
 
-    def stop(self) -> None:
-        """End it at the next reply. Those that the workers still owe arrive when the engine is closed."""
-        self._stop.now = True
+    def stop(self, error: type[BaseException] = KeyboardInterrupt) -> None:
+        """End it at the next reply, as this exception ends a run: KeyboardInterrupt or Terminated.
+
+        The replies that it waits for arrive at the latest when the engine is closed.
+        """
+        self._stop.error = self._stop.error or error
 
     def _run(self) -> None:
         grid = self._engine.grid(self._prepared.config, priority=1)
@@ -94,8 +98,8 @@ class ComparisonRun:
             )
         except Exception:  # its folder's status file says why
             return
-        except KeyboardInterrupt:
-            if not self._stop.now:
+        except STOPPED:
+            if self._stop.error is None:  # it was not asked to stop: it runs in the main thread
                 raise
             return
         self._completed = True
@@ -109,9 +113,9 @@ class ComparisonRun:
 
 
 class _Stop:
-    """An observer that ends the run, as Ctrl-C does."""
+    """An observer that ends the run, as a signal does."""
 
-    now = False
+    error: type[BaseException] | None = None
 
     def replied(self, server_round: int, done: int, total: int) -> None:
         self._check()
@@ -120,5 +124,5 @@ class _Stop:
         self._check()
 
     def _check(self) -> None:
-        if self.now:
-            raise KeyboardInterrupt
+        if self.error is not None:
+            raise self.error

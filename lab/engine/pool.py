@@ -220,6 +220,7 @@ class Pool:
 def _serve(work: Work, start: Callable[[int], None], number: int, connection: socket.socket) -> None:
     """Do jobs until the connection is closed."""
     start(number)
+    processes.ready()
     while True:
         try:
             job = transfer.receive(connection)

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from fedstride import signals
+
 Body = Callable[[int, socket.socket], None]
 """What a copy does: (number, connection to the original) -> None."""
 
@@ -70,10 +72,15 @@ class Template:
             os.waitpid(self.process, 0)
 
 
+def ready() -> None:
+    """Let Ctrl-C and SIGTERM arrive in this copy; its handlers must be in place. Earlier ones arrive now."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.NUMBERS)
+
+
 def _make_copies(connection: socket.socket, body: Body) -> None:
     """Answer requests until the original closes the connection."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # sent to all processes of a command; the original acts on them
-        signal.signal(number, signal.SIG_IGN)
+    # They are sent to all processes of a command, and the original acts on them. In a copy they wait for `ready`.
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals.NUMBERS)
     template = os.getpid()
     while request := connection.recv(4096):
         kind, value = pickle.loads(request)

@@ -105,7 +105,8 @@ def plan(overrides: Sequence[str]) -> list[Job]:
 def _name(config: Config, swept: Sequence[str]) -> str:
     """The default name and all other swept values, as in `...-seed1-beta=0.05`."""
     in_default = (*GROUPS, "seed")
-    extra = [text.rpartition(".")[2] for text in swept if text.partition("=")[0] not in in_default]
+    pairs = [text.partition("=") for text in swept]
+    extra = [f"{key.rpartition('.')[2]}={value}" for key, _, value in pairs if key not in in_default]
     return folder_name("-".join([default_name(config), *extra]))
 
 

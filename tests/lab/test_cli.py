@@ -218,7 +218,7 @@ def test_a_sweep_continues_after_a_failed_run_and_reports_it(call, tmp_path: Pat
     code, out, _ = call("run", "-m", *arguments, f"out={tmp_path / 'sweep'}", "--jobs", "1")
     assert code == 1
     assert "1 of 2 runs completed" in out
-    assert re.search(r"^failed: .*lr=1e30: RunError: ", out, re.MULTILINE)
+    assert re.search(r"^failed: .*lr=1e\+30: RunError: ", out, re.MULTILINE)
     assert (tmp_path / "sweep/mnist5k-dirichlet-fednnnn-sgd-seed1-lr=0.05/model.safetensors").is_file()
 
 

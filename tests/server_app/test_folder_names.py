@@ -54,3 +54,10 @@ def test_the_folders_of_a_sweep_are_directly_in_its_folder(tmp_path: Path) -> No
     jobs = plan([f"out='{tmp_path}'", "client=fednlr", swept])
     assert [job.folder.parent for job in jobs] == [tmp_path] * 3
     assert all(is_folder_name(str(job.config.name)) for job in jobs)
+
+
+def test_a_run_of_a_sweep_is_named_by_key_and_value(tmp_path: Path) -> None:
+    jobs = plan([f"out='{tmp_path}'", "client.lr=0.05,0.1", "seed=1,2"])
+    assert [str(job.config.name) for job in jobs] == [
+        f"mnist5k-dirichlet-fednnnn-sgd-seed{seed}-lr={lr}" for lr in ("0.05", "0.1") for seed in (1, 2)
+    ]
