@@ -23,12 +23,25 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from . import processes, transfer
-from .transfer import Parcel
+from .transfer import Packer, Parcel
 
 Work = Callable[[Any], Any]
+
+
+class Jobs(Protocol):
+    """What takes jobs: the pool below, or one on other machines."""
+
+    started: int
+    """The number of its workers."""
+
+    def packer(self) -> Any:
+        """Packs jobs for `submit`."""
+
+    def submit(self, parcel: Any, *, priority: int = 0, seconds: float = 0.0) -> Future[Any]:
+        """Queue a job; its result. Smaller priorities first, then those that will take more seconds."""
 
 
 class WorkerDiedError(Exception):
@@ -99,6 +112,10 @@ class Pool:
     def template_process(self) -> int:
         """The id of the process that makes the workers."""
         return self._template.process
+
+    def packer(self) -> Packer:
+        """Packs jobs for `submit`; those that one packer packs share their large arrays."""
+        return Packer()
 
     def submit(self, parcel: Parcel, *, priority: int = 0, seconds: float = 0.0) -> Future[Any]:
         """Queue a job; its result. Smaller priorities first, then those that will take more seconds.
@@ -235,7 +252,7 @@ def _serve(work: Work, start: Callable[[int], None], number: int, connection: so
 
 def _packed(reply: tuple[bool, Any]) -> Parcel:
     try:
-        return transfer.Packer().pack(reply)
+        return Packer().pack(reply)
     except Exception as error:  # not every value, and not every error, can be pickled
         what = f"{type(reply[1]).__name__}: {reply[1]}" if reply[0] else f"a result that cannot be sent: {error}"
-        return transfer.Packer().pack((True, RuntimeError(what)))
+        return Packer().pack((True, RuntimeError(what)))

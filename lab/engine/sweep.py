@@ -25,7 +25,6 @@ from server_app.folder import default_name, folder_name, runs_dir
 
 from .interrupt import InterruptHandler, how_to_resume
 from .pool import Pool, WorkerDiedError
-from .transfer import Packer
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,7 @@ def run_jobs(jobs: Sequence[Job], *, at_once: int, on_start: Callable[[Job], Non
             def submit() -> None:
                 for job in itertools.islice(waiting, pool.started - len(running)):
                     on_start(job)
-                    running[pool.submit(Packer().pack(job))] = job
+                    running[pool.submit(pool.packer().pack(job))] = job
 
             submit()
             while running:

@@ -14,8 +14,8 @@ import socket
 import struct
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from flwr.app import Array
 
@@ -53,33 +53,50 @@ class Parcel:
     memory: SharedMemory | None
 
 
-@dataclass
-class Packer:
-    """Packs values. Those with the same large arrays, such as a round's messages, share one copy of them."""
+class Apart(NamedTuple):
+    """A value as pickled bytes without its large arrays, and these."""
 
-    _copies: dict[tuple[int, ...], SharedMemory] = field(default_factory=dict)
+    head: bytes
+    buffers: list[memoryview]
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """The same for values with the same arrays, as long as these exist."""
+        return tuple(id(buffer.obj) for buffer in self.buffers)
+
+
+def taken_apart(value: Any) -> Apart:
+    """A value without its large arrays, and these, not copied."""
+    buffers: list[memoryview] = []
+    stream = io.BytesIO()
+    _Pickler(stream, protocol=5, buffer_callback=lambda buffer: buffers.append(buffer.raw())).dump(value)
+    return Apart(stream.getvalue(), buffers)
+
+
+def put_together(head: bytes, buffers: Sequence[bytes]) -> Any:
+    """The value that was taken apart."""
+    return pickle.loads(head, buffers=buffers)
+
+
+class Packer:
+    """Packs values. Those with the same large arrays, such as a round's messages, share one copy of them.
+
+    The values must stay unchanged as long as this object is used.
+    """
+
+    def __init__(self) -> None:
+        self._copies: dict[tuple[int, ...], tuple[Apart, SharedMemory]] = {}
 
     def pack(self, value: Any) -> Parcel:
-        """A parcel of this value, which must stay unchanged as long as this object is used."""
-        buffers: list[memoryview] = []
-        sizes: list[int] = []
-        names: list[int] = []
-
-        def apart(buffer: pickle.PickleBuffer) -> None:
-            raw = buffer.raw()
-            buffers.append(raw)
-            sizes.append(raw.nbytes)
-            names.append(id(raw.obj))
-
-        stream = io.BytesIO()
-        _Pickler(stream, protocol=5, buffer_callback=apart).dump(value)
-        head = pickle.dumps((sizes, stream.getvalue()))
+        """A parcel of this value."""
+        apart = taken_apart(value)
+        sizes = [buffer.nbytes for buffer in apart.buffers]
+        head = pickle.dumps((sizes, apart.head))
         if not sum(sizes):
             return Parcel(head, None)
-        key = tuple(names)
-        if key not in self._copies:
-            self._copies[key] = SharedMemory(buffers)
-        return Parcel(head, self._copies[key])
+        if apart.key not in self._copies:
+            self._copies[apart.key] = apart, SharedMemory(apart.buffers)
+        return Parcel(head, self._copies[apart.key][1])
 
 
 def send(connection: socket.socket, parcel: Parcel) -> None:
@@ -98,9 +115,9 @@ def receive(connection: socket.socket) -> Any:
         length, size = HEAD.unpack(head)
         sizes, content = pickle.loads(_exactly(connection, length))
         if not size:
-            return pickle.loads(content, buffers=[bytes(each) for each in sizes])
+            return put_together(content, [b""] * len(sizes))
         with mmap.mmap(files[0], size, access=mmap.ACCESS_READ) as memory:
-            return pickle.loads(content, buffers=_slices(memory, sizes))
+            return put_together(content, _slices(memory, sizes))
     finally:
         for file in files:
             os.close(file)

@@ -22,8 +22,7 @@ from fedstride.tasks.tensors import BatchSums
 from server_app.evaluation import CentralEvaluation
 
 from .local import LocalGrid, failure, replied
-from .pool import Pool, WorkerDiedError
-from .transfer import Packer
+from .pool import Jobs, WorkerDiedError
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class WorkersGrid(LocalGrid):
     last time start first.
     """
 
-    def __init__(self, pool: Pool, *args: Any, priority: int = 0, **options: Any) -> None:
+    def __init__(self, pool: Jobs, *args: Any, priority: int = 0, **options: Any) -> None:
         super().__init__(*args, **options)
         self._pool, self._priority = pool, priority
         self._underway: dict[Future[Done], Message] = {}
@@ -82,7 +81,7 @@ class WorkersGrid(LocalGrid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Queue the messages for the workers; returns their ids."""
-        packer, ids = Packer(), []
+        packer, ids = self._pool.packer(), list[str]()
         for message in messages:
             ids.append(flower.stamp(message))
             job = ClientJob(message, self._contexts[message.metadata.dst_node_id])
@@ -116,12 +115,12 @@ def _kind(message: Message) -> tuple[int, str]:
 class DividedEvaluation:
     """The evaluation of a model on the test examples, each worker with a part of the batches."""
 
-    def __init__(self, evaluation: CentralEvaluation, pool: Pool, *, priority: int = 0) -> None:
+    def __init__(self, evaluation: CentralEvaluation, pool: Jobs, *, priority: int = 0) -> None:
         self._evaluation, self._pool, self._priority = evaluation, pool, priority
 
     def __call__(self, arrays: ArrayRecord) -> dict[str, float]:
         """The same figures as those of the evaluation itself."""
-        packer, spec = Packer(), self._evaluation.spec
+        packer, spec = self._pool.packer(), self._evaluation.spec
         parts = [
             EvaluationJob(arrays, spec, part.start, part.stop)
             for part in _parts(self._evaluation.batches, self._pool.started)
