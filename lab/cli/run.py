@@ -14,6 +14,8 @@ from rich.console import Console
 from fedstride.signals import STOPPED
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from server_app.config.schema import Config
     from server_app.rows import Row
 
@@ -34,6 +36,9 @@ def run(
     jobs: Annotated[
         int | None, typer.Option(help="Number of parallel runs in a sweep; by default one per core.", min=1)
     ] = None,
+    on: Annotated[
+        str, typer.Option(help="Where the runs of a sweep run: local, or ray (the Ray cluster at RAY_ADDRESS).")
+    ] = "local",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, without running it.")] = False,
     compare: Annotated[bool, typer.Option(help="Also run FedAvg with the same seed and budget.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")] = False,
@@ -42,13 +47,15 @@ def run(
 
     OVERRIDES are Hydra overrides, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2.
     """
+    from fedstride.errors import require
     from server_app.build import build_strategy
     from server_app.config.compose import compose
     from server_app.config.variables import with_variables
 
     console = Console()
+    require(on in ("local", "ray"), "--on", on, "local or ray")
     if multirun:
-        sweep(overrides or [], console, workers=jobs, dry_run=dry_run)
+        sweep(overrides or [], console, at_once=jobs, on=on, dry_run=dry_run)
         return
     config = compose(with_variables(overrides or [], os.environ))
     if dry_run or not quiet:
@@ -177,10 +184,10 @@ def _wait_for(other: ComparisonRun, console: Console, rounds: int) -> None:
 # ---------------------------------------------------------------- a sweep
 
 
-def sweep(overrides: list[str], console: Console, *, workers: int | None, dry_run: bool) -> None:
+def sweep(overrides: list[str], console: Console, *, at_once: int | None, on: str, dry_run: bool) -> None:
     """Run every combination. A failed run does not stop the others; the summary names it."""
     from ..engine.engine import cores
-    from ..engine.sweep import checked, plan, run_jobs
+    from ..engine.sweep import checked, plan
 
     jobs = plan(overrides)
     for number, job in enumerate(jobs, start=1):
@@ -190,8 +197,17 @@ def sweep(overrides: list[str], console: Console, *, workers: int | None, dry_ru
         return
     for note in checked(jobs):
         say(console, f"note: {note}")
-    count = min(workers or cores(), len(jobs))
-    say(console, f"{len(jobs)} runs, {count} at a time, in {jobs[0].folder.parent}")
+    runs: Callable[..., Iterator[Ended]]
+    if on == "ray":
+        from ..engine.on_ray import run_jobs as runs
+
+        where = "on the Ray cluster"
+    else:
+        from ..engine.sweep import run_jobs as runs
+
+        at_once = min(at_once or cores(), len(jobs))
+        where = f"{at_once} at a time"
+    say(console, f"{len(jobs)} runs, {where}, in {jobs[0].folder.parent}")
     numbers = {job.folder: number for number, job in enumerate(jobs, start=1)}
 
     def on_start(job: Job) -> None:
@@ -199,7 +215,7 @@ def sweep(overrides: list[str], console: Console, *, workers: int | None, dry_ru
 
     ended: list[Ended] = []
     try:
-        for result in run_jobs(jobs, at_once=count, on_start=on_start):
+        for result in runs(jobs, at_once=at_once, on_start=on_start):
             ended.append(result)
             say(console, f"[{numbers[result.job.folder]}/{len(jobs)}] {_result(result)}")
     finally:

@@ -8,21 +8,21 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
 import torch
 from flwr.clientapp import ClientApp
 
-from fedstride.errors import require
+from fedstride.errors import RunError, require
 from server_app.config.schema import Config
 from server_app.evaluation import CentralEvaluation
 from server_app.rounds import Evaluate
 from server_app.session import Prepared
 
 from .local import LocalGrid
-from .pool import Pool
+from .pool import Jobs, Pool
 from .workers import DividedEvaluation, Worker, WorkersGrid
 
 
@@ -63,7 +63,7 @@ class InWorkers:
     """Several clients at the same time, in the workers of a pool."""
 
     def __init__(
-        self, pool: Pool, app: ClientApp, evaluation: CentralEvaluation, notes: Sequence[str] = ()
+        self, pool: Jobs, app: ClientApp, evaluation: CentralEvaluation, notes: Sequence[str] = ()
     ) -> None:
         self._pool, self._app, self._evaluation, self.notes = pool, app, evaluation, notes
         self.workers = pool.started
@@ -84,20 +84,31 @@ def engine(app: ClientApp, prepared: Prepared, workers: int | None = None) -> It
     `workers`: how many, if the configuration does not say it; by default `places`. Use it in the main thread,
     before the process has other threads. At its end all workers end.
     """
+    with ExitStack() as stack:
+        yield _opened(stack, app, prepared, workers)
+
+
+def _opened(stack: ExitStack, app: ClientApp, prepared: Prepared, workers: int | None) -> Engine:
     config, evaluation = prepared.config, prepared.evaluation
+    notes: list[str] = []
+    if config.engine == "ray":
+        from .on_ray import pool_of
+
+        try:
+            cluster = stack.enter_context(pool_of(config))
+        except RunError as error:
+            notes.append(f"{error}; the clients train on this machine")
+        else:
+            return InWorkers(cluster, app, evaluation, cluster.notes)
     wanted = next(n for n in (config.workers, workers, places(config)) if n is not None)
     if not wanted:
-        yield InThisProcess(app, evaluation)
-        return
+        return InThisProcess(app, evaluation, notes)
     try:
-        pool = Pool(Worker(app, evaluation), wanted, _Start(config))
+        pool = stack.enter_context(Pool(Worker(app, evaluation), wanted, _Start(config)))
     except OSError as error:
-        yield InThisProcess(
-            app, evaluation, [f"no worker process could be started ({error}); the clients run here"]
-        )
-        return
-    with pool:
-        yield InWorkers(pool, app, evaluation, _notes(config, wanted, pool.started))
+        notes.append(f"no worker process could be started ({error}); the clients train in this one")
+        return InThisProcess(app, evaluation, notes)
+    return InWorkers(pool, app, evaluation, [*notes, *_notes(config, wanted, pool.started)])
 
 
 def cores() -> int:

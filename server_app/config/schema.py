@@ -203,10 +203,19 @@ class Config:
         float,
         Setting("longest wait for clients to connect", least=0, most=MOST_SECONDS, unit="seconds", kind=NONE),
     ] = 600.0
+    engine: Annotated[
+        str,
+        Setting(
+            "where the clients of `fedstride run` train: local (on this machine), or ray (in the Ray cluster at "
+            "RAY_ADDRESS)",
+            options=("local", "ray"),
+            kind=NONE,
+        ),
+    ] = "local"
     workers: Annotated[
         int | None,
         Setting(
-            "processes that train the clients, without Flower's runtimes; 0: this process itself, for a debugger; "
+            "processes in which the clients of `fedstride run` train; 0: the process itself, for a debugger; "
             "default: one for each core or GPU",
             least=0,
             most=MOST_WORKERS,

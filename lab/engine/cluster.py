@@ -1,0 +1,106 @@
+"""Connects to a Ray cluster that is already there. It knows nothing of runs and clients.
+
+Ray is imported when it is used: only runs on a cluster need it. Its address is that of the environment variable
+RAY_ADDRESS, else of a cluster on this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from fedstride import signals
+from fedstride.errors import RunError
+from server_app.machine import versions
+
+PASSED_ON = ("FEDSTRIDE_DATA", "FEDSTRIDE_CACHE", "FEDSTRIDE_RUNS")
+"""Environment variables that processes on other machines get, if they have none of their own."""
+
+SAME = ("python", "fedstride", "flwr", "torch", "numpy")
+"""What must have the same version everywhere, because results and messages depend on it."""
+
+
+REACH_SECONDS = 10.0
+
+
+class Facts(NamedTuple):
+    """What a process on a machine of the cluster says of itself."""
+
+    host: str
+    versions: Mapping[str, str]
+    sees: bool  # whether it sees the folder of the runs
+
+
+@contextlib.contextmanager
+def connected() -> Iterator[Any]:
+    """The module `ray`, connected to the cluster.
+
+    Raises RunError, in one line, if Ray is not installed, no cluster is there, or it has another version.
+    """
+    os.environ.setdefault(
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"
+    )  # a worker without a GPU keeps its environment
+    try:
+        import ray
+    except ImportError:
+        raise RunError("Ray is not installed: pip install 'fedstride[simulation]'") from None
+    address = os.environ.get("RAY_ADDRESS", "auto")
+    where = "this machine" if address == "auto" else address
+    before = {number: signal.getsignal(number) for number in signals.NUMBERS}
+    try:
+        _reach(address)
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
+    except Exception as error:  # Ray raises errors of many classes here
+        reason = " ".join(str(error).split())[:300]
+        raise RunError(
+            f"no Ray cluster that can be used at {where}: {type(error).__name__}: {reason}; start one with "
+            "`ray start --head`, with this version of Ray and Python, or set RAY_ADDRESS"
+        ) from None
+    try:
+        for number, handler in before.items():
+            signal.signal(number, handler)  # Ray's own ends the process, and no file would be closed
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """Raise OSError if nothing answers at HOST:PORT: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=REACH_SECONDS).close()
+
+
+def environment() -> dict[str, str]:
+    """The environment variables to pass on, as they are here."""
+    return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+
+
+def use_environment(variables: Mapping[str, str]) -> None:
+    """Set these variables in this process, where they are not set."""
+    for name, value in variables.items():
+        os.environ.setdefault(name, value)
+
+
+def facts(folder: str) -> Facts:
+    """The facts of this process."""
+    return Facts(socket.gethostname(), versions(), os.path.isdir(folder))
+
+
+def unusable(found: Facts, folder: str) -> str | None:
+    """Why a process with these facts cannot take part; None if it can."""
+    here = versions()
+    for name in SAME:
+        theirs = found.versions.get(name, "nothing")
+        if _comparable(name, theirs) != _comparable(name, here[name]):
+            return f"{found.host} has {name} {theirs}, but this machine {here[name]}"
+    return None if found.sees else f"{found.host} does not see {folder}, which all machines must share"
+
+
+def _comparable(name: str, version: str) -> str:
+    return ".".join(version.split(".")[:2]) if name == "python" else version.split("+")[0]

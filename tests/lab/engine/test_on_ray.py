@@ -1,0 +1,151 @@
+"""Runs on a Ray cluster of several nodes, on this machine: the same bits, and a node that dies costs its tasks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from desk import SMALL, play, table, weights
+
+from fedstride.errors import RunError
+from lab.engine import cluster
+from lab.engine.engine import engine
+from lab.engine.on_ray import run_jobs
+from lab.engine.ray_pool import RayPool
+from lab.engine.sweep import plan
+from server_app import session
+from server_app.config.compose import compose
+
+NODE = {"num_cpus": 1, "object_store_memory": 100_000_000}
+
+
+def test_without_a_cluster_there_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    expected = pytest.raises(
+        RunError, match=r"no Ray cluster that can be used at 127\.0\.0\.1:1: .*ray start --head"
+    )
+    with expected, cluster.connected():
+        pass
+
+
+def test_other_versions_and_folders_are_named() -> None:
+    here = cluster.facts(os.getcwd())
+    assert cluster.unusable(here, os.getcwd()) is None
+    other = here._replace(host="b7", versions={**here.versions, "torch": "1.0"})
+    assert "b7 has torch 1.0, but this machine" in str(cluster.unusable(other, "/x"))
+    blind = here._replace(host="b7", sees=False)
+    assert cluster.unusable(blind, "/x") == "b7 does not see /x, which all machines must share"
+
+
+@pytest.fixture(scope="module")
+def ray_cluster() -> Iterator[Any]:
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    found = Cluster(initialize_head=True, head_node_args=NODE)
+    before = os.environ.get("RAY_ADDRESS")
+    os.environ["RAY_ADDRESS"] = found.address
+    yield found
+    if before is None:
+        del os.environ["RAY_ADDRESS"]
+    else:
+        os.environ["RAY_ADDRESS"] = before
+    found.shutdown()
+
+
+@pytest.fixture
+def second(ray_cluster: Any) -> Iterator[Any]:
+    """A second node, for one test."""
+    node = ray_cluster.add_node(**NODE)
+    ray_cluster.wait_for_nodes()
+    yield node
+    if node in ray_cluster.list_all_nodes():
+        ray_cluster.remove_node(node)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("second")
+def test_a_run_has_the_bits_of_one_machine(tmp_path: Path) -> None:
+    overrides = ("strategy=scaffold", "client.lr=0.02", "rounds=2")
+    here = play(tmp_path, *overrides, "name=here").folder
+    there = play(tmp_path, *overrides, "name=there", "engine=ray").folder
+    assert weights(there) == weights(here)
+    assert table(there) == table(here)
+    assert list((there / "clients").iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("second")
+def test_the_runs_of_a_sweep_have_the_bits_of_one_machine(tmp_path: Path) -> None:
+    jobs = plan([*SMALL, "rounds=2", "seed=1,2,3", f"out='{tmp_path / 'sweep'}'"])
+    begun: list[Any] = []
+    ended = list(run_jobs(jobs, at_once=None, on_start=begun.append))
+    assert begun == jobs
+    assert {each.state for each in ended} == {"completed"}
+    assert {each.job for each in ended} == set(jobs)
+    for seed, job in enumerate(jobs, start=1):
+        here = play(tmp_path, "rounds=2", f"seed={seed}", f"name=here{seed}").folder
+        assert weights(job.folder) == weights(here)
+
+
+@pytest.mark.slow
+def test_a_node_that_dies_costs_its_tasks_only(ray_cluster: Any, second: Any, tmp_path: Path) -> None:
+    from client_app.app import app
+
+    class Removal:
+        """Removes the second node in round 2."""
+
+        def replied(self, server_round: int, done: int, total: int) -> None:
+            if (server_round, done) == (2, 1):
+                ray_cluster.remove_node(second, allow_graceful=False)
+
+        def round_done(self, done: Any) -> None: ...
+
+    prepared = session.prepare(compose([*SMALL, "rounds=4", "engine=ray", "workers=2", f"out='{tmp_path}'"]))
+    with engine(app, prepared) as desk:
+        assert desk.workers == 2
+        outcome = session.run(
+            desk.grid(prepared.config), prepared, evaluate=desk.evaluate(), observers=[Removal()]
+        )
+    used = [row["clients"] for row in outcome.rows[1:]]
+    assert used[0] == 4
+    assert 3 <= used[1] <= 4  # it had at most one client
+    assert used[2:] == [4, 4]
+
+
+def _fails() -> Any:
+    raise ValueError("cannot read the data")
+
+
+def _doubles() -> Any:
+    return lambda job: job * 2
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_worker_that_cannot_start_is_named(tmp_path: Path) -> None:
+    with cluster.connected() as ray, pytest.raises(RunError, match="cannot read the data"):
+        RayPool(ray, _fails, 1, str(tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_machines_that_do_not_see_the_folder_are_named(tmp_path: Path) -> None:
+    with cluster.connected() as ray, pytest.raises(RunError, match="does not see"):
+        RayPool(ray, _doubles, 1, str(tmp_path / "nowhere"))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_errors_and_results_arrive(tmp_path: Path) -> None:
+    with cluster.connected() as ray, RayPool(ray, _doubles, 1, str(tmp_path)) as pool:
+        packer = pool.packer()
+        jobs = [pool.submit(packer.pack(number)) for number in range(5)]
+        assert [job.result(60) for job in jobs] == [0, 2, 4, 6, 8]
+        with pytest.raises(TypeError):
+            pool.submit(packer.pack({})).result(60)
+        assert pool.submit(packer.pack("a")).result(60) == "aa"
