@@ -59,9 +59,7 @@ def run_jobs(jobs: Sequence[Job], *, at_once: int | None, on_start: Callable[[Jo
     folder.mkdir(parents=True, exist_ok=True)
     with cluster.connected() as ray:
         needs = _needs(jobs[0].config, ray.cluster_resources())
-        remote = ray.remote(_run_there).options(
-            num_cpus=needs["cpus"], num_gpus=needs["gpus"], max_retries=0, max_calls=0
-        )
+        remote = ray.remote(_run_there).options(num_cpus=needs["cpus"], num_gpus=needs["gpus"], max_retries=0)
         waiting = list(reversed(jobs))
         places = at_once or _room(needs, ray.cluster_resources())
         running: dict[Any, Job] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import queue
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fedstride.errors import RunError
+from fedstride.errors import RunError, printable
 
 from . import cluster
 from .pool import Work, WorkerDiedError
@@ -26,6 +27,7 @@ START_SECONDS = 300.0
 """The longest wait for the first worker: its machine must read the data."""
 
 Make = Callable[[], Work]
+Event = Callable[[], None] | None  # what the pool's thread does next; None: it ends
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Remote:
     def prepare(self, folder: str) -> cluster.Facts:
         """Build the function; what is known of this process."""
         found = cluster.facts(folder)
-        if cluster.unusable(found, folder) is None or self._work is None:
+        if cluster.unusable(found, folder) is None:
             self._work = self._make()
         return found
 
@@ -94,23 +96,30 @@ class RayPool:
     def __init__(
         self, ray: Any, make: Make, workers: int, folder: str, *, cpus: float = 1.0, gpus: float = 0.0
     ) -> None:
-        self._ray = ray
-        self._folder = folder
+        self._ray, self._make, self._folder = ray, make, folder
         self._remote = ray.remote(Remote).options(num_cpus=cpus, num_gpus=gpus)
-        self._make = make
-        self._lock = threading.Condition()
-        self._waiting: list[_Job] = []
         self._count = itertools.count()
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._first: Future[None] = Future()  # done when a worker is ready, or none can be
+        self._waiting: list[_Job] = []
         self._idle: list[Any] = []
         self._busy: dict[Any, _Job] = {}
         self._starting: set[Any] = set()
-        self._closed = False
-        self._reasons: list[str] = []
+        self._reasons: set[str] = set()
         self.started = workers
         for _ in range(workers):
             self._start()
-        self._wait_for_one()
-        self.notes = sorted(set(self._reasons))
+        self._thread = threading.Thread(target=self._run, name="ray pool", daemon=True)
+        self._thread.start()
+        try:
+            self._first.result(START_SECONDS)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, TimeoutError):
+                late = f"none was ready after {START_SECONDS:g} seconds: are there free processor cores?"
+                raise RunError(f"no worker in the Ray cluster can be used: {late}") from None
+            raise
+        self.notes = sorted(self._reasons)
 
     def __enter__(self) -> RayPool:
         return self
@@ -125,108 +134,82 @@ class RayPool:
     def submit(self, parcel: RayParcel, *, priority: int = 0, seconds: float = 0.0) -> Future[Any]:
         """Queue a job; its result. Smaller priorities first, then those that will take more seconds."""
         job = _Job((priority, -seconds, next(self._count)), parcel)
-        with self._lock:
-            heapq.heappush(self._waiting, job)
-        self._hand_out()
+        self._events.put(lambda: heapq.heappush(self._waiting, job))
         return job.result
 
     def close(self) -> None:
         """End all workers at once. Jobs that are not done get WorkerDiedError."""
-        with self._lock:
-            self._closed = True
-            actors = [*self._idle, *self._busy, *self._starting]
-            jobs = [*self._busy.values(), *self._waiting]
-            self._idle, self._waiting = [], []
-        for actor in actors:
+        self._events.put(None)
+        self._thread.join()
+        for actor in [*self._idle, *self._busy, *self._starting]:
             self._ray.kill(actor)
-        for job in jobs:
-            _settle(job.result, WorkerDiedError("the pool was closed"))
+        for job in [*self._busy.values(), *self._waiting]:
+            job.result.set_exception(WorkerDiedError("the pool was closed"))
 
-    # -------------------------------------------------------- in threads of Ray
+    # -------------------------------------------------------- in the pool's thread
+    # Futures of Ray call back in a thread of Ray's own, which must not wait for Ray: it only adds an event.
+
+    def _run(self) -> None:
+        while True:
+            try:
+                event = self._events.get(timeout=None if self._idle or self._busy else START_SECONDS)
+            except queue.Empty:
+                self._give_up(f"no worker was in the cluster for {START_SECONDS:g} seconds")
+                continue
+            if event is None:
+                return
+            event()
+            while self._idle and self._waiting:
+                self._hand_out(self._idle.pop(), heapq.heappop(self._waiting))
+            if not (self._idle or self._busy or self._starting):
+                self._give_up("no worker is left in the cluster")
 
     def _start(self) -> None:
         actor = self._remote.remote(self._make, cluster.environment())
-        with self._lock:
-            self._starting.add(actor)
+        self._starting.add(actor)
         ready = actor.prepare.remote(self._folder).future()
-        ready.add_done_callback(lambda found: self._started(actor, found))
+        ready.add_done_callback(lambda found: self._events.put(lambda: self._ready(actor, found)))
 
-    def _started(self, actor: Any, found: Future[cluster.Facts]) -> None:
+    def _ready(self, actor: Any, found: Future[cluster.Facts]) -> None:
+        self._starting.discard(actor)
         error = found.exception()
         reason = _in_words(error) if error is not None else cluster.unusable(found.result(), self._folder)
-        with self._lock:
-            self._starting.discard(actor)
-            if self._closed:
-                return
-            if reason is None:
-                self._idle.append(actor)
-            else:
-                self._reasons.append(reason)
-            self._lock.notify_all()
         if reason is not None:
+            self._reasons.add(reason)
             self._ray.kill(actor)
-            self._fail_if_nobody_is_left()
-        self._hand_out()
+            return
+        self._idle.append(actor)
+        if not self._first.done():
+            self._first.set_result(None)
 
-    def _hand_out(self) -> None:
-        while True:
-            with self._lock:
-                if self._closed or not (self._idle and self._waiting):
-                    break
-                actor, job = self._idle.pop(), heapq.heappop(self._waiting)
-                self._busy[actor] = job
-            done = actor.do.remote(job.parcel.head, job.parcel.shared).future()
-            done.add_done_callback(lambda found, actor=actor, job=job: self._done(actor, job, found))
-        self._fail_if_nobody_is_left()
+    def _hand_out(self, actor: Any, job: _Job) -> None:
+        self._busy[actor] = job
+        done = actor.do.remote(job.parcel.head, job.parcel.shared).future()
+        done.add_done_callback(lambda found: self._events.put(lambda: self._done(actor, job, found)))
 
     def _done(self, actor: Any, job: _Job, found: Future[Any]) -> None:
+        del self._busy[actor]
         error = found.exception()
-        gone = isinstance(error, (self._ray.exceptions.RayActorError, self._ray.exceptions.RaySystemError))
-        with self._lock:
-            self._busy.pop(actor, None)
-            if not (gone or self._closed):
-                self._idle.append(actor)
-            again = gone and not self._closed
-        if again:
-            self._start()  # on any machine that has room
-            threading.Thread(target=self._fail_if_nobody_comes, daemon=True).start()
-        if gone:
-            _settle(job.result, WorkerDiedError(f"its worker in the cluster ended: {_in_words(error)}"))
-        elif error is not None:
-            _settle(job.result, getattr(error, "cause", None) or error)
+        raised = self._ray.exceptions
+        if isinstance(error, raised.RayError) and not isinstance(error, raised.RayTaskError):
+            self._ray.kill(actor)  # it or its machine ended, or its result was lost with the machine
+            self._start()  # another one, on any machine that has room
+            job.result.set_exception(WorkerDiedError(f"its worker in the cluster ended: {_in_words(error)}"))
+            return
+        self._idle.append(actor)
+        if error is not None:
+            job.result.set_exception(getattr(error, "cause", None) or error)
         else:
             head, arrays = found.result()
             job.result.set_result(put_together(head, [bytes(each) for each in arrays]))
-        self._hand_out()
 
-    def _fail_if_nobody_is_left(self) -> None:
-        with self._lock:
-            if self._idle or self._busy or self._starting:
-                return
-            jobs, self._waiting = self._waiting, []
+    def _give_up(self, reason: str) -> None:
+        if not self._first.done():
+            text = "; ".join(sorted(self._reasons)[:3])
+            self._first.set_exception(RunError(f"no worker in the Ray cluster can be used: {text or reason}"))
+        jobs, self._waiting = self._waiting, []
         for job in jobs:
-            _settle(job.result, WorkerDiedError("no worker is left in the cluster"))
-
-    def _fail_if_nobody_comes(self) -> None:
-        """After a worker has ended: the wait for another one has a limit, if it was the last."""
-        with self._lock:
-            anybody = self._lock.wait_for(lambda: self._idle or self._busy or self._closed, START_SECONDS)
-            jobs = [] if anybody else self._waiting
-            self._waiting = self._waiting if anybody else []
-        for job in jobs:
-            _settle(
-                job.result, WorkerDiedError(f"no worker was left in the cluster for {START_SECONDS:g} seconds")
-            )
-
-    def _wait_for_one(self) -> None:
-        with self._lock:
-            there = self._lock.wait_for(lambda: self._idle or not self._starting, START_SECONDS)
-            if self._idle:
-                return
-        self.close()
-        reasons = "; ".join(sorted(set(self._reasons))[:3])
-        late = f"none was ready after {START_SECONDS:g} seconds: are there free processor cores?"
-        raise RunError(f"no worker in the Ray cluster can be used: {reasons if there else late}")
+            job.result.set_exception(WorkerDiedError(reason))
 
 
 def _as_arrays(apart: Apart) -> list[Any]:
@@ -234,11 +217,8 @@ def _as_arrays(apart: Apart) -> list[Any]:
     return [np.frombuffer(buffer, np.uint8) for buffer in apart.buffers]
 
 
-def _settle(result: Future[Any], error: BaseException) -> None:
-    if not result.done():
-        result.set_exception(error)
-
-
-def _in_words(error: BaseException | None) -> str:
-    text = str(getattr(error, "cause", None) or error).strip()
-    return f"{type(error).__name__}: {text.splitlines()[0] if text else ''}"[:300]
+def _in_words(error: BaseException) -> str:
+    """An error of Ray on one line: of a traceback in it, the last line."""
+    cause = getattr(error, "cause", None) or error
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    return printable(f"{type(cause).__name__}: {lines[-1] if lines else ''}")[:300]

@@ -117,32 +117,36 @@ def test_a_node_that_dies_costs_its_tasks_only(ray_cluster: Any, second: Any, tm
     assert used[2:] == [4, 4]
 
 
-def _fails() -> Any:
-    raise ValueError("cannot read the data")
+def doubling() -> Any:
+    """What a worker does. Not a function of this module, which the processes of the cluster cannot import."""
 
+    def make() -> Any:
+        return lambda job: job * 2
 
-def _doubles() -> Any:
-    return lambda job: job * 2
+    return make
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_worker_that_cannot_start_is_named(tmp_path: Path) -> None:
-    with cluster.connected() as ray, pytest.raises(RunError, match="cannot read the data"):
-        RayPool(ray, _fails, 1, str(tmp_path))
+    def fails() -> Any:
+        raise ValueError("cannot read the data")
+
+    with cluster.connected() as ray, pytest.raises(RunError, match="ValueError: cannot read the data"):
+        RayPool(ray, fails, 1, str(tmp_path))
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
 def test_machines_that_do_not_see_the_folder_are_named(tmp_path: Path) -> None:
     with cluster.connected() as ray, pytest.raises(RunError, match="does not see"):
-        RayPool(ray, _doubles, 1, str(tmp_path / "nowhere"))
+        RayPool(ray, doubling(), 1, str(tmp_path / "nowhere"))
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
 def test_errors_and_results_arrive(tmp_path: Path) -> None:
-    with cluster.connected() as ray, RayPool(ray, _doubles, 1, str(tmp_path)) as pool:
+    with cluster.connected() as ray, RayPool(ray, doubling(), 1, str(tmp_path)) as pool:
         packer = pool.packer()
         jobs = [pool.submit(packer.pack(number)) for number in range(5)]
         assert [job.result(60) for job in jobs] == [0, 2, 4, 6, 8]

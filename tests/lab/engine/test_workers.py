@@ -141,6 +141,26 @@ def test_the_evaluation_is_the_same_in_any_number_of_parts(
             assert desk.evaluate()(prepared.evaluation.initial) == expected
 
 
+def test_an_evaluation_whose_worker_dies_is_still_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from client_app.app import app
+    from server_app.evaluation import CentralEvaluation
+
+    prepared = session.prepare(compose(["model=mlp", f"out='{tmp_path}'"]))
+    expected = prepared.evaluation(prepared.evaluation.initial)
+    main, measure = os.getpid(), CentralEvaluation.measure
+
+    def dies(self: CentralEvaluation, *arguments: Any) -> Any:
+        if os.getpid() != main:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return measure(self, *arguments)
+
+    monkeypatch.setattr(CentralEvaluation, "measure", dies)
+    with engine(app, prepared, 2) as desk:
+        assert desk.evaluate()(prepared.evaluation.initial) == expected
+
+
 def counting(message: Message, context: Context) -> Message:
     """A client that counts its messages in its state, and returns what it got."""
     seen = int(context.state.get("seen", {"count": 0})["count"]) + 1  # type: ignore[arg-type, call-overload]
