@@ -75,7 +75,7 @@ class Job:
         return [torch.zeros_like(parameter) for parameter in self.parameters.values()]
 
     def tensors(self, arrays: Mapping[str, Any], what: str) -> list[torch.Tensor]:
-        """Named arrays as tensors with the dtypes and devices of the trainable parameters, in their order.
+        """Named arrays as tensors with dtypes, devices and layouts of the trainable parameters, in their order.
 
         Raises ConfigError, with `what` in the message, if names or shapes differ from those of the trainable
         parameters, or an array does not contain floats in native byte order.
@@ -96,7 +96,7 @@ class Job:
             kind = np.asarray(arrays[name]).dtype
             if kind.kind != "f" or not kind.isnative:
                 raise ConfigError(f"{what}: {name!r} has dtype {kind}, but must be floats in native byte order")
-        return [torch.tensor(arrays[name]).to(p.device, p.dtype) for name, p in self.parameters.items()]
+        return [torch.empty_like(p).copy_(torch.tensor(arrays[name])) for name, p in self.parameters.items()]
 
     def arrays(self, tensors: Tensors) -> dict[str, np.ndarray]:
         """Tensors, one for each trainable parameter, as named arrays with the parameters' dtypes."""

@@ -24,6 +24,7 @@ from fedstride.tasks.freezing import Split, freeze_, split
 from fedstride.tasks.goals import goal_of
 from fedstride.tasks.holdout import hold_out
 from fedstride.tasks.inputs import Inputs
+from fedstride.tasks.layout import place
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS, Task
 from fedstride.tasks.spec import Spec
 from fedstride.tasks.statistics import of_examples
@@ -213,7 +214,9 @@ def _network(
     model: str, inputs: Inputs, outputs: int, device: str, trained: tuple[str, ...] | None
 ) -> tuple[nn.Module, Split]:
     """The network that a process uses for all its clients. Its weights are loaded for each message."""
-    network = models.build(MODELS.unflatten(json.loads(model)), inputs, outputs, seed=0).to(device)
+    network = place(
+        models.build(MODELS.unflatten(json.loads(model)), inputs, outputs, seed=0), torch.device(device)
+    )
     parts = split(network, trained)
     freeze_(network, parts)
     return network, parts

@@ -11,6 +11,7 @@ from fedstride.arrays import Arrays, declare, to_record, views
 from fedstride.tasks import data, models
 from fedstride.tasks.freezing import split
 from fedstride.tasks.goals import goal_of
+from fedstride.tasks.layout import place
 from fedstride.tasks.spec import Spec
 from fedstride.tasks.tensors import (
     BatchSums,
@@ -71,7 +72,7 @@ class CentralEvaluation:
         """The sums of the batches with these numbers. `arrays`: those that are sent."""
         torch.set_num_threads(self._threads)
         examples = self._prepared(spec)
-        load_arrays(self._model.to(self._device), {**self.frozen, **views(arrays)})
+        load_arrays(place(self._model, self._device), {**self.frozen, **views(arrays)})
         return measure(self._model, examples, batches)
 
     def figures(self, batches: Sequence[BatchSums]) -> dict[str, float]:

@@ -27,6 +27,9 @@ from ..parts import FedNLRSettings
 from ..step import sgd_step_
 from .neurons import find_layers, mean_activations
 
+BATCH = 32
+"""Examples in a batch of the pass that measures activations. With more, the values of a layer leave the cache."""
+
 # ---------------------------------------------------------------- the rule
 
 
@@ -152,10 +155,9 @@ class FedNLR(Method):
 
         Raises ConfigError if a pattern of `exclude` matches no linear or convolution module of the model.
         """
-        size = max(job.client.batch_size, 128)  # larger batches fit in memory without gradients
         rates = network_rates(
             job.model,
-            (x for x, _ in job.examples.in_order(size)),
+            (x for x, _ in job.examples.in_order(BATCH)),
             next(job.examples.in_order(1))[0],
             mu0=self.settings.mu0,
             a1=self.settings.a1,

@@ -18,6 +18,7 @@ from ..errors import ConfigError
 from ..scores import SCORES
 from .goals import Goal, goal_of, rates_of
 from .inputs import Kind
+from .layout import as_images
 from .spec import Spec, Target
 
 COLUMN = {
@@ -29,8 +30,8 @@ COLUMN = {
 }
 """The shape of `mean` and `std`: one value per channel, feature or column."""
 
-EVALUATION_BATCH = 250
-"""Examples in a batch of an evaluation."""
+EVALUATION_BATCH = 64
+"""Examples in a batch of an evaluation. With more, the values of a layer leave the processor's cache."""
 
 
 class Examples:
@@ -86,7 +87,7 @@ class Examples:
     def _prepared(self, x: torch.Tensor) -> torch.Tensor:
         if self.spec.inputs.kind is Kind.TOKENS:
             return x.long()
-        x = x.float()  # in place below: the rows are a copy
+        x = as_images(x) if self.spec.inputs.kind is Kind.IMAGE else x.float()  # in place below: a copy
         x = x.sub_(self.mean).div_(self.std) if self.spec.mean else x
         # 0 is the mean of a normalised column.
         return x.nan_to_num_(nan=0.0) if self.spec.reading.missing == "mean" else x

@@ -11,9 +11,9 @@ from .windows import HALVE, Window, positions
 IMAGE = (None, None, None)
 
 
-def pool(x: torch.Tensor) -> torch.Tensor:
-    """Max pooling of 2."""
-    return nn.functional.max_pool2d(x, 2)
+def relu_pool(x: torch.Tensor) -> torch.Tensor:
+    """ReLU and max pooling of 2. The order does not matter, and this one has four times fewer values for ReLU."""
+    return nn.functional.max_pool2d(x, 2).relu()
 
 
 class LeNet5(nn.Module):
@@ -39,8 +39,8 @@ class LeNet5(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits."""
-        x = pool(self.conv1(x).relu())  # n, 6, 14, 14
-        x = pool(self.conv2(x).relu())  # n, 16, 5, 5
+        x = relu_pool(self.conv1(x))  # n, 6, 14, 14
+        x = relu_pool(self.conv2(x))  # n, 16, 5, 5
         x = self.fc2(self.fc1(x.flatten(1)).relu()).relu()
         logits: torch.Tensor = self.fc3(x)
         return logits
@@ -59,8 +59,8 @@ class CNNMnist(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits."""
-        x = pool(self.conv1(x).relu())  # n, 20, 12, 12
-        x = pool(self.conv2(x).relu())  # n, 50, 4, 4
+        x = relu_pool(self.conv1(x))  # n, 20, 12, 12
+        x = relu_pool(self.conv2(x))  # n, 50, 4, 4
         x = self.fc1(x.flatten(1)).relu()  # n, 500
         logits: torch.Tensor = self.fc2(x)  # n, outputs
         return logits
@@ -86,8 +86,8 @@ class CNN2Conv3FC(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits."""
-        x = pool(self.conv1(x).relu())  # n, 64, 14, 14
-        x = pool(self.conv2(x).relu())  # n, 64, 5, 5
+        x = relu_pool(self.conv1(x))  # n, 64, 14, 14
+        x = relu_pool(self.conv2(x))  # n, 64, 5, 5
         x = self.fc2(self.fc1(x.flatten(1)).relu()).relu()
         logits: torch.Tensor = self.fc3(x)
         return logits
@@ -112,8 +112,8 @@ class CNNEmnist(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits."""
-        x = pool(self.conv1(x).relu())  # n, 32, 14, 14
-        x = pool(self.conv2(x).relu())  # n, 64, 7, 7
+        x = relu_pool(self.conv1(x))  # n, 32, 14, 14
+        x = relu_pool(self.conv2(x))  # n, 64, 7, 7
         x = self.fc1(x.flatten(1)).relu()
         logits: torch.Tensor = self.fc2(x)
         return logits

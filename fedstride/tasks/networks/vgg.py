@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from ..inputs import Inputs, Kind
-from .lenet import IMAGE, pool
+from .lenet import IMAGE, relu_pool
 from .norms import norm2d
 from .settings import NormSettings
 from .windows import HALVE, Window, positions
@@ -43,11 +43,11 @@ class CNNCifar10(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits."""
         x = self.norm1(self.conv1(x)).relu()
-        x = pool(self.norm2(self.conv2(x)).relu())  # n, 32, 16, 16
+        x = relu_pool(self.norm2(self.conv2(x)))  # n, 32, 16, 16
         x = self.norm3(self.conv3(x)).relu()
-        x = pool(self.norm4(self.conv4(x)).relu())  # n, 64, 8, 8
+        x = relu_pool(self.norm4(self.conv4(x)))  # n, 64, 8, 8
         x = self.norm5(self.conv5(x)).relu()
-        x = pool(self.norm6(self.conv6(x)).relu())  # n, 128, 4, 4
+        x = relu_pool(self.norm6(self.conv6(x)))  # n, 128, 4, 4
         x = self.fc2(self.fc1(x.flatten(1)).relu()).relu()
         logits: torch.Tensor = self.fc3(x)
         return logits
@@ -75,8 +75,8 @@ class SimpleCNN(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits."""
-        x = pool(self.conv1(x).relu())  # n, 32, 15, 15
-        x = pool(self.conv2(x).relu())  # n, 64, 6, 6
+        x = relu_pool(self.conv1(x))  # n, 32, 15, 15
+        x = relu_pool(self.conv2(x))  # n, 64, 6, 6
         x = self.conv3(x).relu()  # n, 64, 4, 4
         x = self.fc1(x.flatten(1)).relu()
         logits: torch.Tensor = self.fc2(x)
@@ -119,11 +119,11 @@ class VGG9(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits."""
         x = self.conv1(x).relu()
-        x = pool(self.conv2(x).relu())  # n, 64, 16, 16
+        x = relu_pool(self.conv2(x))  # n, 64, 16, 16
         x = self.conv3(x).relu()
-        x = self.drop_channels(pool(self.conv4(x).relu()))  # n, 128, 8, 8
+        x = self.drop_channels(relu_pool(self.conv4(x)))  # n, 128, 8, 8
         x = self.conv5(x).relu()
-        x = self.drop(pool(self.conv6(x).relu()))  # n, 256, 4, 4
+        x = self.drop(relu_pool(self.conv6(x)))  # n, 256, 4, 4
         x = self.fc2(self.fc1(x.flatten(1)).relu()).relu()
         logits: torch.Tensor = self.fc3(self.drop(x))
         return logits
