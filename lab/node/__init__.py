@@ -1,1 +1,1 @@
-"""`fedstride node`: a SuperNode whose processes for messages start warm, as forks of one process with all imports."""
+"""`fedstride node`: a SuperNode whose processes for messages are forks of one that has imported everything."""

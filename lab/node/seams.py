@@ -1,13 +1,16 @@
 """The private names of Flower 1.39 on which warm executors depend, and the check that they are as expected.
 
 A SuperNode's main loop (`start_client_internal`) uses two modules: `subprocess`, to start the program that starts
-processes for messages, and `time`, to wait for the next message or for the reply. Both are replaced there, and
-nothing else is: all messages, keys and connections are handled by Flower's own code.
+processes for messages, and `time`, to wait for the next message or for the reply. Both are replaced there, and so
+is how long it waits for a part of a message that the server has announced and not sent yet. Nothing else is: all
+messages, keys and connections are handled by Flower's own code.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
 import importlib
 import inspect
 import os
@@ -24,6 +27,13 @@ KNOWN = "1.39."
 IDLE_SECONDS, REPLY_SECONDS = 3, 0.5
 """How long Flower's loop sleeps without a message, and between two looks for the reply."""
 
+PART_SECONDS = (0.02, 1.0)
+"""Shortest and longest pause between two requests for a part of a message that the SuperLink does not have yet.
+
+Flower begins with one second, and asks so late that the parts are mostly there. A node that asks early mostly
+comes before them.
+"""
+
 _LOOP = "flwr.supernode.start_client_internal"
 _MAIN = "flwr.supernode.cli.flower_supernode"
 _APP = "flwr.supernode.runtime.run_clientapp"
@@ -33,6 +43,9 @@ _PARAMETERS = {
     f"{_MAIN}:flower_supernode": "",
     f"{_MAIN}:NodeStateFactory.state": "self",
     f"{_LOOP}:_push_messages": "state object_store send push_object",
+    f"{_LOOP}:pull_objects": (
+        "object_ids pull_object_fn max_concurrent_pulls max_time max_tries_per_object initial_backoff backoff_cap"
+    ),
     f"{_STATE}:InMemoryNodeState.get_messages": "self run_ids is_reply limit",
     f"{_STATE}:InMemoryNodeState.get_tasks": "self task_ids run_ids statuses order_by ascending limit",
     f"{_STATE}:InMemoryNodeState.finish_task": "self task_id sub_status details",
@@ -41,7 +54,10 @@ _PARAMETERS = {
     "flwr.supercore.cli.flower_superexec:_parse_args": "",
     "flwr.supercore.superexec.executor:SubprocessExecutor.launch": "self spec",
     "flwr.supercore.tls:validate_and_resolve_root_certificates": "root_cert_path insecure",
-    f"{_APP}:run_clientapp": "runtime_api_address token insecure certificates parent_pid runtime_dependency_install",
+    f"{_APP}:run_clientapp": (
+        "runtime_api_address token insecure certificates parent_pid runtime_dependency_install"
+    ),
+    f"{_APP}:install_from_fab": "fab_file install_dir skip_prompt",
     f"{_APP}:get_load_client_app_fn": "default_app_ref app_path multi_app",
     f"{_APP}:get_project_dir": "fab_id fab_version fab_hash",
 }
@@ -124,7 +140,11 @@ def run_supernode(
     tasks and messages.
     """
     loop, main = importlib.import_module(_LOOP), importlib.import_module(_MAIN)
+    pull = functools.partial(
+        loop.pull_objects, initial_backoff=PART_SECONDS[0], backoff_cap=PART_SECONDS[1], max_tries_per_object=None
+    )
     with (
+        _replaced(loop, "pull_objects", pull),
         _replaced(loop, "subprocess", _Replaced(loop.subprocess, Popen=start)),
         _replaced(loop, "time", _Replaced(loop.time, sleep=wait)),
         _replaced(main, "NodeStateFactory", state.follow(main.NodeStateFactory)),
@@ -254,17 +274,26 @@ CLIENT_APP = "flwr-clientapp"
 def import_client() -> None:
     """Import what Flower's program for a ClientApp imports."""
     importlib.import_module(_APP)
+    importlib.import_module("httpcore")  # by its first connection
 
 
 def run_clientapp(token: str, at: Place, before_load: Callable[[Path], None]) -> None:
     """Do a task as Flower's program for a ClientApp does; ends with SystemExit.
 
-    `before_load` is called with the folder of the app before the app is imported.
+    `before_load` is called with the folder of the app before the app is imported. An app that is installed is not
+    unpacked again: Flower would unpack it, check it, and then keep the installed one in any case.
     """
+    from flwr.common.constant import APP_DIR, FAB_HASH_TRUNCATION
     from flwr.supercore.tls import validate_and_resolve_root_certificates
+    from flwr.supercore.utils import get_flwr_home
 
     module = importlib.import_module(_APP)
-    get, folder = module.get_load_client_app_fn, module.get_project_dir
+    install, get, folder = module.install_from_fab, module.get_load_client_app_fn, module.get_project_dir
+
+    def install_new(fab: bytes, **options: Any) -> None:
+        digest = hashlib.sha256(fab).hexdigest()[:FAB_HASH_TRUNCATION]
+        if not any((get_flwr_home() / APP_DIR).glob(f"*.{digest}")):
+            install(fab, **options)
 
     def get_load(**options: Any) -> Callable[[str, str, str], Any]:
         load = get(**options)
@@ -275,6 +304,7 @@ def run_clientapp(token: str, at: Place, before_load: Callable[[Path], None]) ->
 
         return load_after
 
+    module.install_from_fab = install_new  # type: ignore[attr-defined]
     module.get_load_client_app_fn = get_load  # type: ignore[attr-defined]
     sys.argv = [CLIENT_APP]
     module.run_clientapp(

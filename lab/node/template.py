@@ -123,6 +123,7 @@ def warm() -> tuple[set[str], str]:
     problem = ""
     try:
         importlib.import_module(f"{client_app.__name__}.app")
+        importlib.import_module("numpy.random")  # which numpy imports when it is first used
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
     worker.forget(worker.PROJECT)
