@@ -80,6 +80,8 @@ class Executors:
         if self._line is None or self._template is None:
             return  # Flower's own program ends by itself
         self._line.close()
+        if not self._is_ready:
+            self._template.kill()  # it imports, and has no forks yet
         try:
             self._template.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:

@@ -49,6 +49,7 @@ _PARAMETERS = {
     f"{_STATE}:InMemoryNodeState.get_messages": "self run_ids is_reply limit",
     f"{_STATE}:InMemoryNodeState.get_tasks": "self task_ids run_ids statuses order_by ascending limit",
     f"{_STATE}:InMemoryNodeState.finish_task": "self task_id sub_status details",
+    f"{_STATE}:InMemoryNodeState.record_message_processing_start": "self message_id",
     f"{_STATE}:InMemoryNodeState._store_error_replies": "self run_ids error",
     "flwr.supernode.servicer.runtime.runtime_handlers:acquire_task": "request state",
     "flwr.supercore.cli.flower_superexec:_parse_args": "",
@@ -216,7 +217,8 @@ class State:
 
         if not self._state.finish_task(task.id, SubStatus.FAILED, reason):
             return False
-        self._state.get_messages(run_ids=[task.run_id], is_reply=False)  # marks the message as taken
+        for message in self._state.get_messages(run_ids=[task.run_id], is_reply=False):  # marks it as taken
+            self._state.record_message_processing_start(message.metadata.message_id)
         self._state._store_error_replies({task.run_id}, CLIENT_APP_CRASHED_ERROR)
         return True
 

@@ -9,6 +9,7 @@ Of the app that a run brings it keeps nothing: each fork imports that app itself
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
@@ -83,6 +84,16 @@ class Template:
         self._selector.unregister(descriptor)
         os.close(descriptor)
         self._line.send(Ended(number, reason(status)))
+        self._reap_orphans()
+
+    def _reap_orphans(self) -> None:
+        """Take note of the ended processes that forks had started and left behind; this process inherits them."""
+        forks = {pid for pid, _ in self._forks.values()}
+        with contextlib.suppress(ChildProcessError):  # there are no child processes
+            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if ended.si_pid in forks:
+                    return  # `serve` will reap it, and then come here again
+                os.waitpid(ended.si_pid, 0)
 
     def _signal(self, number: int, what: signal.Signals) -> None:
         if number in self._forks:
@@ -136,6 +147,7 @@ def main() -> None:
     """Serve the SuperNode at the other end of the descriptor."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the SuperNode, whose end ends this process
     line = Line(socket.socket(fileno=int(sys.argv[1])))
+    worker.inherit_orphans()
     preloaded, problem = warm()
     line.send(Ready(problem))
     template = Template(line, preloaded)

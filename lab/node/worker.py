@@ -20,8 +20,13 @@ from . import seams
 PROJECT = {module.__name__.partition(".")[0] for module in (client_app, fedstride, seams)}
 """The top-level packages of this project that the template imports. A run brings its own version of them."""
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _prctl = ctypes.CDLL(None).prctl
+
+
+def inherit_orphans() -> None:
+    """Make this process the parent of processes whose parent, started from here, has ended."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def forget(packages: set[str]) -> None:
