@@ -118,9 +118,7 @@ def settled(node: Running) -> tuple[int, int]:
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 @pytest.mark.usefixtures("ctrl_c")
-def test_the_end_of_a_node_ends_its_processes(
-    site: Site, tmp_path: Path, how: signal.Signals, request: pytest.FixtureRequest
-) -> None:
+def test_the_end_of_a_node_ends_its_processes(site: Site, tmp_path: Path, how: signal.Signals) -> None:
     """Also one that is at work. The signal goes to the node alone, as from a process manager."""
     (tmp_path / "hanging.py").write_text(HANGING)
     node = site.join("three", "partition-id=0 num-partitions=1", program=WARM)
@@ -135,8 +133,9 @@ def test_the_end_of_a_node_ends_its_processes(
     code = until(node.ended, "end of the node", 20.0)
     assert code == (-9 if how == signal.SIGKILL else 0), node.log()
     submitting.process.kill()
-    (run,) = (each for each in site.desk.flwr("list", "tls")["runs"] if each["status"] == "running")
-    site.desk.flwr("stop", str(run["run-id"]), "tls")
+    for run in site.desk.flwr("list", "tls")["runs"]:
+        if not run["status"].startswith("finished"):
+            site.desk.flwr("stop", str(run["run-id"]), "tls")
 
 
 def at_work(node: Running) -> list[int] | None:
