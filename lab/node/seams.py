@@ -70,6 +70,10 @@ def problem() -> str | None:
     if sys.platform != "linux":
         return f"they need Linux, and this is {sys.platform}"
     try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError as error:  # an old kernel, or a container that forbids it
+        return f"the kernel gives no descriptors of processes ({error})"
+    try:
         found = version("flwr")
     except PackageNotFoundError:
         return "Flower is not installed"

@@ -31,6 +31,14 @@ def other_system(patch: pytest.MonkeyPatch) -> str:
     return "they need Linux, and this is darwin"
 
 
+def other_kernel(patch: pytest.MonkeyPatch) -> str:
+    def refused(pid: int) -> int:
+        raise PermissionError(1, "Operation not permitted")
+
+    patch.setattr(os, "pidfd_open", refused)
+    return "the kernel gives no descriptors of processes ([Errno 1] Operation not permitted)"
+
+
 def other_parameters(patch: pytest.MonkeyPatch) -> str:
     patch.setattr(InMemoryNodeState, "_store_error_replies", lambda self, run_id, error: None)
     return "InMemoryNodeState._store_error_replies of Flower 1.39.0 is not as expected"
@@ -51,7 +59,15 @@ def no_such_module(patch: pytest.MonkeyPatch) -> str:
     return "flwr.supernode.runtime.run_clientapp"
 
 
-DIFFERENCES = [other_version, other_system, other_parameters, other_wait, no_such_name, no_such_module]
+DIFFERENCES = [
+    other_version,
+    other_system,
+    other_kernel,
+    other_parameters,
+    other_wait,
+    no_such_name,
+    no_such_module,
+]
 
 
 @pytest.mark.parametrize("change", DIFFERENCES)
