@@ -27,7 +27,7 @@ KNOWN = "1.39."
 IDLE_SECONDS, REPLY_SECONDS = 3, 0.5
 """How long Flower's loop sleeps without a message, and between two looks for the reply."""
 
-PART_SECONDS = (0.02, 1.0)
+PART_SECONDS = (0.05, 1.0)
 """Shortest and longest pause between two requests for a part of a message that the SuperLink does not have yet.
 
 Flower begins with one second, and asks so late that the parts are mostly there. A node that asks early mostly
