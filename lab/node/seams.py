@@ -214,7 +214,8 @@ class State:
         """If the task has no result, reply to its message with an error, "ClientApp stopped responding".
 
         Flower itself does so a minute after the last heartbeat, and not at all if the process ended before it had
-        taken the message. Returns whether there was no result.
+        taken the message. If it ended before it had handed over its whole reply, there is no reply: Flower would
+        wait for the rest for ever. Returns whether there was no result.
         """
         from flwr.common.constant import SubStatus
         from flwr.supernode.nodestate.in_memory_nodestate import CLIENT_APP_CRASHED_ERROR
@@ -224,7 +225,20 @@ class State:
         for message in self._state.get_messages(run_ids=[task.run_id], is_reply=False):  # marks it as taken
             self._state.record_message_processing_start(message.metadata.message_id)
         self._state._store_error_replies({task.run_id}, CLIENT_APP_CRASHED_ERROR)
+        self._forget_incomplete(task.run_id)
         return True
+
+    def _forget_incomplete(self, run_id: int) -> None:
+        """Delete the objects of replies of which one is missing; Flower's loop then gives them up."""
+        from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+
+        store = self._state.object_store
+        for entry in list(self._state.msg_store.values()):
+            metadata = entry.message.metadata
+            if metadata.run_id == run_id and metadata.reply_to_message_id:
+                tree = store.get_object_tree(metadata.message_id)
+                if any(store.get(each.object_id) == b"" for each in iterate_object_tree(tree)):
+                    store.delete(metadata.message_id)
 
     def longest(self, task: Task) -> float:
         """The seconds after which the SuperLink accepts no reply to the messages of the task's run."""

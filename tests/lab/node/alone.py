@@ -53,6 +53,9 @@ def train(message, context):
         os.abort()
     if do == "exit":
         os._exit(3)
+    if do == "crash while replying":
+        import flwr.supernode.runtime.run_clientapp as runtime
+        runtime.push_objects = lambda *given, **options: os.abort()
     if do == "raise":
         raise ValueError("boom")
     if do == "hang":

@@ -116,6 +116,22 @@ def test_a_process_that_dies_is_an_error_at_once(node: Alone, do: str) -> None:
     assert node.did("describe")["calls"] == 1
 
 
+def test_a_process_that_dies_while_it_replies(node: Alone) -> None:
+    """Flower's loop waits for the objects of a reply as long as they are empty; they are then gone."""
+    node.put("crash while replying")
+    deadline = time.monotonic() + 30.0
+    while not (found := node.nodestate.get_messages(is_reply=True)):
+        assert time.monotonic() < deadline, "no reply"
+        node.executors.wait(seams.REPLY_SECONDS)
+    message_id = found[0].metadata.message_id
+    while node.store.get(message_id) == b"":
+        assert time.monotonic() < deadline, "the reply is still waited for"
+        node.executors.wait(seams.REPLY_SECONDS)
+    assert node.store.get(message_id) is None
+    node.nodestate.delete_messages(message_ids=[message_id, found[0].metadata.reply_to_message_id])
+    assert node.did("describe")["calls"] == 1
+
+
 @pytest.mark.parametrize("do", ["hang", "hang, deaf"])
 def test_a_client_that_hangs_is_killed_at_the_limit(node: Alone, do: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node.executors, "_limit", LIMIT)
