@@ -25,6 +25,9 @@ import client_app
 from . import seams, worker
 from .orders import Ended, Kill, Line, Ready, Start
 
+ORPHAN_SECONDS = 0.2
+"""How long after the end of a fork the processes that it left behind, which are killed, are looked for again."""
+
 STOP_SECONDS = 2.0
 """How long processes get to end by themselves when the SuperNode has ended."""
 
@@ -41,11 +44,15 @@ class Template:
         self._selector = selectors.DefaultSelector()
         self._selector.register(line, selectors.EVENT_READ)
         self._forks: dict[int, tuple[int, int]] = {}  # process id and descriptor, by number
+        self._may_have_orphans = False
 
     def serve(self) -> None:
         """Follow the SuperNode's orders until it ends."""
         while True:
-            for key, _ in self._selector.select():
+            events = self._selector.select(ORPHAN_SECONDS if self._may_have_orphans else None)
+            self._may_have_orphans = self._may_have_orphans and bool(events)
+            self._reap_orphans()
+            for key, _ in events:
                 if key.data is not None:
                     self._reap(key.data)
                 elif (order := self._line.receive()) is None:
@@ -84,7 +91,7 @@ class Template:
         self._selector.unregister(descriptor)
         os.close(descriptor)
         self._line.send(Ended(number, reason(status)))
-        self._reap_orphans()
+        self._may_have_orphans = True
 
     def _reap_orphans(self) -> None:
         """Take note of the ended processes that forks had started and left behind; this process inherits them."""

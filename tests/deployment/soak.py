@@ -2,8 +2,8 @@
 
 Every tenth message's client leaves a process, a thread, open files and allocated memory behind, and every
 hundredth crashes. Printed are the numbers of the SuperNode ("node") and of the process from which its executors
-are forked ("template"), when no message is being worked on. At the end: how much they grew from the first hundred
-messages to the last.
+are forked ("template"), ten times, when no message is being worked on. At the end: how much they grew from the
+first time to the last.
 
     uv run python tests/deployment/soak.py [--messages 1000]
 """
@@ -60,9 +60,9 @@ class Sample(NamedTuple):
 
 
 def main() -> None:
-    """Submit one run with a round for each message, and print a line for each hundred."""
+    """Submit one run with a round for each message, and print ten lines."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--messages", type=int, default=1000)
+    parser.add_argument("--messages", type=int, default=1000, help="at least 10; 1000 by default")
     messages = parser.parse_args().messages
     with tempfile.TemporaryDirectory(prefix="fedstride-soak-") as temporary:
         samples = soaked(Path(temporary), messages)
@@ -90,7 +90,7 @@ def soaked(root: Path, messages: int) -> list[Sample]:
         rows = superlink.folder / "runs/soak/metrics.jsonl"
         print(f"{'messages':>10}" + "".join(f"{name:>16}" for name in Sample._fields[1:]))
         samples: list[Sample] = []
-        for done in range(min(100, messages), messages + 1, 100):
+        for done in range(messages // 10, messages + 1, messages // 10):
             until(lambda done=done: reached(rows, done, submitting.ended()), f"message {done}", 3600.0)
             samples.append(sample(node.process.pid, done))
             print(
