@@ -15,7 +15,7 @@ from .waiting import Growing
 EXIT_SECONDS = 10.0
 """A process whose task has its result, or has failed, is killed if it is still there after so many seconds."""
 
-CHECK_SECONDS = 1.0  # between two looks at the running processes
+CHECK_SECONDS = 1.0  # between two looks at the tasks and the running processes
 STOP_SECONDS = 5.0  # for the template to end all processes, when the SuperNode ends
 
 
@@ -64,10 +64,12 @@ class Executors:
     def wait(self, seconds: float) -> None:
         """Wait for the next message or for the reply, instead of sleeping so long; start and end processes."""
         growing = self._waits[seconds]
-        if seconds != self._last or self._look():
+        # A reply is waited for and nobody works on it: there is a new task. Otherwise there hardly ever is one.
+        is_new = seconds == seams.REPLY_SECONDS and not self._running
+        started = (is_new or time.monotonic() >= self._checked + CHECK_SECONDS) and self._look()
+        if started or seconds != self._last:
             growing.restart()
-            self._last = seconds
-            self._look()
+        self._last = seconds
         until = time.monotonic() + growing.pause()
         while (left := until - time.monotonic()) > 0:
             if self._line is None:
@@ -134,10 +136,9 @@ class Executors:
 
     def _look(self) -> bool:
         """Start processes for new tasks, and kill those that must end; whether one was started."""
-        now = time.monotonic()
-        if self._line is None or not self._is_ready or (self._running and now < self._checked + CHECK_SECONDS):
+        if self._line is None or not self._is_ready:
             return False
-        self._checked = now
+        self._checked = now = time.monotonic()
         for number, running in self._running.items():
             if running.ended is None and self._state.has_ended(running.task):
                 running.ended = now
