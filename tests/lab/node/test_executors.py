@@ -56,6 +56,10 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def command(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+
+
 def gone(pid: int) -> None:
     """Wait until this process has ended."""
     deadline = time.monotonic() + 20
@@ -192,6 +196,27 @@ def test_dependencies_that_are_installed_for_each_message_need_new_processes(
     Alone(warnings).executors.start(command)
     assert started == [command]
     assert len(warnings) == 1 and "--allow-runtime-dependency-installation" in warnings[0]
+
+
+@pytest.mark.slow
+def test_without_a_template_flowers_own_program_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one warning; messages are then answered by new processes."""
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(module.sys, "executable", "/bin/false")
+    warnings: list[str] = []
+    alone = Alone(warnings)
+    with alone.serving():
+        did = alone.did("describe")
+        (superexec,) = (pid for pid in descendants(os.getpid()) if "flower-superexec" in command(pid))
+        os.kill(superexec, signal.SIGTERM)
+        os.waitpid(superexec, 0)
+    assert did["preloaded"] == [] and did["calls"] == 1
+    (warning,) = warnings
+    assert warning.startswith("every message starts a new process, as with flower-supernode: ")
+    assert warning.endswith("did not start (1)")
 
 
 def test_the_end_of_a_supernode_ends_everything(node: Alone) -> None:
