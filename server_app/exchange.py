@@ -100,7 +100,11 @@ def _collected(
             least = FETCH_SECONDS if received.is_fetching() else 0.0
             if time.monotonic() >= started + max(patience.seconds(nodes_of(waiting)), least):
                 break
-            time.sleep(max(pause, time.monotonic() - asked))  # a SuperLink with many nodes has other work too
+            rest = max(pause, time.monotonic() - asked)  # a SuperLink with many nodes has other work too
+            if received.is_fetching():
+                received.wait(rest)
+            else:
+                time.sleep(rest)
             pause = min(2 * pause, POLL_SECONDS[1])
     return replies
 

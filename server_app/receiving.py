@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, Protocol
 
 from flwr.app import Error, Message
@@ -31,6 +31,9 @@ class Receiver(Protocol):
 
     def is_fetching(self) -> bool:
         """Whether a reply is announced that is not yet here."""
+
+    def wait(self, seconds: float) -> None:
+        """Wait so long for announced replies, or until the first one is complete."""
 
     def close(self) -> None:
         """Stop fetching; what has not arrived completely is lost."""
@@ -70,6 +73,9 @@ class InMemory:
         """Never: such a Grid gives out complete replies."""
         return False
 
+    def wait(self, seconds: float) -> None:
+        """There is nothing to wait for."""
+
     def close(self) -> None:
         """Nothing is under way."""
 
@@ -103,6 +109,10 @@ class FromSuperLink:
     def is_fetching(self) -> bool:
         """Whether a thread is at work."""
         return bool(self._underway)
+
+    def wait(self, seconds: float) -> None:
+        """Wait so long for the threads, or until the first one has finished."""
+        wait(self._underway.values(), seconds, FIRST_COMPLETED)
 
     def close(self) -> None:
         """Stop the threads at their next request."""

@@ -74,7 +74,7 @@ def _next_commands(folder: Path, made: list[Made], hosts: list[str]) -> list[str
         f"flwr supernode register {_file(folder, node + '.pub')} CONNECTION --name {node}" for node in pairs
     ]
     join = [
-        f"flower-supernode --root-certificates {ca} --superlink {at}:9092 "
+        f"fedstride node --root-certificates {ca} --superlink {at}:9092 "
         f"--auth-supernode-private-key {_file(folder, node)} --node-config 'data=\"/path/of/its/data\"'"
         for node in pairs
     ]

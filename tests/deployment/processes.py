@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.request
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -23,6 +23,10 @@ MARK = "FEDSTRIDE_TEST_DEPLOYMENT"  # environment variable by which all processe
 START_SECONDS = 120.0  # long, since the machine may be busy
 STOP_SECONDS = 15.0
 JOINED = "SuperNode ID: "  # logged by a SuperNode when the SuperLink has accepted it
+
+STOCK = ("flower-supernode",)
+WARM = (sys.executable, "-m", "lab.cli.main", "node")
+"""The two programs for a SuperNode; they have the same arguments."""
 
 T = TypeVar("T")
 
@@ -156,12 +160,18 @@ class Deployment:
         return Link(running, control, fleet, certificates)
 
     def supernode(
-        self, name: str, fleet: str, *options: str, node_config: str = "", env: dict[str, str] | None = None
+        self,
+        name: str,
+        fleet: str,
+        *options: str,
+        node_config: str = "",
+        env: dict[str, str] | None = None,
+        program: Sequence[str] = STOCK,
     ) -> Running:
         """Start a SuperNode with these options, without waiting until it has joined."""
         config = ["--node-config", node_config] if node_config else []
         place = ["--superlink", fleet, "--port", str(free_port())]
-        return self.start(name, "flower-supernode", *place, *options, *config, env=env)
+        return self.start(name, *program, *place, *options, *config, env=env)
 
 
 class Desk:
@@ -206,11 +216,21 @@ class Site(NamedTuple):
     desk: Desk
     ids: dict[str, str]  # node ids of the registered keys, by key name
 
-    def join(self, key: str, node_config: str, env: dict[str, str] | None = None) -> Running:
+    def join(
+        self,
+        key: str,
+        node_config: str,
+        *options: str,
+        env: dict[str, str] | None = None,
+        program: Sequence[str] = STOCK,
+    ) -> Running:
         """Start the node with this key, as in docs/deployment.md."""
         trust = ["--root-certificates", str(self.certificates / "ca.crt")]
         proof = ["--auth-supernode-private-key", str(self.certificates / key)]
-        return self.deployment.supernode(key, self.link.fleet, *trust, *proof, node_config=node_config, env=env)
+        given = [*trust, *proof, *options]
+        return self.deployment.supernode(
+            key, self.link.fleet, *given, node_config=node_config, env=env, program=program
+        )
 
 
 def folder_in(out: str) -> Path:
@@ -218,6 +238,24 @@ def folder_in(out: str) -> Path:
     found = re.search(r"folder, on the SuperLink's machine: (.+)", out)
     assert found, out
     return Path(found[1])
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has started, directly or not; zombies included."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        with contextlib.suppress(OSError):
+            for child in map(int, (task / "children").read_text().split()):
+                found += [child, *descendants(child)]
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Whether this process exists, and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except OSError:
+        return False
 
 
 def left_over(mark: str) -> list[str]:

@@ -1,0 +1,145 @@
+"""`fedstride node` in a deployment with TLS and node authentication: bits, clients that fail, what is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from desk import play, table, weights
+from processes import WARM, Running, Site, descendants, folder_in, is_alive, stop, until
+
+from lab.results.runs import load
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]
+
+REAL = ("model=mlp", "clients=2", "client.local_steps=3", "client.batch_size=20", "client.device=cpu")
+LIMIT = 15  # seconds for a message; what is not meant to hang takes less than one
+
+FRAGILE = '''
+import os, time
+from dataclasses import dataclass
+from fedstride import Method, Plan, part
+
+@part(client="fragile")
+@dataclass
+class Fragile(Method):
+    """Client 0 crashes in round 2, and client 1 hangs in round 3."""
+
+    def begin(self, job, received, state):
+        if (job.client_id, job.server_round) == (0, 2):
+            os.abort()
+        if (job.client_id, job.server_round) == (1, 3):
+            time.sleep(600)
+        return Plan()
+'''
+
+HANGING = FRAGILE.replace("(job.client_id, job.server_round) == (1, 3)", "True").replace("fragile", "hanging")
+
+
+def config(k: int) -> str:
+    return f"partition-id={k} num-partitions=2"
+
+
+@pytest.fixture
+def pair(site: Site) -> Iterator[tuple[Running, Running]]:
+    """Two nodes; the connection between the first one's own processes uses TLS, too."""
+    files = {"--ssl-certfile": "server.crt", "--ssl-keyfile": "server.key", "--ssl-ca-certfile": "ca.crt"}
+    tls = [text for name, file in files.items() for text in (name, str(site.certificates / file))]
+    env = {"FEDSTRIDE_MESSAGE_SECONDS": str(LIMIT)}
+    nodes = (
+        site.join("one", config(0), *tls, env=env, program=WARM),
+        site.join("two", config(1), env=env, program=WARM),
+    )
+    for node in nodes:
+        until(node.joined, f"joining of {node.name}")
+    yield nodes
+    stop(*nodes)
+    for node in nodes:
+        assert "warning: " not in node.log()  # neither Flower's own nor a second template was needed
+
+
+def submitted(site: Site, *overrides: str) -> Path:
+    done = site.deployment.fedstride("submit", "tls", *REAL, *overrides)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder_in(done.stdout)
+
+
+def test_a_warm_and_a_cold_node_have_the_bits_of_a_run_in_process(
+    site: Site, pair: tuple[Running, Running], tmp_path: Path
+) -> None:
+    """SCAFFOLD's clients keep arrays on the node's disk. In the second run, the second node is Flower's own."""
+    given = ("strategy=scaffold", "rounds=3")
+    local = play(tmp_path, *REAL, *given, small=False)
+    warm = submitted(site, *given, "name=warm")
+    stop(pair[1])
+    cold = site.join("two", config(1))
+    until(cold.joined, "joining of Flower's own node")
+    mixed = submitted(site, *given, "name=mixed")
+    stop(cold)
+    assert weights(warm) == weights(mixed) == weights(local.folder)
+    assert table(warm) == table(mixed) == table(local.folder)
+
+
+def test_a_client_that_crashes_or_hangs_costs_its_own_message_only(
+    site: Site, pair: tuple[Running, Running], tmp_path: Path
+) -> None:
+    (tmp_path / "fragile.py").write_text(FRAGILE)
+    parts = f"parts={tmp_path / 'fragile.py'}"
+    folder = submitted(site, parts, "client=fragile", "rounds=4", "min_clients=1", "timeout=120", "name=fragile")
+    rows = {(row["round"], row["client"]): row for row in load(folder).clients.rows}
+    failed = {key: row["reason"] for key, row in rows.items() if row["status"] != "used"}
+    assert set(failed) == {(2, 0), (3, 1)}
+    assert all("ClientApp stopped responding" in reason for reason in failed.values())
+    assert len(rows) == 8
+
+
+def test_nothing_grows_over_sixty_messages(site: Site, pair: tuple[Running, Running]) -> None:
+    """Processes and open files, of the SuperNode and of the process from which its executors are forked."""
+    given = ("client.local_steps=1", "evaluate_every=30")
+    submitted(site, *given, "rounds=2", "name=short")
+    before = [settled(node) for node in pair]
+    submitted(site, *given, "rounds=30", "name=long")
+    after = [settled(node) for node in pair]
+    assert [processes for processes, _ in after] == [1, 1]  # the template
+    # Flower's SuperNode keeps a few connections open, and closes them at some time.
+    assert all(late <= early + 4 for (_, late), (_, early) in zip(after, before, strict=True)), (before, after)
+
+
+def settled(node: Running) -> tuple[int, int]:
+    """The number of processes below a node once the last message's has ended, and of open files of all."""
+    pid = node.process.pid
+    until(lambda: True if len(descendants(pid)) == 1 else None, "end of the last process", 20.0)
+    family = [pid, *descendants(pid)]
+    return len(family) - 1, sum(len(os.listdir(f"/proc/{each}/fd")) for each in family)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.usefixtures("ctrl_c")
+def test_the_end_of_a_node_ends_its_processes(site: Site, tmp_path: Path, how: signal.Signals) -> None:
+    """Also one that is at work. The signal goes to the node alone, as from a process manager."""
+    (tmp_path / "hanging.py").write_text(HANGING)
+    node = site.join("three", "partition-id=0 num-partitions=1", program=WARM)
+    until(node.joined, "joining of the node")
+    overrides = [*REAL, f"parts={tmp_path / 'hanging.py'}", "client=hanging", "clients=1", "rounds=1"]
+    command = ["python", "-m", "lab.cli.main", "submit", "tls", *overrides, f"name=end-{how.name}"]
+    home = {"FLWR_HOME": site.desk.env["FLWR_HOME"]}
+    submitting = site.deployment.start(f"submit-{how.name}", *command, env=home)
+    family = until(lambda: at_work(node), "work of the node")
+    node.process.send_signal(how)
+    until(lambda: None if any(map(is_alive, family)) else True, "end of its processes", 20.0)
+    code = until(node.ended, "end of the node", 20.0)
+    assert code == (-9 if how == signal.SIGKILL else 0), node.log()
+    submitting.process.kill()
+    for run in site.desk.flwr("list", "tls")["runs"]:
+        if not run["status"].startswith("finished"):
+            site.desk.flwr("stop", str(run["run-id"]), "tls")
+
+
+def at_work(node: Running) -> list[int] | None:
+    """The processes below a node when it has one for a training message; None before."""
+    assert node.ended() is None, node.log()
+    family = descendants(node.process.pid)
+    return family if "Receiving: train message" in node.log() and len(family) == 2 else None

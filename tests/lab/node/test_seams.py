@@ -1,0 +1,117 @@
+"""Flower's private names: they are as expected with the tested version, and a difference leads to Flower's own."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.supernode import start_client_internal as loop
+from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
+
+from fedstride.errors import RunError
+from lab.node import seams, supernode
+
+
+def test_the_installed_flower_is_as_expected() -> None:
+    assert seams.problem() is None
+
+
+def other_version(patch: pytest.MonkeyPatch) -> str:
+    patch.setattr(seams, "version", lambda name: "1.40.1")
+    return "they are tested with Flower 1.39.x, and this is 1.40.1"
+
+
+def other_system(patch: pytest.MonkeyPatch) -> str:
+    patch.setattr(sys, "platform", "darwin")
+    return "they need Linux, and this is darwin"
+
+
+def other_kernel(patch: pytest.MonkeyPatch) -> str:
+    def refused(pid: int) -> int:
+        raise PermissionError(1, "Operation not permitted")
+
+    patch.setattr(os, "pidfd_open", refused)
+    return "the kernel gives no descriptors of processes ([Errno 1] Operation not permitted)"
+
+
+def other_parameters(patch: pytest.MonkeyPatch) -> str:
+    patch.setattr(InMemoryNodeState, "_store_error_replies", lambda self, run_id, error: None)
+    return "InMemoryNodeState._store_error_replies of Flower 1.39.0 is not as expected"
+
+
+def other_wait(patch: pytest.MonkeyPatch) -> str:
+    patch.setattr(loop, "_push_messages", lambda state, object_store, send, push_object: loop.time.sleep(1.5))
+    return "start_client_internal:_push_messages of Flower 1.39.0 is not as expected"
+
+
+def no_such_name(patch: pytest.MonkeyPatch) -> str:
+    patch.delattr(loop, "subprocess")
+    return "has no attribute 'subprocess'"
+
+
+def no_such_module(patch: pytest.MonkeyPatch) -> str:
+    patch.setitem(sys.modules, "flwr.supernode.runtime.run_clientapp", None)
+    return "flwr.supernode.runtime.run_clientapp"
+
+
+DIFFERENCES = [
+    other_version,
+    other_system,
+    other_kernel,
+    other_parameters,
+    other_wait,
+    no_such_name,
+    no_such_module,
+]
+
+
+@pytest.mark.parametrize("change", DIFFERENCES)
+def test_with_a_difference_flowers_own_runs_after_one_warning(
+    change: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The arguments are passed on unchanged."""
+    ran: list[Any] = []
+    monkeypatch.setattr(os, "execve", lambda *given: ran.append(given) or sys.exit(0))
+    with monkeypatch.context() as patch:
+        words = change(patch)
+        with pytest.raises(SystemExit):
+            supernode.run(["--superlink", "fl.example.org:9092", "--node-config", 'data="a b"'])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: warm executors cannot be used: ") and words in line
+    assert "flower-supernode runs instead" in line and "install flwr 1.39.x" in line
+    ((program, arguments, environment),) = ran
+    assert Path(program).is_file()
+    assert arguments == ["flower-supernode", "--superlink", "fl.example.org:9092", "--node-config", 'data="a b"']
+    assert environment["PATH"].startswith(str(Path(program).parent))
+
+
+def test_without_flowers_own_the_command_fails_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seams, "KNOWN", "0.")
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(RunError, match=r"flower-supernode cannot be started: .*fedstride\[deployment\]"):
+        supernode.run([])
+
+
+def test_flowers_modules_are_as_before_after_the_end() -> None:
+    main = importlib.import_module("flwr.supernode.cli.flower_supernode")
+    before = loop.time, loop.subprocess, loop.pull_objects, main.NodeStateFactory, sys.argv
+    with pytest.raises(SystemExit):
+        supernode.run(["--version"])
+    assert (loop.time, loop.subprocess, loop.pull_objects, main.NodeStateFactory, sys.argv) == before
+
+
+def test_the_arguments_are_those_of_flowers_own() -> None:
+    """Its parser reads them, so the usage text is the same but for the name."""
+    texts = []
+    for command in (["flower-supernode"], [sys.executable, "-m", "lab.cli.main", "node"]):
+        done = subprocess.run(
+            [*command, "--help"], capture_output=True, text=True, env=os.environ | {"COLUMNS": "1000"}, check=True
+        )
+        texts.append(done.stdout.partition("[-h]")[2])
+    assert texts[0] == texts[1]
+    assert "--auth-supernode-private-key" in texts[0]
