@@ -15,7 +15,7 @@ import multiprocessing
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -80,7 +80,7 @@ class Ours:
         grid = desk.grid(prepared.config)
 
         def run() -> None:
-            try:
+            with suppress(KeyboardInterrupt):
                 session.run(
                     grid,
                     prepared,
@@ -88,8 +88,6 @@ class Ours:
                     observers=[self],
                     on_folder=grid.keep_client_states_in,
                 )
-            except KeyboardInterrupt:
-                pass
 
         self._thread = threading.Thread(target=run, daemon=True)
         self._thread.start()
@@ -228,5 +226,3 @@ class Plain:
             loss += float(nn.functional.cross_entropy(logits, y, reduction="sum"))
             right += int((logits.argmax(1) == y).sum())
         return loss / len(self._test.y), right / len(self._test.y)
-
-

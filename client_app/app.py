@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import platform
 import time
+from functools import lru_cache
 from importlib.metadata import version
 
 import torch
@@ -120,14 +121,21 @@ def roll_call(message: Message, context: Context) -> Message:
             wire.CLIENT_ID: job.client_id,
             wire.NUM_EXAMPLES: 1 if job.protection.is_local else len(job.examples),
             "device": str(job.device),
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "flwr": version("flwr"),
-            "fedstride": fedstride.__version__,
+            **_versions(),
             **frozen.present(config, job.parts.frozen),
         }
     )
     return Message(content=RecordDict({wire.ROLL_CALL: facts}), reply_to=message)
+
+
+@lru_cache(maxsize=1)
+def _versions() -> dict[str, str]:
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "flwr": version("flwr"),
+        "fedstride": fedstride.__version__,
+    }
 
 
 def _load_model(job: Work, message: Message) -> tuple[Arrays, dict[str, int]]:

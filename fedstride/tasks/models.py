@@ -26,7 +26,7 @@ def build(config: Choice, inputs: Inputs, outputs: int, seed: int) -> nn.Module:
     Raises ConfigError for an unknown name or examples that the network does not take.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seeds.derive(seed, "initial weights"))
+        torch.default_generator.manual_seed(seeds.derive(seed, "initial weights"))
         network: nn.Module = MODELS.make(config, inputs, outputs)
         return network
 
