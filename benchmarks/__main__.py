@@ -1,4 +1,4 @@
-"""Run one measurement and print its ratios: `python -m benchmarks NAME [--repeats N] [--only TEXT] [--json FILE]`."""
+"""The command `python -m benchmarks NAME`: run one measurement and print its ratios."""
 
 from __future__ import annotations
 

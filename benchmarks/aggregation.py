@@ -13,7 +13,7 @@ from typing import Any
 
 import flwr.serverapp.strategy as flower_strategies
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
@@ -76,6 +76,7 @@ class Round:
         self.messages = self._messages(2, record)
 
     def __call__(self) -> None:
+        """Aggregate."""
         record, metrics = self.strategy.aggregate_train(2, self.messages)
         assert record is not None and metrics is not None
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import io
 import math
 import tokenize
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -21,6 +22,9 @@ from .errors import ConfigError
 
 Arrays = dict[str, Any]
 """A model: array by name, in model order. Arrays are numpy's or torch's."""
+
+LONGEST_HEADER = 10_012
+"""Bytes of a `.npy` header, its length field included; numpy reads no longer one."""
 
 BUFFER_NAMES = frozenset({"running_mean", "running_var", "num_batches_tracked"})
 
@@ -42,28 +46,45 @@ def view(array: Array) -> np.ndarray:
     """
     if array.stype != "numpy.ndarray":
         raise ValueError(f"array of type {array.stype!r}, expected 'numpy.ndarray'")
-    stream = io.BytesIO(array.data)
+    header = _header(array.data[: _header_size(array.data)])
+    if tuple(array.shape) != header.shape or array.dtype != header.name:
+        raise ValueError(f"array declared as {array.dtype}{tuple(array.shape)} holds {header.name}{header.shape}")
+    flat = np.frombuffer(array.data, header.dtype, offset=header.size)
+    return flat.reshape(header.shape, order="F" if header.fortran else "C")
+
+
+class _Header(NamedTuple):
+    """What the header of a `.npy` file says."""
+
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype[Any]
+    name: str  # of the dtype
+    size: int  # bytes before the values
+
+
+def _header_size(data: bytes) -> int:
+    """How many bytes to read as a header; numpy refuses one that is longer."""
+    version_1 = data[6:7] == b"\x01"
+    size = 10 + int.from_bytes(data[8:10], "little") if version_1 else 12 + int.from_bytes(data[8:12], "little")
+    return min(size, LONGEST_HEADER)
+
+
+@lru_cache(maxsize=4096)  # all clients have the same headers, and numpy parses one as Python source
+def _header(data: bytes) -> _Header:
+    """The header of a `.npy` file from its first bytes; raises ValueError for any other."""
+    stream = io.BytesIO(data)
+    version = np.lib.format.read_magic(stream)
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+    if read is None:
+        raise ValueError(f"array in .npy format {version}, expected 1.0 or 2.0")
     try:
-        shape, fortran, dtype = _header(stream)
+        shape, fortran, dtype = read(stream)
     except (TypeError, SyntaxError, tokenize.TokenError) as error:  # numpy lets these through for a bad header
         raise ValueError(f"a damaged .npy header: {error}") from error
     if dtype.hasobject:
         raise ValueError("array of Python objects")
-    if tuple(array.shape) != tuple(shape) or array.dtype != str(dtype):
-        raise ValueError(f"array declared as {array.dtype}{tuple(array.shape)} holds {dtype}{tuple(shape)}")
-    flat = np.frombuffer(array.data, dtype, offset=stream.tell())
-    return flat.reshape(shape, order="F" if fortran else "C")
-
-
-def _header(stream: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    version = np.lib.format.read_magic(stream)
-    read_header = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }.get(version)
-    if read_header is None:
-        raise ValueError(f"array in .npy format {version}, expected 1.0 or 2.0")
-    return read_header(stream)
+    return _Header(tuple(shape), fortran, dtype, str(dtype), stream.tell())
 
 
 def views(record: ArrayRecord) -> Arrays:
@@ -153,6 +174,12 @@ class Layout:
 
 # ---------------------------------------------------------------- float64 sums in a fixed order
 
+BLOCK = 32_768
+"""Values whose products are summed together. A part of the mathematics: another number gives other last bits.
+
+A block in float64 has 256 KiB, so that a few of them fit into a processor's cache (`strategies/blocks.py`).
+"""
+
 
 def float64(array: Any) -> Any:
     """The array in float64, a complex one in complex128; the same object if it already is."""
@@ -183,7 +210,7 @@ def total(values: Iterable[float]) -> float:
     result = 0.0
     for value in values:
         result += value
-    return result
+    return float(result)
 
 
 def first_not_finite(model: Mapping[str, Any]) -> str | None:
@@ -199,10 +226,28 @@ def first_not_finite(model: Mapping[str, Any]) -> str | None:
 def inner(a: Any, b: Any) -> float:
     """The inner product of two arrays in float64.
 
-    A plain sum, not BLAS: the bits of a threaded dot product depend on the number of threads.
+    numpy arrays: products in C order, summed in blocks of `BLOCK`, the sums of the blocks from left to right. No
+    BLAS: the bits of a threaded dot product depend on the number of threads.
     """
-    a, b = float64(a), float64(b)
-    return float(array_namespace(a).sum(a * b))
+    if not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)):
+        return float(array_namespace(a).sum(float64(a) * float64(b)))
+    return total(_block_product(a, b, part) for part in blocks(a.size))
+
+
+def _block_product(a: np.ndarray, b: np.ndarray, part: slice) -> float:
+    x = float64(block(a, part))
+    y = x if b is a else float64(block(b, part))
+    return np.add.reduce(x * y)  # type: ignore[no-any-return]
+
+
+def blocks(size: int) -> Iterator[slice]:
+    """The blocks of an array of this size, flattened in C order."""
+    return (slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK))
+
+
+def block(array: np.ndarray, part: slice) -> np.ndarray:
+    """These values of the flattened array: a view, or a copy of them if the array is not stored in C order."""
+    return array.reshape(-1)[part] if array.flags.c_contiguous else array.flat[part]
 
 
 def squared_norm(array: Any) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,7 @@ from fedstride.arrays import Arrays, Layout, difference, norm, to_record
 from fedstride.bounds import MAX_LIST, MAX_METRICS, MAX_NAME
 from fedstride.metrics import AGREED, SCREENING, fact, over_clients
 
+from .fast_updates import FastUpdates, Models
 from .figures import Selection, Value, agreed, combine, fault_of, form_of, numbers, select
 
 LEFT_OUT = f"{SCREENING}left_out"
@@ -68,24 +69,23 @@ class Cohort:
     halves: tuple[str, ...] = ()  # the client halves that these clients were asked to do
     learnt: Mapping[str, float] = field(default_factory=dict)  # reference lengths for the next round; screening.py
     count_key: str = wire.NUM_EXAMPLES  # the metric that counts a client's examples
+    read: FastUpdates | None = None  # what the screening read of the updates, also of rejected replies
 
     def __len__(self) -> int:
         return len(self.replies)
 
     @cached_property
-    def models(self) -> list[Arrays]:
+    def models(self) -> Models:
         """w_k, in order."""
-        return [reply.model for reply in self.replies]
+        return Models.of([reply.model for reply in self.replies], self.read)
 
     def shares(self, weighting: str) -> list[float]:
         """p_k, in order: n_k / n for "examples", 1 / m for "uniform". They sum to 1."""
-        weights = self.weights(weighting)
-        total = math.fsum(weights)
-        return [weight / total for weight in weights]
+        return shares_of(self.weights(weighting))
 
     def weights(self, weighting: str) -> list[float]:
         """n_k for "examples", 1 for "uniform", in order."""
-        return [1.0 if weighting == "uniform" else reply.num_examples for reply in self.replies]
+        return weights_of([reply.num_examples for reply in self.replies], weighting)
 
     def metrics(self, weighting: str = "examples") -> dict[str, Value]:
         """The figures that more than half of the clients report, combined as `figures.py` says."""
@@ -222,6 +222,17 @@ class Cohort:
             for metrics, value in zip(completed, values, strict=True):
                 metrics[name] = value
         return completed
+
+
+def weights_of(counts: Sequence[float], weighting: str) -> list[float]:
+    """n_k for "examples", 1 for "uniform"."""
+    return [1.0] * len(counts) if weighting == "uniform" else list(counts)
+
+
+def shares_of(weights: Sequence[float]) -> list[float]:
+    """The weights divided by their sum."""
+    total = math.fsum(weights)
+    return [weight / total for weight in weights]
 
 
 class Accepted(list[Message]):

@@ -21,8 +21,9 @@ from fedstride.errors import require
 from fedstride.settings import Setting, check
 
 from .base import Request, RoundResult, RuleOptions, RuleStrategy
+from .blocks import blockwise
 from .cohort import Cohort
-from .means import add_step, averaged_buffers, movement, zeros_like
+from .means import add_step, averaged_buffers, mean_update, zeros_like
 
 
 class ScaffoldState(NamedTuple):
@@ -42,8 +43,8 @@ def aggregate(
 ) -> tuple[Arrays, ScaffoldState]:
     """w^ in the sent dtypes, and c'; `deltas` are the clients' delta_k, in the order of `models`."""
     shares = [1.0 / len(models)] * len(models)
-    update = movement(sent, models, shares).update
-    step = {name: server_lr * array for name, array in update.items()}
+    update = mean_update(sent, models, shares)
+    step = blockwise(lambda update: server_lr * update, update)
     c = state.control or zeros_like(update)
     control: Arrays = {}
     for name in update:

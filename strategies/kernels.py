@@ -1,0 +1,61 @@
+"""The innermost sums: one block of one client's update. All that is fast or slow about a rule is here.
+
+With x a block of the client's array, w the same block of the model that was sent, in float64, and d = x - w in
+float64. Memory is allocated once for a thread, and each function is a few numpy calls on a block.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedstride.arrays import BLOCK
+
+Block1D = np.ndarray[Any, np.dtype[Any]]
+
+
+class Kernels:
+    """The sums over a block; one object for each thread."""
+
+    def __init__(self) -> None:
+        self._differences = np.empty(BLOCK)
+        self._products = np.empty(BLOCK)
+
+    def square(self, x: Block1D, w: Block1D) -> float:
+        """||d||^2."""
+        return self._summed_square(self._difference(x, w))
+
+    def add(self, x: Block1D, w: Block1D, factor: float, into: Block1D, first: bool) -> None:
+        """Add factor times d to `into`; the first client's overwrites it."""
+        self._add(self._difference(x, w), factor, into, first)
+
+    def square_and_add(self, x: Block1D, w: Block1D, factor: float, into: Block1D, first: bool) -> float:
+        """Both of the above."""
+        d = self._difference(x, w)
+        square = self._summed_square(d)
+        self._add(d, factor, into, first)
+        return square
+
+    def product(self, x: Block1D, w: Block1D, vector: Block1D) -> float:
+        """<d, vector>."""
+        d = self._difference(x, w)
+        return np.add.reduce(np.multiply(d, vector, out=d))  # type: ignore[no-any-return]
+
+    def distance(self, x: Block1D, w: Block1D, mean: Block1D) -> float:
+        """||d - mean||^2."""
+        d = self._difference(x, w)
+        return self._summed_square(np.subtract(d, mean, out=d))
+
+    def _difference(self, x: Block1D, w: Block1D) -> Block1D:
+        return np.subtract(x, w, out=self._differences[: x.size], dtype=np.float64)
+
+    def _summed_square(self, d: Block1D) -> float:
+        return np.add.reduce(np.multiply(d, d, out=self._products[: d.size]))  # type: ignore[no-any-return]
+
+    def _add(self, d: Block1D, factor: float, into: Block1D, first: bool) -> None:
+        if first:
+            np.multiply(d, factor, out=into)
+        else:
+            np.multiply(d, factor, out=d)
+            np.add(into, d, out=into)
