@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import array_api_compat.numpy as numpy_namespace
 import numpy as np
 from array_api_compat import array_namespace
 from flwr.app import Array, ArrayRecord
@@ -94,7 +95,23 @@ def views(record: ArrayRecord) -> Arrays:
 
 def to_record(arrays: Mapping[str, Any]) -> ArrayRecord:
     """A record of these arrays, in their order; torch tensors are copied to the host first."""
-    return ArrayRecord({name: Array(_host(value)) for name, value in arrays.items()})
+    return ArrayRecord({name: _packed(_host(value)) for name, value in arrays.items()})
+
+
+def _packed(array: np.ndarray) -> Array:
+    """What `Array(array)` is, with one copy of the values in place of three."""
+    if not array.flags.c_contiguous or array.dtype.hasobject:
+        return Array(array)
+    header = _npy_header(array.dtype, array.shape)
+    return Array(str(array.dtype), array.shape, "numpy.ndarray", b"".join((header, array.data)))
+
+
+@lru_cache(maxsize=4096)
+def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    stream = io.BytesIO()
+    described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, described)
+    return stream.getvalue()
 
 
 def _host(value: Any) -> np.ndarray:
@@ -104,14 +121,24 @@ def _host(value: Any) -> np.ndarray:
 # ---------------------------------------------------------------- parameters, buffers, layers
 
 
+def namespace(array: Any) -> Any:
+    """The array API functions of an array's library; for numpy without looking at other libraries."""
+    return numpy_namespace if isinstance(array, np.ndarray) else array_namespace(array)
+
+
+@lru_cache(maxsize=256)
+def _is_kind(xp: Any, dtype: Any, kind: str | tuple[str, ...]) -> bool:
+    return bool(xp.isdtype(dtype, kind))
+
+
 def is_floating(array: Any) -> bool:
     """True for real floating point arrays, half precision included."""
-    return bool(array_namespace(array).isdtype(array.dtype, "real floating"))
+    return _is_kind(namespace(array), array.dtype, "real floating")
 
 
 def is_boolean(array: Any) -> bool:
     """True for boolean arrays."""
-    return bool(array_namespace(array).isdtype(array.dtype, "bool"))
+    return _is_kind(namespace(array), array.dtype, "bool")
 
 
 def is_buffer(name: str, array: Any) -> bool:
@@ -183,20 +210,20 @@ A block in float64 has 256 KiB, so that a few of them fit into a processor's cac
 
 def float64(array: Any) -> Any:
     """The array in float64, a complex one in complex128; the same object if it already is."""
-    xp = array_namespace(array)
-    wide = xp.complex128 if xp.isdtype(array.dtype, "complex floating") else xp.float64
+    xp = namespace(array)
+    wide = xp.complex128 if _is_kind(xp, array.dtype, "complex floating") else xp.float64
     return xp.astype(array, wide, copy=False)
 
 
 def epsilon(array: Any) -> float:
     """The machine epsilon of an array's dtype: 1.2e-7 for float32."""
-    return float(array_namespace(array).finfo(array.dtype).eps)
+    return float(namespace(array).finfo(array.dtype).eps)
 
 
 def like(array: Any, original: Any) -> Any:
     """`array` in the dtype of `original`; integers are rounded half to even."""
-    xp = array_namespace(original)
-    if xp.isdtype(original.dtype, "integral"):
+    xp = namespace(original)
+    if _is_kind(xp, original.dtype, "integral"):
         array = xp.round(array)
     # numpy makes scalars of arrays without dimensions; they stay arrays here
     return xp.asarray(xp.astype(array, original.dtype, copy=False))
@@ -216,8 +243,8 @@ def total(values: Iterable[float]) -> float:
 def first_not_finite(model: Mapping[str, Any]) -> str | None:
     """The name of the first array that contains NaN or infinity; None if there is none."""
     for name, array in model.items():
-        xp = array_namespace(array)
-        inexact = xp.isdtype(array.dtype, ("real floating", "complex floating"))
+        xp = namespace(array)
+        inexact = _is_kind(xp, array.dtype, ("real floating", "complex floating"))
         if inexact and not bool(xp.all(xp.isfinite(array))):
             return name
     return None
@@ -230,7 +257,7 @@ def inner(a: Any, b: Any) -> float:
     BLAS: the bits of a threaded dot product depend on the number of threads.
     """
     if not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)):
-        return float(array_namespace(a).sum(float64(a) * float64(b)))
+        return float(namespace(a).sum(float64(a) * float64(b)))
     return total(_block_product(a, b, part) for part in blocks(a.size))
 
 

@@ -9,9 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from array_api_compat import array_namespace
-
-from fedstride.arrays import Arrays, Layout, epsilon, float64, is_boolean, like, mean, squared_norm, total
+from fedstride.arrays import (
+    Arrays,
+    Layout,
+    epsilon,
+    float64,
+    is_boolean,
+    like,
+    mean,
+    namespace,
+    squared_norm,
+    total,
+)
 
 from .blocks import blockwise
 from .updates import updates_of
@@ -91,7 +100,7 @@ def averaged_buffers(sent: Arrays, models: Sequence[Arrays], shares: Sequence[fl
 
 def majority(share_of_true: Any, sent: Any) -> Any:
     """Booleans by the majority of the shares; a tie is the sent value."""
-    xp = array_namespace(share_of_true)
+    xp = namespace(share_of_true)
     tie = xp.abs(share_of_true - 0.5) < 1e-12
     return xp.where(tie, sent, share_of_true > 0.5)
 
@@ -105,4 +114,4 @@ def add_step(sent: Arrays, step: Arrays, buffers: Arrays) -> Arrays:
 
 def zeros_like(arrays: Arrays) -> Arrays:
     """Zeros in the shapes and dtypes of these arrays."""
-    return {name: array_namespace(array).zeros_like(array) for name, array in arrays.items()}
+    return {name: namespace(array).zeros_like(array) for name, array in arrays.items()}

@@ -27,8 +27,8 @@ class Screened:
     def summed_by(self) -> str | None:
         """The weighting of the mean update that the rule uses (`mean_update`, `movement`); None if it uses none.
 
-        The mean is then computed while the replies are screened, which saves reading them twice. The result does not
-        depend on this.
+        The mean is then computed while the replies are screened, which saves reading them twice. The result does
+        not depend on this.
         """
         return None
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from array_api_compat import array_namespace
-
-from fedstride.arrays import Arrays, Layout, float64, inner, squared_norm, total
+from fedstride.arrays import Arrays, Layout, float64, inner, namespace, squared_norm, total
 
 
 class Updates:
@@ -52,7 +50,7 @@ class Updates:
 
     def is_changed(self, name: str) -> bool:
         """Whether any client returned other values of this array, which may be a buffer, than it was sent."""
-        xp = array_namespace(self.sent[name])
+        xp = namespace(self.sent[name])
         return any(bool(xp.any(model[name] != self.sent[name])) for model in self.models)
 
     def _update(self, k: int, name: str) -> Any:
