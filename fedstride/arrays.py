@@ -202,9 +202,12 @@ class Layout:
 # ---------------------------------------------------------------- float64 sums in a fixed order
 
 BLOCK = 32_768
-"""Values whose products are summed together. A part of the mathematics: another number gives other last bits.
+"""Values that are summed together; 256 KiB in float64, so that a few blocks fit into a processor's cache."""
 
-A block in float64 has 256 KiB, so that a few of them fit into a processor's cache (`strategies/blocks.py`).
+LANES = 1024
+"""A block is summed in so many sums, which are then added: value i goes to sum i mod `LANES`.
+
+Both are a part of the mathematics, since other numbers give other last bits.
 """
 
 
@@ -253,8 +256,8 @@ def first_not_finite(model: Mapping[str, Any]) -> str | None:
 def inner(a: Any, b: Any) -> float:
     """The inner product of two arrays in float64.
 
-    numpy arrays: products in C order, summed in blocks of `BLOCK`, the sums of the blocks from left to right. No
-    BLAS: the bits of a threaded dot product depend on the number of threads.
+    numpy arrays: products in C order, summed in blocks (`block_sum`), the sums of the blocks from left to right.
+    No BLAS: the bits of a threaded dot product depend on the number of threads, and on the processor.
     """
     if not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)):
         return float(namespace(a).sum(float64(a) * float64(b)))
@@ -264,7 +267,17 @@ def inner(a: Any, b: Any) -> float:
 def _block_product(a: np.ndarray, b: np.ndarray, part: slice) -> float:
     x = float64(block(a, part))
     y = x if b is a else float64(block(b, part))
-    return np.add.reduce(x * y)  # type: ignore[no-any-return]
+    return block_sum(x * y)
+
+
+def block_sum(values: np.ndarray) -> float:
+    """The sum of at most `BLOCK` values: in `LANES` sums from left to right, which are added pairwise."""
+    if values.size <= LANES:
+        return float(np.add.reduce(values))
+    whole = values.size - values.size % LANES
+    lanes = np.add.reduce(values[:whole].reshape(-1, LANES), axis=0)
+    lanes[: values.size - whole] += values[whole:]
+    return float(np.add.reduce(lanes))
 
 
 def blocks(size: int) -> Iterator[slice]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedstride.arrays import BLOCK
+from fedstride.arrays import BLOCK, block_sum
 
 Block1D = np.ndarray[Any, np.dtype[Any]]
 
@@ -41,7 +41,7 @@ class Kernels:
     def product(self, x: Block1D, w: Block1D, vector: Block1D) -> float:
         """<d, vector>."""
         d = self._difference(x, w)
-        return np.add.reduce(np.multiply(d, vector, out=d))  # type: ignore[no-any-return]
+        return block_sum(np.multiply(d, vector, out=d))
 
     def distance(self, x: Block1D, w: Block1D, mean: Block1D) -> float:
         """||d - mean||^2."""
@@ -56,11 +56,11 @@ class Kernels:
         return np.subtract(d, w, out=d)
 
     def _summed_square(self, d: Block1D) -> float:
-        return np.add.reduce(np.multiply(d, d, out=self._products[: d.size]))  # type: ignore[no-any-return]
+        return block_sum(np.multiply(d, d, out=self._products[: d.size]))
 
     def _add(self, d: Block1D, factor: float, into: Block1D, first: bool) -> None:
         if first:
             np.multiply(d, factor, out=into)
         else:
-            np.multiply(d, factor, out=d)
-            np.add(into, d, out=into)
+            scaled = d if factor == 1.0 else np.multiply(d, factor, out=d)
+            np.add(into, scaled, out=into)
