@@ -7,6 +7,7 @@ model. The screening's pass over the replies yields the squares, and with them t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,10 @@ from .blocks import Block, blocks_of, on_threads
 from .kernels import Kernels
 from .updates import Updates
 
-Act = Callable[[Kernels, Block, list[Any], Any], None]
+Clients = Callable[[], Iterator[Any]]
+"""The clients' values in a block, one client after the other."""
+
+Act = Callable[[Kernels, Block, Clients, Any], None]
 """What a pass does with a block: kernels, which block, the clients' values there, and the sent ones in float64."""
 
 
@@ -40,9 +44,9 @@ class FastUpdates(Updates):
         """One pass for the squares and `summed(factors)`."""
         squares, into = self._one_a_block(), self._zeros()
 
-        def act(kernels: Kernels, place: Block, xs: list[Any], w: Any) -> None:
+        def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
             out = block(into[place.name], place.part)
-            for k, x in enumerate(xs):
+            for k, x in enumerate(clients()):
                 squares[k, place.number] = kernels.square_and_add(x, w, factors[k], out, first=k == 0)
 
         self._pass(act)
@@ -54,8 +58,8 @@ class FastUpdates(Updates):
         if not self._squares:
             squares = self._one_a_block()
 
-            def act(kernels: Kernels, place: Block, xs: list[Any], w: Any) -> None:
-                for k, x in enumerate(xs):
+            def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
+                for k, x in enumerate(clients()):
                     squares[k, place.number] = kernels.square(x, w)
 
             self._pass(act)
@@ -69,9 +73,9 @@ class FastUpdates(Updates):
         if self._factors != list(factors):
             into = self._zeros()
 
-            def act(kernels: Kernels, place: Block, xs: list[Any], w: Any) -> None:
+            def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
                 out = block(into[place.name], place.part)
-                for k, x in enumerate(xs):
+                for k, x in enumerate(clients()):
                     kernels.add(x, w, factors[k], out, first=k == 0)
 
             self._pass(act)
@@ -81,9 +85,9 @@ class FastUpdates(Updates):
     def products(self, vector: Arrays) -> list[float]:  # noqa: D102
         products = self._one_a_block()
 
-        def act(kernels: Kernels, place: Block, xs: list[Any], w: Any) -> None:
+        def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
             v = block(vector[place.name], place.part)
-            for k, x in enumerate(xs):
+            for k, x in enumerate(clients()):
                 products[k, place.number] = kernels.product(x, w, v)
 
         self._pass(act)
@@ -93,12 +97,12 @@ class FastUpdates(Updates):
         if not self._distances:
             squares, m = self._one_a_block(), len(self.models)
 
-            def act(kernels: Kernels, place: Block, xs: list[Any], w: Any) -> None:
+            def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
                 mean = np.empty(w.size)
-                for k, x in enumerate(xs):
+                for k, x in enumerate(clients()):
                     kernels.add(x, w, 1.0, mean, first=k == 0)
                 np.divide(mean, m, out=mean)
-                for k, x in enumerate(xs):
+                for k, x in enumerate(clients()):
                     squares[k, place.number] = kernels.distance(x, w, mean)
 
             self._pass(act)
@@ -136,10 +140,13 @@ class FastUpdates(Updates):
             for place in todo:
                 w = wide[: place.part.stop - place.part.start]
                 np.copyto(w, block(self.sent[place.name], place.part), casting="same_kind")
-                act(kernels, place, [block(model[place.name], place.part) for model in self.models], w)
+                act(kernels, place, partial(self._values, place), w)
 
         with np.errstate(over="ignore", invalid="ignore"):  # what a client sent; the screening sees it in the sums
             on_threads(work, self._blocks, self._threads)
+
+    def _values(self, place: Block) -> Iterator[Any]:
+        return (block(model[place.name], place.part) for model in self.models)
 
     def _one_a_block(self) -> Any:
         """A number for each client and block."""
