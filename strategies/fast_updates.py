@@ -15,7 +15,7 @@ import numpy as np
 from fedstride.arrays import BLOCK, Arrays, block, total
 
 from .blocks import Block, blocks_of, on_threads
-from .kernels import Kernels
+from .kernels import Kernels, kernels_for
 from .updates import Updates
 
 Clients = Callable[[], Iterator[Any]]
@@ -134,9 +134,10 @@ class FastUpdates(Updates):
 
     def _pass(self, act: Act) -> None:
         """Call `act` for each block."""
+        make = kernels_for(len(self.models) * sum(self.sent[name].size for name in self.names))
 
         def work(todo: Iterator[Block]) -> None:
-            kernels, wide = Kernels(), np.empty(BLOCK)
+            kernels, wide = make(), np.empty(BLOCK)
             for place in todo:
                 w = wide[: place.part.stop - place.part.start]
                 np.copyto(w, block(self.sent[place.name], place.part), casting="same_kind")

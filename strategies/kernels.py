@@ -6,13 +6,38 @@ float64. Memory is allocated once for a thread, and each function is a few numpy
 
 from __future__ import annotations
 
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from logging import WARNING
 from typing import Any
 
 import numpy as np
 
 from fedstride.arrays import BLOCK, block_sum
+from fedstride.flower import log
 
 Block1D = np.ndarray[Any, np.dtype[Any]]
+
+
+WORTH_COMPILING = 2**26
+"""Values in a pass from which the compiled functions are used: loading them takes most of a second, once."""
+
+
+def kernels_for(values: int) -> type[Kernels]:
+    """The functions for a pass over so many values: compiled if numba is installed; the bits are the same."""
+    return (_compiled() if values >= WORTH_COMPILING else None) or Kernels
+
+
+@cache
+def _compiled() -> type[Kernels] | None:
+    if find_spec("numba") is None:
+        return None
+    try:
+        return import_module(".compiled", __package__).CompiledKernels  # type: ignore[no-any-return]
+    except ImportError as error:
+        log(WARNING, "numba cannot be used, so aggregation takes about twice as long: %s", error)
+        return None
 
 
 class Kernels:
