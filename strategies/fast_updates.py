@@ -15,11 +15,8 @@ import numpy as np
 from fedstride.arrays import BLOCK, Arrays, block, total
 
 from .blocks import Block, blocks_of, on_threads
-from .kernels import Kernels, kernels_for
+from .kernels import Clients, Kernels, kernels_for
 from .updates import Updates
-
-Clients = Callable[[], Iterator[Any]]
-"""The clients' values in a block, one client after the other."""
 
 Act = Callable[[Kernels, Block, Clients, Any], None]
 """What a pass does with a block: kernels, which block, the clients' values there, and the sent ones in float64."""
@@ -46,8 +43,7 @@ class FastUpdates(Updates):
 
         def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
             out = block(into[place.name], place.part)
-            for k, x in enumerate(clients()):
-                squares[k, place.number] = kernels.square_and_add(x, w, factors[k], out, first=k == 0)
+            squares[:, place.number] = kernels.squares_and_summed(clients, w, factors, out)
 
         self._pass(act)
         self._squares = self._by_name(squares)
@@ -59,8 +55,7 @@ class FastUpdates(Updates):
             squares = self._one_a_block()
 
             def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
-                for k, x in enumerate(clients()):
-                    squares[k, place.number] = kernels.square(x, w)
+                squares[:, place.number] = kernels.squares(clients, w)
 
             self._pass(act)
             self._squares = self._by_name(squares)
@@ -74,9 +69,7 @@ class FastUpdates(Updates):
             into = self._zeros()
 
             def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
-                out = block(into[place.name], place.part)
-                for k, x in enumerate(clients()):
-                    kernels.add(x, w, factors[k], out, first=k == 0)
+                kernels.summed(clients, w, factors, block(into[place.name], place.part))
 
             self._pass(act)
             self._keep(into, factors)
@@ -86,9 +79,7 @@ class FastUpdates(Updates):
         products = self._one_a_block()
 
         def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
-            v = block(vector[place.name], place.part)
-            for k, x in enumerate(clients()):
-                products[k, place.number] = kernels.product(x, w, v)
+            products[:, place.number] = kernels.products(clients, w, block(vector[place.name], place.part))
 
         self._pass(act)
         return [total(by_name.values()) for by_name in self._by_name(products)]
@@ -98,12 +89,7 @@ class FastUpdates(Updates):
             squares, m = self._one_a_block(), len(self.models)
 
             def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
-                mean = np.empty(w.size)
-                for k, x in enumerate(clients()):
-                    kernels.add(x, w, 1.0, mean, first=k == 0)
-                np.divide(mean, m, out=mean)
-                for k, x in enumerate(clients()):
-                    squares[k, place.number] = kernels.distance(x, w, mean)
+                squares[:, place.number] = kernels.distances(clients, w, m)
 
             self._pass(act)
             self._distances = self._by_name(squares)

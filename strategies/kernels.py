@@ -1,11 +1,12 @@
-"""The innermost sums: one block of one client's update. All that is fast or slow about a rule is here.
+"""The innermost sums: one block of the updates of all clients. All that is fast or slow about a rule is here.
 
-With x a block of the client's array, w the same block of the model that was sent, in float64, and d = x - w in
-float64. Memory is allocated once for a thread, and each function is a few numpy calls on a block.
+With x a block of a client's array, w the same block of the model that was sent, in float64, and d = x - w in
+float64. Memory is allocated once for a thread; each step is one numpy call on a block.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,8 +18,11 @@ import numpy as np
 from fedstride.arrays import BLOCK, block_sum
 from fedstride.flower import log
 
-Block1D = np.ndarray[Any, np.dtype[Any]]
+Values = np.ndarray[Any, np.dtype[Any]]
+"""One block, flattened."""
 
+Clients = Callable[[], Iterator[Values]]
+"""Gives x of one client after the other, anew at each call."""
 
 WORTH_COMPILING = 2**26
 """Values in a pass from which the compiled functions are used: loading them takes most of a second, once."""
@@ -47,45 +51,56 @@ class Kernels:
         self._bytes = np.empty(BLOCK * np.dtype(np.longdouble).itemsize, np.uint8)
         self._differences = np.empty(BLOCK)
         self._products = np.empty(BLOCK)
+        self._mean = np.empty(BLOCK)
 
-    def square(self, x: Block1D, w: Block1D) -> float:
-        """||d||^2."""
-        return self._summed_square(self._difference(x, w))
+    def squares(self, clients: Clients, w: Values) -> list[float]:
+        """||d||^2 of each client."""
+        return [self._square(self._difference(x, w)) for x in clients()]
 
-    def add(self, x: Block1D, w: Block1D, factor: float, into: Block1D, first: bool) -> None:
-        """Add factor times d to `into`; the first client's overwrites it."""
-        self._add(self._difference(x, w), factor, into, first)
+    def summed(self, clients: Clients, w: Values, factors: Sequence[float], out: Values) -> None:
+        """Write the sum of factor times d into `out`."""
+        for k, x in enumerate(clients()):
+            self._add(self._difference(x, w), factors[k], out, first=k == 0)
 
-    def square_and_add(self, x: Block1D, w: Block1D, factor: float, into: Block1D, first: bool) -> float:
+    def squares_and_summed(
+        self, clients: Clients, w: Values, factors: Sequence[float], out: Values
+    ) -> list[float]:
         """Both of the above."""
-        d = self._difference(x, w)
-        square = self._summed_square(d)
-        self._add(d, factor, into, first)
-        return square
+        squares = []
+        for k, x in enumerate(clients()):
+            d = self._difference(x, w)
+            squares.append(self._square(d))
+            self._add(d, factors[k], out, first=k == 0)
+        return squares
 
-    def product(self, x: Block1D, w: Block1D, vector: Block1D) -> float:
-        """<d, vector>."""
-        d = self._difference(x, w)
-        return block_sum(np.multiply(d, vector, out=d))
+    def products(self, clients: Clients, w: Values, vector: Values) -> list[float]:
+        """<d, vector> of each client."""
+        return [block_sum(np.multiply(d, vector, out=d)) for d in (self._difference(x, w) for x in clients())]
 
-    def distance(self, x: Block1D, w: Block1D, mean: Block1D) -> float:
-        """||d - mean||^2."""
-        d = self._difference(x, w)
-        return self._summed_square(np.subtract(d, mean, out=d))
+    def distances(self, clients: Clients, w: Values, count: int) -> list[float]:
+        """||d - mean||^2 of each of `count` clients, with the mean of their d."""
+        mean = self._mean[: w.size]
+        self.summed(clients, w, [1.0] * count, mean)
+        np.divide(mean, count, out=mean)
+        return self._distances(clients, w, mean)
 
-    def _difference(self, x: Block1D, w: Block1D) -> Block1D:
+    def _distances(self, clients: Clients, w: Values, mean: Values) -> list[float]:
+        differences = (self._difference(x, w) for x in clients())
+        return [self._square(np.subtract(d, mean, out=d)) for d in differences]
+
+    def _difference(self, x: Values, w: Values) -> Values:
         near = self._bytes[: x.nbytes].view(x.dtype)
         np.copyto(near, x)  # from memory: faster than a conversion that waits for it
         d = self._differences[: x.size]
         np.copyto(d, near, casting="same_kind")
         return np.subtract(d, w, out=d)
 
-    def _summed_square(self, d: Block1D) -> float:
+    def _square(self, d: Values) -> float:
         return block_sum(np.multiply(d, d, out=self._products[: d.size]))
 
-    def _add(self, d: Block1D, factor: float, into: Block1D, first: bool) -> None:
+    def _add(self, d: Values, factor: float, out: Values, first: bool) -> None:
         if first:
-            np.multiply(d, factor, out=into)
+            np.multiply(d, factor, out=out)
         else:
             scaled = d if factor == 1.0 else np.multiply(d, factor, out=d)
-            np.add(into, scaled, out=into)
+            np.add(out, scaled, out=out)
