@@ -261,10 +261,11 @@ def inner(a: Any, b: Any) -> float:
     """
     if not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)):
         return float(namespace(a).sum(float64(a) * float64(b)))
-    return total(_block_product(a, b, part) for part in blocks(a.size))
+    return total(block_product(a, b, part) for part in blocks(a.size))
 
 
-def _block_product(a: np.ndarray, b: np.ndarray, part: slice) -> float:
+def block_product(a: np.ndarray, b: np.ndarray, part: slice) -> float:
+    """The inner product of one block of two arrays."""
     x = float64(block(a, part))
     y = x if b is a else float64(block(b, part))
     return block_sum(x * y)

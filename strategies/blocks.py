@@ -6,15 +6,16 @@ the interpreter's lock in them, so two threads are nearly twice as fast. Knows n
 
 from __future__ import annotations
 
+import math
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstride.arrays import Arrays, block, blocks
+from fedstride.arrays import Arrays, block, block_product, blocks, float64, inner, total
 
 MOST_THREADS = 8
 """More would wait for the memory, and for the interpreter's lock between the operations."""
@@ -96,3 +97,42 @@ def blockwise(function: Callable[..., Any], *models: Arrays) -> Arrays:
 def _dtype(function: Callable[..., Any], name: str, models: Sequence[Arrays]) -> Any:
     """The dtype of a result, from no values."""
     return function(*(block(model[name], slice(0)) for model in models)).dtype
+
+
+def difference(new: Arrays, old: Arrays, names: Iterable[str]) -> Arrays:
+    """new - old of these arrays, in float64: `arrays.difference`, for numpy arrays on several threads."""
+    return blockwise(lambda old, new: float64(new) - float64(old), {name: old[name] for name in names}, new)
+
+
+def inner_products(a: Arrays, b: Arrays, names: Iterable[str]) -> dict[str, float]:
+    """<a, b> in float64 of each of these arrays: `arrays.inner`, for numpy arrays on several threads."""
+    chosen = list(names)
+    if not all(isinstance(model[name], np.ndarray) for name in chosen for model in (a, b)):
+        return {name: inner(a[name], b[name]) for name in chosen}
+    todo = blocks_of(a, chosen)
+    found = [0.0] * len(todo)
+
+    def work(mine: Iterator[Block]) -> None:
+        for number, name, part in mine:
+            found[number] = block_product(a[name], b[name], part)
+
+    on_threads(work, todo)
+    return sums_by_name(todo, chosen, found)
+
+
+def sums_by_name(todo: Iterable[Block], names: Iterable[str], numbers: Iterable[float]) -> dict[str, float]:
+    """The numbers of the blocks, summed over the blocks of each array from left to right."""
+    sums = dict.fromkeys(names, 0.0)
+    for place, number in zip(todo, numbers, strict=True):
+        sums[place.name] += number
+    return sums
+
+
+def squared_norms(model: Arrays, names: Iterable[str] | None = None) -> dict[str, float]:
+    """||a||^2 in float64 of each of these arrays; of all if `names` is None."""
+    return inner_products(model, model, model if names is None else names)
+
+
+def norm(model: Arrays) -> float:
+    """The Euclidean norm of all arrays concatenated: `arrays.norm`, for numpy arrays on several threads."""
+    return math.sqrt(total(squared_norms(model).values()))

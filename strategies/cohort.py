@@ -15,10 +15,11 @@ from typing import Any
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from fedstride import wire
-from fedstride.arrays import Arrays, Layout, difference, norm, to_record
+from fedstride.arrays import Arrays, Layout, to_record
 from fedstride.bounds import MAX_LIST, MAX_METRICS, MAX_NAME
 from fedstride.metrics import AGREED, SCREENING, fact, over_clients
 
+from .blocks import difference, norm
 from .fast_updates import FastUpdates, Models
 from .figures import Selection, Value, agreed, combine, fault_of, form_of, numbers, select
 
@@ -195,9 +196,10 @@ class Cohort:
         """How many values that clients report do not count."""
         return sum(map(len, self.left_out.values()))
 
-    def extras(self, record: str) -> list[Arrays]:
+    def extras(self, record: str) -> Models:
         """The further arrays of each client in the record of this name, in order."""
-        return [reply.extras[record] for reply in self.replies]
+        arrays = [reply.extras[record] for reply in self.replies]
+        return Models.of(arrays, FastUpdates(arrays[0], arrays))
 
     def completed_metrics(self) -> list[dict[str, Any]]:
         """For each client the same metrics, all valid, for a strategy that reads each client's.

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedstride.arrays import BLOCK, Arrays, block, total
 
-from .blocks import Block, blocks_of, on_threads
+from .blocks import Block, blocks_of, on_threads, sums_by_name
 from .kernels import Clients, Kernels, kernels_for
 from .updates import Updates
 
@@ -141,13 +141,7 @@ class FastUpdates(Updates):
 
     def _by_name(self, one_a_block: Any) -> list[dict[str, float]]:
         """The numbers summed over the blocks of each array, for each client."""
-        result = []
-        for numbers in one_a_block.tolist():
-            by_name: dict[str, float] = dict.fromkeys(self.names, 0.0)
-            for place, number in zip(self._blocks, numbers, strict=True):
-                by_name[place.name] += number
-            result.append(by_name)
-        return result
+        return [sums_by_name(self._blocks, self.names, numbers) for numbers in one_a_block.tolist()]
 
     def _zeros(self) -> Arrays:
         return {name: np.zeros(self.sent[name].shape) for name in self.names}

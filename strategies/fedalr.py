@@ -20,11 +20,11 @@ from typing import Annotated, NamedTuple
 
 from typing_extensions import Unpack
 
-from fedstride.arrays import Arrays, norm, total
+from fedstride.arrays import Arrays, total
 from fedstride.settings import Setting, check
 
 from .base import RoundResult, RuleOptions, RuleStrategy
-from .blocks import blockwise
+from .blocks import blockwise, norm
 from .cohort import Cohort
 from .means import add_step, averaged_buffers
 from .updates import updates_of

@@ -15,12 +15,12 @@ from typing import Annotated, NamedTuple
 
 from typing_extensions import Unpack
 
-from fedstride.arrays import Arrays, norm
+from fedstride.arrays import Arrays
 from fedstride.errors import require
 from fedstride.settings import Setting, check
 
 from .base import Request, RoundResult, RuleOptions, RuleStrategy, Weighting
-from .blocks import blockwise
+from .blocks import blockwise, norm
 from .cohort import Cohort
 from .means import add_step, averaged_buffers, mean_update, zeros_like
 

@@ -20,12 +20,12 @@ from typing import Annotated, Any, NamedTuple
 
 from flwr.serverapp.strategy import Strategy
 
-from fedstride.arrays import Arrays, Layout, float64, layer_of, like, squared_norm, total
+from fedstride.arrays import Arrays, Layout, float64, layer_of, like, total
 from fedstride.errors import require
 from fedstride.settings import Setting, check
 
 from .base import Metrics, RoundResult
-from .blocks import blockwise
+from .blocks import blockwise, squared_norms
 from .cohort import Cohort
 from .two_d_lrd import TwoDLRD
 from .updates import updates_of
@@ -116,7 +116,7 @@ def lengths(sent: Arrays, models: Sequence[Arrays], result: Arrays, names: Seque
     return Lengths(
         {name: updates.distances(name) for name in names},
         {name: step.squares(name)[0] for name in names},
-        {name: squared_norm(sent[name]) for name in names},
+        squared_norms(sent, names),
     )
 
 

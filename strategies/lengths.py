@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from flwr.app import RecordDict
 
-from fedstride.arrays import Arrays, Layout, difference, float64, is_floating, like, norm, to_record
+from fedstride.arrays import Arrays, Layout, float64, is_floating, like, to_record
 
+from .blocks import difference, norm
 from .cohort import Expected, Rejected, Reply, model_key, shallow
 from .limits import Screening
 from .outliers import quantile, reference

@@ -18,11 +18,10 @@ from fedstride.arrays import (
     like,
     mean,
     namespace,
-    squared_norm,
     total,
 )
 
-from .blocks import blockwise
+from .blocks import blockwise, squared_norms
 from .updates import updates_of
 
 
@@ -52,17 +51,19 @@ def movement(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float]) ->
     """The mean update and its norms."""
     updates, layout = updates_of(sent, models), Layout.of(sent)
     update = updates.summed(shares)
-    squares = {name: updates.squares(name) for name in layout.parameters}
-    changed = {name for name in layout.parameters if updates.is_changed(name)}
+    means = squared_norms(update)
+    squares = {name: updates.squares(name) for name in layout.parameters}  # of each client
+    changed = [name for name in layout.parameters if updates.is_changed(name)]
+    rounding = {name: epsilon(sent[name]) ** 2 * square for name, square in squared_norms(sent, changed).items()}
     of_layer = {
         layer: [total(squares[name][k] for name in names) for k in range(len(models))]
         for layer, names in layout.layers.items()
     }
     layers = {
         layer: _norms(
-            N=total(squared_norm(update[name]) for name in names) ** 0.5,
+            N=total(means[name] for name in names) ** 0.5,
             E=total(p * square**0.5 for p, square in zip(shares, of_layer[layer], strict=True)),
-            changed=[sent[name] for name in names if name in changed],
+            resolution=total(rounding[name] for name in names if name in rounding) ** 0.5,
         )
         for layer, names in layout.layers.items()
     }
@@ -70,13 +71,12 @@ def movement(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float]) ->
     whole = _norms(
         N=total(norms.N**2 for norms in layers.values()) ** 0.5,
         E=total(p * square**0.5 for p, square in zip(shares, of_model, strict=True)),
-        changed=[sent[name] for name in layout.parameters if name in changed],
+        resolution=total(rounding.values()) ** 0.5,
     )
     return Movement(update, whole, layers)
 
 
-def _norms(N: float, E: float, changed: Sequence[Any]) -> Norms:
-    resolution = total(epsilon(array) ** 2 * squared_norm(array) for array in changed) ** 0.5
+def _norms(N: float, E: float, resolution: float) -> Norms:
     # Mathematically N <= E. Rounding alone could break this where all clients agree, so E is at least N.
     return Norms(N, max(N, E), resolution)
 

@@ -11,9 +11,10 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from fedstride import wire
-from fedstride.arrays import Arrays, Layout, first_not_finite, squared_norm, total, views
+from fedstride.arrays import Arrays, Layout, first_not_finite, total, views
 from fedstride.errors import ReplyError, last_line
 
+from .blocks import squared_norms
 from .cohort import Accepted, Cohort, Expected, Rejected, Reply, shares_of, weights_of
 from .fast_updates import FastUpdates
 from .figures import real
@@ -219,7 +220,7 @@ def _check_buffers(model: Arrays, names: Sequence[str], where: str = "") -> None
 def _check_finite(record: Arrays, where: str) -> None:
     layout = Layout.of(record)
     with np.errstate(all="ignore"):
-        _length({name: squared_norm(record[name]) for name in layout.parameters}, where)
+        _length(squared_norms(record, layout.parameters), where)
     _check_buffers(record, layout.buffers, where)
 
 
