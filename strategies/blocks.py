@@ -81,22 +81,26 @@ def blockwise(function: Callable[..., Any], *models: Arrays) -> Arrays:
     numpy arrays are computed block by block, so that the temporary arrays of an expression are small. The arrays
     of one name have the same shape. torch tensors are computed as a whole.
     """
+    return blockwise_by_name(lambda name, *arrays: function(*arrays), *models)
+
+
+def blockwise_by_name(function: Callable[..., Any], *models: Arrays) -> Arrays:
+    """The same for a function that gets the name before the arrays."""
     first = models[0]
     if not all(isinstance(model[name], np.ndarray) for name in first for model in models):
-        return {name: function(*(model[name] for model in models)) for name in first}
-    results = {name: np.empty(array.shape, _dtype(function, name, models)) for name, array in first.items()}
+        return {name: function(name, *(model[name] for model in models)) for name in first}
+    nothing = slice(0)
+    results = {
+        name: np.empty(array.shape, function(name, *(block(model[name], nothing) for model in models)).dtype)
+        for name, array in first.items()
+    }
 
     def work(todo: Iterator[Block]) -> None:
         for _, name, part in todo:
-            block(results[name], part)[...] = function(*(block(model[name], part) for model in models))
+            block(results[name], part)[...] = function(name, *(block(model[name], part) for model in models))
 
     on_threads(work, blocks_of(first, list(first)))
     return results
-
-
-def _dtype(function: Callable[..., Any], name: str, models: Sequence[Arrays]) -> Any:
-    """The dtype of a result, from no values."""
-    return function(*(block(model[name], slice(0)) for model in models)).dtype
 
 
 def difference(new: Arrays, old: Arrays, names: Iterable[str]) -> Arrays:

@@ -237,19 +237,27 @@ def shares_of(weights: Sequence[float]) -> list[float]:
     return [weight / total for weight in weights]
 
 
-class Accepted(list[Message]):
+class Accepted(Sequence[Message]):
     """The messages of a cohort that has passed the screening, for the strategy inside a wrapper.
 
     Flower's own strategies see plain messages whose arrays and metrics have the same keys; ours use the
-    cohort and do not screen again.
+    cohort and do not screen again. So the messages are made when they are read.
     """
 
     def __init__(self, cohort: Cohort) -> None:
-        metrics = cohort.completed_metrics()
-        super().__init__(
-            _clean(reply, each, cohort.replies[0]) for reply, each in zip(cohort.replies, metrics, strict=True)
-        )
         self.cohort = cohort
+
+    def __len__(self) -> int:
+        return len(self.cohort)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._messages[index]
+
+    @cached_property
+    def _messages(self) -> list[Message]:
+        replies = self.cohort.replies
+        metrics = self.cohort.completed_metrics()
+        return [_clean(reply, each, replies[0]) for reply, each in zip(replies, metrics, strict=True)]
 
 
 def with_model(reply: Reply, sent: Arrays, model: Arrays, weighted_by_key: str) -> Reply:

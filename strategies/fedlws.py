@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 from flwr.serverapp.strategy import Strategy
@@ -25,7 +24,7 @@ from fedstride.errors import require
 from fedstride.settings import Setting, check
 
 from .base import Metrics, RoundResult
-from .blocks import blockwise, squared_norms
+from .blocks import blockwise_by_name, squared_norms
 from .cohort import Cohort
 from .two_d_lrd import TwoDLRD
 from .updates import updates_of
@@ -149,21 +148,17 @@ def shrunk(sent: Arrays, result: Arrays, gamma: Mapping[str, float], *, terms: s
 
     With s = w^ - w: "both" gamma (w + s); "optimization" w + gamma s; "regularization" gamma w + s.
     """
-    model = dict(result)
-    for name, factor in gamma.items():
-        if factor == 1.0:  # w + (w^ - w) is not always w^
-            continue
-        model |= blockwise(partial(_shrunk, factor, terms), {name: sent[name]}, result)
-    return model
 
+    def of_array(name: str, sent: Any, result: Any) -> Any:
+        w, w_hat, factor = float64(sent), float64(result), gamma[name]
+        if terms == "optimization":
+            return like(w + factor * (w_hat - w), sent)
+        if terms == "regularization":
+            return like(factor * w + (w_hat - w), sent)
+        return like(factor * w_hat, sent)
 
-def _shrunk(factor: float, terms: str, sent: Any, result: Any) -> Any:
-    w, w_hat = float64(sent), float64(result)
-    if terms == "optimization":
-        return like(w + factor * (w_hat - w), sent)
-    if terms == "regularization":
-        return like(factor * w + (w_hat - w), sent)
-    return like(factor * w_hat, sent)
+    shrinking = {name: sent[name] for name in gamma if gamma[name] != 1.0}  # w + (w^ - w) is not always w^
+    return {**result, **blockwise_by_name(of_array, shrinking, result)}
 
 
 # ---------------------------------------------------------------- the strategy
