@@ -7,7 +7,6 @@ its state; Flower's FedAvg, which has no screening, is timed beside them.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -44,11 +43,10 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
 """SCAFFOLD reads twice the bytes of the floor: its clients return a second set of arrays."""
 
 
-def timings(repeats: int, only: str = "") -> Iterator[Timing]:
-    """Each strategy's `aggregate_train` in turn, `repeats` times."""
-    logging.getLogger("flwr").setLevel(logging.ERROR)
+def timings(repeats: int, only: str = "", model: Arrays | None = None) -> Iterator[Timing]:
+    """Each strategy's `aggregate_train` in turn, `repeats` times; `model` in place of the ResNet-18, for tests."""
     flower.set_identity()
-    model = resnet18()
+    model = resnet18() if model is None else model
     replies = [to_record(noisy(model, client)) for client in range(CLIENTS)]
     rounds = {name: Round(make(), model, replies) for name, make in STRATEGIES.items() if only in name}
     into = {name: np.zeros_like(array) for name, array in model.items()}
@@ -96,7 +94,10 @@ def answer(asked: Message, model: ArrayRecord) -> Message:
     if control in asked.content:
         names = asked.content.array_records[control]
         content[wire.of_half("scaffold", "delta")] = ArrayRecord({name: model[name] for name in names})
-    reported = {wire.NUM_EXAMPLES: 500 + asked.metadata.dst_node_id, "loss": 1.0}
+    (config,) = asked.content.config_records.values()
+    halves: Any = config.get(wire.HALVES, [])
+    reported: dict[str, Any] = {wire.done(half): 1 for half in halves}
+    reported |= {wire.NUM_EXAMPLES: 500 + asked.metadata.dst_node_id, "loss": 1.0}
     content[wire.METRICS] = MetricRecord(reported)
     return Message(RecordDict(content), reply_to=asked)
 
