@@ -70,7 +70,7 @@ class Cohort:
     halves: tuple[str, ...] = ()  # the client halves that these clients were asked to do
     learnt: Mapping[str, float] = field(default_factory=dict)  # reference lengths for the next round; screening.py
     count_key: str = wire.NUM_EXAMPLES  # the metric that counts a client's examples
-    read: FastUpdates | None = None  # what the screening read of the updates, also of rejected replies
+    read: FastUpdates | None = None  # what the screening read of the updates
 
     def __len__(self) -> int:
         return len(self.replies)

@@ -80,7 +80,7 @@ class CompiledKernels(Kernels):
         return found
 
     def _lane_sums(self, w: Values) -> list[float]:
-        return [float(np.add.reduce(lanes[: min(w.size, LANES)])) for lanes in self._lanes]
+        return np.add.reduce(self._lanes[:, : min(w.size, LANES)], axis=1).tolist()  # type: ignore[no-any-return]
 
     def _add_all(self, group: Sequence[Values], w: Values, factors: Sequence[float], out: Values) -> None:
         for x, factor in zip(group, factors, strict=True):

@@ -72,7 +72,8 @@ def screen(
     if screening.max_share is not None and valid:
         valid = _bound_shares(valid, screening.max_share, weighted_by_key)
     rejected.sort(key=lambda item: item.node_id)
-    return Cohort(tuple(valid), tuple(rejected), expected.halves, after, weighted_by_key, read)
+    accepted = read.among([reply.model for reply in valid])  # a rejected reply is kept no longer
+    return Cohort(tuple(valid), tuple(rejected), expected.halves, after, weighted_by_key, accepted)
 
 
 def screen_metrics(

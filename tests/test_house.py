@@ -16,6 +16,7 @@ MAY_IMPORT = {
     "client_app": {"fedstride"},
     "server_app": {"fedstride", "strategies"},
     "lab": {"fedstride", "strategies", "client_app", "server_app"},
+    "benchmarks": {"fedstride", "strategies", "client_app", "server_app", "lab"},
 }
 LAZY_IMPORTS = {"fedstride/__init__.py", "fedstride/__main__.py"}
 """Modules with names from other packages, which they import only when a name is used."""
