@@ -50,6 +50,7 @@ class Reply:
     length: float  # ||w_k - w|| over all parameters
     message: Message
     extras: Mapping[str, Arrays] = field(default_factory=dict)  # further arrays by record name; read-only
+    extra_lengths: Mapping[str, float] = field(default_factory=dict)  # their norms
     notes: tuple[str, ...] = ()  # what the screening changed
 
 

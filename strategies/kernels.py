@@ -25,7 +25,7 @@ Clients = Callable[[], Iterator[Values]]
 """Gives x of one client after the other, anew at each call."""
 
 WORTH_COMPILING = 2**26
-"""Values in a pass from which the compiled functions are used: loading them takes most of a second, once."""
+"""Values in a pass from which the compiled functions are used: loading them takes a second or two, once."""
 
 
 def kernels_for(values: int) -> type[Kernels]:

@@ -95,7 +95,7 @@ def _record_part(record: str) -> _Part:
         arrays = {name: like(factor * float64(array), array) for name, array in reply.extras[record].items()}
         return replace(reply, extras={**reply.extras, record: arrays})
 
-    return _Part(record, f"a record {record!r}", lambda: 0.0, lambda reply: norm(reply.extras[record]), shorten)
+    return _Part(record, f"a record {record!r}", lambda: 0.0, lambda reply: reply.extra_lengths[record], shorten)
 
 
 def _with_shorter(reply: Reply, sent: Arrays, names: Sequence[str], factor: float) -> Reply:

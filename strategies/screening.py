@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from fedstride import wire
-from fedstride.arrays import Arrays, Layout, first_not_finite, total, views
+from fedstride.arrays import Arrays, first_not_finite, total, views
 from fedstride.errors import ReplyError, last_line
 
-from .blocks import squared_norms
+from .blocks import norm
 from .cohort import Accepted, Cohort, Expected, Rejected, Reply, shares_of, weights_of
 from .fast_updates import FastUpdates
 from .figures import real
 from .lengths import bound_lengths
 from .limits import Screening
+from .means import zeros_like
 from .outliers import capped
 
 MAX_EXAMPLES = 10**12
@@ -66,7 +66,11 @@ def screen(
     if summed_by is not None and valid:
         counts = capped([reply.num_examples for reply in valid], screening.max_share or 1.0)
         read.read(shares_of(weights_of(counts, summed_by)))
-    valid, not_finite = _with_lengths(valid, read)
+    records = {
+        name: FastUpdates(zeros_like(like), [reply.extras[name] for reply in valid])
+        for name, like in expected.returns.items()
+    }
+    valid, not_finite = _with_lengths(valid, read, records)
     valid, far, after = bound_lengths(valid, sent, expected, screening, learnt or {})
     rejected += not_finite + far
     if screening.max_share is not None and valid:
@@ -121,8 +125,6 @@ def _read(message: Message, sent: Arrays, weighted_by_key: str, expected: Expect
     if missing:
         raise ReplyError(f"the requested record {missing[0]!r} is missing; the reply has {sorted(records)}")
     extras = {name: _arrays(records.pop(name), like) for name, like in expected.returns.items()}
-    for name, arrays in extras.items():
-        _check_finite(arrays, f"{name}: ")
     model = _arrays(_only(records, "ArrayRecord"), sent)
     client_id = metrics.get(wire.CLIENT_ID, message.metadata.src_node_id)
     if not isinstance(client_id, int):
@@ -186,19 +188,38 @@ def _arrays(record: ArrayRecord, sent: Arrays) -> Arrays:
     return {name: received[name] for name in sent}
 
 
-def _with_lengths(replies: list[Reply], read: FastUpdates) -> tuple[list[Reply], list[Rejected]]:
-    """The replies with their lengths ||w_k - w||, and those whose values are not finite."""
+def _with_lengths(
+    replies: list[Reply], read: FastUpdates, records: Mapping[str, FastUpdates]
+) -> tuple[list[Reply], list[Rejected]]:
+    """The replies with their lengths, and those whose values are not finite. A record's length is its norm."""
     good: list[Reply] = []
     rejected: list[Rejected] = []
     for k, reply in enumerate(replies):
         try:
-            squares = read.of_client(k)
-            length = _length(squares)
-            _check_buffers(reply.model, [name for name in reply.model if name not in squares])
-            good.append(replace(reply, length=length))
+            extra_lengths = {
+                name: _record_length(record.of_client(k), reply.extras[name], f"{name}: ")
+                for name, record in records.items()
+            }
+            length = _checked_length(read.of_client(k), reply.model)
+            good.append(replace(reply, length=length, extra_lengths=extra_lengths))
         except ReplyError as error:
             rejected.append(Rejected(reply.node_id, str(error)))
     return good, rejected
+
+
+def _checked_length(squares: Mapping[str, float], arrays: Arrays, where: str = "") -> float:
+    """The length of the arrays with these squared norms; they and the others must be finite."""
+    length = _length(squares, where)
+    found = first_not_finite({name: array for name, array in arrays.items() if name not in squares})
+    if found is not None:
+        raise ReplyError(f"{where}{found!r} contains NaN or infinity")
+    return length
+
+
+def _record_length(squares: Mapping[str, float], record: Arrays, where: str) -> float:
+    """The norm of all arrays, also of those that would be buffers in a model."""
+    others = {name: array for name, array in record.items() if name not in squares}
+    return math.hypot(_checked_length(squares, record, where), norm(others))
 
 
 def _length(squares: Mapping[str, float], where: str = "") -> float:
@@ -210,19 +231,6 @@ def _length(squares: Mapping[str, float], where: str = "") -> float:
     if not math.isfinite(square):
         raise ReplyError(f"{where}the update is too long: its norm is not finite")
     return math.sqrt(square)
-
-
-def _check_buffers(model: Arrays, names: Sequence[str], where: str = "") -> None:
-    found = first_not_finite({name: model[name] for name in names})
-    if found is not None:
-        raise ReplyError(f"{where}{found!r} contains NaN or infinity")
-
-
-def _check_finite(record: Arrays, where: str) -> None:
-    layout = Layout.of(record)
-    with np.errstate(all="ignore"):
-        _length(squared_norms(record, layout.parameters), where)
-    _check_buffers(record, layout.buffers, where)
 
 
 # ---------------------------------------------------------------- shares
