@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numba import njit
+from typing_extensions import override
 
 from fedstride.arrays import LANES
 
@@ -27,7 +28,8 @@ class CompiledKernels(Kernels):
         super().__init__()
         self._lanes = np.empty((GROUP, LANES))
 
-    def squares(self, clients: Clients, w: Values) -> list[float]:  # noqa: D102
+    @override
+    def squares(self, clients: Clients, w: Values) -> list[float]:
         found: list[float] = []
         for group in _groups(clients):
             if _are_native(group):
@@ -37,7 +39,8 @@ class CompiledKernels(Kernels):
                 found += super().squares(group.__iter__, w)
         return found
 
-    def summed(self, clients: Clients, w: Values, factors: Sequence[float], out: Values) -> None:  # noqa: D102
+    @override
+    def summed(self, clients: Clients, w: Values, factors: Sequence[float], out: Values) -> None:
         out.fill(-0.0)  # to which any number can be added without a change
         for group, p in zip(_groups(clients), _parts(factors), strict=True):
             if _are_native(group):
@@ -45,7 +48,8 @@ class CompiledKernels(Kernels):
             else:
                 self._add_all(group, w, p, out)
 
-    def squares_and_summed(  # noqa: D102
+    @override
+    def squares_and_summed(
         self, clients: Clients, w: Values, factors: Sequence[float], out: Values
     ) -> list[float]:
         found: list[float] = []
@@ -59,7 +63,8 @@ class CompiledKernels(Kernels):
                 self._add_all(group, w, p, out)
         return found
 
-    def products(self, clients: Clients, w: Values, vector: Values) -> list[float]:  # noqa: D102
+    @override
+    def products(self, clients: Clients, w: Values, vector: Values) -> list[float]:
         found: list[float] = []
         for group in _groups(clients):
             if _are_native(group):
@@ -69,6 +74,7 @@ class CompiledKernels(Kernels):
                 found += super().products(group.__iter__, w, vector)
         return found
 
+    @override
     def _distances(self, clients: Clients, w: Values, mean: Values) -> list[float]:
         found: list[float] = []
         for group in _groups(clients):

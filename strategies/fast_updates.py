@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from fedstride.arrays import BLOCK, Arrays, block, total
 
@@ -31,6 +32,7 @@ class FastUpdates(Updates):
     def __init__(self, sent: Arrays, models: Sequence[Arrays], *, threads: int | None = None) -> None:
         super().__init__(sent, models)
         self._threads = threads
+        self._arrays = [list(model.values()) for model in models]  # what is read
         self._blocks = blocks_of(sent, self.names)
         self._squares: list[dict[str, float]] = []
         self._distances: list[dict[str, float]] = []
@@ -39,6 +41,7 @@ class FastUpdates(Updates):
 
     def read(self, factors: Sequence[float]) -> None:
         """One pass for the squares and `summed(factors)`."""
+        self._check(factors)
         squares, into = self._one_a_block(), self._zeros()
 
         def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
@@ -61,11 +64,14 @@ class FastUpdates(Updates):
             self._squares = self._by_name(squares)
         return self._squares[k]
 
-    def squares(self, name: str) -> list[float]:  # noqa: D102
+    @override
+    def squares(self, name: str) -> list[float]:
         return [self.of_client(k)[name] for k in range(len(self.models))]
 
-    def summed(self, factors: Sequence[float]) -> Arrays:  # noqa: D102
+    @override
+    def summed(self, factors: Sequence[float]) -> Arrays:
         if self._factors != list(factors):
+            self._check(factors)
             into = self._zeros()
 
             def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
@@ -75,7 +81,8 @@ class FastUpdates(Updates):
             self._keep(into, factors)
         return dict(self._sum)
 
-    def products(self, vector: Arrays) -> list[float]:  # noqa: D102
+    @override
+    def products(self, vector: Arrays) -> list[float]:
         products = self._one_a_block()
 
         def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
@@ -84,7 +91,8 @@ class FastUpdates(Updates):
         self._pass(act)
         return [total(by_name.values()) for by_name in self._by_name(products)]
 
-    def distances(self, name: str) -> list[float]:  # noqa: D102
+    @override
+    def distances(self, name: str) -> list[float]:
         if not self._distances:
             squares, m = self._one_a_block(), len(self.models)
 
@@ -95,12 +103,18 @@ class FastUpdates(Updates):
             self._distances = self._by_name(squares)
         return [by_name[name] for by_name in self._distances]
 
-    def is_changed(self, name: str) -> bool:  # noqa: D102
-        moved = name in self.names and any(square > 0.0 for square in self.squares(name))
-        return moved or super().is_changed(name)  # the square of a tiny number is 0
+    @override
+    def is_changed(self, name: str) -> bool:
+        squares = self.squares(name) if name in self.names else []
+        if any(square > 0.0 for square in squares):
+            return True
+        # A difference of half or single precision is not so small that its square would be 0.
+        surely_not = squares and self.sent[name].dtype.itemsize <= 4 and not any(squares)
+        return not surely_not and super().is_changed(name)
 
     # -------------------------------------------------------- the same for other models
 
+    @override
     def among(self, models: Sequence[Arrays]) -> FastUpdates:
         """The updates of these models; what is known of those that were read is taken over."""
         if len(models) == len(self.models) and all(map(_is, models, self.models)):
@@ -114,9 +128,17 @@ class FastUpdates(Updates):
     def starting_from(self, sent: Arrays) -> FastUpdates:
         """The updates of the same models from this one: from the same arrays in memory, this object itself."""
         same = list(sent) == list(self.sent) and all(_same_memory(sent[n], self.sent[n]) for n in sent)
-        return self if same else FastUpdates(sent, self.models, threads=self._threads)
+        known = same and all(
+            len(model) == len(arrays) and all(map(_is, model.values(), arrays))
+            for model, arrays in zip(self.models, self._arrays, strict=True)
+        )
+        return self if known else FastUpdates(sent, self.models, threads=self._threads)
 
     # -------------------------------------------------------- passes
+
+    def _check(self, factors: Sequence[float]) -> None:
+        if len(factors) != len(self.models):
+            raise ValueError(f"{len(factors)} factors for {len(self.models)} models; give one for each")
 
     def _pass(self, act: Act) -> None:
         """Call `act` for each block."""

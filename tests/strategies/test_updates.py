@@ -170,6 +170,31 @@ def test_another_model_that_was_sent_gives_other_updates() -> None:
     assert all_sums(updates_of(other, known), shares) == all_sums(Updates(other, models), shares)
 
 
+def test_a_model_that_a_rule_changes_is_read_again() -> None:
+    sent, models, shares = large(2, 1)
+    known = Models.of(models, FastUpdates(sent, models))
+    all_sums(updates_of(sent, known), shares)
+    known[1]["scale"] = np.array(7.0)
+    assert all_sums(updates_of(sent, known), shares) == all_sums(Updates(sent, models), shares)
+
+
+@pytest.mark.parametrize("kind", [Updates, FastUpdates])
+@pytest.mark.parametrize("count", [1, 3])
+def test_there_is_a_factor_for_each_model(kind: type[Updates], count: int) -> None:
+    sent, models, _ = large(2, 1)
+    with pytest.raises(ValueError):
+        kind(sent, models).summed([0.5] * count)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_the_smallest_change_is_a_change(dtype: str) -> None:
+    sent = {"w": np.zeros(3, dtype)}
+    moved = {"w": np.array([0.0, np.finfo(dtype).smallest_subnormal, 0.0], dtype)}
+    for kind in (Updates, FastUpdates):
+        assert kind(sent, [sent, moved]).is_changed("w")
+        assert not kind(sent, [sent, {"w": -sent["w"]}]).is_changed("w")  # -0.0 equals 0.0
+
+
 # ---------------------------------------------------------------- whole strategies
 
 
