@@ -7,8 +7,10 @@ its state; Flower's FedAvg, which has no screening, is timed beside them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
+from unittest import mock
 
 import flwr.serverapp.strategy as flower_strategies
 import numpy as np
@@ -22,7 +24,7 @@ from fedstride.arrays import Arrays, to_record, views
 from fedstride.tasks import models, tensors
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.parts import MODELS
-from strategies import Fedalr, FedAvg, FedDyn, FedLWS, FedNNNN, NormAnalysis, Scaffold, TwoDLRD
+from strategies import Fedalr, FedAvg, FedDyn, FedLWS, FedNNNN, NormAnalysis, Scaffold, TwoDLRD, kernels
 
 CLIENTS = 20
 FLOOR = f"one copy of the bytes of {CLIENTS} replies of a ResNet-18"
@@ -42,13 +44,20 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
 }
 """SCAFFOLD reads twice the bytes of the floor: its clients return a second set of arrays."""
 
+TWICE = ("FedAvg", "FedNNNN", "Fedalr", "FedLWS")
+"""Also timed without the compiled sums of the extra `fast`. Without that extra, both are the same."""
+
 
 def timings(repeats: int, only: str = "", model: Arrays | None = None) -> Iterator[Timing]:
     """Each strategy's `aggregate_train` in turn, `repeats` times; `model` in place of the ResNet-18, for tests."""
     flower.set_identity()
     model = resnet18() if model is None else model
     replies = [to_record(noisy(model, client)) for client in range(CLIENTS)]
-    rounds = {name: Round(make(), model, replies) for name, make in STRATEGIES.items() if only in name}
+    chosen = {name: make for name, make in STRATEGIES.items() if only in name}
+    rounds = {name: Round(make(), model, replies) for name, make in chosen.items()}
+    calls: dict[str, Call] = rounds | {
+        f"{name}, numpy alone": NumpyAlone(rounds[name]) for name in TWICE if name in rounds
+    }
     into = {name: np.zeros_like(array) for name, array in model.items()}
     read = [views(reply) for reply in replies]
 
@@ -59,9 +68,28 @@ def timings(repeats: int, only: str = "", model: Arrays | None = None) -> Iterat
 
     copy()
     for _ in range(repeats):
-        for name, each in rounds.items():
+        for name, each in calls.items():
             floor = seconds(copy)
             yield Timing(name, seconds(each), floor)
+
+
+class Call(Protocol):
+    """What is timed."""
+
+    def __call__(self) -> None:
+        """Aggregate a round."""
+
+
+class NumpyAlone:
+    """The same aggregation without compiled sums."""
+
+    def __init__(self, inner: Call) -> None:
+        self.inner = inner
+
+    def __call__(self) -> None:
+        """Aggregate a round."""
+        with mock.patch.object(kernels, "WORTH_COMPILING", math.inf):
+            self.inner()
 
 
 class Round:
@@ -74,7 +102,7 @@ class Round:
         self.messages = self._messages(2, record)
 
     def __call__(self) -> None:
-        """Aggregate."""
+        """Aggregate a round."""
         record, metrics = self.strategy.aggregate_train(2, self.messages)
         assert record is not None and metrics is not None
 
