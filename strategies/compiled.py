@@ -1,7 +1,7 @@
 """The functions of `kernels.py`, compiled with numba: the same operations in the same order, so the same bits.
 
 numpy makes a pass over a block for each operation and client; here a block is read once for four clients. Needs
-the extra `fast`. Compiled code is kept on disk for the next process, where numba finds a folder for it.
+the extra `fast`.
 """
 
 from __future__ import annotations
@@ -118,12 +118,11 @@ def _are_native(group: Sequence[Values]) -> bool:
 
 
 def _compiled(function: Callable[..., None]) -> Callable[..., None]:
-    """Compiled without any freedom to reorder or to join operations."""
-    options: dict[str, Any] = {"nogil": True, "fastmath": False, "error_model": "numpy"}
-    try:
-        return njit(cache=True, **options)(function)  # type: ignore[no-any-return]
-    except RuntimeError:  # no folder to keep compiled code in
-        return njit(**options)(function)  # type: ignore[no-any-return]
+    """Compiled at its first call, without any freedom to reorder or to join operations.
+
+    Not kept on disk: numba would read it back with pickle.
+    """
+    return njit(nogil=True, fastmath=False, error_model="numpy")(function)  # type: ignore[no-any-return]
 
 
 @_compiled

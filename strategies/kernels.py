@@ -24,8 +24,8 @@ Values = np.ndarray[Any, np.dtype[Any]]
 Clients = Callable[[], Iterator[Values]]
 """Gives x of one client after the other, anew at each call."""
 
-WORTH_COMPILING = 2**26
-"""Values in a pass from which the compiled functions are used: loading them takes a second or two, once."""
+WORTH_COMPILING = 2**27
+"""Values in a pass from which the functions are compiled, which takes some seconds at the first use in a process."""
 
 
 def kernels_for(values: int) -> type[Kernels]:
