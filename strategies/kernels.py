@@ -25,7 +25,7 @@ Clients = Callable[[], Iterator[Values]]
 """Gives x of one client after the other, anew at each call."""
 
 WORTH_COMPILING = 2**27
-"""Values in a pass from which the functions are compiled, which takes some seconds at the first use in a process."""
+"""Values in a pass from which the functions are compiled; that takes some seconds, once in a process."""
 
 
 def kernels_for(values: int) -> type[Kernels]:
