@@ -8,11 +8,13 @@ from __future__ import annotations
 import io
 import math
 import tokenize
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
+import array_api_compat.numpy as numpy_namespace
 import numpy as np
 from array_api_compat import array_namespace
 from flwr.app import Array, ArrayRecord
@@ -21,6 +23,9 @@ from .errors import ConfigError
 
 Arrays = dict[str, Any]
 """A model: array by name, in model order. Arrays are numpy's or torch's."""
+
+LONGEST_HEADER = 10_012
+"""Bytes of a `.npy` header, its length field included; numpy reads no longer one."""
 
 BUFFER_NAMES = frozenset({"running_mean", "running_var", "num_batches_tracked"})
 
@@ -42,28 +47,45 @@ def view(array: Array) -> np.ndarray:
     """
     if array.stype != "numpy.ndarray":
         raise ValueError(f"array of type {array.stype!r}, expected 'numpy.ndarray'")
-    stream = io.BytesIO(array.data)
+    header = _header(array.data[: _header_size(array.data)])
+    if tuple(array.shape) != header.shape or array.dtype != header.name:
+        raise ValueError(f"array declared as {array.dtype}{tuple(array.shape)} holds {header.name}{header.shape}")
+    flat = np.frombuffer(array.data, header.dtype, offset=header.size)
+    return flat.reshape(header.shape, order="F" if header.fortran else "C")
+
+
+class _Header(NamedTuple):
+    """What the header of a `.npy` file says."""
+
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype[Any]
+    name: str  # of the dtype
+    size: int  # bytes before the values
+
+
+def _header_size(data: bytes) -> int:
+    """How many bytes to read as a header; numpy refuses one that is longer."""
+    version_1 = data[6:7] == b"\x01"
+    size = 10 + int.from_bytes(data[8:10], "little") if version_1 else 12 + int.from_bytes(data[8:12], "little")
+    return min(size, LONGEST_HEADER)
+
+
+@lru_cache(maxsize=4096)  # all clients have the same headers, and numpy parses one as Python source
+def _header(data: bytes) -> _Header:
+    """The header of a `.npy` file from its first bytes; raises ValueError for any other."""
+    stream = io.BytesIO(data)
+    version = np.lib.format.read_magic(stream)
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+    if read is None:
+        raise ValueError(f"array in .npy format {version}, expected 1.0 or 2.0")
     try:
-        shape, fortran, dtype = _header(stream)
+        shape, fortran, dtype = read(stream)
     except (TypeError, SyntaxError, tokenize.TokenError) as error:  # numpy lets these through for a bad header
         raise ValueError(f"a damaged .npy header: {error}") from error
     if dtype.hasobject:
         raise ValueError("array of Python objects")
-    if tuple(array.shape) != tuple(shape) or array.dtype != str(dtype):
-        raise ValueError(f"array declared as {array.dtype}{tuple(array.shape)} holds {dtype}{tuple(shape)}")
-    flat = np.frombuffer(array.data, dtype, offset=stream.tell())
-    return flat.reshape(shape, order="F" if fortran else "C")
-
-
-def _header(stream: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    version = np.lib.format.read_magic(stream)
-    read_header = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }.get(version)
-    if read_header is None:
-        raise ValueError(f"array in .npy format {version}, expected 1.0 or 2.0")
-    return read_header(stream)
+    return _Header(tuple(shape), fortran, dtype, str(dtype), stream.tell())
 
 
 def views(record: ArrayRecord) -> Arrays:
@@ -73,7 +95,23 @@ def views(record: ArrayRecord) -> Arrays:
 
 def to_record(arrays: Mapping[str, Any]) -> ArrayRecord:
     """A record of these arrays, in their order; torch tensors are copied to the host first."""
-    return ArrayRecord({name: Array(_host(value)) for name, value in arrays.items()})
+    return ArrayRecord({name: _packed(_host(value)) for name, value in arrays.items()})
+
+
+def _packed(array: np.ndarray) -> Array:
+    """What `Array(array)` is, with one copy of the values in place of three."""
+    if not array.flags.c_contiguous or array.dtype.hasobject:
+        return Array(array)
+    header = _npy_header(array.dtype, array.shape)
+    return Array(str(array.dtype), array.shape, "numpy.ndarray", b"".join((header, array.data)))
+
+
+@lru_cache(maxsize=4096)
+def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    stream = io.BytesIO()
+    described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, described)
+    return stream.getvalue()
 
 
 def _host(value: Any) -> np.ndarray:
@@ -83,14 +121,24 @@ def _host(value: Any) -> np.ndarray:
 # ---------------------------------------------------------------- parameters, buffers, layers
 
 
+def namespace(array: Any) -> Any:
+    """The array API functions of an array's library; for numpy without looking at other libraries."""
+    return numpy_namespace if isinstance(array, np.ndarray) else array_namespace(array)
+
+
+@lru_cache(maxsize=256)
+def _is_kind(xp: Any, dtype: Any, kind: str | tuple[str, ...]) -> bool:
+    return bool(xp.isdtype(dtype, kind))
+
+
 def is_floating(array: Any) -> bool:
     """True for real floating point arrays, half precision included."""
-    return bool(array_namespace(array).isdtype(array.dtype, "real floating"))
+    return _is_kind(namespace(array), array.dtype, "real floating")
 
 
 def is_boolean(array: Any) -> bool:
     """True for boolean arrays."""
-    return bool(array_namespace(array).isdtype(array.dtype, "bool"))
+    return _is_kind(namespace(array), array.dtype, "bool")
 
 
 def is_buffer(name: str, array: Any) -> bool:
@@ -153,23 +201,32 @@ class Layout:
 
 # ---------------------------------------------------------------- float64 sums in a fixed order
 
+BLOCK = 32_768
+"""Values that are summed together; 256 KiB in float64, so that a few blocks fit into a processor's cache."""
+
+LANES = 1024
+"""A block is summed in so many sums, which are then added: value i goes to sum i mod `LANES`.
+
+Both are a part of the mathematics, since other numbers give other last bits.
+"""
+
 
 def float64(array: Any) -> Any:
     """The array in float64, a complex one in complex128; the same object if it already is."""
-    xp = array_namespace(array)
-    wide = xp.complex128 if xp.isdtype(array.dtype, "complex floating") else xp.float64
+    xp = namespace(array)
+    wide = xp.complex128 if _is_kind(xp, array.dtype, "complex floating") else xp.float64
     return xp.astype(array, wide, copy=False)
 
 
 def epsilon(array: Any) -> float:
     """The machine epsilon of an array's dtype: 1.2e-7 for float32."""
-    return float(array_namespace(array).finfo(array.dtype).eps)
+    return float(namespace(array).finfo(array.dtype).eps)
 
 
 def like(array: Any, original: Any) -> Any:
     """`array` in the dtype of `original`; integers are rounded half to even."""
-    xp = array_namespace(original)
-    if xp.isdtype(original.dtype, "integral"):
+    xp = namespace(original)
+    if _is_kind(xp, original.dtype, "integral"):
         array = xp.round(array)
     # numpy makes scalars of arrays without dimensions; they stay arrays here
     return xp.asarray(xp.astype(array, original.dtype, copy=False))
@@ -183,14 +240,14 @@ def total(values: Iterable[float]) -> float:
     result = 0.0
     for value in values:
         result += value
-    return result
+    return float(result)
 
 
 def first_not_finite(model: Mapping[str, Any]) -> str | None:
     """The name of the first array that contains NaN or infinity; None if there is none."""
     for name, array in model.items():
-        xp = array_namespace(array)
-        inexact = xp.isdtype(array.dtype, ("real floating", "complex floating"))
+        xp = namespace(array)
+        inexact = _is_kind(xp, array.dtype, ("real floating", "complex floating"))
         if inexact and not bool(xp.all(xp.isfinite(array))):
             return name
     return None
@@ -199,10 +256,39 @@ def first_not_finite(model: Mapping[str, Any]) -> str | None:
 def inner(a: Any, b: Any) -> float:
     """The inner product of two arrays in float64.
 
-    A plain sum, not BLAS: the bits of a threaded dot product depend on the number of threads.
+    numpy arrays: products in C order, summed in blocks (`block_sum`), the sums of the blocks from left to right.
+    No BLAS: the bits of a threaded dot product depend on the number of threads, and on the processor.
     """
-    a, b = float64(a), float64(b)
-    return float(array_namespace(a).sum(a * b))
+    if not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)):
+        return float(namespace(a).sum(float64(a) * float64(b)))
+    return total(block_product(a, b, part) for part in blocks(a.size))
+
+
+def block_product(a: np.ndarray, b: np.ndarray, part: slice) -> float:
+    """The inner product of one block of two arrays."""
+    x = float64(block(a, part))
+    y = x if b is a else float64(block(b, part))
+    return block_sum(x * y)
+
+
+def block_sum(values: np.ndarray) -> float:
+    """The sum of at most `BLOCK` values: in `LANES` sums from left to right, which are added pairwise."""
+    if values.size <= LANES:
+        return float(np.add.reduce(values))
+    whole = values.size - values.size % LANES
+    lanes = np.add.reduce(values[:whole].reshape(-1, LANES), axis=0)
+    lanes[: values.size - whole] += values[whole:]
+    return float(np.add.reduce(lanes))
+
+
+def blocks(size: int) -> Iterator[slice]:
+    """The blocks of an array of this size, flattened in C order."""
+    return (slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK))
+
+
+def block(array: np.ndarray, part: slice) -> np.ndarray:
+    """These values of the flattened array: a view, or a copy of them if the array is not stored in C order."""
+    return array.reshape(-1)[part] if array.flags.c_contiguous else array.flat[part]
 
 
 def squared_norm(array: Any) -> float:

@@ -176,6 +176,11 @@ class RuleStrategy(Screened, FlowerFedAvg):
             raise AttributeError(f"{type(self).__name__} sends the model that it returns")
         self.state = self.state._replace(next=model)
 
+    @property
+    def summed_by(self) -> str | None:
+        """`weighting`; a rule that does not use `mean_update` or `movement` overrides this with None."""
+        return self.weighting
+
     # -------------------------------------------------------- the methods of a Flower strategy
 
     def configure_train(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -15,10 +15,12 @@ from typing import Any
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from fedstride import wire
-from fedstride.arrays import Arrays, Layout, difference, norm, to_record
+from fedstride.arrays import Arrays, Layout, to_record
 from fedstride.bounds import MAX_LIST, MAX_METRICS, MAX_NAME
 from fedstride.metrics import AGREED, SCREENING, fact, over_clients
 
+from .blocks import difference, norm
+from .fast_updates import FastUpdates, Models
 from .figures import Selection, Value, agreed, combine, fault_of, form_of, numbers, select
 
 LEFT_OUT = f"{SCREENING}left_out"
@@ -48,6 +50,7 @@ class Reply:
     length: float  # ||w_k - w|| over all parameters
     message: Message
     extras: Mapping[str, Arrays] = field(default_factory=dict)  # further arrays by record name; read-only
+    extra_lengths: Mapping[str, float] = field(default_factory=dict)  # their norms
     notes: tuple[str, ...] = ()  # what the screening changed
 
 
@@ -68,24 +71,23 @@ class Cohort:
     halves: tuple[str, ...] = ()  # the client halves that these clients were asked to do
     learnt: Mapping[str, float] = field(default_factory=dict)  # reference lengths for the next round; screening.py
     count_key: str = wire.NUM_EXAMPLES  # the metric that counts a client's examples
+    read: FastUpdates | None = None  # what the screening read of the updates
 
     def __len__(self) -> int:
         return len(self.replies)
 
     @cached_property
-    def models(self) -> list[Arrays]:
+    def models(self) -> Models:
         """w_k, in order."""
-        return [reply.model for reply in self.replies]
+        return Models.of([reply.model for reply in self.replies], self.read)
 
     def shares(self, weighting: str) -> list[float]:
         """p_k, in order: n_k / n for "examples", 1 / m for "uniform". They sum to 1."""
-        weights = self.weights(weighting)
-        total = math.fsum(weights)
-        return [weight / total for weight in weights]
+        return shares_of(self.weights(weighting))
 
     def weights(self, weighting: str) -> list[float]:
         """n_k for "examples", 1 for "uniform", in order."""
-        return [1.0 if weighting == "uniform" else reply.num_examples for reply in self.replies]
+        return weights_of([reply.num_examples for reply in self.replies], weighting)
 
     def metrics(self, weighting: str = "examples") -> dict[str, Value]:
         """The figures that more than half of the clients report, combined as `figures.py` says."""
@@ -195,9 +197,10 @@ class Cohort:
         """How many values that clients report do not count."""
         return sum(map(len, self.left_out.values()))
 
-    def extras(self, record: str) -> list[Arrays]:
+    def extras(self, record: str) -> Models:
         """The further arrays of each client in the record of this name, in order."""
-        return [reply.extras[record] for reply in self.replies]
+        arrays = [reply.extras[record] for reply in self.replies]
+        return Models.of(arrays, FastUpdates(arrays[0], arrays))
 
     def completed_metrics(self) -> list[dict[str, Any]]:
         """For each client the same metrics, all valid, for a strategy that reads each client's.
@@ -224,19 +227,38 @@ class Cohort:
         return completed
 
 
-class Accepted(list[Message]):
+def weights_of(counts: Sequence[float], weighting: str) -> list[float]:
+    """n_k for "examples", 1 for "uniform"."""
+    return [1.0] * len(counts) if weighting == "uniform" else list(counts)
+
+
+def shares_of(weights: Sequence[float]) -> list[float]:
+    """The weights divided by their sum."""
+    total = math.fsum(weights)
+    return [weight / total for weight in weights]
+
+
+class Accepted(Sequence[Message]):
     """The messages of a cohort that has passed the screening, for the strategy inside a wrapper.
 
     Flower's own strategies see plain messages whose arrays and metrics have the same keys; ours use the
-    cohort and do not screen again.
+    cohort and do not screen again. So the messages are made when they are read.
     """
 
     def __init__(self, cohort: Cohort) -> None:
-        metrics = cohort.completed_metrics()
-        super().__init__(
-            _clean(reply, each, cohort.replies[0]) for reply, each in zip(cohort.replies, metrics, strict=True)
-        )
         self.cohort = cohort
+
+    def __len__(self) -> int:
+        return len(self.cohort)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._messages[index]
+
+    @cached_property
+    def _messages(self) -> list[Message]:
+        replies = self.cohort.replies
+        metrics = self.cohort.completed_metrics()
+        return [_clean(reply, each, replies[0]) for reply, each in zip(replies, metrics, strict=True)]
 
 
 def with_model(reply: Reply, sent: Arrays, model: Arrays, weighted_by_key: str) -> Reply:

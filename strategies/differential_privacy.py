@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
@@ -164,6 +165,11 @@ class DifferentialPrivacy(Wrapper):
         self.server_round = 0
         self.state: PrivacyState = self.initial_state()
 
+    @property
+    def summed_by(self) -> None:
+        """Only updates with noise are summed."""
+        return None
+
     def initial_state(self) -> PrivacyState:
         """The initial C, nothing released, a new secret."""
         return PrivacyState(self.initial_clipping_norm, 0, seeds.new_secret(self.noise_seed))
@@ -213,7 +219,7 @@ class DifferentialPrivacy(Wrapper):
         metrics: Metrics = {"privacy/clipping_norm": state.clipping_norm}
         if self.where == "local":
             sigma = stddev(self.noise_multiplier, state.clipping_norm, len(cohort), only_the_mean=False)
-            models = cohort.models
+            models: Sequence[Arrays] = cohort.models
         else:
             state = state._replace(releases=state.releases + 1)
             sigma = self._stddev(len(cohort))

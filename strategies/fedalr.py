@@ -15,17 +15,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 from typing_extensions import Unpack
 
-from fedstride.arrays import Arrays, Layout, difference, inner, norm, total
+from fedstride.arrays import Arrays, total
 from fedstride.settings import Setting, check
 
 from .base import RoundResult, RuleOptions, RuleStrategy
+from .blocks import blockwise, norm
 from .cohort import Cohort
 from .means import add_step, averaged_buffers
+from .updates import updates_of
 
 SCALES = ("unit", "mean_norm", "raw")
 
@@ -63,24 +65,19 @@ def aggregate(
     counts in m (A2-5).
     """
     m, t = len(models), state.aggregated + 1
-    names = Layout.of(sent).parameters
+    updates = updates_of(sent, models)  # w_k - w = -g_k
+    squares = [updates.squares(name) for name in updates.names]
+    norms = [math.sqrt(total(square[k] for square in squares)) for k in range(m)]
+    to_unit = [1.0 / length if length > 0.0 else 0.0 for length in norms]  # u_k = to_unit[k] g_k
 
-    def g(k: int) -> Arrays:  # computed at each use: at most a few vectors are in memory at once
-        return difference(sent, models[k], names)
-
-    norms = [norm(g(k)) for k in range(m)]
-    to_unit = [1.0 / length if length > 0.0 else 0.0 for length in norms]
-
-    def u(k: int) -> Arrays:
-        return _scaled(g(k), to_unit[k])
-
-    G = _running_mean(_mean(u(k) for k in range(m)), state.gradient, t)
-    c = [_inner(u(k), G) for k in range(m)]
+    G = _running_mean(updates.summed(to_unit), state.gradient, m, t)
+    c = [-to_unit[k] * product for k, product in enumerate(updates.products(G))]
     eta = [math.exp(c_k - 1.0) for c_k in c]
 
     s = server_lr * (total(norms) / m if scale == "mean_norm" else 1.0)
     to_v = [1.0] * m if scale == "raw" else to_unit  # v_k = to_v[k] g_k
-    step = _scaled(_mean(_scaled(g(k), eta[k] * to_v[k]) for k in range(m)), -s)
+    summed = updates.summed([eta[k] * to_v[k] for k in range(m)])
+    step = blockwise(lambda summed: s * (summed / m), summed)
 
     G_norm = norm(G)
     return Aggregated(
@@ -94,29 +91,11 @@ def aggregate(
     )
 
 
-def _running_mean(u: Arrays, previous: Arrays | None, t: int) -> Arrays:
-    """G_t = u / t + G_{t-1} (t-1) / t (eq. 7); `previous` is None for 0."""
+def _running_mean(summed: Arrays, previous: Arrays | None, m: int, t: int) -> Arrays:
+    """G_t = u / t + G_{t-1} (t-1) / t (eq. 7), u = -summed / m; `previous` is None for 0."""
     if previous is None:
-        return {name: u[name] / t for name in u}
-    return {name: u[name] / t + previous[name] * ((t - 1) / t) for name in u}
-
-
-def _scaled(vector: Arrays, factor: float) -> Arrays:
-    return {name: array * factor for name, array in vector.items()}
-
-
-def _mean(vectors: Iterable[Arrays]) -> Arrays:
-    """(1/m) times the sum, taken in order."""
-    summed: Arrays = {}
-    m = 0
-    for vector in vectors:
-        summed = {name: summed[name] + array for name, array in vector.items()} if summed else vector
-        m += 1
-    return {name: array / m for name, array in summed.items()}
-
-
-def _inner(a: Arrays, b: Arrays) -> float:
-    return total(inner(a[name], b[name]) for name in a)
+        return blockwise(lambda summed: -(summed / m) / t, summed)
+    return blockwise(lambda summed, previous: -(summed / m) / t + previous * ((t - 1) / t), summed, previous)
 
 
 class Fedalr(RuleStrategy):
@@ -147,6 +126,11 @@ class Fedalr(RuleStrategy):
         check(Fedalr, locals())
         self.scale = scale
         self.server_lr = server_lr
+
+    @property
+    def summed_by(self) -> None:
+        """The sums of the rule need the norms first."""
+        return None
 
     def rule(self, sent: Arrays, cohort: Cohort, state: FedalrState) -> RoundResult:
         """See `aggregate`."""

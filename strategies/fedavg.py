@@ -11,12 +11,12 @@ from fedstride.arrays import Arrays
 
 from .base import RoundResult, RuleOptions, RuleStrategy, Weighting
 from .cohort import Cohort
-from .means import add_step, averaged_buffers, movement
+from .means import add_step, averaged_buffers, mean_update
 
 
 def aggregate(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float]) -> Arrays:
     """w' = w + sum_k p_k (w_k - w), in float64, returned in the sent dtypes."""
-    return add_step(sent, movement(sent, models, shares).update, averaged_buffers(sent, models, shares))
+    return add_step(sent, mean_update(sent, models, shares), averaged_buffers(sent, models, shares))
 
 
 class FedAvg(RuleStrategy):

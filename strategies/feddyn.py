@@ -15,13 +15,14 @@ from typing import Annotated, NamedTuple
 
 from typing_extensions import Unpack
 
-from fedstride.arrays import Arrays, norm
+from fedstride.arrays import Arrays
 from fedstride.errors import require
 from fedstride.settings import Setting, check
 
 from .base import Request, RoundResult, RuleOptions, RuleStrategy, Weighting
+from .blocks import blockwise, norm
 from .cohort import Cohort
-from .means import add_step, averaged_buffers, movement, zeros_like
+from .means import add_step, averaged_buffers, mean_update, zeros_like
 
 
 class FedDynState(NamedTuple):
@@ -39,10 +40,9 @@ def aggregate(
     participation: float,
 ) -> tuple[Arrays, FedDynState]:
     """w^ in the sent dtypes, and u'; `participation` is m / N, or 1 if u is weighted as the models are."""
-    delta = movement(sent, models, shares).update
-    u = state.memory or zeros_like(delta)
-    next_u = {name: u[name] + participation * delta[name] for name in delta}
-    step = {name: delta[name] + next_u[name] for name in delta}
+    delta = mean_update(sent, models, shares)
+    next_u = blockwise(lambda delta, u: u + participation * delta, delta, state.memory or zeros_like(delta))
+    step = blockwise(lambda delta, u: delta + u, delta, next_u)
     return add_step(sent, step, averaged_buffers(sent, models, shares)), FedDynState(next_u)
 
 

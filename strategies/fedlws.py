@@ -19,14 +19,15 @@ from typing import Annotated, Any, NamedTuple
 
 from flwr.serverapp.strategy import Strategy
 
-from fedstride.arrays import Arrays, Layout, difference, float64, layer_of, like, norm, squared_norm
+from fedstride.arrays import Arrays, Layout, float64, layer_of, like, total
 from fedstride.errors import require
 from fedstride.settings import Setting, check
 
 from .base import Metrics, RoundResult
+from .blocks import blockwise_by_name, squared_norms
 from .cohort import Cohort
-from .means import is_changed
 from .two_d_lrd import TwoDLRD
+from .updates import updates_of
 from .wrapper import Wrapper
 
 GROUPINGS = ("module", "reference")
@@ -99,43 +100,45 @@ def _labelled(cut: Sequence[Sequence[str]]) -> Groups:
 # ---------------------------------------------------------------- the rule
 
 
-def mean_distance(sent: Arrays, models: Sequence[Arrays], names: Sequence[str]) -> float:
-    """tau: the unweighted mean distance of the clients' updates from their mean (eq. 4, A3-2)."""
-    m = len(models)
-    squares = [0.0] * m
-    for name in names:
-        w = float64(sent[name])
-        g = [float64(model[name]) - w for model in models]
-        mean_g = g[0]
-        for g_k in g[1:]:
-            mean_g = mean_g + g_k
-        mean_g = mean_g / m
-        for k, g_k in enumerate(g):
-            squares[k] += squared_norm(g_k - mean_g)
-    return math.fsum(math.sqrt(square) for square in squares) / m
+class Lengths(NamedTuple):
+    """What the factors are computed from, by parameter: a factor is that of a group of parameters."""
+
+    distances: Mapping[str, list[float]]  # ||g_kl - g_l||^2 of each client
+    steps: Mapping[str, float]  # ||w^_l - w_l||^2
+    weights: Mapping[str, float]  # ||w_l||^2
+
+
+def lengths(sent: Arrays, models: Sequence[Arrays], result: Arrays, names: Sequence[str]) -> Lengths:
+    """The squared norms of these parameters; `result` is w^."""
+    updates = updates_of(sent, models)
+    step = updates.among([result])
+    return Lengths(
+        {name: updates.distances(name) for name in names},
+        {name: step.squares(name)[0] for name in names},
+        squared_norms(sent, names),
+    )
 
 
 def shrinking_factor(
-    sent: Arrays,
-    models: Sequence[Arrays],
-    result: Arrays,
+    of: Lengths,
     names: Sequence[str],
     *,
     beta: float,
     tau_min: float | None = None,
     tau_max: float | None = None,
 ) -> Factor:
-    """gamma and tau of the group with these parameters (eq. 7, 8); `result` is w^.
+    """gamma and tau of the group with these parameters (eq. 7, 8).
 
-    `tau_min` and `tau_max` clamp beta tau (A3-5). gamma = 1 for a group of zeros, which would otherwise stay
-    zero (A3-6), and for a group without changed parameters.
+    tau is unweighted (A3-2). `tau_min` and `tau_max` clamp beta tau (A3-5). gamma = 1 for a group of zeros, which
+    would otherwise stay zero (A3-6), and for a group without changed parameters.
     """
-    tau = mean_distance(sent, models, names)
+    squares = [total(each) for each in zip(*(of.distances[name] for name in names), strict=True)]
+    tau = math.fsum(math.sqrt(square) for square in squares) / len(squares) if squares else 0.0
     beta_tau = beta * tau
     beta_tau = beta_tau if tau_min is None else max(beta_tau, tau_min)
     beta_tau = beta_tau if tau_max is None else min(beta_tau, tau_max)
-    w_norm = norm({name: sent[name] for name in names})
-    step_norm = norm(difference(result, sent, names))
+    w_norm = math.sqrt(total(of.weights[name] for name in names))
+    step_norm = math.sqrt(total(of.steps[name] for name in names))
     gamma = 1.0 if w_norm == 0.0 else w_norm / (beta_tau * step_norm + w_norm)
     return Factor(gamma, tau, step_norm, w_norm)
 
@@ -145,19 +148,17 @@ def shrunk(sent: Arrays, result: Arrays, gamma: Mapping[str, float], *, terms: s
 
     With s = w^ - w: "both" gamma (w + s); "optimization" w + gamma s; "regularization" gamma w + s.
     """
-    model = dict(result)
-    for name, factor in gamma.items():
-        if factor == 1.0:  # w + (w^ - w) is not always w^
-            continue
-        w, w_hat = float64(sent[name]), float64(result[name])
+
+    def of_array(name: str, sent: Any, result: Any) -> Any:
+        w, w_hat, factor = float64(sent), float64(result), gamma[name]
         if terms == "optimization":
-            value = w + factor * (w_hat - w)
-        elif terms == "regularization":
-            value = factor * w + (w_hat - w)
-        else:
-            value = factor * w_hat
-        model[name] = like(value, sent[name])
-    return model
+            return like(w + factor * (w_hat - w), sent)
+        if terms == "regularization":
+            return like(factor * w + (w_hat - w), sent)
+        return like(factor * w_hat, sent)
+
+    shrinking = {name: sent[name] for name in gamma if gamma[name] != 1.0}  # w + (w^ - w) is not always w^
+    return {**result, **blockwise_by_name(of_array, shrinking, result)}
 
 
 # ---------------------------------------------------------------- the strategy
@@ -255,13 +256,14 @@ class FedLWS(Wrapper):
         """Shrink the inner strategy's result; the equations are at the head of the module."""
         next_model = self.next_model
         basis = result if next_model is None else next_model
-        parameters = Layout.of(sent).parameters
-        changed = {name for name in parameters if is_changed(sent, cohort.models, name)}
+        updates = updates_of(sent, cohort.models)
+        changed = [name for name in Layout.of(sent).parameters if updates.is_changed(name)]
         trained = {
-            label: [name for name in names if name in changed]  # A3-11
+            label: [name for name in names if name in set(changed)]  # A3-11
             for label, names in groups(sent, self.granularity, self.grouping).items()
         }
-        factors = {label: self._factor(sent, cohort, basis, names) for label, names in trained.items()}
+        measured = lengths(sent, cohort.models, basis, changed)
+        factors = {label: self._factor(measured, names) for label, names in trained.items()}
         if self.fixed is not None:
             factors = {
                 label: factor._replace(gamma=gamma if trained[label] else 1.0)
@@ -270,13 +272,11 @@ class FedLWS(Wrapper):
         gamma = {name: factors[label].gamma for label, names in trained.items() for name in names}
         if next_model is not None:
             self.next_model = shrunk(sent, next_model, gamma, terms=self.terms)
-        whole = self._factor(sent, cohort, basis, [name for name in parameters if name in changed])
+        whole = self._factor(measured, changed)
         return RoundResult(shrunk(sent, result, gamma, terms=self.terms), state, self._diagnostics(factors, whole))
 
-    def _factor(self, sent: Arrays, cohort: Cohort, basis: Arrays, names: Sequence[str]) -> Factor:
-        return shrinking_factor(
-            sent, cohort.models, basis, names, beta=self.beta, tau_min=self.tau_min, tau_max=self.tau_max
-        )
+    def _factor(self, measured: Lengths, names: Sequence[str]) -> Factor:
+        return shrinking_factor(measured, names, beta=self.beta, tau_min=self.tau_min, tau_max=self.tau_max)
 
     def _diagnostics(self, factors: Mapping[str, Factor], whole: Factor) -> Metrics:
         gammas = [factor.gamma for factor in factors.values()]

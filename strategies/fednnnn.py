@@ -20,8 +20,9 @@ from fedstride.arrays import Arrays, Layout
 from fedstride.settings import Setting, check
 
 from .base import RoundResult, RuleOptions, RuleStrategy, Weighting
+from .blocks import blockwise
 from .cohort import Cohort
-from .means import Movement, Norms, add_step, averaged_buffers, movement, zeros_like
+from .means import Movement, Norms, add_step, averaged_buffers, mean_update, movement, zeros_like
 
 NEGLIGIBLE = 1e-8  # A1-4: N below this share of E counts as "extremely small"
 CANCELLED = 0.5  # A1-4: with N below this share of E, the clients' updates cancel, which leaves their rounding
@@ -50,7 +51,8 @@ class Aggregated(NamedTuple):
 
 def normalised_momentum(d: Arrays, delta: Arrays, N: float, E: float, *, beta: float, gamma: float) -> Arrays:
     """d' = gamma d + beta (E / N) delta (eq. 12); N > 0."""
-    return {name: gamma * d[name] + (beta * E / N) * delta[name] for name in delta}
+    factor = beta * E / N
+    return blockwise(lambda delta, d: gamma * d + factor * delta, delta, d)
 
 
 def aggregate(
@@ -117,9 +119,8 @@ def aggregate_momentum(
     sent: Arrays, models: Sequence[Arrays], shares: Sequence[float], state: Velocity, *, gamma: float
 ) -> tuple[Arrays, Velocity]:
     """(w', d') of Momentum: d' = gamma d + delta, w' = w + d' (eq. 10-11)."""
-    delta = movement(sent, models, shares).update
-    d = state.momentum or zeros_like(delta)
-    next_d = {name: gamma * d[name] + delta[name] for name in delta}
+    delta = mean_update(sent, models, shares)
+    next_d = blockwise(lambda delta, d: gamma * d + delta, delta, state.momentum or zeros_like(delta))
     return add_step(sent, next_d, averaged_buffers(sent, models, shares)), Velocity(next_d)
 
 

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from flwr.app import RecordDict
 
-from fedstride.arrays import Arrays, Layout, difference, float64, is_floating, like, norm, to_record
+from fedstride.arrays import Arrays, Layout, float64, is_floating, like, to_record
 
+from .blocks import difference, norm
 from .cohort import Expected, Rejected, Reply, model_key, shallow
 from .limits import Screening
 from .outliers import quantile, reference
@@ -63,7 +64,7 @@ class _Part(NamedTuple):
 
     name: str  # the key of its reference length
     what: str  # in a reason
-    scale: float  # the norm of what was sent, 0 if the part is itself a change
+    scale: Callable[[], float]  # the norm of what was sent, 0 if the part is itself a change
     length: Callable[[Reply], float]
     shorten: Callable[[Reply, float], Reply]  # by a factor
 
@@ -83,7 +84,9 @@ def _parts(sent: Arrays, expected: Expected) -> list[_Part]:
 def _model_part(
     name: str, what: str, sent: Arrays, names: Sequence[str], length: Callable[[Reply], float]
 ) -> _Part:
-    scale = norm({name: sent[name] for name in names})
+    def scale() -> float:
+        return norm({name: sent[name] for name in names})
+
     return _Part(name, what, scale, length, lambda reply, factor: _with_shorter(reply, sent, names, factor))
 
 
@@ -92,7 +95,7 @@ def _record_part(record: str) -> _Part:
         arrays = {name: like(factor * float64(array), array) for name, array in reply.extras[record].items()}
         return replace(reply, extras={**reply.extras, record: arrays})
 
-    return _Part(record, f"a record {record!r}", 0.0, lambda reply: norm(reply.extras[record]), shorten)
+    return _Part(record, f"a record {record!r}", lambda: 0.0, lambda reply: reply.extra_lengths[record], shorten)
 
 
 def _with_shorter(reply: Reply, sent: Arrays, names: Sequence[str], factor: float) -> Reply:
@@ -117,6 +120,7 @@ class _Measured:
 
     part: _Part
     lengths: list[float]
+    scale: float  # the part's, where it is needed
     before: float | None  # the reference length before the round
     normal: float | None  # and in this round; None if it is not known
 
@@ -128,7 +132,8 @@ class _Measured:
 def _measured(part: _Part, replies: Sequence[Reply], learnt: Mapping[str, float]) -> _Measured:
     lengths = [part.length(reply) for reply in replies]
     before = learnt.get(part.name)
-    return _Measured(part, lengths, before, reference(lengths, before, part.scale))
+    scale = 0.0 if before else part.scale()  # of use only in the first round
+    return _Measured(part, lengths, scale, before, reference(lengths, before, scale))
 
 
 class _Allowed(NamedTuple):
@@ -167,7 +172,7 @@ def _references(parts: Sequence[_Measured], inside: Sequence[int]) -> dict[str, 
     for each in parts:
         if each.normal is not None:
             lengths = [each.lengths[i] for i in inside]
-            after = reference(lengths, each.before, each.part.scale) if lengths else None
+            after = reference(lengths, each.before, each.scale) if lengths else None
             references[each.part.name] = after or each.normal
     return references
 

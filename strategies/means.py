@@ -9,9 +9,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from array_api_compat import array_namespace
+from fedstride.arrays import (
+    Arrays,
+    Layout,
+    epsilon,
+    float64,
+    is_boolean,
+    like,
+    mean,
+    namespace,
+    total,
+)
 
-from fedstride.arrays import Arrays, Layout, epsilon, float64, is_boolean, like, mean, squared_norm, total
+from .blocks import blockwise, squared_norms
+from .updates import updates_of
 
 
 class Norms(NamedTuple):
@@ -26,45 +37,46 @@ class Norms(NamedTuple):
 class Movement:
     """How far the clients of a round moved, over all parameters and layer by layer."""
 
-    update: Arrays  # mean update, sum_k p_k (w_k - w), float64, parameters only
+    update: Arrays  # mean update, sum_k p_k (w_k - w), float64, parameters only, read-only
     whole: Norms
     layers: dict[str, Norms]
 
 
+def mean_update(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float]) -> Arrays:
+    """sum_k p_k (w_k - w), float64, parameters only, read-only."""
+    return updates_of(sent, models).summed(shares)
+
+
 def movement(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float]) -> Movement:
-    """The mean update and its norms: one pass over the replies, one array at a time."""
-    layout = Layout.of(sent)
-    update: Arrays = {}
-    squares = [dict.fromkeys(layout.layers, 0.0) for _ in models]
-    for layer, names in layout.layers.items():
-        for name in names:
-            w = float64(sent[name])
-            mean_update = None
-            for k, (model, share) in enumerate(zip(models, shares, strict=True)):
-                client_update = float64(model[name]) - w
-                squares[k][layer] += squared_norm(client_update)
-                weighted = share * client_update
-                mean_update = weighted if mean_update is None else mean_update + weighted
-            update[name] = mean_update
-    changed = {name for name in layout.parameters if is_changed(sent, models, name)}
+    """The mean update and its norms."""
+    updates, layout = updates_of(sent, models), Layout.of(sent)
+    update = updates.summed(shares)
+    means = squared_norms(update)
+    squares = {name: updates.squares(name) for name in layout.parameters}  # of each client
+    changed = [name for name in layout.parameters if updates.is_changed(name)]
+    rounding = {name: epsilon(sent[name]) ** 2 * square for name, square in squared_norms(sent, changed).items()}
+    of_layer = {
+        layer: [total(squares[name][k] for name in names) for k in range(len(models))]
+        for layer, names in layout.layers.items()
+    }
     layers = {
         layer: _norms(
-            N=total(squared_norm(update[name]) for name in names) ** 0.5,
-            E=total(p * square[layer] ** 0.5 for p, square in zip(shares, squares, strict=True)),
-            changed=[sent[name] for name in names if name in changed],
+            N=total(means[name] for name in names) ** 0.5,
+            E=total(p * square**0.5 for p, square in zip(shares, of_layer[layer], strict=True)),
+            resolution=total(rounding[name] for name in names if name in rounding) ** 0.5,
         )
         for layer, names in layout.layers.items()
     }
+    of_model = [total(square[k] for square in of_layer.values()) for k in range(len(models))]
     whole = _norms(
         N=total(norms.N**2 for norms in layers.values()) ** 0.5,
-        E=total(p * total(square.values()) ** 0.5 for p, square in zip(shares, squares, strict=True)),
-        changed=[sent[name] for name in layout.parameters if name in changed],
+        E=total(p * square**0.5 for p, square in zip(shares, of_model, strict=True)),
+        resolution=total(rounding.values()) ** 0.5,
     )
     return Movement(update, whole, layers)
 
 
-def _norms(N: float, E: float, changed: Sequence[Any]) -> Norms:
-    resolution = total(epsilon(array) ** 2 * squared_norm(array) for array in changed) ** 0.5
+def _norms(N: float, E: float, resolution: float) -> Norms:
     # Mathematically N <= E. Rounding alone could break this where all clients agree, so E is at least N.
     return Norms(N, max(N, E), resolution)
 
@@ -76,8 +88,9 @@ def averaged_buffers(sent: Arrays, models: Sequence[Arrays], shares: Sequence[fl
     A buffer that no client changed stays exactly as it is.
     """
     result: Arrays = {}
+    updates = updates_of(sent, models)
     for name in Layout.of(sent).buffers:
-        if not is_changed(sent, models, name):  # the shares need not sum to exactly 1
+        if not updates.is_changed(name):  # the shares need not sum to exactly 1
             result[name] = sent[name]
             continue
         value = mean([model[name] for model in models], shares)
@@ -85,27 +98,20 @@ def averaged_buffers(sent: Arrays, models: Sequence[Arrays], shares: Sequence[fl
     return result
 
 
-def is_changed(sent: Arrays, models: Sequence[Arrays], name: str) -> bool:
-    """Whether any client returned other values of this array than it was sent."""
-    xp = array_namespace(sent[name])
-    return any(bool(xp.any(model[name] != sent[name])) for model in models)
-
-
 def majority(share_of_true: Any, sent: Any) -> Any:
     """Booleans by the majority of the shares; a tie is the sent value."""
-    xp = array_namespace(share_of_true)
+    xp = namespace(share_of_true)
     tie = xp.abs(share_of_true - 0.5) < 1e-12
     return xp.where(tie, sent, share_of_true > 0.5)
 
 
 def add_step(sent: Arrays, step: Arrays, buffers: Arrays) -> Arrays:
     """The model sent + step in the sent dtypes, with these buffers, in the sent order."""
-    return {
-        name: buffers[name] if name in buffers else like(float64(array) + step[name], array)
-        for name, array in sent.items()
-    }
+    parameters = {name: array for name, array in sent.items() if name not in buffers}
+    moved = blockwise(lambda w, s: like(float64(w) + s, w), parameters, step)
+    return {name: buffers[name] if name in buffers else moved[name] for name in sent}
 
 
 def zeros_like(arrays: Arrays) -> Arrays:
     """Zeros in the shapes and dtypes of these arrays."""
-    return {name: array_namespace(array).zeros_like(array) for name, array in arrays.items()}
+    return {name: namespace(array).zeros_like(array) for name, array in arrays.items()}

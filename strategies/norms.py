@@ -7,14 +7,16 @@ and the one that was sent.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from flwr.serverapp.strategy import Strategy
 
-from fedstride.arrays import Arrays, Layout, difference, norm
+from fedstride.arrays import Arrays, Layout, total
 from fedstride.errors import require
 
 from .base import WEIGHTINGS, Metrics, RoundResult
+from .blocks import difference, squared_norms
 from .cohort import Cohort
 from .means import movement
 from .wrapper import Wrapper
@@ -60,7 +62,8 @@ class NormAnalysis(Wrapper):
         layout = Layout.of(sent)
         move = movement(sent, cohort.models, cohort.shares(self.p_k_weighting))
         step = difference(result if next_model is None else next_model, sent, layout.parameters)
-        step_norm = norm(step)
+        squares = squared_norms(step)
+        step_norm = math.sqrt(total(squares.values()))
         path = state.path + step_norm
         metrics: Metrics = {
             "norms/N": move.whole.N,
@@ -72,5 +75,5 @@ class NormAnalysis(Wrapper):
             for layer, names in layout.layers.items():
                 metrics[f"norms/N/{layer}"] = move.layers[layer].N
                 metrics[f"norms/E/{layer}"] = move.layers[layer].E
-                metrics[f"norms/step/{layer}"] = norm({name: step[name] for name in names})
+                metrics[f"norms/step/{layer}"] = math.sqrt(total(squares[name] for name in names))
         return RoundResult(result, Path(path), metrics)

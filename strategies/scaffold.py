@@ -16,13 +16,15 @@ from typing import Annotated, NamedTuple
 from typing_extensions import Unpack
 
 from fedstride import wire
-from fedstride.arrays import Arrays, Layout, float64, like, norm
+from fedstride.arrays import Arrays, Layout, like
 from fedstride.errors import require
 from fedstride.settings import Setting, check
 
 from .base import Request, RoundResult, RuleOptions, RuleStrategy
+from .blocks import blockwise, norm
 from .cohort import Cohort
-from .means import add_step, averaged_buffers, movement, zeros_like
+from .means import add_step, averaged_buffers, mean_update, zeros_like
+from .updates import updates_of
 
 
 class ScaffoldState(NamedTuple):
@@ -42,15 +44,11 @@ def aggregate(
 ) -> tuple[Arrays, ScaffoldState]:
     """w^ in the sent dtypes, and c'; `deltas` are the clients' delta_k, in the order of `models`."""
     shares = [1.0 / len(models)] * len(models)
-    update = movement(sent, models, shares).update
-    step = {name: server_lr * array for name, array in update.items()}
+    update = mean_update(sent, models, shares)
+    step = blockwise(lambda update: server_lr * update, update)
+    summed = updates_of(zeros_like(deltas[0]), deltas).summed([1.0] * len(deltas))
     c = state.control or zeros_like(update)
-    control: Arrays = {}
-    for name in update:
-        summed = float64(deltas[0][name])
-        for delta in deltas[1:]:
-            summed = summed + float64(delta[name])
-        control[name] = c[name] + summed / num_clients
+    control = blockwise(lambda summed, c: c + summed / num_clients, summed, c)
     return add_step(sent, step, averaged_buffers(sent, models, shares)), ScaffoldState(control)
 
 

@@ -23,6 +23,15 @@ class Screened:
 
     screening: Screening
 
+    @property
+    def summed_by(self) -> str | None:
+        """The weighting of the mean update that the rule uses (`mean_update`, `movement`); None if it uses none.
+
+        The mean is then computed while the replies are screened, which saves reading them twice. The result does
+        not depend on this.
+        """
+        return None
+
     def forget_rounds(self) -> None:
         """Begin a new run: nothing is learnt, and everything is logged again."""
         self.last_cohort: Cohort | None = None
@@ -41,6 +50,7 @@ class Screened:
             screening=self.screening,
             expected=expected,
             learnt=self.learnt,
+            summed_by=self.summed_by,
         )
         if not isinstance(replies, Accepted):
             self.learnt = cohort.learnt

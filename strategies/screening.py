@@ -7,17 +7,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from fedstride import wire
-from fedstride.arrays import Arrays, Layout, first_not_finite, float64, squared_norm, views
+from fedstride.arrays import Arrays, first_not_finite, total, views
 from fedstride.errors import ReplyError, last_line
 
-from .cohort import Accepted, Cohort, Expected, Rejected, Reply
+from .blocks import norm
+from .cohort import Accepted, Cohort, Expected, Rejected, Reply, shares_of, weights_of
+from .fast_updates import FastUpdates
 from .figures import real
 from .lengths import bound_lengths
 from .limits import Screening
+from .means import zeros_like
 from .outliers import capped
 
 MAX_EXAMPLES = 10**12
@@ -32,6 +34,7 @@ def screen(
     screening: Screening | None = None,
     expected: Expected | None = None,
     learnt: Mapping[str, float] | None = None,
+    summed_by: str | None = None,
 ) -> Cohort:
     """Divide the replies of a round into valid ones, in the order of client ids, and rejected ones.
 
@@ -43,26 +46,38 @@ def screen(
     of the same client than `screening.burst` times (`lengths.py`). With `screening.clip` such an update is
     shortened instead, and with `screening.max_share` large counts are lowered. Never raises an error because of
     what a client sent.
+
+    `summed_by`: the weighting with which the rule will sum the updates, None if it will not. The sum is then made
+    while the updates are measured; if a reply is rejected after that, it is made again when the rule needs it.
     """
     if isinstance(messages, Accepted):
         return messages.cohort
     valid: list[Reply] = []
     rejected: list[Rejected] = []
-    layout = Layout.of(sent)
     screening, expected = screening or Screening(), expected or Expected()
     for message in messages:
         node_id = message.metadata.src_node_id
         try:
-            valid.append(_read(message, sent, layout, weighted_by_key, expected))
+            valid.append(_read(message, sent, weighted_by_key, expected))
         except ReplyError as error:
             rejected.append(Rejected(node_id, str(error)))
     valid.sort(key=lambda reply: (reply.client_id, reply.node_id))
+    read = FastUpdates(sent, [reply.model for reply in valid])
+    if summed_by is not None and valid:
+        counts = capped([reply.num_examples for reply in valid], screening.max_share or 1.0)
+        read.read(shares_of(weights_of(counts, summed_by)))
+    records = {
+        name: FastUpdates(zeros_like(like), [reply.extras[name] for reply in valid])
+        for name, like in expected.returns.items()
+    }
+    valid, not_finite = _with_lengths(valid, read, records)
     valid, far, after = bound_lengths(valid, sent, expected, screening, learnt or {})
-    rejected += far
+    rejected += not_finite + far
     if screening.max_share is not None and valid:
         valid = _bound_shares(valid, screening.max_share, weighted_by_key)
     rejected.sort(key=lambda item: item.node_id)
-    return Cohort(tuple(valid), tuple(rejected), expected.halves, after, weighted_by_key)
+    accepted = read.among([reply.model for reply in valid])  # a rejected reply is kept no longer
+    return Cohort(tuple(valid), tuple(rejected), expected.halves, after, weighted_by_key, accepted)
 
 
 def screen_metrics(
@@ -100,7 +115,8 @@ def screen_metrics(
     return Cohort(tuple(valid), tuple(rejected), count_key=weighted_by_key)
 
 
-def _read(message: Message, sent: Arrays, layout: Layout, weighted_by_key: str, expected: Expected) -> Reply:
+def _read(message: Message, sent: Arrays, weighted_by_key: str, expected: Expected) -> Reply:
+    """The reply, without its length, which the values of its model decide."""
     content = _content(message)
     metrics = _only(content.metric_records, "MetricRecord")
     count = _count(metrics, weighted_by_key)
@@ -109,8 +125,6 @@ def _read(message: Message, sent: Arrays, layout: Layout, weighted_by_key: str, 
     if missing:
         raise ReplyError(f"the requested record {missing[0]!r} is missing; the reply has {sorted(records)}")
     extras = {name: _arrays(records.pop(name), like) for name, like in expected.returns.items()}
-    for name, arrays in extras.items():
-        _finite_length(arrays, None, Layout.of(arrays), f"{name}: ")
     model = _arrays(_only(records, "ArrayRecord"), sent)
     client_id = metrics.get(wire.CLIENT_ID, message.metadata.src_node_id)
     if not isinstance(client_id, int):
@@ -121,7 +135,7 @@ def _read(message: Message, sent: Arrays, layout: Layout, weighted_by_key: str, 
         num_examples=count,
         model=model,
         metrics=metrics,
-        length=_finite_length(model, sent, layout),
+        length=math.nan,
         message=message,
         extras=extras,
     )
@@ -174,22 +188,49 @@ def _arrays(record: ArrayRecord, sent: Arrays) -> Arrays:
     return {name: received[name] for name in sent}
 
 
-def _finite_length(model: Arrays, sent: Arrays | None, layout: Layout, where: str = "") -> float:
-    """||w_k - w||; the sum of squares is finite only if every parameter is."""
-    total = 0.0
-    for name in layout.parameters:
-        with np.errstate(all="ignore"):
-            array = float64(model[name])
-            square = squared_norm(array if sent is None else array - float64(sent[name]))
-        if not math.isfinite(square):
-            raise ReplyError(f"{where}{name!r} contains NaN, infinity or values too large to square")
-        total += square
-    found = first_not_finite({name: model[name] for name in layout.buffers})
+def _with_lengths(
+    replies: list[Reply], read: FastUpdates, records: Mapping[str, FastUpdates]
+) -> tuple[list[Reply], list[Rejected]]:
+    """The replies with their lengths, and those whose values are not finite. A record's length is its norm."""
+    good: list[Reply] = []
+    rejected: list[Rejected] = []
+    for k, reply in enumerate(replies):
+        try:
+            extra_lengths = {
+                name: _record_length(record.of_client(k), reply.extras[name], f"{name}: ")
+                for name, record in records.items()
+            }
+            length = _checked_length(read.of_client(k), reply.model)
+            good.append(replace(reply, length=length, extra_lengths=extra_lengths))
+        except ReplyError as error:
+            rejected.append(Rejected(reply.node_id, str(error)))
+    return good, rejected
+
+
+def _checked_length(squares: Mapping[str, float], arrays: Arrays, where: str = "") -> float:
+    """The length of the arrays with these squared norms; they and the others must be finite."""
+    length = _length(squares, where)
+    found = first_not_finite({name: array for name, array in arrays.items() if name not in squares})
     if found is not None:
         raise ReplyError(f"{where}{found!r} contains NaN or infinity")
-    if not math.isfinite(total):
+    return length
+
+
+def _record_length(squares: Mapping[str, float], record: Arrays, where: str) -> float:
+    """The norm of all arrays, also of those that would be buffers in a model."""
+    others = {name: array for name, array in record.items() if name not in squares}
+    return math.hypot(_checked_length(squares, record, where), norm(others))
+
+
+def _length(squares: Mapping[str, float], where: str = "") -> float:
+    """The norm of arrays with these squared norms; the square is finite only if every value is."""
+    for name, square in squares.items():
+        if not math.isfinite(square):
+            raise ReplyError(f"{where}{name!r} contains NaN, infinity or values too large to square")
+    square = total(squares.values())
+    if not math.isfinite(square):
         raise ReplyError(f"{where}the update is too long: its norm is not finite")
-    return math.sqrt(total)
+    return math.sqrt(square)
 
 
 # ---------------------------------------------------------------- shares

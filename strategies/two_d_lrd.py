@@ -18,10 +18,11 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 from flwr.serverapp.strategy import Strategy
 
-from fedstride.arrays import Arrays, Layout, difference, inner, norm, total
+from fedstride.arrays import Arrays, Layout, total
 from fedstride.settings import MOST_ROUNDS, MOST_STEPS, Setting, check
 
 from .base import Request, RoundResult
+from .blocks import difference, inner_products, norm
 from .cohort import Cohort
 from .wrapper import Wrapper, sees_only_the_mean
 
@@ -59,7 +60,7 @@ def detect(detector: Detector, before: Arrays, after: Arrays, *, window: int) ->
     """
     g = difference(after, before, Layout.of(before).parameters)
     previous = detector.previous
-    inner_product = 0.0 if previous is None else total(inner(g[name], previous[name]) for name in g)
+    inner_product = 0.0 if previous is None else total(inner_products(g, previous, g).values())
     norms = norm(g) * (0.0 if previous is None else norm(previous))
     S, r = detector.S + inner_product, detector.r + 1
     if r > window + detector.r_0 and S < 0.0:

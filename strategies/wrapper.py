@@ -201,6 +201,11 @@ class Wrapper(Screened, Strategy):
         return getattr(self.strategy, "weighting", "examples")
 
     @property
+    def summed_by(self) -> str | None:
+        """The inner strategy's; see `Screened.summed_by`."""
+        return getattr(self.strategy, "summed_by", None)
+
+    @property
     def weighted_by_key(self) -> str:
         """The metric that counts examples."""
         return getattr(self.strategy, "weighted_by_key", wire.NUM_EXAMPLES)

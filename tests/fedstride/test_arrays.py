@@ -63,6 +63,32 @@ def test_any_array_is_restored_bit_identically(original: np.ndarray) -> None:
     assert (seen.dtype, seen.shape, seen.tobytes()) == (original.dtype, original.shape, original.tobytes())
 
 
+@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3, 4), (0,), (2, 0)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_record_has_the_bytes_of_numpys_own_format(dtype: str, shape: tuple[int, ...], order: str) -> None:
+    array = np.asarray(np.arange(math.prod(shape)).reshape(shape).astype(dtype), order=order)  # type: ignore[call-overload]
+    (packed,) = to_record({"a": array}).values()
+    assert packed == Array(array)
+    assert packed.data == npy(array)
+
+
+def test_a_header_of_another_array_is_not_believed() -> None:
+    """Headers that were read once are remembered; the values after them are not."""
+    first, second = Array(np.arange(6.0)), Array(np.arange(6.0)[::-1].copy())
+    assert view(first).tolist() == view(second).tolist()[::-1]
+    damaged = first.data[:20] + b"x" + first.data[21:]
+    for _ in range(2):
+        with pytest.raises(ValueError):
+            view(Array("float64", (6,), "numpy.ndarray", damaged))
+
+
+def test_a_header_that_claims_to_be_long_is_refused() -> None:
+    data = b"\x93NUMPY\x02\x00" + (2**32 - 1).to_bytes(4, "little") + b" " * 100_000
+    with pytest.raises(ValueError):
+        view(Array("float64", (6,), "numpy.ndarray", data))
+
+
 def test_a_view_is_no_copy() -> None:
     packed = Array(np.arange(12.0).reshape(3, 4))
     assert np.shares_memory(view(packed), np.frombuffer(packed.data, np.uint8))

@@ -69,6 +69,10 @@ def test_five_rounds_with_every_setting(dtype: str, settings: dict[str, Any]) ->
     fed.follow(FedLWS(FedAvg(**OPEN), **settings), fed.make_model(dtype), Oracle(**settings))
 
 
+def factor_from(sent: Any, clients: Sequence[Any], result: Any, names: Sequence[str], **how: Any) -> fedlws.Factor:
+    return fedlws.shrinking_factor(fedlws.lengths(sent, clients, result, names), names, **how)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_five_pure_rounds_agree_with_the_oracle(dtype: str) -> None:
     sent = start = fed.make_model(dtype)
@@ -78,7 +82,7 @@ def test_five_pure_rounds_agree_with_the_oracle(dtype: str) -> None:
         result = fedavg.aggregate(sent, clients, SHARES)
         gamma = {}
         for names in fedlws.groups(sent).values():
-            factor = fedlws.shrinking_factor(sent, clients, result, names, beta=0.1)
+            factor = factor_from(sent, clients, result, names, beta=0.1)
             gamma |= dict.fromkeys(names, factor.gamma)
         sent = fedlws.shrunk(sent, result, gamma)
         expected = oracle(expected, fed.noisy()(expected, server_round)).returned
@@ -190,7 +194,7 @@ def test_norms_of_large_half_precision_layers_do_not_overflow() -> None:
     sent = {"fc.weight": np.full((40, 40), 300.0, np.float16)}
     clients = [{"fc.weight": sent["fc.weight"] + np.float16(step)} for step in (-100.0, 200.0)]
     result = fedavg.aggregate(sent, clients, [0.5, 0.5])
-    got = fedlws.shrinking_factor(sent, clients, result, ["fc.weight"], beta=1e-6)
+    got = factor_from(sent, clients, result, ["fc.weight"], beta=1e-6)
     assert got == pytest.approx((12000 / (1e-6 * 6000 * 2000 + 12000), 6000.0, 2000.0, 12000.0), rel=1e-12)
 
 
@@ -217,7 +221,7 @@ def test_buffers_are_never_shrunk() -> None:
 
 def factor_of(cohort: fed.AnyCohort, names: Sequence[str] = ("a.weight", "a.bias", "b"), **how: Any) -> Any:
     result = fedavg.aggregate(*cohort)
-    return fedlws.shrinking_factor(cohort.sent, cohort.clients, result, names, **({"beta": 0.1} | how))
+    return factor_from(cohort.sent, cohort.clients, result, names, **({"beta": 0.1} | how))
 
 
 @fed.PROPERTY
@@ -237,7 +241,7 @@ def test_gamma_falls_as_beta_grows(cohort: fed.AnyCohort, one: float, other: flo
 @given(fed.cohorts(m=1), st.integers(1, 4))
 def test_one_client_or_identical_clients_are_not_shrunk(cohort: fed.AnyCohort, m: int) -> None:
     result = fedavg.aggregate(*cohort)
-    got = fedlws.shrinking_factor(cohort.sent, cohort.clients * m, result, ["a.weight", "b"], beta=0.1)
+    got = factor_from(cohort.sent, cohort.clients * m, result, ["a.weight", "b"], beta=0.1)
     assert got.tau == pytest.approx(0.0, abs=1e-12)
     assert got.gamma == pytest.approx(1.0, abs=1e-12)
 
@@ -561,8 +565,8 @@ def test_torch_tensors_give_the_same_numbers(terms: str) -> None:
     torch_clients = [fed.to_torch(client) for client in clients]
     gamma = {}
     for names in fedlws.groups(torch_sent).values():
-        got = fedlws.shrinking_factor(torch_sent, torch_clients, torch_result, names, beta=0.1)
-        assert got == pytest.approx(fedlws.shrinking_factor(sent, clients, result, names, beta=0.1), rel=1e-12)
+        got = factor_from(torch_sent, torch_clients, torch_result, names, beta=0.1)
+        assert got == pytest.approx(factor_from(sent, clients, result, names, beta=0.1), rel=1e-12)
         gamma |= dict.fromkeys(names, got.gamma)
     fed.assert_same_numbers(
         fedlws.shrunk(torch_sent, torch_result, gamma, terms=terms),

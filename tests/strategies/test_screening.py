@@ -524,7 +524,7 @@ def test_accepted_messages_agree_in_keys_and_order_and_are_copies() -> None:
 def test_accepted_messages_are_not_screened_again() -> None:
     cohort = screen([fed.reply(1, CLIENT), fed.failure(2)], SENT)
     assert screen(Accepted(cohort), {}) is cohort
-    assert Accepted(screen([], SENT)) == []
+    assert list(Accepted(screen([], SENT))) == []
 
 
 # ---------------------------------------------------------------- whatever a client sends
@@ -575,6 +575,23 @@ def test_a_record_that_was_asked_for_is_screened(message: Message, said: str) ->
     cohort = screen([*good, message], SENT, expected=ASKED)
     assert [reply.node_id for reply in cohort.replies] == list(GOOD)
     assert [item.node_id for item in cohort.rejected] == [BAD] and said in cohort.rejected[0].reason
+
+
+def test_all_arrays_of_a_record_count_in_its_length() -> None:
+    """Also those that would be buffers in a model, by their name or dtype."""
+    asked = Expected((), {"more": {"w": np.zeros(2), "n": np.zeros(2, np.int64), "running_mean": np.zeros(2)}})
+
+    def answer(node: int, name: str = "w", value: float = 1.0) -> Message:
+        record = {key: array + 1 for key, array in asked.returns["more"].items()}
+        record[name] = np.full(2, value).astype(record[name].dtype)
+        reported = MetricRecord({"num-examples": 10})
+        return fed.answer(node, {"arrays": to_record(CLIENT), "more": to_record(record), "metrics": reported})
+
+    for name in asked.returns["more"]:
+        cohort = screen([*map(answer, GOOD), answer(BAD, name, 1e6)], SENT, expected=asked)
+        assert [item.node_id for item in cohort.rejected] == [BAD]
+        assert cohort.replies[0].extra_lengths == {"more": pytest.approx(6**0.5)}
+    assert screen([*map(answer, GOOD), answer(BAD)], SENT, expected=asked).rejected == ()
 
 
 def test_thousands_of_records_are_rejected_in_one_line() -> None:
