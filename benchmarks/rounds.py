@@ -131,6 +131,12 @@ class Client(NamedTuple):
     y: torch.Tensor
 
 
+def shared(value: torch.Tensor) -> torch.Tensor:
+    """A copy in memory that forks of this process share."""
+    found: torch.Tensor = value.clone().share_memory_()  # type: ignore[no-untyped-call]
+    return found
+
+
 class Plain:
     """The floor."""
 
@@ -144,10 +150,8 @@ class Plain:
         test = Examples(source.test_x, source.test_y, source.spec, device=cpu)
         self._test = Client(*(each.contiguous() for each in test.batch(np.arange(len(source.test_y)))))
         self._network = models.build(config.model, source.spec.inputs, source.spec.outputs, config.seed)
-        self._weights = {k: v.clone().share_memory_() for k, v in self._network.state_dict().items()}
-        self._results = [
-            {k: torch.zeros_like(v).share_memory_() for k, v in self._weights.items()} for _ in self._clients
-        ]
+        self._weights = {name: shared(value) for name, value in self._network.state_dict().items()}
+        self._results = [{name: shared(value) for name, value in self._weights.items()} for _ in self._clients]
         self._config = config
         self._round = 0
         self._pipes: list[Connection] = []
@@ -209,9 +213,9 @@ class Plain:
         self._network.train()
         optimiser = torch.optim.SGD(self._network.parameters(), lr=settings.lr)
         order = torch.from_numpy(seeds.generator(1, "batches", server_round, client).permutation(len(y)))
-        for chosen in order.split(settings.batch_size):
+        for chosen in order.split(settings.batch_size):  # type: ignore[no-untyped-call]
             optimiser.zero_grad()
-            nn.functional.cross_entropy(self._network(x[chosen]), y[chosen]).backward()
+            nn.functional.cross_entropy(self._network(x[chosen]), y[chosen]).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
         for name, value in self._network.state_dict().items():
             self._results[client][name].copy_(value)
@@ -221,7 +225,7 @@ class Plain:
         self._network.load_state_dict(self._weights)
         self._network.eval()
         loss, right = 0.0, 0
-        for x, y in zip(self._test.x.split(250), self._test.y.split(250), strict=True):
+        for x, y in zip(self._test.x.split(250), self._test.y.split(250), strict=True):  # type: ignore[no-untyped-call]
             logits = self._network(x)
             loss += float(nn.functional.cross_entropy(logits, y, reduction="sum"))
             right += int((logits.argmax(1) == y).sum())
