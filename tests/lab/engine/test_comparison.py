@@ -23,11 +23,16 @@ def test_it_is_the_run_of_fedavg(workers: int, tmp_path: Path) -> None:
     from client_app.app import app
 
     main = prepared(tmp_path, "strategy=fednnnn", "name=main")
+    begun: list[ComparisonRun] = []
     with engine(app, main, workers) as desk:
-        config = counterpart(main.config, tmp_path / "main")
-        assert config is not None
-        beside = ComparisonRun(desk, config, main)
-        outcome = session.run(desk.grid(main.config), main, evaluate=desk.evaluate())
+
+        def on_folder(folder: Path) -> None:
+            config = counterpart(main.config, folder)
+            assert config is not None
+            begun.append(ComparisonRun(desk, config, main))
+
+        outcome = session.run(desk.grid(main.config), main, evaluate=desk.evaluate(), on_folder=on_folder)
+        (beside,) = begun
         assert beside.wait(60)
         assert beside.completed
         assert beside.wait(60)  # again: nothing runs twice
