@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import pickle
@@ -16,10 +15,10 @@ from typing import Any
 
 from fedstride import signals
 
+from .. import lifetimes
+
 Body = Callable[[int, socket.socket], None]
 """What a copy does: (number, connection to the original) -> None."""
-
-_PR_SET_PDEATHSIG = 1  # prctl(2): the signal that a process gets when its parent ends
 
 
 class Template:
@@ -38,7 +37,7 @@ class Template:
         self.process = os.fork()
         if self.process == 0:
             self._connection.close()
-            _leave_with(parent)
+            lifetimes.end_with(parent)
             _run(lambda: _make_copies(other, body))
         gc.unfreeze()
         other.close()
@@ -96,7 +95,7 @@ def _make_copies(connection: socket.socket, body: Body) -> None:
             if process == 0:
                 connection.close()
                 other.close()
-                _leave_with(template)
+                lifetimes.end_with(template)
                 _run(lambda number=value, end=mine: body(number, end))  # type: ignore[misc]
             socket.send_fds(connection, [pickle.dumps(process)], [other.fileno()])
         mine.close()
@@ -125,14 +124,6 @@ def _run(body: Callable[[], None]) -> None:
     finally:
         _flush()
         os._exit(code)
-
-
-def _leave_with(parent: int) -> None:
-    """Make the system end this process when its parent ends (Linux); elsewhere it ends at its next request."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
 
 
 def _flush() -> None:

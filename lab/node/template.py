@@ -22,6 +22,7 @@ from typing import NoReturn
 
 import client_app
 
+from .. import lifetimes
 from . import seams, worker
 from .orders import Ended, Kill, Line, Ready, Start
 
@@ -154,7 +155,7 @@ def main() -> None:
     """Serve the SuperNode at the other end of the descriptor."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the SuperNode, whose end ends this process
     line = Line(socket.socket(fileno=int(sys.argv[1])))
-    worker.inherit_orphans()
+    lifetimes.inherit_orphans()
     preloaded, problem = warm()
     line.send(Ready(problem))
     template = Template(line, preloaded)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
 import os
 import signal
 import sys
@@ -15,18 +14,11 @@ from typing import NoReturn
 import client_app
 import fedstride
 
+from .. import lifetimes
 from . import seams
 
 PROJECT = {module.__name__.partition(".")[0] for module in (client_app, fedstride, seams)}
 """The top-level packages of this project that the template imports. A run brings its own version of them."""
-
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
-_prctl = ctypes.CDLL(None).prctl
-
-
-def inherit_orphans() -> None:
-    """Make this process the parent of processes whose parent, started from here, has ended."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def forget(packages: set[str]) -> None:
@@ -68,9 +60,7 @@ def work(token: str, place: seams.Place, template: int, preloaded: set[str]) -> 
 def _separate(template: int) -> None:
     """Be like a new process, and end with the template."""
     os.setpgid(0, 0)  # so that the template can end the processes that this one starts
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != template:  # it ended before the line above
-        os._exit(1)
+    lifetimes.end_with(template)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if "numpy.random" in sys.modules:  # otherwise all messages would draw the same; `random` does this itself
         sys.modules["numpy.random"].seed()
