@@ -319,8 +319,8 @@ def test_a_batch_norm_after_a_nonlinearity_keeps_eta() -> None:
 )
 def test_every_batch_norm_follows_its_layer(layer: nn.Module, norm: nn.Module, shape: tuple[int, ...]) -> None:
     model, x = Pair(nn.Identity(), layer, norm), normal(*shape).float()
-    for p in norm.parameters():
-        nn.init.normal_(p)
+    for p in norm.parameters():  # positive: with ReLU, other values can make all neurons zero
+        nn.init.uniform_(p, 0.5, 1.5)
     rates = network_rates(model, [x], x[:1])
     owned = [f"layer.{n}" for n, _ in layer.named_parameters()] + [f"norm.{n}" for n, _ in norm.named_parameters()]
     assert set(rates.factors) == {*owned, "head.weight", "head.bias"}
