@@ -81,8 +81,9 @@ def table_with_sums(allowed: np.ndarray, rows: np.ndarray, columns: np.ndarray, 
     """Whole numbers with these sums of rows and columns, of at least `least` where `allowed`, otherwise 0.
 
     `allowed`: bool (clients, classes). `rows`: int64 (clients,), `columns`: int64 (classes,), of the same sum.
-    The numbers are as even as the sums permit: proportional fitting of rows and columns in turn, then rounding,
-    then ones are moved between cells until the columns are exact. Returns None if there is no such table.
+    The numbers are as even as the sums permit: proportional fitting of rows and columns in turn, then rounding.
+    Then single examples are moved to other cells until the columns have their sums, too. Returns None if there is
+    no such table.
     """
     minimum = np.where(allowed, least, 0).astype(np.int64)
     free_rows, free_columns = rows - minimum.sum(axis=1), columns - minimum.sum(axis=0)

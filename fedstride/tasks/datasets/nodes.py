@@ -172,7 +172,7 @@ def own_sounds(
 
 
 def _classes(classes: int | list[str]) -> tuple[int, tuple[str, ...]]:
-    """The number of classes and their names. Raises ConfigError for empty or equal names, or blanks at ends."""
+    """The number of classes and their names. Raises ConfigError for empty or equal ones, or blanks at an end."""
     if isinstance(classes, int):
         return classes, ()
     names = tuple(classes)

@@ -42,9 +42,9 @@ class TextCNN(nn.Module):
     """TextCNN (Kim, 2014; Zhang and Wallace, 2015), for FedLWS: tokens (n, length) -> (n, outputs).
 
     Convolutions of several sizes over the embedded tokens, 100 filters of each of the sizes 3, 4 and 5, ReLU, the
-    maximum over the text, dropout of 0.5, one linear layer. Our decisions: the embedding is not pretrained; a
-    filter is applied at each token, and zeros follow the last one, so texts of any length work; there is no limit
-    on the norm of the classifier's weights. A text without tokens has activations of zero.
+    maximum over the text, dropout of 0.5, one linear layer. Our decisions: the embedding is not pretrained; each
+    filter starts at each token; zeros are added after the last token, so a text may be shorter than a filter; the
+    norm of the classifier's weights has no limit. A text without tokens has activations of zero.
     Raises ConfigError if `sizes` is empty.
     """
 
