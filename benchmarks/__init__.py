@@ -1,8 +1,10 @@
-"""Measurements of speed, each as a multiple of a floor that is timed beside it: `python -m benchmarks NAME`.
+"""Measurements of speed and memory, each as a multiple of a floor that is measured beside it.
+
+    python -m benchmarks NAME ...
 
 A measurement is a module of this package with the constant `FLOOR`, which says in words what the floor is, and the
-function `timings(repeats)`, which yields a `Timing` for each name in each repetition. Nothing here is a test: the
-figures depend on the machine.
+function `timings(repeats, only)`, which yields a `Measured` for each name in each repetition. Nothing here is a
+test: the figures depend on the machine.
 """
 
 from __future__ import annotations
@@ -12,12 +14,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 
-class Timing(NamedTuple):
-    """One call of what is measured, and the floor as it was timed next to it."""
+class Measured(NamedTuple):
+    """One repetition of what is measured, and the floor as it was found next to it."""
 
     name: str
-    seconds: float
-    floor: float  # seconds
+    value: float  # in `unit`
+    floor: float  # in `unit`
+    unit: str = "s"  # or B, bytes
 
 
 def seconds(call: Callable[[], object]) -> float:

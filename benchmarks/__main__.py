@@ -1,8 +1,9 @@
-"""The command `python -m benchmarks NAME`: run one measurement and print its ratios."""
+"""The command `python -m benchmarks [NAME ...]`: run measurements and print their ratios."""
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import pkgutil
@@ -13,48 +14,66 @@ from pathlib import Path
 from typing import Any
 
 import benchmarks
-from benchmarks import Timing
+from benchmarks import Measured
 from server_app.machine import hardware, versions
+
+UNITS = {"s": (1e3, "ms"), "B": (1e-6, "MB")}
+"""How values are printed: factor and unit."""
 
 
 def main() -> None:
     """Parse, measure, print."""
-    names = [found.name for found in pkgutil.iter_modules(benchmarks.__path__) if found.name != "__main__"]
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=benchmarks.__doc__)
-    parser.add_argument("name", choices=names, help="what to measure")
-    parser.add_argument("--repeats", type=int, default=9, help="how often each call is timed (default 9)")
-    parser.add_argument("--only", default="", help="time only what has this text in its name")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all times to this file")
+    known = names()
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=benchmarks.__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("name", nargs="*", choices=[*known, []], help="what to measure; default: everything")
+    parser.add_argument("--repeats", type=int, default=9, help="how often each is measured (default 9)")
+    parser.add_argument("--only", default="", help="measure only what has this text in its name")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all values to this file")
     given = parser.parse_args()
-    measurement = import_module(f"benchmarks.{given.name}")
     machine = {"versions": versions(), "hardware": hardware(), "load at the start": os.getloadavg()[0]}
-    timed = list(measurement.timings(given.repeats, given.only))
-    print(f"{given.name}, in units of {measurement.FLOOR}\n")
-    print(table(timed))
-    print()
+    records = [measure(name, given.repeats, given.only) for name in given.name or known]
     for what, found in machine.items():
         print(f"{what}: {found}")
     if given.json:
-        record = {"name": given.name, "floor": measurement.FLOOR, **machine, "timings": collected(timed)}
-        given.json.write_text(json.dumps(record, indent=2) + "\n")
+        when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        given.json.write_text(json.dumps({"date": when, **machine, "measurements": records}, indent=2) + "\n")
 
 
-def table(timed: Iterable[Timing]) -> str:
-    """A line for each name: the median of the ratios, the smallest and the largest, and median milliseconds."""
-    lines = [f"{'':<28}{'ratio':>8}{'from':>8}{'to':>8}{'ms':>10}{'floor ms':>10}"]
-    for name, pairs in collected(timed).items():
-        ratios = [call / floor for call, floor in pairs]
-        call, floor = (1000 * statistics.median(each) for each in zip(*pairs, strict=True))
+def names() -> list[str]:
+    """The measurements: the modules of this package, without those that only help."""
+    return [found.name for found in pkgutil.iter_modules(benchmarks.__path__) if not found.name.startswith("_")]
+
+
+def measure(name: str, repeats: int, only: str) -> dict[str, Any]:
+    """One measurement, printed as a table. Returns its record."""
+    module = import_module(f"benchmarks.{name}")
+    measured = list(module.timings(repeats, only))
+    print(f"{name}, in units of {module.FLOOR}\n\n{table(measured)}\n", flush=True)
+    return {"name": name, "floor": module.FLOOR, "values": collected(measured)}
+
+
+def table(measured: Iterable[Measured]) -> str:
+    """A line for each name: the median of the ratios, the smallest and the largest, and the median values."""
+    measured = list(measured)
+    units = {each.name: each.unit for each in measured}
+    width = max([28, *(len(name) + 2 for name in units)])
+    lines = [f"{'':<{width}}{'ratio':>8}{'from':>8}{'to':>8}{'value':>12}{'floor':>12}"]
+    for name, pairs in collected(measured).items():
+        ratios = [value / floor for value, floor in pairs]
+        factor, unit = UNITS[units[name]]
+        value, floor = (f"{factor * statistics.median(each):.1f} {unit}" for each in zip(*pairs, strict=True))
         spread = f"{statistics.median(ratios):>8.2f}{min(ratios):>8.2f}{max(ratios):>8.2f}"
-        lines.append(f"{name:<28}{spread}{call:>10.1f}{floor:>10.1f}")
+        lines.append(f"{name:<{width}}{spread}{value:>12}{floor:>12}")
     return "\n".join(lines)
 
 
-def collected(timed: Iterable[Timing]) -> dict[str, list[tuple[float, float]]]:
-    """(seconds, floor) of every repetition, by name."""
-    found: dict[str, list[Any]] = {}
-    for timing in timed:
-        found.setdefault(timing.name, []).append((timing.seconds, timing.floor))
+def collected(measured: Iterable[Measured]) -> dict[str, list[tuple[float, float]]]:
+    """(value, floor) of every repetition, by name."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for each in measured:
+        found.setdefault(each.name, []).append((each.value, each.floor))
     return found
 
 

@@ -18,7 +18,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from benchmarks import Timing, seconds
+from benchmarks import Measured, seconds
 from fedstride import flower, wire
 from fedstride.arrays import Arrays, to_record, views
 from fedstride.tasks import models, tensors
@@ -48,7 +48,7 @@ TWICE = ("FedAvg", "FedNNNN", "Fedalr", "FedLWS")
 """Also timed without the compiled sums of the extra `fast`. Without that extra, both are the same."""
 
 
-def timings(repeats: int, only: str = "", model: Arrays | None = None) -> Iterator[Timing]:
+def timings(repeats: int, only: str = "", model: Arrays | None = None) -> Iterator[Measured]:
     """Each strategy's `aggregate_train` in turn, `repeats` times; `model` in place of the ResNet-18, for tests."""
     flower.set_identity()
     model = resnet18() if model is None else model
@@ -70,7 +70,7 @@ def timings(repeats: int, only: str = "", model: Arrays | None = None) -> Iterat
     for _ in range(repeats):
         for name, each in calls.items():
             floor = seconds(copy)
-            yield Timing(name, seconds(each), floor)
+            yield Measured(name, seconds(each), floor)
 
 
 class Call(Protocol):

@@ -18,7 +18,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from benchmarks import Timing
+from benchmarks import Measured
 from lab.flower.command import environment, free_port
 from server_app.lines import read_lines
 
@@ -31,13 +31,13 @@ WORK = ("model=mlp", "client.local_steps=3", "client.batch_size=20", "client.dev
 START_SECONDS, STOP_SECONDS = 120.0, 15.0
 
 
-def timings(repeats: int, only: str = "") -> Iterator[Timing]:
+def timings(repeats: int, only: str = "") -> Iterator[Measured]:
     """The two programs in turn, `repeats` times."""
     for _ in range(repeats):
         for name, options in STATES.items():
             if only in name:
                 floor, seconds = (statistics.median(rounds(program, options)) for program in (STOCK, WARM))
-                yield Timing(name, seconds, floor)
+                yield Measured(name, seconds, floor)
 
 
 def rounds(program: Sequence[str], superlink_options: Sequence[str] = ()) -> list[float]:

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks import Timing, seconds
+from benchmarks import Measured, seconds
 from client_app.app import app
 from fedstride import seeds
 from fedstride.tasks import data, models, partitions
@@ -45,7 +45,7 @@ CASES = {
 FOREVER = 1_000_000  # rounds
 
 
-def timings(repeats: int, only: str = "") -> Iterator[Timing]:
+def timings(repeats: int, only: str = "") -> Iterator[Measured]:
     """Each case with workers and in one process, `repeats` rounds after the first."""
     for name, overrides in CASES.items():
         if only not in name:
@@ -61,7 +61,7 @@ def timings(repeats: int, only: str = "") -> Iterator[Timing]:
             }
             for _ in range(repeats):
                 for label, run in runs.items():
-                    yield Timing(label, seconds(run.round), seconds(floor.round))
+                    yield Measured(label, seconds(run.round), seconds(floor.round))
 
 
 class Ours:

@@ -1,0 +1,99 @@
+"""Runs a command of fedstride and observes it: seconds to the first round's result and to the end, and memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedstride.errors import RunError
+from server_app.lines import read_lines
+
+INTERVAL = 0.1
+"""Seconds between two looks at the memory of the processes."""
+
+
+class Observed(NamedTuple):
+    """What was seen of a command."""
+
+    seconds: float  # from the start to the end
+    first: float  # from the start to the end of the first round of the first run
+    memory: int  # bytes: the largest sum over its processes of what each holds (shared pages are divided)
+    rows: list[dict[str, Any]]  # of metrics.jsonl, of the first run
+    clients: list[list[dict[str, Any]]]  # of clients.jsonl, of each run
+
+
+def fedstride(arguments: Sequence[str]) -> Observed:
+    """Run the command in an output folder of its own. Raises RunError, with its output, if it fails."""
+    with tempfile.TemporaryDirectory(prefix="fedstride-benchmark-") as folder:
+        command = [sys.executable, "-m", "fedstride", *arguments, f"out={folder}/runs"]
+        started = time.perf_counter()
+        with (Path(folder) / "said").open("w+") as said:
+            process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+            memory = Memory(process.pid)
+            first = 0.0
+            while process.poll() is None:
+                if not first and any(_lines(path) > 1 for path in _found(folder, "metrics.jsonl")):
+                    first = time.perf_counter() - started
+                time.sleep(0.01)
+            seconds = time.perf_counter() - started
+            memory.stop()
+            said.seek(0)
+            if process.returncode:
+                raise RunError(f"{' '.join(command)} ended with code {process.returncode}:\n{said.read()}")
+        rows = read_lines(min(_found(folder, "metrics.jsonl")))
+        clients = [read_lines(path) for path in _found(folder, "clients.jsonl")]
+        return Observed(seconds, first, memory.most, rows, clients)
+
+
+def _found(folder: str, name: str) -> list[Path]:
+    return sorted(Path(folder).rglob(name))
+
+
+def _lines(path: Path) -> int:
+    with suppress(FileNotFoundError):
+        return path.read_bytes().count(b"\n")
+    return 0
+
+
+class Memory:
+    """The largest sum of the proportional set sizes of a process and all that come from it."""
+
+    def __init__(self, pid: int) -> None:
+        self.most = 0
+        self._pid, self._ends = pid, threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End looking."""
+        self._ends.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._ends.wait(INTERVAL):
+            self.most = max(self.most, sum(held(pid) for pid in _tree(self._pid)))
+
+
+def _tree(pid: int) -> list[int]:
+    """This process and its descendants."""
+    with suppress(OSError):
+        tasks = Path(f"/proc/{pid}/task").iterdir()
+        children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
+        return [pid, *(each for child in children for each in _tree(child))]
+    return []
+
+
+def held(pid: int) -> int:
+    """Bytes that the process holds; pages that several share are divided among them."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return 1024 * int(line.split()[1])
+    return 0
