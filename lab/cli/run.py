@@ -43,7 +43,7 @@ def run(
     compare: Annotated[bool, typer.Option(help="Also run FedAvg with the same seed and budget.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")] = False,
 ) -> None:
-    """Train one federation in this process and save its run folder (default: experiment=quickstart).
+    """Train one federation on this machine and save its run folder (default: experiment=quickstart).
 
     OVERRIDES are Hydra overrides, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2.
     """
@@ -54,6 +54,7 @@ def run(
 
     console = Console()
     require(on in ("local", "ray"), "--on", on, "local or ray")
+    require(multirun or on == "local", "--on", on, "local without -m; for the clients of one run, use engine=ray")
     if multirun:
         sweep(overrides or [], console, at_once=jobs, on=on, dry_run=dry_run)
         return

@@ -175,11 +175,12 @@ def _notes(config: Config, wanted: int, started: int) -> list[str]:
     found = []
     if started < wanted:
         found.append(f"only {started} of {wanted} worker processes could be started")
-    busy = started * config.client.threads
+    threads = config.client.threads
+    busy = started * threads
     if busy > cores() and not _uses_gpus(config):
         found.append(
-            f"{started} workers with {config.client.threads} threads each share {cores()} cores, so each gets "
-            f"{cores() / busy:.0%} of what it could use; workers={max(1, cores() // config.client.threads)} is "
-            "as fast and needs less memory"
+            f"{started} workers with {threads} {'thread' if threads == 1 else 'threads'} each share {cores()} "
+            f"cores, so each gets {cores() / busy:.0%} of what it could use; workers={max(1, cores() // threads)} "
+            "is as fast and needs less memory"
         )
     return found

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from desk import SMALL, play, table, weights
+from folders import Call
 
 from fedstride.errors import RunError
 from lab.engine import cluster
@@ -90,6 +91,19 @@ def test_the_runs_of_a_sweep_have_the_bits_of_one_machine(tmp_path: Path) -> Non
     for seed, job in enumerate(jobs, start=1):
         here = play(tmp_path, "rounds=2", f"seed={seed}", f"name=here{seed}").folder
         assert weights(job.folder) == weights(here)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_the_command_runs_a_sweep_on_the_cluster(call: Call, tmp_path: Path) -> None:
+    code, out, _ = call("run", "-m", "--on", "ray", *SMALL, "rounds=1", "seed=1,2", f"out={tmp_path / 'sweep'}")
+    assert code == 0
+    assert "2 runs, on the Ray cluster, in " in out and "[2/2] completed" in out
+
+
+def test_where_one_run_runs_is_a_setting(call: Call) -> None:
+    code, _, err = call("run", "--on", "ray", "rounds=1")
+    assert code == 2 and "use engine=ray" in err
 
 
 @pytest.mark.slow
