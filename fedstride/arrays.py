@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from importlib import import_module
 from typing import Any, NamedTuple
 
-import array_api_compat.numpy as numpy_namespace
 import numpy as np
 from array_api_compat import array_namespace
 from flwr.app import Array, ArrayRecord
@@ -123,7 +123,13 @@ def _host(value: Any) -> np.ndarray:
 
 def namespace(array: Any) -> Any:
     """The array API functions of an array's library; for numpy without looking at other libraries."""
-    return numpy_namespace if isinstance(array, np.ndarray) else array_namespace(array)
+    return _numpy() if isinstance(array, np.ndarray) else array_namespace(array)
+
+
+@lru_cache(maxsize=1)
+def _numpy() -> Any:
+    # From 2.1 on numpy has these functions itself; the import of the other module takes as long as numpy's own.
+    return np if hasattr(np, "astype") else import_module("array_api_compat.numpy")
 
 
 @lru_cache(maxsize=256)
