@@ -42,13 +42,7 @@ def connected() -> Iterator[Any]:
 
     Raises RunError, in one line, if Ray is not installed, no cluster is there, or it has another version.
     """
-    os.environ.setdefault(
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"
-    )  # a worker without a GPU keeps its environment
-    try:
-        import ray
-    except ImportError:
-        raise RunError("Ray is not installed: pip install 'fedstride[simulation]'") from None
+    ray = imported()
     address = os.environ.get("RAY_ADDRESS", "auto")
     where = "this machine" if address == "auto" else address
     before = {number: signal.getsignal(number) for number in signals.NUMBERS}
@@ -67,6 +61,23 @@ def connected() -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def imported() -> Any:
+    """The module `ray`, with settings that it reads when it is imported.
+
+    Raises RunError if it is not installed.
+    """
+    # Else, under `uv run`, Ray copies the current folder to every machine and starts each worker with `uv run`.
+    # With several nodes on a machine, one replaces the folder of the other's workers, and torch then ends them.
+    os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    # A worker without a GPU keeps its environment.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ImportError:
+        raise RunError("Ray is not installed: pip install 'fedstride[simulation]'") from None
+    return ray
 
 
 def _reach(address: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ NODE = {"num_cpus": 1, "object_store_memory": 100_000_000}
 
 
 def test_without_a_cluster_there_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pytest.importorskip("ray")
+    if find_spec("ray") is None:
+        pytest.skip("Ray is not installed")
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     expected = pytest.raises(
         RunError, match=r"no Ray cluster that can be used at 127\.0\.0\.1:1: .*ray start --head"
@@ -44,7 +46,9 @@ def test_other_versions_and_folders_are_named() -> None:
 
 @pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[Any]:
-    pytest.importorskip("ray")
+    if find_spec("ray") is None:
+        pytest.skip("Ray is not installed")
+    cluster.imported()
     from ray.cluster_utils import Cluster
 
     found = Cluster(initialize_head=True, head_node_args=NODE)
@@ -86,7 +90,7 @@ def test_the_runs_of_a_sweep_have_the_bits_of_one_machine(tmp_path: Path) -> Non
     begun: list[Any] = []
     ended = list(run_jobs(jobs, at_once=None, on_start=begun.append))
     assert begun == jobs
-    assert {each.state for each in ended} == {"completed"}
+    assert [each.reason for each in ended if each.state != "completed"] == []
     assert {each.job for each in ended} == set(jobs)
     for seed, job in enumerate(jobs, start=1):
         here = play(tmp_path, "rounds=2", f"seed={seed}", f"name=here{seed}").folder
