@@ -4,8 +4,7 @@ The floor is the loop that a user would write for two cores: two forked processe
 (the longest first, each to the process with less to do), plain torch on normalised tensors in memory, the mean of
 the models and the evaluation in the main process. It writes no records and checks nothing.
 
-One round each of floor and ours in turn. "one process" is `workers=0`, "with FedAvg beside" the same run with its
-comparison run, so twice the clients.
+One round each of floor and ours in turn. "one process" is `workers=0`.
 """
 
 from __future__ import annotations

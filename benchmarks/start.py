@@ -16,14 +16,13 @@ from benchmarks._command import fedstride, held
 
 FLOOR = "a process that imports torch and Flower's two apps"
 IMPORTS = "import torch, flwr.clientapp, flwr.serverapp"
+LARGE = ["rounds=2", "--no-compare", "clients=100", "client.local_steps=1"]
 CASES = {
     "quickstart": ["rounds=2"],
     "quickstart without comparison": ["rounds=2", "--no-compare"],
     "quickstart, workers=0": ["rounds=2", "--no-compare", "workers=0"],
-    "MNIST, 100 clients": ["rounds=2", "--no-compare", "task=mnist", "clients=100", "client.local_steps=1"],
-    "Fashion-MNIST, 100 clients": [
-        *("rounds=2", "--no-compare", "task=fashion_mnist", "clients=100", "client.local_steps=1")
-    ],
+    "MNIST, 100 clients": [*LARGE, "task=mnist"],
+    "Fashion-MNIST, 100 clients": [*LARGE, "task=fashion_mnist"],
 }
 
 
