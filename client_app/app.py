@@ -22,7 +22,7 @@ from fedstride.errors import ConfigError
 from fedstride.tasks.freezing import fixed_norms
 from fedstride.tasks.tensors import buffer_names, evaluate, load_arrays, to_arrays
 
-from . import composition, frozen, protection, state, work
+from . import composition, frozen, heap, protection, state, work
 from .method import steps
 from .training import seeded, train
 from .work import Work
@@ -34,6 +34,7 @@ app = ClientApp()
 def train_message(message: Message, context: Context) -> Message:
     """Train the received model on this client's examples and send it back."""
     started = time.perf_counter()
+    heap.keep_freed_memory()
     config = message.content.config_records[wire.CONFIG]
     job = work.read(config, context)
     methods = composition.of(job, config)

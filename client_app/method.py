@@ -34,8 +34,8 @@ Tensors = Sequence[torch.Tensor]
 """One tensor for each trainable parameter, in the network's order."""
 
 Correction = Callable[[Tensors, Tensors], Tensors]
-"""(gradients, parameters) -> gradients. It must return new tensors, because autograd can return the same tensor
-for two parameters."""
+"""(gradients, parameters) -> gradients. It must not write into the gradients, because autograd can return the same
+tensor for two parameters. What it returns is not needed after the step, so the next one may overwrite it."""
 
 LossTerm = Callable[[nn.Module, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """(model, images, labels, logits) -> scalar, added to the mean cross-entropy of the mini-batch."""

@@ -30,12 +30,16 @@ class Half(Method):
         self.alpha = _checked(received.value("alpha"))
         self.start = job.copies()
         self.memory = job.tensors(state, "the state of feddyn") if state else job.zeros()
+        self.result = job.zeros()
         return Plan(corrections=(self.correct,) if self.alpha else ())
 
     def correct(self, gradients: Tensors, parameters: Tensors) -> Tensors:
-        """g + alpha (w - w^t) + alpha u_k."""
-        parts = zip(gradients, parameters, self.start, self.memory, strict=True)
-        return [g.add(w - start, alpha=self.alpha).add_(u, alpha=self.alpha) for g, w, start, u in parts]
+        """g + alpha (w - w^t) + alpha u_k, in the same memory in each step."""
+        for g, w, start, u, out in zip(gradients, parameters, self.start, self.memory, self.result, strict=True):
+            torch.sub(w, start, out=out)
+            torch.add(g, out, alpha=self.alpha, out=out)
+            out.add_(u, alpha=self.alpha)
+        return self.result
 
     @torch.no_grad()
     def end(self, job: Job, plan: Plan, result: Result) -> tuple[Returned, State]:

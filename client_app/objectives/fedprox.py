@@ -6,6 +6,8 @@ added, so the result is bit-identical to FedAvg's.
 
 from __future__ import annotations
 
+import torch
+
 from ..method import Job, Method, Plan, Received, State, Tensors
 from ..parts import FedProxSettings
 
@@ -21,10 +23,12 @@ class FedProx(Method):
         if self.mu == 0.0:
             return Plan()
         self.start = job.copies()
+        self.result = job.zeros()
         return Plan(corrections=(self.correct,))
 
     def correct(self, gradients: Tensors, parameters: Tensors) -> Tensors:
-        """g + mu (w - w^t)."""
-        return [
-            g.add(w - start, alpha=self.mu) for g, w, start in zip(gradients, parameters, self.start, strict=True)
-        ]
+        """g + mu (w - w^t), in the same memory in each step."""
+        for g, w, start, out in zip(gradients, parameters, self.start, self.result, strict=True):
+            torch.sub(w, start, out=out)
+            torch.add(g, out, alpha=self.mu, out=out)
+        return self.result
