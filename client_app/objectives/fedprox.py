@@ -21,7 +21,7 @@ class FedProx(Method):
         if self.mu == 0.0:
             return Plan()
         self.start = job.copies()
-        return Plan(corrections=(self.correct,))
+        return Plan(corrections=(self.correct,), proximal=self.mu)
 
     def correct(self, gradients: Tensors, parameters: Tensors) -> Tensors:
         """g + mu (w - w^t)."""
