@@ -53,7 +53,7 @@ def five(sent: Model) -> list[Model]:
     """Four clients near each other, and a hostile one."""
     rng = np.random.default_rng(3)
     near = [{n: ref.f64(a) + 0.1 * rng.normal(size=a.shape) for n, a in sent.items()} for _ in range(4)]
-    return [*near[:2], {n: ref.f64(a) + 0.9 for n, a in sent.items()}, *near[2:]]
+    return [*near[:2], {n: ref.f64(a) + 0.35 for n, a in sent.items()}, *near[2:]]
 
 
 def returned(strategy: Any, sent: Model, models: list[Model]) -> Model:
