@@ -139,6 +139,7 @@ def combine(plans: Mapping[str, Plan]) -> Plan:
         **values,
         corrections=tuple(correct for plan in plans.values() for correct in plan.corrections),
         loss_terms=tuple(term for plan in plans.values() for term in plan.loss_terms),
+        proximal=sum(plan.proximal for plan in plans.values()),
     )
 
 

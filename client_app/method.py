@@ -144,6 +144,7 @@ class Plan:
     displacement: Tensors | None = None  # d: after each optimiser step, w <- w - (the step's rate) d
     corrections: tuple[Correction, ...] = ()
     loss_terms: tuple[LossTerm, ...] = ()
+    proximal: float = 0.0  # mu of (mu/2) ||w - w^t||^2, if a correction or term contains it; FedNova counts it
 
     @property
     def neuron_factors(self) -> Factors:

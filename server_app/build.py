@@ -27,13 +27,14 @@ ALL_NODES = {"fraction_train": 1.0, "min_train_nodes": 1, "min_evaluate_nodes": 
 sees only the nodes of the cohort."""
 
 
-def build_strategy(config: Config, model: Arrays | None = None) -> NormAnalysis:
+def build_strategy(config: Config, model: Arrays | None = None, spec: Spec | None = None) -> NormAnalysis:
     """The strategy of a run. The outermost wrapper is the norm analysis. Flower's own strategies get a `Wrapper`.
 
-    `model`: the run's initial model, if it is there; it declares its buffers. Raises ConfigError, with the key
-    `strategy.KEY` or `privacy.KEY`, for values that are not allowed together or do not fit the model.
+    `model`: the run's initial model, if it is there; it declares its buffers. `spec`: of its task, if it has been
+    read. Raises ConfigError, with the key `strategy.KEY` or `privacy.KEY`, for values that are not allowed
+    together or do not fit the model or the task.
     """
-    strategy = _protected(_build(config.strategy, "strategy", config, model), config)
+    strategy = _protected(_build(config.strategy, "strategy", config, model, spec), config)
     screening = getattr(strategy, "screening", config.screening)
     weighting = None if config.privacy.name == "none" else "uniform"  # privacy gives all clients the same weight
     return NormAnalysis(strategy, weighting=weighting, screening=screening)
@@ -64,31 +65,38 @@ def _protected(strategy: Strategy, config: Config) -> Strategy:
     return protected
 
 
-def _build(spec: Any, path: str, config: Config, model: Arrays | None) -> Strategy:
-    wraps = STRATEGIES.wraps(spec.name)
-    inner = [_build(spec.inner, f"{path}.inner", config, model)] if wraps else []
+def _build(choice: Any, path: str, config: Config, model: Arrays | None, spec: Spec | None) -> Strategy:
+    wraps = STRATEGIES.wraps(choice.name)
+    inner = [_build(choice.inner, f"{path}.inner", config, model, spec)] if wraps else []
     buffers = sorted(model.buffers) if isinstance(model, Declared) else ()
     ours = {"screening": config.screening, "buffers": buffers}
-    kind = STRATEGIES.load(spec.name)
+    kind = STRATEGIES.load(choice.name)
     is_rule = isinstance(kind, type) and issubclass(kind, RuleStrategy)
     try:
         if wraps:
-            wrapper = cast(Wrapper, STRATEGIES.make(spec, *inner, **ours))
+            wrapper = cast(Wrapper, STRATEGIES.make(choice, *inner, **ours))
             if model is not None:
                 wrapper.check_model(model)
             return wrapper
         if is_rule:
-            return cast(Strategy, STRATEGIES.make(spec, **ALL_NODES, **ours, **_run_options(kind, config)))
-        return Wrapper(STRATEGIES.make(spec, **ALL_NODES), screening=config.screening, buffers=buffers)
+            facts = _run_options(choice, kind, config, spec)
+            return cast(Strategy, STRATEGIES.make(choice, **ALL_NODES, **ours, **facts))
+        return Wrapper(STRATEGIES.make(choice, **ALL_NODES), screening=config.screening, buffers=buffers)
     except ConfigError as error:
         text = str(error)  # begins with "strategy " if the inner strategy is not allowed
         raise ConfigError(text if text.startswith("strategy ") else f"{path}.{text}") from error
 
 
-def _run_options(kind: Any, config: Config) -> dict[str, Any]:
-    """The options that a rule gets from the run: the seed, and the number of clients if its constructor has it."""
-    clients = {"num_clients": config.clients} if "num_clients" in inspect.signature(kind).parameters else {}
-    return {"seed": config.seed, **clients}
+def _run_options(choice: Any, kind: Any, config: Config, spec: Spec | None) -> dict[str, Any]:
+    """The options that a rule gets from the run: the seed, and facts that its constructor has as parameters."""
+    facts = {
+        "num_clients": config.clients,
+        "num_classes": None if spec is None else spec.classes,
+        "client_lr": config.client.lr,
+        "client_lr_decay": config.client.lr_decay,
+    }
+    wanted = set(inspect.signature(kind).parameters) - set(STRATEGIES.fields(choice.name))
+    return {"seed": config.seed, **{name: value for name, value in facts.items() if name in wanted}}
 
 
 def client_config(config: Config, spec: Spec) -> ConfigRecord:

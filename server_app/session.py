@@ -71,7 +71,8 @@ def prepare(config: Config, evaluation: CentralEvaluation | None = None) -> Prep
     config = pinned(resolved(config, source))
     evaluation = evaluation or CentralEvaluation(config)
     notes = (f"task={config.task.name} has {source.subset}",) if source.subset else ()
-    prepared = Prepared(config, build_strategy(config, evaluation.model), evaluation, source.spec, notes=notes)
+    strategy = build_strategy(config, evaluation.model, source.spec)
+    prepared = Prepared(config, strategy, evaluation, source.spec, notes=notes)
     if evaluation.frozen:
         frozen.keep(evaluation.frozen)  # clients on this machine then find it in the cache
     if config.partition.name != "own":  # with `own`, only the nodes can read their data
@@ -95,7 +96,7 @@ def _resumed(prepared: Prepared, folder: Path) -> Prepared:
                 "original settings and version, or start a new run"
             )
         # A new one for each checkpoint: of a state that it does not take, a part may have been restored.
-        strategy = build_strategy(prepared.config, prepared.evaluation.model)
+        strategy = build_strategy(prepared.config, prepared.evaluation.model, prepared.spec)
         try:
             strategy.load_state_dict(checkpoint.strategy)
         except Exception as error:  # a state of any form, of any strategy

@@ -24,6 +24,7 @@ from fedstride.settings import Setting, check
 
 from .cohort import Accepted, Cohort, Expected
 from .limits import Screening
+from .reported import Number
 from .reporting import to_metrics, without
 from .screened import Screened
 from .state import Stateless, pack, pack_learnt, unpack, unpack_learnt
@@ -56,6 +57,7 @@ class Request(NamedTuple):
     values: Mapping[str, Any] = {}  # plain values that are sent, by name
     arrays: Mapping[str, Arrays] = {}  # arrays that are sent in addition to the model, by name
     returns: Mapping[str, Arrays] = {}  # arrays that clients must return, by name: same names, shapes, dtypes
+    numbers: Mapping[str, Number] = {}  # numbers that clients must report, by the metric's whole name
 
 
 class FedAvgOptions(TypedDict, total=False):
@@ -283,7 +285,7 @@ class RuleStrategy(Screened, FlowerFedAvg):
 def expected_of(half: str, request: Request) -> Expected:
     """What replies must contain in addition to the model, for a request of this client half."""
     returns = {wire.of_half(half, name): arrays for name, arrays in request.returns.items()}
-    return Expected((half,), returns) if half else Expected()
+    return Expected((half,), returns, request.numbers) if half else Expected()
 
 
 def with_request(messages: Iterable[Message], half: str, request: Request, config_key: str) -> list[Message]:

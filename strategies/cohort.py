@@ -22,6 +22,7 @@ from fedstride.metrics import AGREED, SCREENING, fact, over_clients
 from .blocks import difference, norm
 from .fast_updates import FastUpdates, Models
 from .figures import Selection, Value, agreed, combine, fault_of, form_of, numbers, select
+from .reported import Number
 
 LEFT_OUT = f"{SCREENING}left_out"
 """Metric of a round: how many values that clients report do not count. Not reported if there are none."""
@@ -33,9 +34,11 @@ class Expected:
 
     halves: tuple[str, ...] = ()  # names of client halves; a reply reports each one that was done
     returns: Mapping[str, Arrays] = field(default_factory=dict)  # by record name: same names, shapes, dtypes
+    numbers: Mapping[str, Number] = field(default_factory=dict)  # that each client must report, by metric
 
     def __or__(self, other: Expected) -> Expected:
-        return Expected((*self.halves, *other.halves), {**self.returns, **other.returns})
+        halves, returns = (*self.halves, *other.halves), {**self.returns, **other.returns}
+        return Expected(halves, returns, {**self.numbers, **other.numbers})
 
 
 @dataclass(frozen=True)
@@ -196,6 +199,10 @@ class Cohort:
     def left_out_count(self) -> int:
         """How many values that clients report do not count."""
         return sum(map(len, self.left_out.values()))
+
+    def reported(self, metric: str) -> list[Any]:
+        """The value of this metric that each client reported, in order; for one that the rule requested."""
+        return [reply.metrics[metric] for reply in self.replies]
 
     def extras(self, record: str) -> Models:
         """The further arrays of each client in the record of this name, in order."""

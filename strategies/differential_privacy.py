@@ -30,7 +30,7 @@ from fedstride.errors import ConfigError, require
 from fedstride.settings import Kind, Setting, check
 
 from .base import Metrics, expected_of
-from .cohort import Cohort, with_model
+from .cohort import Cohort, Expected, with_model
 from .wrapper import Wrapper, sees_only_the_mean
 
 WHERE = ("server", "client", "local")
@@ -150,7 +150,7 @@ class DifferentialPrivacy(Wrapper):
                 "released too; a 20th of the clients a round is usual",
             )
         for held in self.nested():
-            _refuse_arrays(held)
+            _refuse_more(held)
         self.where = where
         self.initial_clipping_norm = clipping_norm
         self.noise_multiplier = noise_multiplier
@@ -282,15 +282,16 @@ def unprotected(strategy: Strategy, **options: Any) -> Strategy:
     return strategy
 
 
-def _refuse_arrays(strategy: Strategy) -> None:
+def _refuse_more(strategy: Strategy) -> None:
     """Raises ConfigError for a strategy that needs more than models from clients: nothing protects the rest."""
     request = getattr(strategy, "client_request", None)
-    returns = {} if request is None else expected_of(strategy.half, request({})).returns  # type: ignore[attr-defined]
+    expected = Expected() if request is None else expected_of(strategy.half, request({}))  # type: ignore[attr-defined]
+    more = [*expected.returns, *expected.numbers]
     require(
-        not returns,
+        not more,
         "strategy",
         type(strategy).__name__,
-        f"one whose clients send only their model: privacy would not protect {', '.join(returns)}; choose another "
+        f"one whose clients send only their model: privacy would not protect {', '.join(more)}; choose another "
         "strategy, or privacy=none",
     )
 

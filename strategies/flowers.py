@@ -26,7 +26,11 @@ def fedadam(
     tau: Annotated[float, Setting("added to the square root of v in the denominator", above=0)] = 0.001,
     **options: Any,
 ) -> flwr.FedAdam:
-    """Flower's FedAdam (Reddi et al., ICLR 2021)."""
+    """Flower's FedAdam (Reddi et al., ICLR 2021).
+
+    Flower's bias correction counts rounds from 2, also those without a result, and v starts at 0; the paper has no
+    correction and v >= tau^2 (B-24). In our runs buffers are averaged (B-2).
+    """
     return flwr.FedAdam(eta=eta, eta_l=eta_l, beta_1=beta_1, beta_2=beta_2, tau=tau, **options)
 
 
@@ -36,13 +40,42 @@ def fedavgm(
     server_momentum: Annotated[float, Setting("momentum of the averaged update", least=0, below=1)] = 0.9,
     **options: Any,
 ) -> flwr.FedAvgM:
-    """Flower's FedAvgM (Hsu et al., 2019)."""
+    """Flower's FedAvgM (Hsu et al., 2019), without damping (B-23). In our runs buffers are averaged (B-2)."""
     return flwr.FedAvgM(server_learning_rate=server_learning_rate, server_momentum=server_momentum, **options)
 
 
 def fedmedian(**options: Any) -> flwr.FedMedian:
     """Flower's coordinate-wise median (Yin et al., ICML 2018)."""
     return flwr.FedMedian(**options)
+
+
+def trimmed_mean(
+    *,
+    beta: Annotated[
+        float, Setting("share of the clients that is cut at each end, in each coordinate", least=0, below=0.5)
+    ] = 0.2,
+    **options: Any,
+) -> flwr.FedTrimmedAvg:
+    """Flower's coordinate-wise trimmed mean (Yin et al., ICML 2018): cuts int(beta m) values at each end."""
+    return flwr.FedTrimmedAvg(beta=beta, **options)
+
+
+def multi_krum(
+    *,
+    num_malicious_nodes: Annotated[int, Setting("clients that may be hostile", least=0, most=MOST_CLIENTS)] = 0,
+    num_nodes_to_select: Annotated[
+        int, Setting("clients whose models are averaged, by examples", least=1, most=MOST_CLIENTS)
+    ] = 3,
+    **options: Any,
+) -> flwr.MultiKrum:
+    """Flower's MultiKrum (Blanchard et al., NeurIPS 2017).
+
+    Flower (1.39) computes the distances in the model's dtype, from norms and products of whole models, buffers
+    included. If updates are small beside the weights, rounding decides which clients are chosen.
+    """
+    return flwr.MultiKrum(
+        num_malicious_nodes=num_malicious_nodes, num_nodes_to_select=num_nodes_to_select, **options
+    )
 
 
 def krum(

@@ -12,14 +12,21 @@ from fedstride.parts import Part, Table
 from fedstride.settings import Kind
 
 if TYPE_CHECKING:  # for editors and type checkers; at run time `strategies.NAME` imports what it needs
+    from .decays import AWD as AWD
+    from .decays import AdaDecay as AdaDecay
     from .differential_privacy import DifferentialPrivacy as DifferentialPrivacy
     from .fedalr import Fedalr as Fedalr
     from .fedavg import FedAvg as FedAvg
+    from .feddisco import FedDisco as FedDisco
     from .feddyn import FedDyn as FedDyn
     from .fedlws import FedLWS as FedLWS
+    from .fedmgda_plus import FedMGDAPlus as FedMGDAPlus
     from .fednnnn import FedNNNN as FedNNNN
     from .fednnnn import Momentum as Momentum
     from .fednnnn import NormNorm as NormNorm
+    from .fednova import FedNova as FedNova
+    from .l_dawa import LDAWA as LDAWA
+    from .q_fedavg import QFedAvg as QFedAvg
     from .scaffold import Scaffold as Scaffold
     from .two_d_lrd import TwoDLRD as TwoDLRD
 
@@ -58,6 +65,16 @@ STRATEGIES = Table(
         "2D-LRD (Mo et al.): rates that decay in a round, switched by a detector, around any strategy (inner).",
     ),
     Part(
+        "adadecay",
+        "decays:AdaDecay",
+        "AdaDecay (Nakamura, Hong, 2019) at the server, our adaptation: weights with a large update decay more.",
+    ),
+    Part(
+        "awd",
+        "decays:AWD",
+        "AWD (Ghiasi et al., NeurIPS 2023) at the server, our adaptation: a decay in a fixed ratio to the update.",
+    ),
+    Part(
         "scaffold",
         "scaffold:Scaffold",
         "SCAFFOLD (Karimireddy et al., ICML 2020): control variates correct every local step.",
@@ -66,6 +83,31 @@ STRATEGIES = Table(
         "feddyn",
         "feddyn:FedDyn",
         "FedDyn (Acar et al., ICLR 2021): each client's loss with a linear and a proximal term of its own.",
+    ),
+    Part(
+        "fednova",
+        "fednova:FedNova",
+        "FedNova (Wang et al., NeurIPS 2020): updates divided by each client's effective number of local steps.",
+    ),
+    Part(
+        "q_fedavg",
+        "q_fedavg:QFedAvg",
+        "q-FedAvg (Li et al., ICLR 2020): clients with a high loss count more.",
+    ),
+    Part(
+        "feddisco",
+        "feddisco:FedDisco",
+        "FedDisco (Ye et al., ICML 2023): clients whose labels are far from equal shares count less.",
+    ),
+    Part(
+        "l_dawa",
+        "l_dawa:LDAWA",
+        "L-DAWA (Rehman et al., ICCV 2023): a client's layer counts by its cosine with the layer that was sent.",
+    ),
+    Part(
+        "fedmgda_plus",
+        "fedmgda_plus:FedMGDAPlus",
+        "FedMGDA+ (Hu et al., IEEE TNSE 2022): a common descent direction, near the weights of FedAvg.",
     ),
     Part(
         "fedadam",
@@ -79,6 +121,16 @@ STRATEGIES = Table(
         "fedmedian",
         "flowers:fedmedian",
         "FedMedian (Yin et al., ICML 2018), Flower's own: the coordinate-wise median.",
+    ),
+    Part(
+        "trimmed_mean",
+        "flowers:trimmed_mean",
+        "Trimmed mean (Yin et al., ICML 2018), Flower's own: coordinate-wise, without the extreme values.",
+    ),
+    Part(
+        "multi_krum",
+        "flowers:multi_krum",
+        "MultiKrum (Blanchard et al., NeurIPS 2017), Flower's own: the mean of the models nearest to others.",
     ),
     Part(
         "krum",

@@ -40,12 +40,12 @@ def screen(
 
     `sent` is the model that was sent, `expected` what clients must return in addition to it, `learnt` the
     `learnt` of the cohort of the round before. A reply is rejected if it is an error; has not exactly one model,
-    one metric record and the expected records; has missing or additional arrays, another shape or dtype, NaN or
-    infinity, or an invalid number of examples; or if its update (of the parameters, of the buffers, or of an
-    expected record) is longer than `screening.factor` times the reference length, or after several shorter ones
-    of the same client than `screening.burst` times (`lengths.py`). With `screening.clip` such an update is
-    shortened instead, and with `screening.max_share` large counts are lowered. Never raises an error because of
-    what a client sent.
+    one metric record and the expected records and numbers; has missing or additional arrays, another shape or
+    dtype, NaN or infinity, or an invalid number of examples; or if its update (of the parameters, of the
+    buffers, or of an expected record) is longer than `screening.factor` times the reference length, or after
+    several shorter ones of the same client than `screening.burst` times (`lengths.py`). With `screening.clip`
+    such an update is shortened instead, and with `screening.max_share` large counts are lowered. Never raises
+    an error because of what a client sent.
 
     `summed_by`: the weighting with which the rule will sum the updates, None if it will not. The sum is then made
     while the updates are measured; if a reply is rejected after that, it is made again when the rule needs it.
@@ -129,6 +129,9 @@ def _read(message: Message, sent: Arrays, weighted_by_key: str, expected: Expect
     client_id = metrics.get(wire.CLIENT_ID, message.metadata.src_node_id)
     if not isinstance(client_id, int):
         raise ReplyError(f"{wire.CLIENT_ID} = {client_id!r} is not a whole number")
+    for name, number in expected.numbers.items():
+        if fault := number.fault(metrics.get(name), client_id):
+            raise ReplyError(f"the requested number {name!r} {fault}")
     return Reply(
         node_id=message.metadata.src_node_id,
         client_id=client_id,

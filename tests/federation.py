@@ -177,7 +177,7 @@ def reply(
     reported = {wire.NUM_EXAMPLES: examples, **(metrics or {})}
     records: dict[str, Any] = {wire.ARRAYS: to_record(model)}
     if to is not None:
-        reported |= {wire.done(half): 1 for half in halves_in(to)}
+        reported |= {wire.done(half): 1 for half in halves_in(to)} | numbers_of(to, node)
         records |= handed_back(to, model)
     return answer(node, {**records, wire.METRICS: MetricRecord(reported)})
 
@@ -186,6 +186,17 @@ def halves_in(message: Message) -> list[str]:
     """What a message asks for in addition to training."""
     (config,) = message.content.config_records.values()
     return list(config.get(wire.HALVES, []))
+
+
+def numbers_of(message: Message, node: int) -> dict[str, Any]:
+    """The numbers that are asked for; each client has other ones."""
+    k = node % 10
+    possible = {
+        "fednova": {"fednova/a": 1.0 + k, wire.TRAIN_STEPS: 2 + k},
+        "q_fedavg": {"q_fedavg/loss": 0.5 + 0.1 * k},
+        "feddisco": {"feddisco/labels": [3, k, 0, 2 * k + 1]},
+    }
+    return {name: value for half in halves_in(message) for name, value in possible.get(half, {}).items()}
 
 
 def handed_back(message: Message, model: Model) -> dict[str, ArrayRecord]:
@@ -363,6 +374,7 @@ def anything(draw: st.DrawFn, node: int, model: Model, finite: bool = False, to:
                 arrays.pop(name)
         content[key] = ArrayRecord(arrays)
     reported = {wire.NUM_EXAMPLES: draw(st.one_of(st.just(10), numbers(False)))}
+    reported |= {} if to is None else numbers_of(to, node)
     reported |= draw(
         st.dictionaries(st.sampled_from(["loss", wire.CLIENT_ID, "x/y_min"]), numbers(finite), max_size=2)
     )
@@ -421,6 +433,7 @@ class LearningGrid(MemoryGrid):
             if message.metadata.message_type == MessageType.TRAIN:
                 model = self.train(model_in(message), server_round)[place]
                 reported |= {wire.done(half): 1 for half in halves_in(message)}
+                reported |= numbers_of(message, message.metadata.dst_node_id)
                 content = {wire.ARRAYS: to_record(model), **handed_back(message, model)}
             content[wire.METRICS] = MetricRecord(reported)
             replies.append(Message(RecordDict(content), reply_to=message))

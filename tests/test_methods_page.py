@@ -27,7 +27,7 @@ TEXTS = {".py", ".md", ".yaml", ".yml", ".toml", ".sh", ""}
 
 ENTRY = re.compile(r'^- <a id="(?P<anchor>[^"]+)"></a>\*\*(?P<number>[^*]+)\*\* ', re.MULTILINE)
 CITATION = re.compile(r"\b(?:A[1-5]-\d+|B-\d+|T[1-9])\b")
-TAG = re.compile(r"\b(?:PX|DY|SC)[1-9]\b")  # equations of the baselines
+TAG = re.compile(r"\b(?:PX|DY|SC|NO|QF|DI|LD|MG|AY|AW)[1-9]\b")  # equations of the baselines
 DECISIONS = {"A1": 7, "A2": 8, "A3": 12, "A4": 10, "A5": 15}
 
 MISSING = re.compile(r"\s\((?:design|spec), |\b[Tt]he specification\b")

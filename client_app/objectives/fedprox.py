@@ -24,7 +24,7 @@ class FedProx(Method):
             return Plan()
         self.start = job.copies()
         self.result = job.zeros()
-        return Plan(corrections=(self.correct,))
+        return Plan(corrections=(self.correct,), proximal=self.mu)
 
     def correct(self, gradients: Tensors, parameters: Tensors) -> Tensors:
         """g + mu (w - w^t), in the same memory in each step."""

@@ -183,9 +183,15 @@ def forget() -> None:
 def node(made: Preset) -> dict[str, Any]:
     """The preset as a file of conf/experiment would have it."""
     choices = {**made.method.choices, **{group: made.values[group].value for group in PARTS}}
-    choices["strategy"] = choices["strategy"].removeprefix("fedavg+")  # a wrapper is around FedAvg by default
+    outermost, *inside = reversed(made.method.strategies)
+    choices["strategy"] = outermost
+    nested = [
+        {"override /strategy@strategy" + ".inner" * depth: name}
+        for depth, name in enumerate(inside, start=1)
+        if name != "fedavg"  # a wrapper is around FedAvg by default
+    ]
     tree: dict[str, Any] = {
-        "defaults": [{f"override /{group}": part} for group, part in choices.items()],
+        "defaults": [*({f"override /{group}": part} for group, part in choices.items()), *nested],
         "experiment": made.name,
         "client": {},
         "presets": {},

@@ -102,7 +102,7 @@ def test_local_steps_are_used_only_if_no_half_sets_the_batches() -> None:
 
 
 def test_each_module_of_the_folder_is_a_half() -> None:
-    assert halves.known() == ["feddyn", "scaffold", "two_d_lrd"]
+    assert halves.known() == ["feddisco", "feddyn", "fednova", "q_fedavg", "scaffold", "two_d_lrd"]
     for name in halves.known():
         made = halves.make(name)
         assert callable(made.begin) and callable(made.end)

@@ -54,10 +54,14 @@ def test_the_command(call: Call) -> None:
     code, out, _ = call("list", "experiment", "fednlr/table1_cifar10_dir0.1")
     assert code == 0
     assert "client.lr_decay      1          unstated  no schedule is mentioned" in out
-    assert "fednova        not in this version" in out
+    assert "fednova        strategy=fednova client=sgd" in out
     assert "feddyn+fednlr  strategy=feddyn rounds=200" in out
     code, out, _ = call("list", "experiment", "fednlr/table1_cifar10_dir0.1", "--format", "json")
     assert json.loads(out)["values"]["client.lr"] == {"value": 0.01, "source": "paper", "why": ""}
+    assert (
+        "fedlaw  " in (out := call("list", "experiment", "fedlws/table8_cifar10_a0.1")[1])
+        and "not in this version" in out
+    )
     code, out, _ = call("list", "experiment", "fedalr")
     assert len(out.splitlines()) == 11
     code, out, _ = call("list")

@@ -28,3 +28,24 @@ def test_three_rounds(tmp_path: Path, base: str, shrink: str, decay: str, client
     assert ("fedlws/gamma/fc1" in rows[0]) == bool(shrink)
     assert ("two_d_lrd/d" in rows[0]) == bool(decay)
     assert ("fednlr/rate_max/fc1" in rows[0]) == (client == "fednlr")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "others"),
+    [
+        ("fednova", ("client=fednlr", "client.momentum=0.5", "objective=fedprox")),
+        ("scaffold", ("client=fednlr",)),
+        ("l_dawa+fedlws", ("objective=fedprox",)),
+        ("feddisco+fedlws", ("client=fednlr",)),
+        ("feddyn+fedlws", ("client=fednlr",)),
+        ("fedavg+adadecay+fedlws", ()),
+        ("q_fedavg+two_d_lrd", ("strategy.local_steps=3",)),
+    ],
+)
+def test_combinations_of_baselines_and_methods(tmp_path: Path, strategy: str, others: tuple[str, ...]) -> None:
+    outcome = play(tmp_path, f"strategy={strategy}", *others, "rounds=3", "cohort=2")
+    rows = outcome.rows[1:]
+    assert all(row["clients"] == 2 and row["screening/rejected"] == 0 for row in rows)
+    assert all(metrics.declared(key) for row in rows for key in row if "/" in key)
+    assert all(row.get("screening/not_done", 0) == 0 for row in rows)
+    assert all(math.isfinite(row["test/loss"]) and row["norms/step"] > 0 for row in rows)

@@ -24,7 +24,25 @@ from reference import Model
 import strategies
 from fedstride.arrays import to_record, views
 from fedstride.errors import ConfigError, RunError
-from strategies import Fedalr, FedAvg, FedDyn, FedLWS, FedNNNN, Momentum, NormAnalysis, NormNorm, Scaffold, TwoDLRD
+from strategies import (
+    AWD,
+    LDAWA,
+    AdaDecay,
+    Fedalr,
+    FedAvg,
+    FedDisco,
+    FedDyn,
+    FedLWS,
+    FedMGDAPlus,
+    FedNNNN,
+    FedNova,
+    Momentum,
+    NormAnalysis,
+    NormNorm,
+    QFedAvg,
+    Scaffold,
+    TwoDLRD,
+)
 from strategies.limits import Screening
 
 Make = Callable[..., Any]
@@ -50,6 +68,18 @@ OURS: dict[str, Make] = {
     "Scaffold": rule(Scaffold, num_clients=5),
     "FedDyn": rule(FedDyn, num_clients=5),
     "FedDyn by examples": rule(FedDyn, num_clients=5, weighting="examples"),
+    "FedNova": rule(FedNova),
+    "FedNova by steps": rule(FedNova, tau_eff="steps", weighting="uniform"),
+    "QFedAvg": rule(QFedAvg, client_lr=0.1, q=2.0),
+    "FedDisco": rule(FedDisco, num_classes=4),
+    "LDAWA": rule(LDAWA),
+    "LDAWA normalised": rule(LDAWA, normalised=True),
+    "FedMGDAPlus": rule(FedMGDAPlus),
+    "AdaDecay": lambda quorum=1: AdaDecay(FedAvg(screening=Screening(quorum=quorum), **OPEN), strength=0.01),
+    "AWD(FedNNNN)": lambda quorum=1: AWD(FedNNNN(screening=Screening(quorum=quorum), **OPEN)),
+    "FedLWS(FedDisco)": lambda quorum=1: FedLWS(
+        FedDisco(num_classes=4, screening=Screening(quorum=quorum), **OPEN)
+    ),
     "FedLWS": lambda quorum=1: FedLWS(FedAvg(screening=Screening(quorum=quorum), **OPEN)),
     "FedLWS(FedNNNN)": lambda quorum=1: FedLWS(FedNNNN(screening=Screening(quorum=quorum), **OPEN), beta=0.5),
     "FedLWS(Fedalr)": lambda quorum=1: FedLWS(
@@ -75,6 +105,8 @@ BUILT_IN: dict[str, Make] = {
     "FedLWS(FedAdam)": around(FedLWS, flwr.FedAdam),
     "FedLWS(FedMedian)": around(FedLWS, flwr.FedMedian),
     "FedLWS(Krum)": around(FedLWS, flwr.Krum),
+    "FedLWS(MultiKrum)": around(FedLWS, flwr.MultiKrum, num_nodes_to_select=2),
+    "TwoDLRD(FedTrimmedAvg)": around(TwoDLRD, flwr.FedTrimmedAvg, beta=0.34),
     "TwoDLRD(FedAvgM)": around(TwoDLRD, flwr.FedAvgM, **AVGM),
     "TwoDLRD(FedAdam)": around(TwoDLRD, flwr.FedAdam),
     "NormAnalysis(FedAvgM)": around(NormAnalysis, flwr.FedAvgM, **AVGM),
@@ -605,6 +637,13 @@ OWN: list[tuple[type[Any], dict[str, Any], str]] = [
     *((TwoDLRD, {"attenuation": value}, "in [0, 1]") for value in (-0.1, 1.1, NAN)),
     (TwoDLRD, {"window": -1}, "a whole number in [0, 1000000]"),
     (TwoDLRD, {"local_steps": 0}, "a whole number in [1, 1000000]"),
+    (FedNova, {"tau_eff": "mean"}, "'effective' or 'steps'"),
+    *(
+        (cls, {"strength": value}, "a finite number of at least 0")
+        for cls in (AdaDecay, AWD)
+        for value in (-1.0, NAN)
+    ),
+    (AdaDecay, {"alpha": -1.0}, "a finite number of at least 0"),
     (TwoDLRD, {"decay": "3d"}, "'2d', 'all' or 'additive'"),
 ]
 REFUSED = [
@@ -649,11 +688,10 @@ def test_a_bad_screening_is_refused(cls: type[Any], screening: Screening, given:
     assert str(caught.value).endswith(allowed)
 
 
-@pytest.mark.parametrize("cls", [Fedalr, Scaffold])
+@pytest.mark.parametrize("cls", [Fedalr, Scaffold, QFedAvg, LDAWA])
 def test_a_rule_that_is_uniform_by_itself_takes_no_weighting(cls: type[Any]) -> None:
-    needed = {"num_clients": 3} if cls is Scaffold else {}
     with pytest.raises(TypeError, match="weighting"):
-        cls(weighting="examples", **needed)
+        cls(weighting="examples", **NEEDS.get(cls.__name__, {}))
 
 
 @pytest.mark.parametrize(
@@ -662,6 +700,16 @@ def test_a_rule_that_is_uniform_by_itself_takes_no_weighting(cls: type[Any]) -> 
         (Scaffold, {"num_clients": 0}, "num_clients = 0 is not allowed: num_clients must be at least 1"),
         (Scaffold, {"num_clients": 3, "server_lr": 0.0}, "server_lr must be a finite number greater than 0"),
         (Scaffold, {"num_clients": 3, "server_lr": math.inf}, "server_lr must be a finite number greater than 0"),
+        (
+            QFedAvg,
+            {"client_lr": 0.0},
+            "client_lr = 0.0 is not allowed: client_lr must be a finite number greater than 0",
+        ),
+        (FedDisco, {"num_classes": 0}, "so it needs a task with classes"),
+        (FedDisco, {"num_classes": 3, "distance": "js"}, "distance must be 'kl', 'l1', 'l2' or 'cosine'"),
+        (FedDisco, {"num_classes": 3, "a": -0.5}, "a must be a finite number of at least 0"),
+        (FedMGDAPlus, {"epsilon": 1.5}, "epsilon must be a finite number in [0, 1]"),
+        (QFedAvg, {"client_lr": 0.1, "q": -1.0}, "q = -1.0 is not allowed: q must be a finite number in [0, 20]"),
         (FedDyn, {"num_clients": 0}, "num_clients = 0 is not allowed: num_clients must be at least 1"),
         (FedDyn, {"num_clients": 3, "alpha": -0.1}, "alpha must be a finite number of at least 0"),
         (FedDyn, {"num_clients": 3, "alpha": NAN}, "alpha must be a finite number of at least 0"),
@@ -711,9 +759,15 @@ def test_an_unknown_option_is_refused() -> None:
 # ---------------------------------------------------------------- the package
 
 
-WITH_NUM_CLIENTS = ["FedDyn", "Scaffold"]  # rules whose constructor takes the number of clients
-ALONE = "DifferentialPrivacy FedAvg FedLWS FedNNNN Fedalr Momentum NormAnalysis NormNorm TwoDLRD"
-NAMED = sorted([*ALONE.split(), *WITH_NUM_CLIENTS])
+NEEDS = {
+    "FedDyn": {"num_clients": 2},
+    "Scaffold": {"num_clients": 2},
+    "QFedAvg": {"client_lr": 0.1},
+    "FedDisco": {"num_classes": 4},
+}
+ALONE = "AWD AdaDecay DifferentialPrivacy FedAvg FedLWS FedMGDAPlus FedNNNN FedNova Fedalr LDAWA Momentum"
+ALONE += " NormAnalysis NormNorm TwoDLRD"
+NAMED = sorted([*ALONE.split(), *NEEDS])
 
 
 def fresh_python(code: str) -> str:
@@ -730,7 +784,7 @@ def test_no_strategy_loads_torch_or_hydra() -> None:
     code = (
         "import sys, strategies\n"
         f"for name in {NAMED}:\n"
-        f"    getattr(strategies, name)(**({{'num_clients': 2}} if name in {WITH_NUM_CLIENTS} else {{}}))\n"
+        f"    getattr(strategies, name)(**{NEEDS}.get(name, {{}}))\n"
         "print({'torch', 'torchvision', 'hydra', 'omegaconf', 'pandas', 'matplotlib', 'ray'} & set(sys.modules))"
     )
     assert fresh_python(code).splitlines()[-1] == "set()"
@@ -743,5 +797,5 @@ def test_every_name_is_a_flower_strategy() -> None:
 
 
 def test_an_unknown_name_is_answered_with_those_that_exist() -> None:
-    with pytest.raises(AttributeError, match=r"no attribute 'FedNNN'; it has DifferentialPrivacy, FedAvg,"):
+    with pytest.raises(AttributeError, match=r"no attribute 'FedNNN'; it has AWD, AdaDecay, DifferentialPrivacy,"):
         strategies.FedNNN  # noqa: B018

@@ -52,6 +52,29 @@ def test_worked_detector() -> None:
     assert [done.detector.S for done in got if done.detector.r_0 == done.detector.r] == [0.0] * 3  # exactly
 
 
+def test_a_second_worked_detector() -> None:
+    """With All-Decreasing's rates, whose detector is the same."""
+    detector, theta, got = Detector(), np.zeros(1), []
+    for step in (1.0, 0.5, -0.6, 0.2, -0.3, -0.4, 0.9, -1.0, 0.5, 0.1, 0.3):
+        before, theta = theta, theta + step
+        got.append(detect(detector, {"x": before}, {"x": theta}, window=2))
+        detector = got[-1].detector
+    want = [0.0, 0.5, 0.2, 0.08, 0.02, 0.14, -0.22, -0.9, -1.4, -1.35, 0.03]
+    assert [done.S for done in got] == pytest.approx(want, abs=1e-12)
+    assert [done.detector.d for done in got] == [0] * 6 + [1] * 3 + [2] * 2
+    rates = [0.01 * rate_factors(d, attenuation=0.2, local_steps=3, decay="all")[0] for d in range(4)]
+    assert rates == pytest.approx([0.01, 0.008, 0.0064, 0.00512], abs=1e-12)
+    later = [rate_factors(d, attenuation=0.2, local_steps=3, decay="additive")[1:2] for d in range(6)]
+    assert later == [
+        [1.0],
+        [pytest.approx(0.8)],
+        [pytest.approx(0.6)],
+        [pytest.approx(0.4)],
+        [pytest.approx(0.2)],
+        [],
+    ]
+
+
 def test_worked_detector_through_the_strategy() -> None:
     strategy = TwoDLRD(FedAvg(**OPEN), window=2)
     done = fed.rounds(strategy, POINT, line(WORKED_STEPS), range(1, 14))

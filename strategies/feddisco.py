@@ -1,0 +1,142 @@
+"""FedDisco: weights that fall with the distance of a client's labels from a target (Ye et al., ICML 2023).
+
+    kl_k = sum_c P_kc ln(P_kc / T_c)  over P_kc > 0,   d_k = kl_k / sum_j kl_j;  0 if the sum is 0      (DI1)
+    q_k = max(0, p_k - a d_k + b), divided by their sum; p_k if all are 0                               (DI2)
+    w^ = sum_k q_k w_k                                                                                  (DI3)
+
+P_k are the shares of the labels of client k, T = 1 / C for each of C classes; sums are over the clients of the
+round. A client reports its counts of labels until the server has them: `client_app/halves/feddisco.py`. Buffers
+are averaged with p_k.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from typing_extensions import Unpack
+
+from fedstride.arrays import Arrays, total
+from fedstride.errors import require
+from fedstride.settings import Setting, check
+
+from .base import Request, RoundResult, RuleOptions, RuleStrategy, Weighting
+from .cohort import Cohort
+from .means import add_step, averaged_buffers, mean_update
+from .reported import Number
+
+COUNTS = "feddisco/labels"
+"""The metric with which a client reports its counts of labels."""
+
+DISTANCES = ("kl", "l1", "l2", "cosine")
+
+
+class FedDiscoState(NamedTuple):
+    """What FedDisco keeps at the server."""
+
+    labels: Arrays | None = None  # counts of labels, float64 (C,), by client id; None: of no client
+
+
+def discrepancies(counts: Sequence[Any], distance: str = "kl") -> list[float]:
+    """d_k of each client's counts. Only "kl" is divided by its sum over the clients (B-25)."""
+    found = [_distance(np.asarray(each, dtype=np.float64), distance) for each in counts]
+    whole = total(found)
+    if distance != "kl":
+        return found
+    return [each / whole if whole > 0.0 else 0.0 for each in found]
+
+
+def _distance(counts: Any, distance: str) -> float:
+    share = counts / total(counts.tolist())
+    target = 1.0 / len(counts)
+    if distance == "kl":
+        return max(0.0, total(p * math.log(p / target) for p in share.tolist() if p > 0.0))
+    if distance == "cosine":
+        return 1.0 - total((share * target).tolist()) / math.sqrt(total((share**2).tolist()) * target)
+    difference = np.abs(share - target)
+    if distance == "l1":
+        return total(difference.tolist())
+    return math.sqrt(total((difference**2).tolist()))
+
+
+def disco_shares(shares: Sequence[float], d: Sequence[float], *, a: float, b: float) -> list[float]:
+    """q_k (DI2)."""
+    raw = [max(0.0, p - a * d_k + b) for p, d_k in zip(shares, d, strict=True)]
+    whole = total(raw)
+    return [each / whole for each in raw] if whole > 0.0 else list(shares)
+
+
+def aggregate(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float], q: Sequence[float]) -> Arrays:
+    """w^ in the sent dtypes: parameters with q_k, buffers with p_k (`shares`)."""
+    return add_step(sent, mean_update(sent, models, q), averaged_buffers(sent, models, shares))
+
+
+class FedDisco(RuleStrategy):
+    """FedDisco as a Flower strategy; its clients need the client half `feddisco`.
+
+    `num_classes` C >= 2, of the task; `a` >= 0 and `b` >= 0 of (DI2); `distance` "kl", "l1", "l2" or "cosine".
+
+    The server keeps the counts of labels in its state, and names in each round the clients whose counts it has;
+    all others must report theirs, and their reply is rejected without. The counts are believed. They show the
+    server which labels a client has.
+
+    Metrics: `feddisco/q_min`, `feddisco/q_max`, the smallest and largest q_k.
+    """
+
+    State = FedDiscoState
+    half = "feddisco"
+
+    def __init__(
+        self,
+        *,
+        num_classes: int | None,
+        a: Annotated[
+            float, Setting("how much the distance of a client's labels lowers its weight", least=0)
+        ] = 0.5,
+        b: Annotated[float, Setting("added to each weight", least=0)] = 0.1,
+        distance: Annotated[
+            str,
+            Setting(
+                "distance of a client's labels from equal shares; kl is relative to the round", options=DISTANCES
+            ),
+        ] = "kl",
+        weighting: Weighting = "examples",
+        **options: Unpack[RuleOptions],
+    ) -> None:
+        super().__init__(weighting=weighting, **options)
+        check(FedDisco, locals())
+        allowed = "at least 2: FedDisco compares counts of labels, so it needs a task with classes"
+        require(num_classes is None or num_classes >= 2, "num_classes", num_classes, allowed)
+        self.num_classes = num_classes
+        self.a = a
+        self.b = b
+        self.distance = distance
+
+    def client_request(self, sent: Arrays) -> Request:
+        """The clients whose counts are known, and a request for those of the others."""
+        if sent:
+            require(self.num_classes is not None, "num_classes", None, "the number of classes of the task")
+        known = sorted(map(int, self.state.labels or {}))
+        number = Number(least=0.0, most=1e12, count=self.num_classes or 1, known=frozenset(known))
+        return Request(values={"known": known} if known else {}, numbers={COUNTS: number})
+
+    def rule(self, sent: Arrays, cohort: Cohort, state: FedDiscoState) -> RoundResult:
+        """See `aggregate`."""
+        labels = _with_reported(state.labels or {}, cohort)
+        counts = [labels[str(reply.client_id)] for reply in cohort.replies]
+        shares = cohort.shares(self.weighting)
+        q = disco_shares(shares, discrepancies(counts, self.distance), a=self.a, b=self.b)
+        metrics = {"feddisco/q_min": min(q), "feddisco/q_max": max(q)}
+        return RoundResult(aggregate(sent, cohort.models, shares, q), FedDiscoState(labels), metrics)
+
+
+def _with_reported(known: Mapping[str, Any], cohort: Cohort) -> Arrays:
+    """The counts of all clients so far; those that are known are not replaced. All zero counts are one each."""
+    labels = dict(known)
+    for reply in cohort.replies:
+        counts = np.asarray(reply.metrics.get(COUNTS, ()), dtype=np.float64)
+        if str(reply.client_id) not in labels:
+            labels[str(reply.client_id)] = counts if counts.any() else np.ones_like(counts)
+    return labels
