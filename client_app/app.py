@@ -35,8 +35,13 @@ def train_message(message: Message, context: Context) -> Message:
     """Train the received model on this client's examples and send it back."""
     started = time.perf_counter()
     heap.keep_freed_memory()
+    job = work.read(message.content.config_records[wire.CONFIG], context)
+    return trained(message, context, job, started)
+
+
+def trained(message: Message, context: Context, job: Work, started: float) -> Message:
+    """The reply to a message for training. `job`: what is read from it; `started`: when the client began."""
     config = message.content.config_records[wire.CONFIG]
-    job = work.read(config, context)
     methods = composition.of(job, config)
     store = state.store(config, context, job.client_id)
     loaded = store.load()

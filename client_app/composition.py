@@ -27,6 +27,7 @@ EXCLUSIVE = {
     "step_factors": "a rate for each step",
     "batches": "the mini-batches of the round",
     "displacement": "a displacement after each step",
+    "logits": "the logits of the loss",
 }
 """The fields of a Plan that only one method of a round can set, and their descriptions."""
 
@@ -140,6 +141,7 @@ def combine(plans: Mapping[str, Plan]) -> Plan:
         corrections=tuple(correct for plan in plans.values() for correct in plan.corrections),
         loss_terms=tuple(term for plan in plans.values() for term in plan.loss_terms),
         proximal=sum(plan.proximal for plan in plans.values()),
+        contexts=tuple(context for plan in plans.values() for context in plan.contexts),
     )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -36,6 +37,9 @@ Tensors = Sequence[torch.Tensor]
 Correction = Callable[[Tensors, Tensors], Tensors]
 """(gradients, parameters) -> gradients. It must not write into the gradients, because autograd can return the same
 tensor for two parameters. What it returns is not needed after the step, so the next one may overwrite it."""
+
+Logits = Callable[[torch.Tensor], torch.Tensor]
+"""Logits -> the logits of which the loss of training is taken, of the same shape."""
 
 LossTerm = Callable[[nn.Module, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """(model, images, labels, logits) -> scalar, added to the mean cross-entropy of the mini-batch."""
@@ -134,17 +138,19 @@ class Received:
 class Plan:
     """A method's changes to local training; a field that is None or empty changes nothing.
 
-    Only one method of a round can set `factors`, `step_factors`, `batches` or `displacement`. Corrections of
-    several methods are applied one after the other, and their loss terms are added.
+    Only one method of a round can set `factors`, `step_factors`, `batches`, `displacement` or `logits`.
+    Corrections of several methods are applied one after the other, and their loss terms are added.
     """
 
     factors: Factors | None = None  # of the rate, for each neuron
     step_factors: Sequence[float] | None = None  # of the rate, one for each step; they multiply `factors` (A4-8)
     batches: Iterable[np.ndarray] | None = None  # for each step the positions of its examples, int64
     displacement: Tensors | None = None  # d: after each optimiser step, w <- w - (the step's rate) d
+    logits: Logits | None = None  # the change of the logits before the loss; figures are those of the logits
     corrections: tuple[Correction, ...] = ()
     loss_terms: tuple[LossTerm, ...] = ()
     proximal: float = 0.0  # mu of (mu/2) ||w - w^t||^2, if a correction or term contains it; FedNova counts it
+    contexts: tuple[AbstractContextManager[object], ...] = ()  # entered before the first step, left after the last
 
     @property
     def neuron_factors(self) -> Factors:

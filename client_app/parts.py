@@ -71,6 +71,35 @@ class FedProxSettings:
     mu: Annotated[float, Setting("weight of the term that pulls towards the received model", least=0)] = 0.01
 
 
+@dataclass
+class FedRSSettings:
+    """The settings of FedRS."""
+
+    alpha: Annotated[
+        float, Setting("factor of the logits of classes that the client does not have", least=0, most=1)
+    ] = 0.5
+    soft: Annotated[bool, Setting("true: the factor of a class grows with its share of the client's examples")] = (
+        False
+    )
+
+
+@dataclass
+class FedLCSettings:
+    """The setting of FedLC."""
+
+    tau: Annotated[
+        float, Setting("margin of a class with one example; with n examples it is tau / n^(1/4)", least=0)
+    ] = 1.0
+
+
+@dataclass
+class MoonSettings:
+    """The settings of MOON."""
+
+    mu: Annotated[float, Setting("weight of the contrastive term", least=0)] = 1.0
+    temperature: Annotated[float, Setting("tau, which divides the two similarities", above=0)] = 0.5
+
+
 RULES = Table(
     "client",
     __package__,
@@ -94,6 +123,28 @@ OBJECTIVES = Table(
         "objectives.fedprox:FedProx",
         "FedProx (Li et al., MLSys 2020): an additional term that pulls towards the received model.",
         FedProxSettings,
+    ),
+    Part(
+        "fedrs",
+        "objectives.fedrs:FedRS",
+        "FedRS (Li, Zhan, KDD 2021): smaller logits for classes that the client does not have.",
+        FedRSSettings,
+        losses=("cross_entropy",),
+    ),
+    Part(
+        "fedlc",
+        "objectives.fedlc:FedLC",
+        "FedLC (Zhang et al., ICML 2022): larger margins for classes that are rare on the client.",
+        FedLCSettings,
+        losses=("cross_entropy",),
+    ),
+    Part(
+        "moon",
+        "objectives.moon:Moon",
+        "MOON (Li, He, Song, CVPR 2021): representations near the received model's, away from the client's last.",
+        MoonSettings,
+        losses=("cross_entropy", "hinge"),
+        last_layer=True,
     ),
     kind=Kind.METHOD,
 )

@@ -34,6 +34,8 @@ def train(
 ) -> Result:
     """Train the model in place. `steps` contains for each step the positions of its examples and its rate.
 
+    Loss and accuracy of the result are those of the task, whatever the plan adds to the loss.
+
     `fixed`: modules that stay in eval mode, such as normalisations whose statistics must not change. `change` is
     applied to the inputs of each step (augmentation).
 
@@ -52,32 +54,32 @@ def train(
     right = torch.zeros((), dtype=torch.int64, device=examples.device)
     seen = taken = 0
     rate_sum = 0.0
-    for positions, rate in steps:
-        x, y = examples.batch(positions)
-        x = x if change is None else change(x, taken)
-        logits = model(x)
-        loss = examples.goal.loss(logits, y)
-        total_loss = loss
-        for term in plan.loss_terms:
-            total_loss = total_loss + term(model, x, y, logits)
-        gradients = _gradients(total_loss, parameters, plan)
-        sgd_step_(
-            parameters,
-            gradients,
-            velocity,
-            lr=rate,
-            momentum=momentum,
-            weight_decay=weight_decay,
-            factors=factors,
-        )
-        if plan.displacement is not None:
-            displace_(parameters, plan.displacement, lr=rate, factors=factors)
-        loss_sum += loss.detach().double() * len(y)
-        if classifies:
-            right += (logits.detach().argmax(1) == y).sum()
-        seen += len(y)
-        taken += 1
-        rate_sum += rate
+    with contextlib.ExitStack() as entered:
+        for context in plan.contexts:
+            entered.enter_context(context)
+        for positions, rate in steps:
+            x, y = examples.batch(positions)
+            x = x if change is None else change(x, taken)
+            logits = model(x)
+            loss, total_loss = _losses(model, examples, plan, x, y, logits)
+            gradients = _gradients(total_loss, parameters, plan)
+            sgd_step_(
+                parameters,
+                gradients,
+                velocity,
+                lr=rate,
+                momentum=momentum,
+                weight_decay=weight_decay,
+                factors=factors,
+            )
+            if plan.displacement is not None:
+                displace_(parameters, plan.displacement, lr=rate, factors=factors)
+            loss_sum += loss.detach().double() * len(y)
+            if classifies:
+                right += (logits.detach().argmax(1) == y).sum()
+            seen += len(y)
+            taken += 1
+            rate_sum += rate
     if not taken:
         raise DataError("this client has no training examples")
     mean = float(loss_sum) / seen
@@ -87,6 +89,20 @@ def train(
         steps=taken,
         rate_sum=rate_sum,
     )
+
+
+def _losses(
+    model: nn.Module, examples: Examples, plan: Plan, x: torch.Tensor, y: torch.Tensor, logits: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The task's loss of a mini-batch, and the loss that the plan minimises."""
+    if plan.logits is None:
+        loss = total_loss = examples.goal.loss(logits, y)
+    else:
+        loss = examples.goal.loss(logits.detach(), y)
+        total_loss = examples.goal.loss(plan.logits(logits), y)
+    for term in plan.loss_terms:
+        total_loss = total_loss + term(model, x, y, logits)
+    return loss, total_loss
 
 
 def _gradients(loss: torch.Tensor, parameters: Tensors, plan: Plan) -> Tensors:

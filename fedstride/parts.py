@@ -31,7 +31,9 @@ class Part:
 
     `place`: `module:attribute` relative to the table's package, or the object itself. `about`: one line that
     describes it, with its source. `settings`: a dataclass with its settings; if None, they are in the signature of
-    the object at `place`. `given`: fixed arguments that belong to this name and cannot be set.
+    the object at `place`. `given`: fixed arguments that belong to this name and cannot be set. `losses`: those
+    with which it can be used (of a task); all if empty. `last_layer`: whether it needs a network whose result is
+    the output of a linear module.
     """
 
     name: str
@@ -39,6 +41,8 @@ class Part:
     about: str
     settings: type | None = None
     given: Mapping[str, Any] = field(default_factory=dict)
+    losses: tuple[str, ...] = ()
+    last_layer: bool = False
 
 
 USER_PARTS: dict[str, dict[str, Part]] = {}

@@ -15,6 +15,7 @@ from fedstride.flower import log
 from fedstride.metrics import as_text, shown
 
 from . import session
+from .attacks import refuse_attack
 from .config.compose import compose
 from .config.overrides import overrides_of
 from .config.schema import Config
@@ -35,6 +36,7 @@ def main(grid: Grid, context: Context) -> None:
         with signals.handled(stop), signals.waking():
             config = compose(overrides_of(context.run_config))
             _check_no_files(config)
+            refuse_attack(config)
             prepared = session.prepare(config)
             for note in prepared.notes:
                 log(WARNING, "%s", note)

@@ -6,11 +6,14 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from flwr.app import ArrayRecord
+from torch import nn
 
 from fedstride.arrays import Arrays, declare, to_record, views
+from fedstride.errors import ConfigError
 from fedstride.tasks import data, models
 from fedstride.tasks.freezing import split
 from fedstride.tasks.goals import goal_of
+from fedstride.tasks.last_layer import last_layer
 from fedstride.tasks.layout import place
 from fedstride.tasks.spec import Spec
 from fedstride.tasks.tensors import (
@@ -26,7 +29,7 @@ from fedstride.tasks.tensors import (
 )
 
 from . import initial
-from .config.schema import Config, keys
+from .config.schema import TABLES, Config, keys
 
 
 class CentralEvaluation:
@@ -50,6 +53,7 @@ class CentralEvaluation:
         for key in keys(config):
             if key.field.setting.layers and key.value is not None:
                 models.layers_matching(model, key.value, key.path)
+        _check_last_layer(config, model, source.spec)
         if config.initial is not None:
             load_arrays(model, initial.read(config.initial, to_arrays(model)))
         parts = split(model, config.train)
@@ -92,3 +96,16 @@ class CentralEvaluation:
             x, y = self._source.test_x, self._source.test_y
             self._examples = Examples(x, y, spec, device=self._device, goal=self._goal)
         return self._examples
+
+
+def _check_last_layer(config: Config, model: nn.Module, spec: Spec) -> None:
+    """Refuse a part that needs a last linear layer if the network has none."""
+    for group, table in TABLES.items():
+        chosen = getattr(config, group).name
+        if table.find(chosen).last_layer:
+            try:
+                last_layer(model, spec.inputs)
+            except ConfigError as error:
+                raise ConfigError(
+                    f"{group} = {chosen!r} is not allowed with model = {config.model.name!r}: {error}"
+                ) from error

@@ -26,7 +26,9 @@ def default_name(config: Config) -> str:
     """The default name of a run, made from its choices, as in `mnist5k-dirichlet-fednnnn-sgd-seed1`."""
     objective = [] if config.objective.name == "plain" else [config.objective.name]
     privacy = [] if config.privacy.name == "none" else [config.privacy.name]
-    choices = [config.task.name, config.partition.name, label(config), config.client.name, *objective, *privacy]
+    attack = [] if config.attack.name == "none" else [config.attack.name]
+    method = [label(config), config.client.name, *objective, *privacy]
+    choices = [config.task.name, config.partition.name, *method, *attack]
     return folder_name("-".join([*choices, f"seed{config.seed}"]))
 
 

@@ -24,7 +24,8 @@ LAZY_IMPORTS = {"fedstride/__init__.py", "fedstride/__main__.py"}
 LAB_MAY_IMPORT = {  # packages of lab/, and modules beside them; lab/cli may import all of them
     "results": set(),
     "deployment": set(),
-    "engine": {"results", "lifetimes"},
+    "attacks": set(),
+    "engine": {"results", "lifetimes", "attacks"},
     "node": {"lifetimes"},
     "plots": {"results"},
     "papers": {"results"},

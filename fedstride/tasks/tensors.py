@@ -92,6 +92,12 @@ class Examples:
         # 0 is the mean of a normalised column.
         return x.nan_to_num_(nan=0.0) if self.spec.reading.missing == "mean" else x
 
+    def class_counts(self) -> np.ndarray:
+        """The number of these examples of each class, int64 (classes,). Raises ConfigError without classes."""
+        if self.spec.target is not Target.CLASS:
+            raise ConfigError("this task has no single class for each example, so its classes cannot be counted")
+        return np.bincount(self.y[self.members], minlength=self.spec.outputs)
+
     def in_order(self, size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """All examples once, in batches of `size`; the last batch can be smaller."""
         for start in range(0, len(self), size):

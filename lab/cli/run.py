@@ -138,9 +138,11 @@ def title(config: Config) -> str:
     from server_app.config.schema import label
 
     data = f"{config.task.name}, {config.partition.name}, {config.model.name}"
+    attackers = getattr(config.attack, "clients", 0)
+    attack = f", {attackers} of them with {config.attack.name}" if attackers else ""
     return (
         f"{data}: {label(config)}, client {config.client.name}, {config.clients} clients "
-        f"({config.cohort_size} per round), {config.rounds} rounds, seed {config.seed}"
+        f"({config.cohort_size} per round{attack}), {config.rounds} rounds, seed {config.seed}"
     )
 
 

@@ -23,6 +23,7 @@ def simulate(
     """
     from fedstride.metrics import shown
     from server_app import session
+    from server_app.attacks import refuse_attack
     from server_app.config.compose import compose
     from server_app.config.schema import label
     from server_app.config.variables import with_variables
@@ -38,6 +39,7 @@ def simulate(
         "one that divides the task's data: nodes of a simulation have no data of their own; use fedstride run "
         "with partition.files, or fedstride submit",
     )
+    refuse_attack(config)
     console = Console()
     say(console, f"{title(config)}, in Flower's simulation")
     prepared = session.prepare(config)  # refuses an invalid run before any process starts

@@ -48,6 +48,7 @@ def submit(
 
 def _check(overrides: list[str], console: Console) -> None:
     """Refuse here what the ServerApp would refuse, and print what is submitted."""
+    from server_app.attacks import refuse_attack
     from server_app.build import build_strategy
     from server_app.config.compose import compose
     from server_app.config.overrides import parse
@@ -58,6 +59,7 @@ def _check(overrides: list[str], console: Console) -> None:
         say(console, f"resumes {resumed[-1]}, which only the SuperLink's machine can read")
         return
     config = compose(overrides)
+    refuse_attack(config)
     build_strategy(config)
     from .run import title
 

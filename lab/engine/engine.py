@@ -21,6 +21,7 @@ from server_app.evaluation import CentralEvaluation
 from server_app.rounds import Evaluate
 from server_app.session import Prepared
 
+from ..attacks.grid import AttackedGrid, attacked
 from .local import LocalGrid
 from .pool import Jobs, Pool
 from .workers import DividedEvaluation, Worker, WorkersGrid
@@ -35,8 +36,8 @@ class Engine(Protocol):
     workers: int
     """The number of worker processes; 0: the process itself."""
 
-    def grid(self, config: Config, priority: int = 0) -> LocalGrid:
-        """The Grid of a run. Raises ConfigError if it needs data that are not here."""
+    def grid(self, config: Config, priority: int = 0) -> LocalGrid | AttackedGrid:
+        """The Grid of a run, with its attackers. Raises ConfigError if it needs data that are not here."""
 
     def evaluate(self, priority: int = 0) -> Evaluate:
         """The evaluation at the server."""
@@ -50,9 +51,9 @@ class InThisProcess:
     def __init__(self, app: ClientApp, evaluation: CentralEvaluation, notes: Sequence[str] = ()) -> None:
         self._app, self._evaluation, self.notes = app, evaluation, notes
 
-    def grid(self, config: Config, priority: int = 0) -> LocalGrid:
+    def grid(self, config: Config, priority: int = 0) -> LocalGrid | AttackedGrid:
         """A Grid in this process."""
-        return LocalGrid(self._app, config.clients, data=files_of(config))
+        return attacked(LocalGrid(self._app, config.clients, data=files_of(config)), config)
 
     def evaluate(self, priority: int = 0) -> Evaluate:
         """The evaluation itself."""
@@ -68,9 +69,10 @@ class InWorkers:
         self._pool, self._app, self._evaluation, self.notes = pool, app, evaluation, notes
         self.workers = pool.started
 
-    def grid(self, config: Config, priority: int = 0) -> LocalGrid:
+    def grid(self, config: Config, priority: int = 0) -> LocalGrid | AttackedGrid:
         """A Grid whose clients run in the workers."""
-        return WorkersGrid(self._pool, self._app, config.clients, data=files_of(config), priority=priority)
+        grid = WorkersGrid(self._pool, self._app, config.clients, data=files_of(config), priority=priority)
+        return attacked(grid, config)
 
     def evaluate(self, priority: int = 0) -> Evaluate:
         """The evaluation, divided among the workers."""

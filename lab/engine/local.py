@@ -17,6 +17,8 @@ from flwr.serverapp import Grid
 
 from fedstride import flower
 
+from ..attacks.labels import FLIPS, on_flipped_labels
+
 CLIENT_RAISED = 2  # Flower's error code for an exception in a ClientApp
 RUN_ID = 1
 SERVER_ID = 1
@@ -56,6 +58,11 @@ class LocalGrid(Grid):
         """Store the clients' states below this run folder, in `clients/`."""
         for context in self._contexts.values():
             context.node_config["state"] = str(folder / STATES)
+
+    def flip_labels(self, clients: Iterable[int]) -> None:
+        """Let these clients, by partition id, train on flipped labels."""
+        for client in clients:
+            self._contexts[SERVER_ID + 1 + client].node_config[FLIPS] = True
 
     @property
     def run(self) -> Any:
@@ -103,7 +110,7 @@ class LocalGrid(Grid):
 def replied(app: ClientApp, message: Message, context: Context) -> Message:
     """The ClientApp's reply. An exception becomes an error reply, since one client must not end the run."""
     try:
-        return app(message, context)
+        return on_flipped_labels(message, context) if FLIPS in context.node_config else app(message, context)
     except (Exception, SystemExit) as error:
         return failure(message, f"{type(error).__name__}: {error}")
 

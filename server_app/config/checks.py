@@ -7,6 +7,7 @@ from fedstride.metrics import directed, fact
 from fedstride.settings import check_fields, fields_of
 from strategies.limits import Screening
 
+from ..attacks import check_attack
 from .schema import BY_CLIENTS, TABLES, Config, chain
 
 
@@ -41,6 +42,7 @@ def check(config: Config) -> None:
         f"one of {', '.join(directed())}",
     )
     _check_best_quorum(config)
+    check_attack(config)
 
 
 def _check_best_quorum(config: Config) -> None:

@@ -114,7 +114,11 @@ def from_yaml(text: str, parts: str | None = None, *, execute: bool = True) -> C
             load_parts(str(tree.parts), TABLES)
         typed = OmegaConf.structured(Config)
         for group in TABLES:
-            typed[group] = _typed(group, tree[group], placeholders=bool(tree.parts) and not execute)
+            # A group that is newer than the file has no choice in it.
+            node = (
+                tree[group] if group in tree or "none" not in TABLES[group] else OmegaConf.create({"name": "none"})
+            )
+            typed[group] = _typed(group, node, placeholders=bool(tree.parts) and not execute)
         rest = {str(key): tree[key] for key in tree if key not in TABLES}
         return _checked(OmegaConf.merge(typed, rest))
     except _READ_ERRORS as error:

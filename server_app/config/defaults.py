@@ -9,9 +9,10 @@ from fedstride.errors import require
 from fedstride.tasks.augmentation import check_augmentation
 from fedstride.tasks.data import Data
 from fedstride.tasks.goals import scores_of
+from fedstride.tasks.spec import LOSSES, Spec
 
 from .checks import check
-from .schema import Config
+from .schema import TABLES, Config, chain
 
 HOLDOUT = 0.2
 """The share of held-out examples if only the clients can measure."""
@@ -34,6 +35,7 @@ def resolved(config: Config, source: Data) -> Config:
     require(has_tests or not test_set, "test_set", test_set, missing)
     by_clients = not test_set if config.evaluate_clients is None else config.evaluate_clients
     holdout = (0.0 if test_set else HOLDOUT) if config.holdout is None else config.holdout
+    _check_losses(config, spec)
     figures = list(scores_of(spec, config.task.metrics))
     places = [*(["test"] if test_set else []), *([wire.LOCAL] if by_clients else [])]
     reported = [f"{place}/{name}" for place in places for name in [*figures, "loss"]]
@@ -54,6 +56,21 @@ def resolved(config: Config, source: Data) -> Config:
     done = replace(config, test_set=test_set, evaluate_clients=by_clients, holdout=holdout, best=best)
     check(done)
     return done
+
+
+def _check_losses(config: Config, spec: Spec) -> None:
+    """Refuse a part that cannot be used with the loss of the task."""
+    loss = config.task.loss or LOSSES[spec.target][0]
+    for group, table in TABLES.items():
+        for chosen in chain(getattr(config, group)):
+            losses = table.find(chosen.name).losses
+            require(
+                not losses or loss in losses,
+                group,
+                chosen.name,
+                f"one for the loss {loss}, which task={config.task.name} has here; {chosen.name} needs "
+                f"{' or '.join(losses)}, so a task with one class for each example",
+            )
 
 
 def _check_data_of_nodes(config: Config, source: Data) -> None:

@@ -28,8 +28,10 @@ from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS, Task
 from strategies.limits import Screening
 from strategies.parts import PRIVACY, STRATEGIES
 
+from ..attacks import ATTACKS
+
 TABLES: Mapping[str, Table] = {
-    table.group: table for table in (STRATEGIES, RULES, OBJECTIVES, TASKS, MODELS, PARTITIONS, PRIVACY)
+    table.group: table for table in (STRATEGIES, RULES, OBJECTIVES, TASKS, MODELS, PARTITIONS, PRIVACY, ATTACKS)
 }
 """The tables of parts, by group."""
 
@@ -61,6 +63,7 @@ class Config:
     model: Choice = field(default_factory=Choice)
     partition: Choice = field(default_factory=Choice)
     privacy: Choice = field(default_factory=Choice)
+    attack: Choice = field(default_factory=lambda: ATTACKS.config("none")())
     screening: Screening = field(default_factory=Screening)
     rounds: Annotated[int, Setting("number of rounds", least=1, most=MOST_ROUNDS, extends=True)] = 20
     clients: Annotated[int, Setting("number of clients in the federation", least=1, most=MOST_CLIENTS)] = 10

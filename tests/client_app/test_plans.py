@@ -26,6 +26,7 @@ FIELDS: dict[str, Any] = {
     "step_factors": [1.0],
     "batches": [np.arange(3)],
     "displacement": [torch.zeros(1)],
+    "logits": torch.neg,
 }
 
 

@@ -19,8 +19,11 @@ from flwr.app import Error, Message, MessageType, RecordDict
 
 from client_app.app import app as real_client
 from fedstride.arrays import to_record, views
+from lab.attacks.grid import replace, updates_in
+from lab.attacks.rules import Present, ScaledUpdate
 from lab.engine.local import LocalGrid
 from server_app import session
+from server_app.attacks import Scaled
 from server_app.config.compose import compose
 from strategies.parts import STRATEGIES
 
@@ -32,16 +35,18 @@ SETTINGS = ("model=mlp", "partition=dirichlet", "partition.alpha=0.5", "rounds=1
 RATES = {"scaffold": ("client.lr=0.02",)}  # with 0.05 it diverges without an attack, too
 
 
-def attacked(name: str, sent: Any, got: Any) -> Any:
-    """The arrays of the malicious client, from those it received (None: `got` is itself a change)."""
-    if name == "1e30":
-        return {key: np.full_like(array, 1e30) for key, array in got.items()}
-    factor = float(name.removeprefix("x"))
-    start = {key: np.zeros_like(array) for key, array in got.items()} if sent is None else sent
-    return {
-        key: (start[key] + factor * (array.astype(np.float64) - start[key])).astype(array.dtype)
-        for key, array in got.items()
-    }
+def attacked(name: str, message: Message, reply: Message) -> Message:
+    """The reply of the malicious client, from its honest one."""
+    if name == "silent":
+        return Message(Error(2, "silent"), reply_to=message)
+    if name != "1e30":
+        attack = ScaledUpdate(Scaled(factor=float(name.removeprefix("x"))))
+        return replace(attack, message, reply, updates_in(message, reply), (), Present((HOSTILE,), (), ()))
+    content: dict[str, Any] = dict(reply.content)
+    for key, record in reply.content.array_records.items():
+        content[key] = to_record({name: np.full_like(array, 1e30) for name, array in views(record).items()})
+    reply.content = RecordDict(content)
+    return reply
 
 
 class HostileGrid(LocalGrid):
@@ -60,14 +65,7 @@ class HostileGrid(LocalGrid):
             or node_config["partition-id"] != HOSTILE
         ):
             return reply
-        if self.attack == "silent":
-            return Message(Error(2, "silent"), reply_to=message)
-        content: dict[str, Any] = dict(reply.content)
-        for key, record in reply.content.array_records.items():
-            sent = views(message.content.array_records[key]) if key == "arrays" else None
-            content[key] = to_record(attacked(self.attack, sent, views(record)))
-        reply.content = RecordDict(content)
-        return reply
+        return attacked(self.attack, message, reply)
 
 
 @dataclass(frozen=True)

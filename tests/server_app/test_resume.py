@@ -47,6 +47,8 @@ RULES = [
     "strategy=fedavgm+two_d_lrd strategy.local_steps=4 strategy.window=0",
     "strategy=fedavg client=fednlr",
     "strategy=fedavg objective=fedprox client.momentum=0.5",
+    "strategy=fedavg objective=fedlc client=fednlr partition=dirichlet partition.alpha=0.3",
+    "strategy=fednnnn objective=moon client.momentum=0.5",
 ]
 
 

@@ -1,0 +1,37 @@
+"""FedLC: logits calibrated by the label distribution of the client (Zhang et al., ICML 2022).
+
+    z'_c = z_c - tau n_c^(-1/4)    if the client has n_c > 0 examples of class c, else -infinity       (LC1)
+    loss = CE(z', y)                                                                                   (LC2)
+
+A rare class must win by a larger margin. The denominator of the softmax contains y itself and no class without
+examples (B-21). Figures are those of z. With tau = 0, if the client has all classes, nothing is changed, so the
+result is bit-identical to FedAvg's.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ..method import Job, Method, Plan, Received, State
+from ..parts import FedLCSettings
+
+
+def margins(counts: np.ndarray, tau: float) -> np.ndarray:
+    """tau n_c^(-1/4), float64 (classes,), from the number of examples of each class; infinity for 0 examples."""
+    return np.where(counts > 0, tau * np.maximum(counts, 1) ** -0.25, np.inf)
+
+
+class FedLC(Method):
+    """Subtracts margins from the logits of the loss. Evaluation is not affected."""
+
+    def __init__(self, settings: FedLCSettings) -> None:
+        self.tau = settings.tau
+
+    def begin(self, job: Job, received: Received, state: State) -> Plan:
+        """The logits z', with the counts of the client's training examples."""
+        found = margins(job.examples.class_counts(), self.tau)
+        if not found.any():
+            return Plan()
+        subtracted = torch.from_numpy(found).to(job.device)
+        return Plan(logits=lambda z: z - subtracted.to(z.dtype))

@@ -1,0 +1,1 @@
+"""Attacks by clients, for runs on this machine: what they compute, and a Grid in which they happen."""

@@ -1,0 +1,29 @@
+"""The training of a client whose examples have flipped labels: y becomes C - 1 - y, with C classes."""
+
+from __future__ import annotations
+
+import copy
+import time
+from dataclasses import replace
+from typing import Final
+
+from flwr.app import Context, Message, MessageType
+
+from fedstride import wire
+
+FLIPS: Final = "flips-labels"
+"""The key in the node-config of such a client, on this machine."""
+
+
+def on_flipped_labels(message: Message, context: Context) -> Message:
+    """The client's reply. Its evaluation and its answer to the roll call are honest."""
+    from client_app import work
+    from client_app.app import app, trained
+
+    if message.metadata.message_type != MessageType.TRAIN:
+        return app(message, context)
+    started = time.perf_counter()
+    job = work.read(message.content.config_records[wire.CONFIG], context)
+    examples = copy.copy(job.examples)
+    examples.y = examples.spec.outputs - 1 - examples.y
+    return trained(message, context, replace(job, examples=examples), started)
