@@ -115,7 +115,7 @@ def evaluate_message(message: Message, context: Context) -> Message:
 
 @app.query()
 def roll_call(message: Message, context: Context) -> Message:
-    """Reply with the client id, the number of examples, the device, and versions.
+    """Reply with the client id and the name, the number of examples, the device, and versions.
 
     Also with the frozen arrays that it has, and, if asked, the moments of its examples.
     """
@@ -124,6 +124,7 @@ def roll_call(message: Message, context: Context) -> Message:
     facts = ConfigRecord(
         {
             **(work.moments(job) if config.get(wire.MOMENTS) else {}),
+            **work.name_of(context.node_config),
             wire.CLIENT_ID: job.client_id,
             wire.NUM_EXAMPLES: 1 if job.protection.is_local else len(job.examples),
             "device": str(job.device),

@@ -15,6 +15,7 @@ from torch import nn
 
 from fedstride import wire
 from fedstride.errors import ConfigError
+from fedstride.names import FORM, is_name
 from fedstride.own import load_bundled
 from fedstride.parts import Choice
 from fedstride.tasks import data, models, partitions
@@ -191,6 +192,19 @@ def partition_id(context: Context, clients: int) -> int:
             f'"partition-id=0 num-partitions={clients}"'
         )
     return value
+
+
+def name_of(node_config: Mapping[str, Any]) -> dict[str, str]:
+    """The node's name, for the reply to the roll call; empty if it has none. Raises ConfigError for no name."""
+    if wire.NAME not in node_config:
+        return {}
+    name = node_config[wire.NAME]
+    if not is_name(name):
+        raise ConfigError(
+            f"node-config name = {name!r} is not allowed: it must be {FORM}; start the node with --node-config "
+            "'name=\"hospital-a\"'"
+        )
+    return {wire.NAME: str(name)}
 
 
 def members(task: Choice, partition: Choice, clients: int, seed: int) -> list[np.ndarray]:

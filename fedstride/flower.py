@@ -1,7 +1,7 @@
 """All code that depends on Flower's private names or on differences between Flower's versions.
 
 No other module imports private names of Flower, except `superlink.py` for the replies at a SuperLink, and
-`lab/node/seams.py` for the processes of a SuperNode.
+`lab/node/seams.py` and `passages.py` for the processes and messages of a SuperNode.
 Each case gives the Flower version and the reason. The oldest supported version is 1.21, the first one with
 `flwr.serverapp.strategy`.
 """
@@ -12,6 +12,7 @@ import hashlib
 import logging
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -154,3 +155,10 @@ def load_builtin_state(strategy: Strategy, state: dict[str, Any]) -> None:
 def records_bytes(record: ArrayRecord) -> int:
     """Bytes of a record's serialised arrays, headers included."""
     return sum(len(array.data) for array in record.values())
+
+
+def bundle(folder: Path) -> bytes:
+    """The bundle that `flwr run` makes of an app's folder (1.39). Raises ValueError if it cannot."""
+    from flwr.cli.build import build_fab_from_disk
+
+    return bytes(build_fab_from_disk(folder))

@@ -12,6 +12,10 @@ METRICS: Final = "metrics"  # MetricRecord: the metrics that the client reports
 
 UNUSABLE: Final = 900  # code of the error in place of a reply that the server does not use; Flower's are below 9
 
+REFUSED: Final = (
+    901  # code of the error with which a node refuses a message: no log, or no trusted signature of the app
+)
+
 # Keys of the ConfigRecord
 SERVER_ROUND: Final = "server-round"  # int, from 1 (Flower's own name)
 SEED: Final = "seed"  # int, the run's seed
@@ -21,6 +25,8 @@ ACCEPTED: Final = "accepted-round"  # int: the last round in which this client's
 OLDEST: Final = "oldest-round"  # int: the client may delete its states of earlier rounds
 TRAIN: Final = "train-names"  # list[str]: patterns of the names that are trained and sent; without it, all
 FROZEN: Final = "frozen"  # str: digest of the other arrays; in a roll-call reply, of those that the client has
+STRATEGY: Final = "strategy-name"  # str: the run's strategy, as in tables; for the log of a node
+PRIVACY: Final = "privacy-name"  # str: the run's privacy; for the log of a node
 PARTS: Final = "parts"  # list[str]: names of files with user-defined parts, in the app's bundle
 HALVES: Final = "halves"  # list[str]: names of the client halves that the server's rules need
 
@@ -58,6 +64,9 @@ STATE_HELD: Final = "state/held"  # 1 if the client could not write its state to
 CLIPPED: Final = "privacy/clipped"  # 1.0 if the update was longer than the clipping norm, else 0.0
 FROZEN_HELD: Final = "frozen/held"  # 1 if the client could not write the frozen arrays to its cache
 LOCAL: Final = "local"  # before `/` and a figure of federated evaluation: loss, accuracy, or a list of rates
+
+# Key of a node's node-config and of its reply to the roll call
+NAME: Final = "name"  # str: the node's name, of the form that `names.py` describes
 
 # ConfigRecord of the reply to a QUERY (the roll call): client id, number of examples, device, versions
 ROLL_CALL: Final = "roll-call"

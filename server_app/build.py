@@ -20,7 +20,7 @@ from strategies.norms import NormAnalysis
 from strategies.parts import PRIVACY, STRATEGIES
 from strategies.wrapper import Wrapper
 
-from .config.schema import Config
+from .config.schema import Config, label
 
 ALL_NODES = {"fraction_train": 1.0, "min_train_nodes": 1, "min_evaluate_nodes": 1, "min_available_nodes": 1}
 """Options of Flower's strategies: use all nodes. The loop over rounds draws the cohort itself, and the strategy
@@ -105,6 +105,8 @@ def client_config(config: Config, spec: Spec) -> ConfigRecord:
         {
             wire.SEED: config.seed,
             wire.NUM_CLIENTS: config.clients,
+            wire.STRATEGY: label(config),
+            wire.PRIVACY: config.privacy.name,
             wire.HOLDOUT: config.holdout or 0.0,
             **spec.flatten(),
             **({} if config.train is None else {wire.TRAIN: list(config.train)}),

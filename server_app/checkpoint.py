@@ -150,7 +150,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             config=state["config"],
             row=state["row"],
             records=state["records"],
-            owners={int(client): Owner(str(key), str(label)) for client, (key, label) in state["owners"].items()},
+            owners={int(client): Owner(*map(str, owner)) for client, owner in state["owners"].items()},
             statistics=state["statistics"],
         )
     except CheckpointError:

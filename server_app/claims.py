@@ -18,6 +18,7 @@ class Owner(NamedTuple):
 
     key: str  # the digest of its public key, or its node id; see `flower.Node`
     label: str  # the node in words, for messages
+    name: str = ""  # the client's name in records; empty: its id is used
 
 
 class Claims:
@@ -32,8 +33,8 @@ class Claims:
         self._clients = clients
         self._fixed = node_ids == "fixed"
 
-    def settle(self, claim: Any, node: Node, connected: Collection[str]) -> int:
-        """The client id of a node that claims `claim`, which belongs to it from now on.
+    def settle(self, claim: Any, node: Node, connected: Collection[str], name: str = "") -> int:
+        """The client id of a node that claims `claim`, which belongs to it from now on, and so does its name.
 
         `connected`: the keys of the connected nodes. Raises ReplyError, with both nodes, if the claim is not
         valid; nothing changes then.
@@ -52,13 +53,18 @@ class Claims:
                 f"former partition-id{self._advice()}"
             )
         others = [o for o in self.owners.values() if o.key != node.key and (self._fixed or o.key in connected)]
+        if (namesake := next((other for other in others if name and other.name == name), None)) is not None:
+            raise ReplyError(
+                f"{node} has the name {name!r}, which belongs to {namesake.label}; give each node another name"
+                f"{self._advice()}"
+            )
         if owner is None and len(others) >= self._clients:
             raise ReplyError(
                 f"{node} claims client id {client}, but all clients = {self._clients} ids belong to other nodes"
                 f"{self._advice()}"
             )
         self.owners.pop(before, None)
-        self.owners[client] = Owner(node.key, str(node))
+        self.owners[client] = Owner(node.key, str(node), name)
         return client
 
     def _valid(self, claim: Any, node: Node) -> int:

@@ -20,26 +20,29 @@ TOO_FAR = 1000.0
 """How often the usual spread of a column, a client's mean may be away from the median of the clients' means."""
 
 
-def pool(spec: Spec, reports: Mapping[int, Mapping[str, Any]]) -> tuple[dict[str, list[float]], list[str]]:
+def pool(
+    spec: Spec, reports: Mapping[int, Mapping[str, Any]], names_of: Mapping[int, str] | None = None
+) -> tuple[dict[str, list[float]], list[str]]:
     """The statistics for `spec.with_statistics`, and one line for each client whose report is not used.
 
+    `names_of`: the names of clients, by id, for these lines.
     `reports`: the facts of each client that replied to the roll call, by id. Not used are invalid reports, and
     those with a column whose mean or standard deviation is more than 1000 times as far away as usual (see `_far`):
     its unit is probably another one. Raises RunError if no report can be used.
     """
-    columns = names(spec)
+    columns, known_as = names(spec), names_of or {}
     found: dict[int, Moments] = {}
     lines = []
     for client, report in sorted(reports.items()):
         try:
             found[client] = Moments.unflatten(report, len(columns))
         except ReplyError as error:
-            lines.append(f"client {client}: its statistics are not used: {error}")
+            lines.append(f"client {known_as.get(client, client)}: its statistics are not used: {error}")
     for client, column in _far(found).items():
         mean = found.pop(client).mean[column]
         lines.append(
-            f"client {client}: its statistics are not used: column {columns[column]!r} has the mean {mean:.6g}, "
-            "far from those of the other clients; is its unit the same?"
+            f"client {known_as.get(client, client)}: its statistics are not used: column {columns[column]!r} "
+            f"has the mean {mean:.6g}, far from those of the other clients; is its unit the same?"
         )
     if not found:
         raise RunError(

@@ -16,38 +16,30 @@ from flwr.serverapp import Grid
 
 from fedstride import flower, seeds, wire
 from fedstride.bounds import MAX_TEXT
-from fedstride.errors import ConfigError, ReplyError, RunError, last_line
+from fedstride.errors import ReplyError, RunError, last_line
 from fedstride.flower import Node, log
+from fedstride.names import FORM, Chosen, is_name
 from strategies.screening import MAX_EXAMPLES
 
 from .attendance import Attendance
 from .claims import Claims, Owner
 from .config.schema import Config
 from .exchange import Waiting, collect, nodes_of, send
+from .gathering import connected, listed
 from .waiting import CEILING, CallWait, Fixed, Patience
 
 CALL_SECONDS = 600.0  # longest wait for replies to the roll call at the start of a run
 LATE_CALL_SECONDS = 120.0  # longest wait of a round for the roll-call reply of a node that joined late
 MAX_REFUSALS = 200  # refused nodes that are logged and recorded in a run
-TEXTS = ("device", "python", "torch", "flwr", "fedstride", wire.FROZEN)  # facts of a client that are texts
-
-
-def check_nodes(grid: Grid, config: Config) -> list[int]:
-    """Wait until `min_clients` nodes are connected (default: all `clients`), and return the nodes.
-
-    Raises ConfigError for a wrong number of nodes: immediately in a simulation or if there are too many, after
-    `node_wait` seconds if there are too few in a deployment.
-    """
-    deadline = time.monotonic() + (0.0 if flower.is_simulation(grid) else config.node_wait)
-    while len(nodes := sorted(grid.get_node_ids())) < config.start_size and time.monotonic() < deadline:
-        time.sleep(0.5)
-    if not config.start_size <= len(nodes) <= config.clients:
-        raise ConfigError(
-            f"clients = {config.clients}, but the federation has {len(nodes)} nodes; in a simulation pass "
-            f'--federation-config "num-supernodes={config.clients} client-resources-num-cpus=1" to flwr run, in a '
-            f"deployment start {config.clients} SuperNodes, or set clients={len(nodes)}"
-        )
-    return nodes
+TEXTS = (
+    "device",
+    "python",
+    "torch",
+    "flwr",
+    "fedstride",
+    wire.FROZEN,
+    wire.NAME,
+)  # facts of a client that are texts
 
 
 class Roster:
@@ -55,7 +47,8 @@ class Roster:
 
     `client_config`: the configuration that is sent to every client. `owners`: the node that each client id
     belongs to, if the run is resumed. `facts`: what each client replied, by id. `left_out`: the connected clients
-    that are left out of the current round because they did not reply, each with the reason.
+    that are left out of the current round because they did not reply, each with the reason. `names`: the names of
+    clients, by client id and by node id (a partition id is below `clients`, a node id is a random number).
     """
 
     def __init__(
@@ -70,6 +63,8 @@ class Roster:
         self.client_config = client_config
         # Where nodes have no keys, they belong to this run, and have other ids when it is resumed.
         self._claims = Claims(config.clients, config.node_ids, owners if flower.has_keys(grid) else None)
+        self._chosen = Chosen(config.nodes)
+        self._others: dict[str, str] = {}  # nodes that are not meant, by key: the name that each states
         self._attendance = Attendance(config.mute_rounds)
         self._node_of: dict[int, int] = {}
         self._asked: set[tuple[int, str]] = set()  # the nodes that were sent a roll call, each with its connection
@@ -80,6 +75,7 @@ class Roster:
         self._refused: dict[int, str] = {}  # since the last round
         self.facts: dict[int, Mapping[str, Any]] = {}
         self.left_out: dict[int, str] = {}
+        self.names = {client: owner.name for client, owner in self._claims.owners.items() if owner.name}
 
     @property
     def owners(self) -> Mapping[int, Owner]:
@@ -100,8 +96,11 @@ class Roster:
             self._call_newcomers(patience)
         if len(self._node_of) < needed:
             faults = [*self._refused.values(), *(_mute(node) for node in self._unanswered())]
+            known = [node.name for node in self._nodes()] + [str(self.label(client)) for client in self._node_of]
+            absent = [f"{listed(names)} not connected"] if (names := self._chosen.missing(known)) else []
             raise RunError(
-                f"only {len(self._node_of)} of at least {needed} clients can take part: {'; '.join(faults[:3])}"
+                f"only {len(self._node_of)} of at least {needed} clients can take part: "
+                f"{'; '.join([*absent, *faults[:3]])}"
             )
 
     def refresh(self, server_round: int) -> None:
@@ -129,7 +128,9 @@ class Roster:
         """Count who replied in a round, by client id. A client that is left out is sent a roll call."""
         for client in self._attendance.close(server_round, mute=mute, used=used):
             node = self._node_of[client]
-            log(WARNING, "client %d (node %d) did not reply and is left out; see its log", client, node)
+            log(
+                WARNING, "client %s (node %d) did not reply and is left out; see its log", self.label(client), node
+            )
             self._pending |= send(self._grid, [self._message(node)])
 
     def refused(self) -> dict[int, str]:
@@ -141,7 +142,15 @@ class Roster:
         """The client id of a node; the node id itself if the node is unknown."""
         return next((client for client, known in self._node_of.items() if known == node), node)
 
+    def label(self, client: int) -> int | str:
+        """What stands for a client in records: its name, or its id if it has none."""
+        return self.names.get(client, client)
+
     # -------------------------------------------------------- who is there
+
+    def _nodes(self) -> list[Node]:
+        """The connected nodes that are meant to take part, as far as is known."""
+        return [node for node in connected(self._grid, self._chosen) if node.key not in self._others]
 
     def _present(self) -> set[int]:
         return set(self._grid.get_node_ids())
@@ -156,7 +165,7 @@ class Roster:
         """Whether more clients can be expected, so many seconds after the start of the run."""
         if flower.is_simulation(self._grid):
             return False
-        nodes = flower.nodes(self._grid)
+        nodes = self._nodes()
         return (
             not self._asked.issuperset((node.id, node.connected) for node in nodes)
             or (len(nodes) < self._config.clients and elapsed < self._config.node_wait)
@@ -165,7 +174,7 @@ class Roster:
 
     def _unanswered(self) -> list[Node]:
         silent = nodes_of(self._pending)
-        return [node for node in flower.nodes(self._grid) if node.id in silent]
+        return [node for node in self._nodes() if node.id in silent]
 
     # -------------------------------------------------------- the roll call
 
@@ -185,7 +194,7 @@ class Roster:
 
         A node that did not reply to an earlier roll call in time is not waited for again.
         """
-        nodes = flower.nodes(self._grid)
+        nodes = self._nodes()
         connections = {(node.id, node.connected) for node in nodes}
         self._asked &= connections  # a node that disconnected is asked again when it comes back
         newcomers = [node for node in nodes if (node.id, node.connected) not in self._asked]
@@ -221,10 +230,20 @@ class Roster:
                     self._refuse(node, str(error))
 
     def _register(self, node: Node, facts: Mapping[str, Any], connected: Collection[str]) -> None:
-        client = self._claims.settle(facts[wire.CLIENT_ID], node, connected)
+        name = _name(node, facts)
+        known_as = node.name if is_name(node.name) else name
+        if not self._chosen.has(known_as):
+            self._others[node.key] = known_as
+            log(INFO, "%s takes no part, since it is not one of nodes = %s", node, self._config.nodes)
+            return
+        client = self._claims.settle(facts[wire.CLIENT_ID], node, connected, name)
+        for number in (client, node.id):
+            self.names.pop(number, None)
+            if name:
+                self.names[number] = name
         before = self._node_of.get(client)
         if before is not None and before != node.id:
-            log(INFO, "client %d is connected again, now as node %d", client, node.id)
+            log(INFO, "client %s is connected again, now as node %d", self.label(client), node.id)
         self._node_of[client] = node.id
         self._node_of = {known: self._node_of[known] for known in self._claims.owners if known in self._node_of}
         self.facts[client] = {**facts, wire.CLIENT_ID: client}
@@ -239,6 +258,23 @@ class Roster:
         log(WARNING, "%s", reason)
         if len(self._refusals) == MAX_REFUSALS:
             log(WARNING, "%d nodes were refused; more are not logged", MAX_REFUSALS)
+
+
+def _name(node: Node, facts: Mapping[str, Any]) -> str:
+    """The name of the client: the one that its node states, or else, without a partition id, that of its key.
+
+    Raises ReplyError for a text that is no name, and for another name than that with which its key was registered.
+    """
+    stated = facts.get(wire.NAME, "")
+    if stated and not is_name(stated):
+        raise ReplyError(f"{node} states the name {stated[:100]!r}, which is not allowed: it must be {FORM}")
+    if stated and is_name(node.name) and stated != node.name:
+        raise ReplyError(
+            f"{node} states the name {stated!r}, but its key is registered as {node.name!r}; start it with this "
+            "name in its node-config, or register its key with the other one"
+        )
+    has_number = facts[wire.CLIENT_ID] != node.id
+    return stated or (node.name if is_name(node.name) and not has_number else "")
 
 
 def _mute(node: Node) -> str:

@@ -25,7 +25,7 @@ from .config.schema import Config
 from .delivery import Delivery
 from .exchange import CohortGrid, exchange
 from .roll_call import Roster
-from .rows import Row, absent_rows, client_rows, decision_figure, known_names, spread
+from .rows import Row, absent_rows, client_rows, decision_figure, known_names, spread, with_names
 from .stopping import quorum_of
 from .waiting import Wait, Waits
 
@@ -122,9 +122,10 @@ class Federation:
         clients = client_rows(
             server_round, asked.messages, asked.replies, cohort, self.roster, asked.wait.reason, evaluation
         )
-        clients += absent_rows(server_round, self.roster.left_out, self.roster.refused())
+        clients += absent_rows(server_round, self.roster)
         self.roster.close(server_round, mute={*asked.wait.mute, *silent}, used=used)
         row: Row = {"round": server_round, "clients": len(cohort), **known_names(dict(metrics or {}))}
+        row = with_names(row, self.roster.label)
         row["screening/missing"] = len(asked.messages) - len(asked.replies)
         row |= figures
         if evaluation is not None and evaluation.left_out:

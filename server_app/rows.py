@@ -67,6 +67,14 @@ def decision_figure(metric: str, cohorts: Iterable[Cohort], quorum: int) -> Row:
     return {AGREED + metric: value if clients >= quorum else math.nan}
 
 
+def with_names(row: Row, label: Callable[[int], int | str]) -> Row:
+    """The row of a round with the clients' names in lists of clients, such as `fedalr/client`."""
+    return {
+        key: [label(client) for client in value] if key.endswith("/client") and isinstance(value, list) else value
+        for key, value in row.items()
+    }
+
+
 def spread(evaluation: Cohort) -> Row:
     """How far the clients' figures of a federated evaluation are apart: the worst one, and the 10th percentile.
 
@@ -100,10 +108,11 @@ def client_rows(
     accepted = {reply.node_id: reply for reply in cohort.replies}
     reasons = {item.node_id: item.reason for item in cohort.rejected}
     figures = {} if evaluation is None else _figures(evaluation)
-    rows = []
+    rows: list[tuple[int, Row]] = []
     for message in messages:
         node = message.metadata.dst_node_id
-        row: Row = {"round": server_round, "client": roster.client_of(node)}
+        client = roster.client_of(node)
+        row: Row = {"round": server_round, "client": roster.label(client)}
         row["bytes/down"] = _bytes(message)
         row["bytes/up"] = _bytes(replies[node]) if node in replies else 0
         if node in accepted:
@@ -111,29 +120,29 @@ def client_rows(
             metrics, limit_notes = _limited(
                 {k: v for k, v in accepted[node].metrics.items() if k not in own}, cohort.usual_forms
             )
-            notes = [*_notes(accepted[node], cohort), *limit_notes, *_evaluation_notes(row["client"], evaluation)]
-            row |= {"status": "used", "norm": accepted[node].length, **metrics, **figures.get(row["client"], {})}
+            notes = [*_notes(accepted[node], cohort), *limit_notes, *_evaluation_notes(client, evaluation)]
+            row |= {"status": "used", "norm": accepted[node].length, **metrics, **figures.get(client, {})}
             row |= {"note": "; ".join(notes)} if notes else {}
         elif node in replies:
             row |= {"status": "rejected", "reason": reasons.get(node, "the reply has the id of another node")}
         else:
-            row |= {"status": "no reply", "reason": no_reply(row["client"])}
-        rows.append(row)
-    return sorted(rows, key=lambda row: row["client"])
+            row |= {"status": "no reply", "reason": no_reply(client)}
+        rows.append((client, row))
+    return [row for _, row in sorted(rows, key=lambda each: each[0])]
 
 
-def absent_rows(server_round: int, left_out: Mapping[int, str], refused: Mapping[int, str]) -> list[Row]:
+def absent_rows(server_round: int, roster: Roster) -> list[Row]:
     """A row for each client that is left out of the round, and for each node that was refused before it.
 
-    `left_out`: reasons by client id. `refused`: reasons by node id, since a refused node is not a client.
+    A refused node is not a client, so its row has its node id.
     """
     rows: list[Row] = [
-        {"round": server_round, "client": client, **NO_BYTES, "status": "left out", "reason": reason}
-        for client, reason in sorted(left_out.items())
+        {"round": server_round, "client": roster.label(client), **NO_BYTES, "status": "left out", "reason": reason}
+        for client, reason in sorted(roster.left_out.items())
     ]
     rows += [
         {"round": server_round, "client": None, "node": node, **NO_BYTES, "status": "refused", "reason": reason}
-        for node, reason in sorted(refused.items())
+        for node, reason in sorted(roster.refused().items())
     ]
     return rows
 

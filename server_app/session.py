@@ -27,10 +27,11 @@ from .config.schema import Config
 from .delivery import Delivery
 from .evaluation import CentralEvaluation
 from .folder import new_folder
+from .gathering import check_nodes
 from .initial import pinned
 from .records import Records
 from .restore import restored_clients, restored_metrics
-from .roll_call import Roster, check_nodes
+from .roll_call import Roster
 from .rounds import Evaluate, Federation, Observer
 from .rows import Row
 from .stopping import reason_to_stop
@@ -138,6 +139,7 @@ def run(
     try:
         delivery = Delivery(prepared.evaluation.frozen)
         roster, statistics = _called(grid, prepared, records, delivery)
+        prepared.strategy.names = roster.names
         federation = Federation(
             grid=grid,
             strategy=prepared.strategy,
@@ -194,7 +196,7 @@ def _called(grid: Grid, prepared: Prepared, records: Records, delivery: Delivery
     )
     roster.call()
     if asks:
-        known, notes = normalisation.pool(spec, roster.facts)
+        known, notes = normalisation.pool(spec, roster.facts, roster.names)
         for note in notes:
             log(WARNING, "%s", note)
         spec = spec.with_statistics(known)

@@ -17,14 +17,16 @@ from .cohort import LEFT_OUT, Cohort
 from .figures import in_words
 
 
-def report(server_round: int, cohort: Cohort, warned: set[str]) -> None:
+def report(server_round: int, cohort: Cohort, warned: set[str], names: Mapping[int, str]) -> None:
     """Log each rejected reply with its reason, clients that did not do a client half, and figures left out.
 
     The latter two are logged once for each half and client: `warned` collects those that were logged.
+    `names`: of clients and nodes, by id.
     """
-    report_figures(server_round, cohort, warned)
+    report_figures(server_round, cohort, warned, names)
     for item in cohort.rejected:
-        log(WARNING, "round %d: the reply of node %d is rejected: %s", server_round, item.node_id, item.reason)
+        who = names.get(item.node_id, item.node_id)
+        log(WARNING, "round %d: the reply of node %s is rejected: %s", server_round, who, item.reason)
     for half, clients in cohort.not_done.items():
         if half not in warned:
             warned.add(half)
@@ -34,13 +36,14 @@ def report(server_round: int, cohort: Cohort, warned: set[str]) -> None:
                 "of %s (the metric %s is missing), so the method "
                 "has no effect on them; docs/own-parts.md shows what a client must do",
                 server_round,
-                ", ".join(map(str, clients[:10])) + (" ..." if len(clients) > 10 else ""),
+                ", ".join(str(names.get(client, client)) for client in clients[:10])
+                + (" ..." if len(clients) > 10 else ""),
                 half,
                 wire.done(half),
             )
 
 
-def report_figures(server_round: int, cohort: Cohort, warned: set[str]) -> None:
+def report_figures(server_round: int, cohort: Cohort, warned: set[str], names: Mapping[int, str]) -> None:
     """Log the reported values that do not count, once for each client; `warned` has those that were logged."""
     for client, reasons in cohort.left_out.items():
         key = f"figures of client {client}"
@@ -48,10 +51,10 @@ def report_figures(server_round: int, cohort: Cohort, warned: set[str]) -> None:
             warned.add(key)
             log(
                 WARNING,
-                "round %d: client %d reports figures that do not count: %s; later ones are not logged, but "
+                "round %d: client %s reports figures that do not count: %s; later ones are not logged, but "
                 "counted in %s and noted in clients.jsonl",
                 server_round,
-                client,
+                names.get(client, client),
                 in_words(reasons),
                 LEFT_OUT,
             )

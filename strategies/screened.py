@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from flwr.app import Message
 
@@ -22,6 +23,9 @@ class Screened:
     """
 
     screening: Screening
+
+    names: Mapping[int, str] = MappingProxyType({})
+    """The names of clients and nodes in the log, by client id and by node id. Others are named by their id."""
 
     @property
     def summed_by(self) -> str | None:
@@ -54,7 +58,7 @@ class Screened:
         )
         if not isinstance(replies, Accepted):
             self.learnt = cohort.learnt
-            report(server_round, cohort, self._warned)
+            report(server_round, cohort, self._warned, self.names)
         self.last_cohort = cohort
         return cohort
 
@@ -62,6 +66,6 @@ class Screened:
         """The same for the replies to an evaluation."""
         cohort = screen_metrics(replies, count_key, self.last_cohort, self.screening.max_share)
         if not isinstance(replies, Accepted):
-            report_figures(server_round, cohort, self._warned)
+            report_figures(server_round, cohort, self._warned, self.names)
         self.last_evaluation = cohort
         return cohort

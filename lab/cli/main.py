@@ -18,6 +18,7 @@ from . import certificates as certificates_group
 from . import doctor as doctor_group
 from . import listing
 from . import node as node_group
+from . import node_log as node_log_group
 from . import partition as partition_group
 from . import plot as plot_group
 from . import register as register_group
@@ -43,6 +44,7 @@ app.command("submit")(submit_group.submit)
 app.command("certificates")(certificates_group.certificates)
 app.command("register")(register_group.register)
 app.command("node", context_settings=node_group.PASSED_ON)(node_group.node)
+app.command("node-log")(node_log_group.node_log)
 app.command("list")(listing.list_choices)
 app.command("show")(listing.show)
 app.command("partition")(partition_group.partition)

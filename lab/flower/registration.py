@@ -14,7 +14,7 @@ REGISTERED = "[code: 23]"  # Flower 1.39: this key has been registered before
 
 
 def public_keys(given: list[Path]) -> list[Path]:
-    """The given files. Raises ConfigError if there are none, or if a file is not a node's public key."""
+    """The given files. Raises ConfigError if there are none, a file is no public key, or two have one name."""
     if not given:
         raise ConfigError("name the public keys to register, as in certs/node1.pub certs/node2.pub")
     for path in given:
@@ -23,6 +23,13 @@ def public_keys(given: list[Path]) -> list[Path]:
         if path.read_bytes()[:11] != b"ecdsa-sha2-":
             raise ConfigError(
                 f"{path} is not the public key of a node: name its .pub file, made by fedstride certificates"
+            )
+    by_name: dict[str, Path] = {}
+    for path in given:
+        if by_name.setdefault(path.stem, path) != path:
+            raise ConfigError(
+                f"{by_name[path.stem]} and {path} would both be registered as {path.stem!r}; a file's name is the "
+                "node's name: rename one of them"
             )
     return given
 

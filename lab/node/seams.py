@@ -34,16 +34,22 @@ Flower begins with one second, and asks so late that the parts are mostly there.
 comes before them.
 """
 
-_LOOP = "flwr.supernode.start_client_internal"
-_MAIN = "flwr.supernode.cli.flower_supernode"
+LOOP = "flwr.supernode.start_client_internal"
+MAIN = "flwr.supernode.cli.flower_supernode"
 _APP = "flwr.supernode.runtime.run_clientapp"
 _STATE = "flwr.supernode.nodestate.in_memory_nodestate"
 
 _PARAMETERS = {
-    f"{_MAIN}:flower_supernode": "",
-    f"{_MAIN}:NodeStateFactory.state": "self",
-    f"{_LOOP}:_push_messages": "state object_store send push_object",
-    f"{_LOOP}:pull_objects": (
+    f"{MAIN}:flower_supernode": "",
+    f"{MAIN}:NodeStateFactory.state": "self",
+    f"{LOOP}:_push_messages": "state object_store send push_object",
+    f"{LOOP}:_insert_message": "msg state store",
+    f"{LOOP}:_verify_fab": "fab trusted_entities",
+    f"{LOOP}:_pull_and_store_message": (
+        "state object_store node_config receive get_run get_fab pull_object confirm_message_received "
+        "trusted_entities"
+    ),
+    f"{LOOP}:pull_objects": (
         "object_ids pull_object_fn max_concurrent_pulls max_time max_tries_per_object initial_backoff backoff_cap"
     ),
     f"{_STATE}:InMemoryNodeState.get_messages": "self run_ids is_reply limit",
@@ -87,15 +93,15 @@ def problem() -> str | None:
 
 def _unexpected() -> Sequence[str]:
     """The names of what differs from what is known."""
-    loop = importlib.import_module(_LOOP)
+    loop = importlib.import_module(LOOP)
     wrong = [name for name, expected in _PARAMETERS.items() if _parameters(_named(name)) != expected.split()]
     for name, function, seconds in (
         ("start_client_internal", loop.start_client_internal, IDLE_SECONDS),
         ("_push_messages", loop._push_messages, REPLY_SECONDS),
     ):
         if seconds not in function.__code__.co_consts:
-            wrong.append(f"{_LOOP}:{name}")
-    wrong += [f"{_LOOP}:{name}" for name in ("time", "subprocess") if getattr(loop, name) is not sys.modules[name]]
+            wrong.append(f"{LOOP}:{name}")
+    wrong += [f"{LOOP}:{name}" for name in ("time", "subprocess") if getattr(loop, name) is not sys.modules[name]]
     return wrong
 
 
@@ -126,7 +132,8 @@ class _Replaced:
 
 
 @contextlib.contextmanager
-def _replaced(owner: ModuleType, name: str, value: Any) -> Iterator[None]:
+def replaced(owner: ModuleType, name: str, value: Any) -> Iterator[None]:
+    """Replace a name in a module within this context."""
     before = getattr(owner, name)
     setattr(owner, name, value)
     try:
@@ -144,16 +151,16 @@ def run_supernode(
     `wait` instead of sleeping for so many seconds. Both are called in the main thread. `state` then knows the
     tasks and messages.
     """
-    loop, main = importlib.import_module(_LOOP), importlib.import_module(_MAIN)
+    loop, main = importlib.import_module(LOOP), importlib.import_module(MAIN)
     pull = functools.partial(
         loop.pull_objects, initial_backoff=PART_SECONDS[0], backoff_cap=PART_SECONDS[1], max_tries_per_object=None
     )
     with (
-        _replaced(loop, "pull_objects", pull),
-        _replaced(loop, "subprocess", _Replaced(loop.subprocess, Popen=start)),
-        _replaced(loop, "time", _Replaced(loop.time, sleep=wait)),
-        _replaced(main, "NodeStateFactory", state.follow(main.NodeStateFactory)),
-        _replaced(sys, "argv", ["fedstride node", *arguments]),
+        replaced(loop, "pull_objects", pull),
+        replaced(loop, "subprocess", _Replaced(loop.subprocess, Popen=start)),
+        replaced(loop, "time", _Replaced(loop.time, sleep=wait)),
+        replaced(main, "NodeStateFactory", state.follow(main.NodeStateFactory)),
+        replaced(sys, "argv", ["fedstride node", *arguments]),
     ):
         main.flower_supernode()
 

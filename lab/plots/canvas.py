@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SOFTWARE = "fedstride plot"
+
+T = TypeVar("T")
 """Written into the metadata of every plot: only a file that contains it is replaced."""
 
 NUMBERS = 240  # heat maps up to this number of cells show the value of each cell
@@ -137,7 +139,7 @@ def whole_numbers(axis: Axis, count: int) -> None:
     axis.set_major_locator(FixedLocator(range(count)) if count <= 20 else MaxNLocator(integer=True))
 
 
-def some(items: Sequence[str], limit: int) -> list[str]:
+def some(items: Sequence[T], limit: int) -> list[T]:
     """At most `limit` items, evenly spaced, including the first and the last."""
     if len(items) <= limit:
         return list(items)

@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from server_app.figures.style import against_rounds
+from server_app.figures.style import against_rounds, legend_label
 
 from ..results.runs import Run
-from .canvas import heat_map, legend_below, line, over_rounds, panels, whole_numbers
+from .canvas import heat_map, legend_below, line, over_rounds, panels, some, whole_numbers
 from .examples import first_of_each
 from .layers import label_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+MOST_NAMES = 20
+"""Names of clients at the axis."""
 
 LINES = {"fedalr/eta_max": "largest", "fedalr/eta_mean": "mean", "fedalr/eta_min": "smallest"}
 
@@ -44,13 +47,25 @@ def fedalr(runs: Sequence[Run]) -> Figure:
 
 def _map(axes: Axes, run: Run) -> None:
     rows = [row for row in run.rows if row.get("fedalr/client")]
-    values = np.full((run.config.clients, len(rows)), np.nan)
+    places = _places([client for row in rows for client in row["fedalr/client"]], run.config.clients)
+    values = np.full((max(run.config.clients, 1 + max(places.values(), default=0)), len(rows)), np.nan)
     for column, row in enumerate(rows):
         for client, eta in zip(row["fedalr/client"], row["fedalr/eta"], strict=True):
-            if 0 <= client < run.config.clients:  # in a deployment, a client may have only its node id
-                values[client, column] = eta
+            values[places[client], column] = eta
     if np.isfinite(values).any():
         heat_map(axes, values, unit="eta")
     axes.set_ylabel("client")
-    whole_numbers(axes.yaxis, run.config.clients)
+    if all(client == place for client, place in places.items()):
+        whole_numbers(axes.yaxis, run.config.clients)
+    else:
+        shown = some(sorted(places, key=places.__getitem__), MOST_NAMES)
+        axes.set_yticks([places[client] for client in shown], [legend_label(str(client)) for client in shown])
     label_columns(axes, [row["round"] for row in rows])
+
+
+def _places(clients: Sequence[int | str], count: int) -> dict[int | str, int]:
+    """The row of each client: a partition id is its place; names and node ids, sorted, fill the other rows."""
+    seen = dict.fromkeys(clients)
+    places: dict[int | str, int] = {c: c for c in seen if isinstance(c, int) and 0 <= c < count}
+    free = iter(sorted(set(range(count + len(seen))) - set(places.values())))
+    return places | {c: next(free) for c in sorted(set(seen) - set(places), key=str)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fedstride.errors import require
 from fedstride.metrics import directed, fact
+from fedstride.names import Chosen
 from fedstride.settings import check_fields, fields_of
 from strategies.limits import Screening
 
@@ -32,6 +33,19 @@ def check(config: Config) -> None:
     between = f"between 1 and clients = {config.clients}"
     require(config.cohort is None or config.cohort <= config.clients, "cohort", config.cohort, between)
     require(config.start_size <= config.clients, "min_clients", config.min_clients, f"{between}, or null")
+    chosen = Chosen(config.nodes)
+    require(
+        chosen.problem is None,
+        "nodes",
+        config.nodes,
+        f"names and patterns, as in hospital-a,clinic-*, but {chosen.problem}",
+    )
+    require(
+        not chosen.all_are_names or len(chosen.names) == config.clients,
+        "nodes",
+        config.nodes,
+        f"clients = {config.clients} names, or patterns; or set clients={len(chosen.names)}",
+    )
     quorum = config.screening.quorum
     most = f"between 1 and {config.cohort_size}, the number of clients in a round"
     require(quorum <= config.cohort_size, "screening.quorum", quorum, most)

@@ -29,7 +29,7 @@ from strategies.parts import STRATEGIES
 from . import presets
 from .checks import check
 from .conf import conf_dir
-from .overrides import expand_wrappers, parse, parts_in, quote
+from .overrides import expand_wrappers, nodes_as_text, parse, parts_in, quote
 from .schema import FIXED_ON_RESUME, GROUPS, TABLES, Config, keys, names
 from .variables import check_interpolations
 
@@ -69,7 +69,7 @@ def compose(overrides: Sequence[str] = ()) -> Config:
     parts = parts_in(overrides)
     if parts is not None:  # first, because the other overrides can choose parts from this file
         load_parts(parts, TABLES)
-    parsed = parse(expand_wrappers(overrides))
+    parsed = parse(nodes_as_text(expand_wrappers(overrides)))
     resumed = [override for override in parsed if override.key_or_group == "resume"]
     if resumed and resumed[-1].value():
         return _resume(str(resumed[-1].value()), [o for o in parsed if o.key_or_group != "resume"], parts)

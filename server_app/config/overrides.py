@@ -88,6 +88,17 @@ def expand_wrappers(overrides: Sequence[str]) -> list[str]:
     return expanded
 
 
+def nodes_as_text(overrides: Sequence[str]) -> list[str]:
+    """Quote the value of `nodes=a,b-*`, in which Hydra would see a sweep, unless the user has quoted it."""
+    return [
+        f"nodes={quote(value)}"
+        if key == "nodes" and value and value not in _WORDS and value[0] not in "'\""
+        else text
+        for text in overrides
+        for key, _, value in [text.partition("=")]
+    ]
+
+
 def parts_in(overrides: Sequence[str]) -> str | None:
     """The FILE of the last override `parts=FILE`, or None if there is none or it is empty."""
     named = [text for text in overrides if text.partition("=")[0] == "parts"]

@@ -193,6 +193,14 @@ class Config:
             kind=NONE,
         ),
     ] = 3
+    nodes: Annotated[
+        str | None,
+        Setting(
+            "names of the nodes of a deployment that take part, and patterns, as in hospital-a,clinic-*; "
+            "default: all nodes",
+            kind=NONE,
+        ),
+    ] = None
     node_ids: Annotated[
         str,
         Setting(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from desk import play, table, weights
 from processes import WARM, Running, Site, descendants, folder_in, is_alive, stop, until
 
+from lab.node.journal import read
 from lab.results.runs import load
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]
@@ -143,3 +145,44 @@ def at_work(node: Running) -> list[int] | None:
     assert node.ended() is None, node.log()
     family = descendants(node.process.pid)
     return family if "Receiving: train message" in node.log() and len(family) == 2 else None
+
+
+def test_named_nodes_keep_a_log_and_do_nothing_without_it(site: Site, tmp_path: Path) -> None:
+    """A third node is connected, and is not chosen."""
+    keys = ("one", "two", "three")
+    nodes = [site.join(key, f'{config(k % 2)} name="{key}"', program=WARM) for k, key in enumerate(keys)]
+    for node in nodes:
+        until(node.joined, f"joining of {node.name}")
+    folder = submitted(site, "rounds=2", "strategy=fedalr", "nodes=one,tw?", "name=named")
+    local = play(tmp_path, *REAL, "rounds=2", "strategy=fedalr", small=False)
+    assert weights(folder) == weights(local.folder)
+    assert {row["client"] for row in load(folder).clients.rows} == {"one", "two"}
+    assert load(folder).rows[1]["fedalr/client"] == ["one", "two"]
+
+    logs = {node.name: node.folder / "home/node-log.jsonl" for node in nodes}
+    events = {name: [(row["event"], row.get("task")) for row in read(log).rows] for name, log in logs.items()}
+    message = [("received", "query"), ("answered", "query"), *2 * [("received", "train"), ("answered", "train")]]
+    assert events == {
+        "one": [("started", None), *message],
+        "two": [("started", None), *message],
+        "three": [("started", None)],
+    }
+    answer = read(logs["one"]).rows[-1]
+    assert answer | {"strategy": "fedalr", "privacy": "none", "round": 2, "task": "train"} == answer
+    assert answer["bytes_out"] > (folder / "model.safetensors").stat().st_size * 0.9
+    assert answer["examples"] == load(folder).clients.rows[0]["num-examples"]
+    shown = site.deployment.fedstride("node-log", str(logs["one"]))
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    assert "verified" in shown.stdout
+
+    missing = site.deployment.fedstride("submit", "tls", *REAL, "nodes=one,four", "node_wait=1")
+    assert missing.returncode == 1
+    assert "four is missing; connected: " in missing.stderr
+    logs["two"].rename(logs["two"].with_name("moved"))
+    logs["two"].mkdir()  # a file that nobody can write, root included
+    refused = site.deployment.fedstride("submit", "tls", *REAL, "rounds=1", "nodes=one,two")
+    assert refused.returncode == 1
+    assert re.search(
+        r"\('two'\) cannot take part \(code 901\): this node's log .* cannot be written", refused.stderr
+    )
+    stop(*nodes)

@@ -19,7 +19,7 @@ from client_app.app import app as real_client
 from fedstride import flower, wire
 from fedstride.arrays import Layout, views
 from lab.engine.local import LocalGrid
-from server_app import exchange, roll_call, session
+from server_app import exchange, gathering, roll_call, session
 from server_app.config.compose import compose
 from server_app.lines import read_lines
 from server_app.rounds import Round
@@ -86,7 +86,7 @@ class Clock:
         self.now += seconds
 
     def install(self, monkeypatch: Any) -> None:
-        for module in (exchange, roll_call):
+        for module in (exchange, gathering, roll_call):
             monkeypatch.setattr(module, "time", self)
 
 

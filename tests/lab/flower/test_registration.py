@@ -68,3 +68,11 @@ def test_files_that_are_not_public_keys(tmp_path: Path, key: Path) -> None:
         public_keys([tmp_path / "b.pub"])
     with pytest.raises(ConfigError, match="is not the public key"):
         public_keys([key.with_suffix("")])
+
+
+def test_two_keys_of_one_name(tmp_path: Path, key: Path) -> None:
+    other = tmp_path / "other" / key.name
+    other.parent.mkdir()
+    other.write_bytes(key.read_bytes())
+    with pytest.raises(ConfigError, match=f"would both be registered as '{key.stem}'; .* rename one of them"):
+        public_keys([key, other])

@@ -13,7 +13,7 @@ import pytest
 from flwr.supernode import start_client_internal as loop
 from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
 
-from fedstride.errors import RunError
+from fedstride.errors import ConfigError, RunError
 from lab.node import seams, supernode
 
 
@@ -80,13 +80,18 @@ def test_with_a_difference_flowers_own_runs_after_one_warning(
     with monkeypatch.context() as patch:
         words = change(patch)
         with pytest.raises(SystemExit):
-            supernode.run(["--superlink", "fl.example.org:9092", "--node-config", 'data="a b"'])
+            supernode.run(["--superlink", "fl.example.org:9092", "--node-config", 'data="a b" log="off"'])
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("warning: warm executors cannot be used: ") and words in line
-    assert "flower-supernode runs instead" in line and "install flwr 1.39.x" in line
+    assert (
+        "flower-supernode runs instead" in line
+        and "without a log (log=off)" in line
+        and "install flwr 1.39.x" in line
+    )
     ((program, arguments, environment),) = ran
     assert Path(program).is_file()
-    assert arguments == ["flower-supernode", "--superlink", "fl.example.org:9092", "--node-config", 'data="a b"']
+    assert arguments[:4] == ["flower-supernode", "--superlink", "fl.example.org:9092", "--node-config"]
+    assert arguments[4:] == ['data="a b" log="off"']
     assert environment["PATH"].startswith(str(Path(program).parent))
 
 
@@ -94,15 +99,23 @@ def test_without_flowers_own_the_command_fails_with_one_line(monkeypatch: pytest
     monkeypatch.setattr(seams, "KNOWN", "0.")
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(RunError, match=r"flower-supernode cannot be started: .*fedstride\[deployment\]"):
-        supernode.run([])
+        supernode.run(["--node-config=log=off"])
+
+
+def test_without_the_known_flower_there_is_no_node_without_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seams, "KNOWN", "0.")
+    monkeypatch.setattr(os, "execve", lambda *given: pytest.fail("Flower's own was started"))
+    with pytest.raises(ConfigError, match=r"log cannot be kept: .*install flwr 0.x, or add log=\"off\" to"):
+        supernode.run(["--superlink", "fl.example.org:9092"])
 
 
 def test_flowers_modules_are_as_before_after_the_end() -> None:
     main = importlib.import_module("flwr.supernode.cli.flower_supernode")
-    before = loop.time, loop.subprocess, loop.pull_objects, main.NodeStateFactory, sys.argv
+    names = ("time", "subprocess", "pull_objects", "_pull_and_store_message", "_push_messages")
+    before = [*(getattr(loop, name) for name in names), main.NodeStateFactory, sys.argv]
     with pytest.raises(SystemExit):
         supernode.run(["--version"])
-    assert (loop.time, loop.subprocess, loop.pull_objects, main.NodeStateFactory, sys.argv) == before
+    assert [*(getattr(loop, name) for name in names), main.NodeStateFactory, sys.argv] == before
 
 
 def test_the_arguments_are_those_of_flowers_own() -> None:
