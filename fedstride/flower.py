@@ -73,6 +73,11 @@ def is_simulation(grid: object) -> bool:
     return type(grid).__name__ == "InMemoryGrid"
 
 
+def no_longer_runs(error: BaseException) -> bool:
+    """Whether this is Flower's error for a request of a run that was stopped meanwhile (1.39)."""
+    return type(error).__name__ == "RunNotRunningException"
+
+
 class Node(NamedTuple):
     """What the SuperLink knows of a connected node. Nothing of it is a statement of the node itself."""
 

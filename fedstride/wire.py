@@ -71,6 +71,12 @@ NAME: Final = "name"  # str: the node's name, of the form that `names.py` descri
 # ConfigRecord of the reply to a QUERY (the roll call): client id, number of examples, device, versions
 ROLL_CALL: Final = "roll-call"
 
-# Lines in the ServerApp's log that `fedstride submit` and `fedstride simulate` read
+SUBMISSION: Final = "submission"  # key of the run config: who submitted the run, and a random word that marks it
+
+# Lines in the ServerApp's log that `fedstride submit`, `runs`, `fetch` and `simulate` read
 FOLDER_LINE: Final = "the run's folder is %s"
 FINAL_LINE: Final = "final %s: %s, folder %s"  # the displayed name of a metric, and its value
+SUBMISSION_LINE: Final = "submitted by %s"
+END_LINE: Final = "the run is ended by %s"  # who: SIGTERM, or one of the next two
+BY_THE_USER: Final = "the user"
+BY_THE_SUPERLINK: Final = "the end of its SuperLink"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from collections.abc import Callable
 from logging import ERROR, INFO, WARNING
 from pathlib import Path
 
@@ -32,6 +34,9 @@ def main(grid: Grid, context: Context) -> None:
     Flower's own handler of the signal reports the end to the SuperLink, and ends the process.
     """
     stop = signals.RaiseOnce()
+    stopped_by = _who_stops()
+    if by := context.run_config.get(wire.SUBMISSION):
+        log(INFO, wire.SUBMISSION_LINE, by)
     try:
         with signals.handled(stop), signals.waking():
             config = compose(overrides_of(context.run_config))
@@ -41,18 +46,32 @@ def main(grid: Grid, context: Context) -> None:
             for note in prepared.notes:
                 log(WARNING, "%s", note)
             outcome = session.run(
-                grid, prepared, observers=[LogLines(prepared.config.headline)], on_folder=_log_folder
+                grid,
+                prepared,
+                observers=[LogLines(prepared.config.headline)],
+                on_folder=_log_folder,
+                stopped_by=stopped_by,
             )
     except FedstrideError as error:
         log(ERROR, "%s: %s", type(error).__name__, error)
         raise error.with_traceback(None) from None  # Flower would send a traceback to the user's terminal
-    except signals.STOPPED:
+    except signals.STOPPED as end:
+        log(WARNING, wire.END_LINE, "SIGTERM" if isinstance(end, signals.Terminated) else stopped_by())
         if stop.number is not None:
             signal.raise_signal(stop.number)
         raise
     metric = prepared.config.headline
     value = as_text(metric, outcome.rows[-1].get(metric))
     log(INFO, wire.FINAL_LINE, shown(metric), value, outcome.folder)
+
+
+def _who_stops() -> Callable[[], str]:
+    """A function that says who ended this process with SIGINT: a user, or the end of its SuperLink.
+
+    Flower sends SIGINT in both cases (1.39). The process that started this one ends with its SuperLink.
+    """
+    parent = os.getppid()
+    return lambda: wire.BY_THE_USER if os.getppid() == parent else wire.BY_THE_SUPERLINK
 
 
 def _check_no_files(config: Config) -> None:

@@ -89,6 +89,18 @@ def lock(folder: Path) -> IO[str]:
     return file
 
 
+def is_locked(folder: Path) -> bool:
+    """Whether a process of this machine writes to the run's folder now."""
+    try:
+        with (folder / ".lock").open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # released with the file, at once
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def write(path: Path, content: bytes) -> None:
     """Write a file atomically: it is either complete or unchanged. Raises OSError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")

@@ -123,20 +123,22 @@ def run(
     evaluate: Evaluate | None = None,
     observers: Sequence[Observer] = (),
     on_folder: Callable[[Path], None] = lambda folder: None,
+    stopped_by: Callable[[], str] = lambda: wire.BY_THE_USER,
 ) -> Outcome:
     """Train on the clients of `grid`. The status file in the run's folder records how the run ended.
 
     `evaluate`: computes the figures of `prepared.evaluation`; by default that itself, in this process.
 
-    `on_folder` is called with the run's folder before any client gets a message. An error that ends the run is
-    raised again.
+    `on_folder` is called with the run's folder before any client gets a message. `stopped_by` says who ended the
+    run with SIGINT. An error that ends the run is raised again.
     """
     config = prepared.config
     check_nodes(grid, config)
     records = _open_records(prepared)
-    on_folder(records.folder)
-    tracking = Tracking(config, records.folder)
+    tracking: Tracking | None = None
     try:
+        on_folder(records.folder)
+        tracking = Tracking(config, records.folder)
         delivery = Delivery(prepared.evaluation.frozen)
         roster, statistics = _called(grid, prepared, records, delivery)
         prepared.strategy.names = roster.names
@@ -157,19 +159,23 @@ def run(
         while not (stopped := _reason_to_stop(config, records.rows)) and next(rounds, None) is not None:
             pass
     except KeyboardInterrupt:
-        records.close("interrupted", "stopped by the user")
+        records.close("interrupted", f"stopped by {stopped_by()}")
         raise
     except Terminated:
         records.close("terminated", "ended by SIGTERM")
         raise
     except SystemExit as error:  # its exit code must not become the exit code of the command
-        records.close("failed", f"SystemExit: {error}")
+        records.close("failed", f"a part called sys.exit({error})")
         raise RunError(f"a part called sys.exit({error}), which ended the run in {records.folder}") from error
     except BaseException as error:
-        records.close("failed", f"{type(error).__name__}: {error}")
+        if flower.no_longer_runs(error):
+            records.close("interrupted", f"stopped by {stopped_by()}")
+        else:
+            records.close("failed", f"{type(error).__name__}: {error}")
         raise
     finally:
-        tracking.close()
+        if tracking is not None:
+            tracking.close()
     records.close("completed", stopped)
     return Outcome(records.folder, records.rows, stopped)
 

@@ -16,7 +16,7 @@ os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 
 from . import certificates as certificates_group
 from . import doctor as doctor_group
-from . import listing
+from . import listing, one_run
 from . import node as node_group
 from . import node_log as node_log_group
 from . import partition as partition_group
@@ -25,6 +25,7 @@ from . import register as register_group
 from . import report as report_group
 from . import resume as resume_group
 from . import run as run_group
+from . import runs as runs_group
 from . import simulate as simulate_group
 from . import submit as submit_group
 from . import table as table_group
@@ -41,6 +42,10 @@ app.command("run")(run_group.run)
 app.command("resume")(resume_group.resume)
 app.command("simulate")(simulate_group.simulate)
 app.command("submit")(submit_group.submit)
+app.command("runs")(runs_group.runs)
+app.command("stop")(one_run.stop)
+app.command("logs")(one_run.logs)
+app.command("fetch")(one_run.fetch)
 app.command("certificates")(certificates_group.certificates)
 app.command("register")(register_group.register)
 app.command("node", context_settings=node_group.PASSED_ON)(node_group.node)

@@ -39,7 +39,8 @@ def submit(
         done = _run(target, rest, console)
     if not done.completed:
         where = f" (its folder on the SuperLink's machine: {done.folder})" if done.folder else ""
-        typer.echo(f"error: run {done.run_id} failed: {done.reason}{where}", err=True)
+        what = {"failed": "failed", "lost": "is lost"}.get(done.state, f"was {done.state}")
+        typer.echo(f"error: run {done.run_id} {what}: {done.reason}{where}", err=True)
         raise typer.Exit(1)
     if done.final:
         say(console, f"final {done.final}")
@@ -82,6 +83,6 @@ def _run(target: Target, overrides: list[str], console: Console) -> Submitted:
         else:
             say(
                 console,
-                f"interrupted while submitting; flwr list {target.name} shows whether the run was accepted",
+                "interrupted while submitting; fedstride runs shows whether the run was accepted",
             )
         raise

@@ -53,3 +53,48 @@ def select(
             "for a SuperLink without TLS: exactly one of them"
         )
     return stack.enter_context(at_address(address, root_certificates))
+
+
+RUN = typer.Argument(help="A run folder, its name in the folder of runs, or the id of a deployed run.")
+CONNECTION_OF_A_RUN = typer.Argument(
+    help="For a run id: a connection in Flower's config.toml; not needed if there is one only.", show_default=False
+)
+
+
+def folder_of(run: str) -> Path | None:
+    """The folder of a run on this machine: by its path, or by its name in the folder of runs; None if none."""
+    from server_app.config.schema import Config
+    from server_app.folder import runs_dir
+
+    from ..results.runs import is_run
+
+    given = Path(run).expanduser()
+    return next((place.resolve() for place in (given, runs_dir(Config()) / given) if is_run(place)), None)
+
+
+def superlink_of(
+    stack: contextlib.ExitStack,
+    command: str,
+    run: str,
+    connection: str | None,
+    address: str | None,
+    root_certificates: Path | None,
+    insecure: bool,
+) -> Target:
+    """The SuperLink of a run id: as selected, or the only connection of this user.
+
+    Raises ConfigError if `run` is no run id, or if it is open which SuperLink is meant.
+    """
+    from fedstride.errors import ConfigError
+
+    from ..flower.target import deployed
+
+    if not run.isdecimal():
+        raise ConfigError(f"{run!r} is neither a run folder nor a run id: fedstride runs lists both")
+    if connection is None and address is None:
+        known = deployed()
+        if len(known) != 1:
+            names = f": {', '.join(known)}" if known else "; there is none in Flower's config.toml"
+            raise ConfigError(f"name the connection, as in fedstride {command} {run} CONNECTION{names}")
+        connection = known[0]
+    return select(stack, command, connection, address, root_certificates, insecure)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedstride import wire
 from fedstride.errors import RunError
 
 
@@ -58,10 +59,11 @@ def write_connection(home: Path, connection: Connection) -> None:
     (home / "config.toml").write_text(text, encoding="utf-8")
 
 
-def write_run_config(folder: Path, overrides: Sequence[str]) -> Path:
+def write_run_config(folder: Path, overrides: Sequence[str], submission: str = "") -> Path:
     """Write the file for `flwr run -c`. A file, because Flower's parser of key=value pairs has no escapes."""
     path = folder / "run-config.toml"
-    path.write_text(f"overrides = {toml_string(shlex.join(overrides))}\n", encoding="utf-8")
+    marked = f"{wire.SUBMISSION} = {toml_string(submission)}\n" if submission else ""
+    path.write_text(f"overrides = {toml_string(shlex.join(overrides))}\n{marked}", encoding="utf-8")
     return path
 
 

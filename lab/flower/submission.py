@@ -5,8 +5,10 @@ The commands are `flwr run`, `flwr log` and `flwr list`. In Flower 1.39 they ret
 
 from __future__ import annotations
 
+import getpass
 import itertools
-import re
+import secrets
+import socket
 import subprocess
 import tempfile
 import time
@@ -14,21 +16,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedstride import wire
-from fedstride.errors import RunError
+from fedstride.errors import ConfigError, RunError
 from server_app.config.overrides import parts_in, with_parts
 
 from .bundle import app_folder
-from .command import ask, reason_in, write_run_config
+from .command import ask, write_run_config
+from .control import control
+from .endings import COLOURS, FINAL, ending, folder_in, last
 from .reach import explained
 from .target import Target
 
 ATTEMPTS = 10  # failed calls in a row after which a run is no longer followed
 PAUSE_SECONDS = 3.0
-
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-FOLDER = re.compile(wire.FOLDER_LINE.replace("%s", "(.+)") + "$")
-FINAL = re.compile(wire.FINAL_LINE.replace("%s", "(.+)") + "$")
 
 
 @dataclass(frozen=True)
@@ -40,19 +39,44 @@ class Submitted:
     folder: str = ""
     final: str = ""  # the metric that decides and its value, as the ServerApp logged it
     reason: str = ""
+    state: str = "completed"  # or stopped, terminated, failed, lost
 
 
 def submit(target: Target, overrides: Sequence[str]) -> str:
-    """Submit the run; its id. Raises RunError if the SuperLink does not accept it."""
+    """Submit the run; its id. Raises RunError if the SuperLink does not accept it.
+
+    If the connection breaks while Flower submits, the run is looked up at the SuperLink: it may have arrived.
+    """
     parts = parts_in(overrides)
     named = None if parts is None else Path(parts).name  # the path inside the bundle
+    mark = submission()
     with app_folder(parts) as app, tempfile.TemporaryDirectory(prefix="fedstride-") as folder:
-        run_config = write_run_config(Path(folder), with_parts(overrides, named))
+        run_config = write_run_config(Path(folder), with_parts(overrides, named), mark)
         try:
             answer = ask(["flwr", "run", str(app), target.name, "-c", str(run_config)], target.env)
         except RunError as error:
+            if (arrived := _arrived(target, mark)) is not None:
+                return arrived
             raise RunError(f"no run was submitted to {target.address}: {explained(error, target)}") from error
     return str(answer["run-id"])
+
+
+def submission() -> str:
+    """Who submits (not verified by anyone), and a random word by which the run is found again."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        user = "somebody"
+    return f"{user}@{socket.gethostname()} {secrets.token_hex(8)}"
+
+
+def _arrived(target: Target, mark: str) -> str | None:
+    """The id of the run with this mark; None if the SuperLink has none, or does not answer."""
+    try:
+        with control(target) as connection:
+            return next((run.run_id for run in connection.runs() if run.submission == mark), None)
+    except (RunError, ConfigError):
+        return None
 
 
 def follow(target: Target, run_id: str, show: Callable[[str], None]) -> Submitted:
@@ -105,13 +129,9 @@ def _new_lines(target: Target, run_id: str, seen: int) -> Iterator[str]:
 
 def _judge(run_id: str, status: str, details: str, log: Sequence[str]) -> Submitted:
     """How the run ended: by Flower's status and what the ServerApp logged."""
-    final = next((found for line in reversed(log) if (found := FINAL.search(line))), None)
-    folder = next((found[1] for line in log if (found := FOLDER.search(line))), "")
-    if status == "finished:completed" and final is not None:
-        return Submitted(run_id, True, folder, final=f"{final[1]} {final[2]}")
-    if status == "finished:completed":
-        return Submitted(run_id, True, folder)
-    if status == "finished:stopped":
-        return Submitted(run_id, False, folder, reason="it was stopped")
-    first = "" if details in ("", "N/A") else details.strip().splitlines()[0]
-    return Submitted(run_id, False, folder, reason=first or reason_in("\n".join(log)))
+    final = last(FINAL, log)
+    folder = folder_in(log)
+    state, reason = ending(*status.partition(":")[::2], details, log)
+    if state == "completed":
+        return Submitted(run_id, True, folder, final=f"{final[1]} {final[2]}" if final else "")
+    return Submitted(run_id, False, folder, reason=reason, state=state)

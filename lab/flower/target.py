@@ -34,8 +34,12 @@ class Target:
     def commands(self, run_id: str) -> list[str]:
         """Lines for the user who no longer follows a run: how to follow or stop it."""
         name = shlex.quote(self.name)
-        first = [] if self.connection is None else _how_to_save(self.connection)
-        return [*first, f"follow it:  flwr log {run_id} {name}", f"stop it:    flwr stop {run_id} {name}"]
+        if self.connection is not None:
+            trusted = self.connection.root_certificates
+            trust = "--insecure" if trusted is None else f"--root-certificates {shlex.quote(str(trusted))}"
+            name = f"--address {shlex.quote(self.address)} {trust}"
+        verbs = {"follow it": "logs --follow", "stop it": "stop", "fetch it": "fetch"}
+        return [f"{what + ':':<11} fedstride {verb} {run_id} {name}" for what, verb in verbs.items()]
 
 
 def flower_home() -> Path:
@@ -45,12 +49,7 @@ def flower_home() -> Path:
 
 def named(name: str) -> Target:
     """The connection of this name in Flower's config.toml. Raises ConfigError, which lists the known names."""
-    path = flower_home() / "config.toml"
-    try:
-        known = tomllib.loads(path.read_text(encoding="utf-8")).get("superlink", {}) if path.is_file() else {}
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
-    connections = {key: value for key, value in known.items() if isinstance(value, dict)}
+    path, connections = _connections()
     if name not in connections:
         raise ConfigError(
             f"{unknown('connection', name, connections or ['none'])} (in {path}); or use --address HOST:PORT"
@@ -68,6 +67,20 @@ def named(name: str) -> Target:
         insecure=connections[name].get("insecure") is True,
         root_certificates=None if trusted is None else Path(str(trusted)).expanduser(),
     )
+
+
+def deployed() -> list[str]:
+    """The names of all connections in Flower's config.toml, except Flower's simulation on this machine."""
+    return [key for key, value in _connections()[1].items() if not str(value.get("address", ":")).startswith(":")]
+
+
+def _connections() -> tuple[Path, dict[str, dict[str, object]]]:
+    path = flower_home() / "config.toml"
+    try:
+        known = tomllib.loads(path.read_text(encoding="utf-8")).get("superlink", {}) if path.is_file() else {}
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+    return path, {key: value for key, value in known.items() if isinstance(value, dict)}
 
 
 @contextlib.contextmanager
@@ -98,8 +111,3 @@ def _is_host_and_port(address: str) -> bool:
             return ipaddress.ip_address(host.strip("[]")).version == 6
         return False
     return re.fullmatch(r"[A-Za-z0-9._-]+", host) is not None
-
-
-def _how_to_save(connection: Connection) -> list[str]:
-    lines = ["    " + line for line in connection.toml().splitlines()]
-    return [f"first add this to {flower_home() / 'config.toml'}:", *lines]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -16,11 +16,15 @@ import yaml
 from fedstride.errors import ConfigError, printable
 from server_app.config.compose import from_yaml
 from server_app.config.schema import Config, label
+from server_app.folder import is_locked
 from server_app.lines import Found, find_lines, read_lines
 from server_app.restore import CLIENTS, METRICS
 from server_app.rows import Row
 
 STATUS = "status.json"
+FETCHED = "fetched.json"
+"""In a folder that `fedstride fetch` brought: where it comes from, how the run stood, and the files' SHA-256."""
+
 DAMAGE = (ValueError, OSError, yaml.YAMLError, AttributeError, TypeError)
 """Exceptions of reading a damaged or foreign file (ConfigError is a ValueError)."""
 
@@ -42,6 +46,7 @@ class Run:
     rows: list[Row]  # a row per completed round, round 0 first
     status: dict[str, Any]  # status.json; empty if there is none
     faults: tuple[str, ...] = ()  # what is damaged in its records and therefore not used
+    fetched: dict[str, Any] = field(default_factory=dict)  # fetched.json; empty if the run was not fetched
 
     @cached_property
     def clients(self) -> Found:
@@ -64,10 +69,17 @@ class Run:
         """The metric that decides in this run."""
         return self.config.headline
 
-    @property
+    @cached_property
     def state(self) -> str:
-        """completed, failed, interrupted, terminated or running; unknown if there is no status.json."""
-        return str(self.status.get("state", "unknown"))
+        """completed, failed, interrupted, terminated, running or lost; unknown if there is no status.json.
+
+        A run is lost if its status says `running`, but no process writes to its folder: it was killed. A fetched
+        run was running if it ran when it was fetched.
+        """
+        state = str(self.status.get("state", "unknown"))
+        if state != "running" or self.fetched.get("state") == "running" or is_locked(self.folder):
+            return state
+        return "lost"
 
     @property
     def completed(self) -> bool:
@@ -82,7 +94,10 @@ class Run:
             case "completed":
                 return ""
             case "running":
-                return f"is still running or was killed, {progress}"
+                when = f" (when it was fetched, {self.fetched.get('fetched')})" if self.fetched else ""
+                return printable(f"is still running{when}, {progress}")
+            case "lost":
+                return f"lost (its process was killed, or the machine stopped), {progress}"
             case "unknown":
                 return f"has no status.json, {progress}"
             case state:
@@ -141,10 +156,12 @@ def load(folder: Path) -> Run:
             raise ValueError("no line has its digest: it is damaged, or from another version of fedstride")
         name = STATUS
         status = _status(folder / name)
+        name = FETCHED
+        fetched = _status(folder / name)
     except DAMAGE as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise ConfigError(f"{folder} cannot be read: {name}: {reason}") from error
-    return Run(folder.resolve(), config, metrics.rows, status, _faults(folder, metrics, status))
+    return Run(folder.resolve(), config, metrics.rows, status, _faults(folder, metrics, status), fetched)
 
 
 def _status(path: Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
+from fedstride import wire
 from fedstride.errors import ConfigError, unknown
 from fedstride.settings import fields_of
 from strategies.parts import STRATEGIES
@@ -25,6 +26,7 @@ def overrides_of(run_config: Mapping[str, Any]) -> list[str]:
     Raises ConfigError for an unknown key, or if `overrides` is not a string.
     """
     allowed = [*GROUPS, *(key for key in fields_of(Config) if key not in ("experiment", "presets")), "overrides"]
+    run_config = {key: value for key, value in run_config.items() if key != wire.SUBMISSION}
     for key in run_config:
         if key not in allowed:
             raise unknown("run-config key", key, allowed)

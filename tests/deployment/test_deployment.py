@@ -155,11 +155,11 @@ def test_ctrl_c_does_not_stop_the_run(site: Site, pair: Any) -> None:
     assert until(submitting.ended, "end of the command") == 130
     log = submitting.log()
     assert "no longer followed; the run continues" in log
-    assert f"flwr log {started[1]} tls" in log
+    assert f"fedstride logs --follow {started[1]} tls" in log
     assert "Traceback" not in log
     run = site.desk.flwr("list", "tls", "--run-id", started[1])["runs"][0]
     assert run["status"] in ("pending", "starting", "running")
-    assert f"flwr stop {started[1]} tls" in log
+    assert f"fedstride stop {started[1]} tls" in log
     assert site.desk.flwr("stop", started[1], "tls")["success"]
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fedstride import wire
 from fedstride.errors import ConfigError
 from fedstride.settings import fields_of
 from server_app.config.overrides import expand_wrappers, overrides_of, parse, parts_in, quote, with_parts
@@ -27,9 +28,13 @@ def test_empty_values_are_not_given() -> None:
     assert overrides_of({"rounds": None}) == []
 
 
+def test_who_submitted_is_no_setting() -> None:
+    assert overrides_of({wire.SUBMISSION: "anna@desk 3f", "rounds": 5}) == ["rounds=5"]
+
+
 def test_the_declared_run_config_asks_for_the_quickstart() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    assert set(declared) <= KEYS
+    assert set(declared) <= {*KEYS, wire.SUBMISSION}
     assert overrides_of(declared) == ["experiment=quickstart"]
 
 

@@ -155,7 +155,7 @@ def test_a_superlink_that_is_unreachable(stand_in: Callable[..., Target]) -> Non
             "RunError: no reply",
         ),
         ("finished:failed", "", ["nothing of use"], "nothing of use"),
-        ("finished:stopped", "Stopped by user", LOG[:1], "it was stopped"),
+        ("finished:stopped", "Stopped by user", LOG[:1], "a user stopped it, with fedstride stop or flwr stop"),
     ],
 )
 def test_a_run_that_is_not_completed(
@@ -255,4 +255,4 @@ def test_ctrl_c_prints_how_to_follow_or_stop_the_run(
     assert end.value.code == 130
     out = capsys.readouterr().out
     assert "no longer followed; the run continues" in out
-    assert "flwr log 7 tls" in out and "flwr stop 7 tls" in out
+    assert "fedstride logs --follow 7 tls" in out and "fedstride stop 7 tls" in out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from pathlib import Path
 
@@ -15,7 +16,11 @@ from lab.flower.target import at_address, named
 def test_a_connection_by_name(home: Path) -> None:
     target = named("clinic")
     assert (target.address, target.connection) == ("fl.example.org:8000", None)
-    assert target.commands("7") == ["follow it:  flwr log 7 clinic", "stop it:    flwr stop 7 clinic"]
+    assert target.commands("7") == [
+        "follow it:  fedstride logs --follow 7 clinic",
+        "stop it:    fedstride stop 7 clinic",
+        "fetch it:   fedstride fetch 7 clinic",
+    ]
 
 
 def test_an_unknown_connection_names_the_known_ones(home: Path) -> None:
@@ -51,7 +56,9 @@ def test_an_address(address: str, tmp_path: Path) -> None:
     with at_address(address, ca) as target:
         written = tomllib.loads((Path(target.env["FLWR_HOME"]) / "config.toml").read_text())
         assert written["superlink"][target.name] == {"address": address, "root-certificates": str(ca)}
-        assert "first add this to" in target.commands("7")[0]
+        words = shlex.split(target.commands("7")[0].partition(":")[2])
+        given = ["--address", address, "--root-certificates", str(ca)]
+        assert words == ["fedstride", "logs", "--follow", "7", *given]
     assert not Path(target.env["FLWR_HOME"]).exists()
 
 

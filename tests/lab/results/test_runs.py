@@ -74,7 +74,7 @@ def test_a_truncated_last_line_is_ignored(tmp_path: Path) -> None:
     [
         ("failed", "RunError: no client", "failed (RunError: no client), 1 of 20 rounds completed"),
         ("interrupted", None, "interrupted (no reason is recorded), 1 of 20 rounds completed"),
-        ("running", None, "is still running or was killed, 1 of 20 rounds completed"),
+        ("running", None, "lost (its process was killed, or the machine stopped), 1 of 20 rounds completed"),
         (None, None, "has no status.json, 1 of 20 rounds completed"),
     ],
 )

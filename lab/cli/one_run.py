@@ -1,0 +1,138 @@
+"""`fedstride stop`, `logs` and `fetch`: what a user does with one run, on this machine or deployed."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from .run import say
+from .target import ADDRESS, CONNECTION_OF_A_RUN, INSECURE, ROOT_CERTIFICATES, RUN, folder_of, superlink_of
+
+
+def stop(
+    run: Annotated[str, RUN],
+    connection: Annotated[str | None, CONNECTION_OF_A_RUN] = None,
+    address: Annotated[str | None, ADDRESS] = None,
+    root_certificates: Annotated[Path | None, ROOT_CERTIFICATES] = None,
+    insecure: Annotated[bool, INSECURE] = False,
+) -> None:
+    """Stop a run; its files stay, and it can be resumed. Exit code 1 if it had ended already."""
+    from fedstride.errors import RunError
+
+    from ..flower.control import control
+    from ..results.holder import interrupt
+
+    folder = folder_of(run)
+    if folder is not None:
+        process = interrupt(folder)
+        typer.echo(f"process {process} was asked to stop; resume the run with: fedstride resume {folder}")
+        return
+    with contextlib.ExitStack() as stack:
+        target = superlink_of(stack, "stop", run, connection, address, root_certificates, insecure)
+        if not stack.enter_context(control(target)).stop(run):
+            raise RunError(f"run {run} has ended already: fedstride runs says how")
+    typer.echo(f"run {run} is stopped; its folder is on the SuperLink's machine: fedstride fetch {run}")
+
+
+def logs(
+    run: Annotated[str, RUN],
+    connection: Annotated[str | None, CONNECTION_OF_A_RUN] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more until the run ends.")] = False,
+    address: Annotated[str | None, ADDRESS] = None,
+    root_certificates: Annotated[Path | None, ROOT_CERTIFICATES] = None,
+    insecure: Annotated[bool, INSECURE] = False,
+) -> None:
+    """Print a run's log: of a deployed run its ServerApp's, of a run on this machine a line for each round."""
+    from fedstride.errors import printable
+
+    from ..flower import submission
+    from ..flower.control import control
+    from ..flower.endings import COLOURS, standing
+
+    folder = folder_of(run)
+    if folder is not None:
+        _rounds(folder, follow)
+        return
+    with contextlib.ExitStack() as stack:
+        target = superlink_of(stack, "logs", run, connection, address, root_certificates, insecure)
+        open_ = stack.enter_context(control(target))
+        listed = open_.run(run)
+        if follow and not listed.finished:
+            console = Console()
+            done = submission.follow(target, run, lambda line: say(console, line))
+            state, reason = done.state, done.reason
+        else:
+            lines = open_.log_so_far(listed)
+            for line in lines:
+                typer.echo(printable(COLOURS.sub("", line)))
+            stands = standing(listed, lines)
+            state, reason = stands.state, stands.reason
+    typer.echo(f"run {run}: {state}" + (f" ({reason})" if reason else ""))
+
+
+def _rounds(folder: Path, follow: bool) -> None:
+    import time
+
+    from server_app.app import describe
+
+    from ..results.runs import load
+
+    seen = 0
+    while True:
+        run = load(folder)
+        for row in run.rows[seen:]:
+            typer.echo(describe(row, run.headline))
+        seen = len(run.rows)
+        if not follow or run.state != "running":
+            break
+        time.sleep(1.0)
+    typer.echo(f"{run.folder.name}: {run.remark or run.state}")
+
+
+def fetch(
+    run: Annotated[str, RUN],
+    connection: Annotated[str | None, CONNECTION_OF_A_RUN] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The new folder; by default the run's name in the folder of runs."),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="With checkpoints, and what clients keep: to resume it here.")
+    ] = False,
+    address: Annotated[str | None, ADDRESS] = None,
+    root_certificates: Annotated[Path | None, ROOT_CERTIFICATES] = None,
+    insecure: Annotated[bool, INSECURE] = False,
+) -> None:
+    """Copy the folder of a deployed run from the SuperLink's machine to this one, verified by checksums.
+
+    It uses the connection by which runs are submitted. A copy that breaks off leaves nothing.
+    """
+    from server_app.config.schema import Config
+    from server_app.folder import folder_name, runs_dir
+
+    from ..flower.control import control
+    from ..flower.fetch import LEFT_OUT
+    from ..flower.fetch import fetch as fetch_run
+
+    console = Console()
+
+    def to(name: str) -> Path:
+        return output.expanduser().resolve() if output is not None else runs_dir(Config()) / folder_name(name)
+
+    with contextlib.ExitStack() as stack:
+        target = superlink_of(stack, "fetch", run, connection, address, root_certificates, insecure)
+        open_ = stack.enter_context(control(target))
+        listed = open_.run(run)
+        status = stack.enter_context(console.status("fetching"))
+        place, stands = fetch_run(
+            open_,
+            listed,
+            to,
+            left_out=() if everything else LEFT_OUT,
+            progress=lambda received: status.update(f"fetching, {received / 1e6:.1f} MB"),
+        )
+    say(console, f"run {run}, {stands.state}: {place}")

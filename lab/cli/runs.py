@@ -1,0 +1,192 @@
+"""`fedstride runs`: lists runs on this machine and at SuperLinks, each with its exact state."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from .listing import FORMAT, Format
+from .target import ADDRESS, INSECURE, ROOT_CERTIFICATES, select
+
+if TYPE_CHECKING:
+    from ..flower.target import Target
+    from ..results.runs import Run
+
+WHERE = typer.Argument(
+    help="Folders with runs, and connections in Flower's config.toml; by default the folder of runs, and all "
+    "connections.",
+    show_default=False,
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the list; `rounds` are completed rounds, `by` is who started or submitted the run."""
+
+    run: str
+    place: str  # "here", or the name of the connection
+    state: str
+    rounds: str
+    figure: str
+    by: str
+    since: str
+    what: str
+    reason: str = ""
+
+
+def runs(
+    where: Annotated[list[str] | None, WHERE] = None,
+    address: Annotated[str | None, ADDRESS] = None,
+    root_certificates: Annotated[Path | None, ROOT_CERTIFICATES] = None,
+    insecure: Annotated[bool, INSECURE] = False,
+    limit: Annotated[int, typer.Option(help="How many runs of each place, the newest.", min=1)] = 20,
+    form: Annotated[Format, FORMAT] = Format.TEXT,
+) -> None:
+    """List runs, local and deployed: state, rounds, figure, who, since when; and why a run is not completed.
+
+    WHERE are folders with runs, and connections in Flower's config.toml.
+    """
+    from fedstride.errors import RunError
+
+    entries: list[Entry] = []
+    with contextlib.ExitStack() as stack:
+        folders, targets = _places(stack, where, address, root_certificates, insecure)
+        for folder in folders:
+            entries += list(_local(folder))[:limit]
+        for target in targets:
+            try:
+                entries += _deployed(target, limit)
+            except RunError as error:
+                if where or address:
+                    raise
+                typer.echo(f"note: {target.name}: {error}", err=True)
+    if form is Format.JSON:
+        typer.echo(json.dumps([asdict(entry) for entry in entries], indent=2))
+    else:
+        _print(entries)
+
+
+def _places(
+    stack: contextlib.ExitStack,
+    where: list[str] | None,
+    address: str | None,
+    root_certificates: Path | None,
+    insecure: bool,
+) -> tuple[list[Path], list[Target]]:
+    from server_app.config.schema import Config
+    from server_app.folder import runs_dir
+
+    from ..flower.target import deployed, named
+
+    folders = [Path(text).expanduser() for text in where or [] if Path(text).expanduser().is_dir()]
+    targets = [named(text) for text in where or [] if not Path(text).expanduser().is_dir()]
+    if address is not None:
+        targets.append(select(stack, "runs", None, address, root_certificates, insecure))
+    if not where and address is None:
+        targets = [named(name) for name in deployed()]
+        here = runs_dir(Config())
+        folders = [here] if here.is_dir() else []
+    return folders, targets
+
+
+def _local(folder: Path) -> Iterator[Entry]:
+    from fedstride.errors import ConfigError
+
+    from ..results.runs import find_runs
+
+    try:
+        found, remarks = find_runs([folder])
+    except ConfigError:
+        return  # no runs there
+    for remark in remarks:
+        typer.echo(f"note: {remark}", err=True)
+    for run in sorted(found, key=lambda run: run.started, reverse=True):
+        yield _here(run)
+
+
+def _here(run: Run) -> Entry:
+    from datetime import datetime
+
+    from fedstride.metrics import as_text, shown
+
+    from ..results.tables import Statistic
+
+    value = Statistic().of(run.rows, run.headline)
+    return Entry(
+        run=str(run.folder),
+        place="here",
+        state=run.state,
+        rounds=f"{run.rows[-1]['round'] if run.rows else 0} of {run.config.rounds}",
+        figure="" if value is None else f"{shown(run.headline)} {as_text(run.headline, value)}",
+        by=_owner(run.folder),
+        since=datetime.fromtimestamp(run.started).astimezone().isoformat(timespec="seconds"),
+        what=f"{run.method}, {run.config.task.name}, seed {run.config.seed}",
+        reason="" if run.state in ("completed", "running") else run.remark,
+    )
+
+
+def _owner(folder: Path) -> str:
+    try:
+        return folder.owner()
+    except (KeyError, OSError):
+        return ""
+
+
+def _deployed(target: Target, limit: int) -> Iterator[Entry]:
+    from ..flower.control import control
+    from ..flower.endings import standing
+    from ..flower.fetch import APP
+
+    with control(target) as connection:
+        listed = [run for run in connection.runs(limit) if not run.app.endswith(f"/{APP}")]
+        for run in listed:
+            stands = standing(run, connection.log_so_far(run))
+            yield Entry(
+                run=run.run_id,
+                place=target.name if target.connection is None else target.address,
+                state=stands.state,
+                rounds="" if stands.round is None else str(stands.round),
+                figure=stands.figure,
+                by=run.submission.partition(" ")[0],
+                since=run.since,
+                what=run.overrides,
+                reason=stands.reason,
+            )
+
+
+def _print(entries: list[Entry]) -> None:
+    from fedstride.errors import printable
+
+    from ..results.formats import Grid, text
+
+    head = ["run", "place", "state", "rounds", "figure", "who", "since", "what"]
+    rows = [
+        [
+            printable(cell)
+            for cell in (
+                Path(entry.run).name if entry.place == "here" else entry.run,
+                entry.place,
+                entry.state,
+                entry.rounds,
+                entry.figure,
+                entry.by,
+                entry.since[:16].replace("T", " "),
+                entry.what,
+            )
+        ]
+        for entry in entries
+    ]
+    console = Console()
+    width = console.width if console.is_terminal else None
+    typer.echo(text(Grid(f"{len(rows)} runs", head, rows, words=len(head)), width))
+    for entry in entries:
+        if entry.reason:
+            name = Path(entry.run).name if entry.place == "here" else entry.run
+            typer.echo(printable(f"{name}: {entry.reason}"))

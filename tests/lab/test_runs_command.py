@@ -1,0 +1,113 @@
+"""`fedstride runs`, `stop`, `logs` and `fetch` on runs of this machine, and their refusals."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from folders import Call, config, make
+
+from fedstride.errors import ConfigError
+from lab.results.holder import holder, interrupt
+from lab.results.runs import FETCHED, load
+
+HOLD = (
+    "import sys, time; from pathlib import Path; from server_app.folder import lock; f = lock(Path(sys.argv[1]))"
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path) -> Path:
+    """A folder of runs: one completed, one failed, one that was killed; and no connection."""
+    (home / "config.toml").unlink()
+    folder = tmp_path / "runs"
+    monkeypatch.setenv("FEDSTRIDE_RUNS", str(folder))
+    make(folder / "good", config("seed=1"), [0.5, 0.9])
+    make(folder / "bad", config("seed=2"), [0.5], state="failed", reason="RunError: no node")
+    make(folder / "killed", config("seed=3"), [0.5], state="running")
+    return folder
+
+
+def entries(text: str) -> dict[str, dict[str, str]]:
+    return {Path(each["run"]).name: each for each in json.loads(text)}
+
+
+def test_the_list_has_the_exact_state(root: Path, call: Call) -> None:
+    code, out, _ = call("runs", "--format", "json")
+    assert code == 0
+    listed = entries(out)
+    assert {name: each["state"] for name, each in listed.items()} == {
+        "good": "completed",
+        "bad": "failed",
+        "killed": "lost",
+    }
+    assert listed["good"]["figure"] == "test accuracy 90.00 %"
+    assert listed["good"]["rounds"] == "2 of 20"
+    assert listed["good"]["reason"] == ""
+    assert listed["good"]["by"] == (root / "good").owner()
+    assert "RunError: no node" in listed["bad"]["reason"]
+    assert "its process was killed" in listed["killed"]["reason"]
+    _, text, _ = call("runs")
+    assert "bad: failed (RunError: no node)" in text
+
+
+def test_a_run_is_running_while_a_process_holds_its_folder(root: Path, call: Call) -> None:
+    folder = root / "killed"
+    script = f"{HOLD}; print('held', flush=True); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", script, str(folder)], stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == b"held\n"
+    assert load(folder).state == "running"
+    assert holder(folder) == process.pid
+    assert call("stop", "killed")[0] == 0  # SIGINT: Python ends with a KeyboardInterrupt
+    assert process.wait(30) != 0
+    assert load(folder).state == "lost"
+
+
+def test_a_run_that_ended_is_not_stopped(root: Path, call: Call) -> None:
+    with pytest.raises(ConfigError, match="is not running"):
+        interrupt(root / "good")
+    assert call("stop", "good")[0] == 2
+
+
+def test_a_fetched_run_is_as_it_was_when_it_was_fetched(root: Path) -> None:
+    (root / "killed" / FETCHED).write_text(json.dumps({"state": "running", "fetched": "2026-01-01T10:00:00"}))
+    run = load(root / "killed")
+    assert run.state == "running"
+    assert "when it was fetched, 2026-01-01T10:00:00" in run.remark
+
+
+def test_logs_of_a_local_run(root: Path, call: Call) -> None:
+    code, out, _ = call("logs", root / "good")
+    assert code == 0
+    assert out.count("round ") == 3
+    assert out.endswith("good: completed\n")
+
+
+@pytest.mark.parametrize("verb", ["stop", "logs", "fetch"])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nowhere",), "'nowhere' is neither a run folder nor a run id: fedstride runs lists both"),
+        (("7",), "name the connection"),
+        (("7", "clinic"), "unknown connection 'clinic'"),
+        (("7", "--address", "localhost"), "must be HOST:PORT"),
+    ],
+)
+def test_refusals_are_one_line(
+    root: Path, call: Call, verb: str, arguments: tuple[str, ...], message: str
+) -> None:
+    more = ("--insecure",) if "--address" in arguments else ()
+    code, _, err = call(verb, *arguments, *more)
+    assert code == 2
+    assert err.count("\n") == 1
+    assert message in err
+
+
+def test_a_superlink_that_does_not_answer(root: Path, call: Call) -> None:
+    code, _, err = call("logs", "7", "--address", "127.0.0.1:1", "--insecure")
+    assert code == 1
+    assert err.count("\n") == 1
+    assert "no process listens on port 1 of 127.0.0.1" in err
