@@ -21,7 +21,7 @@ from ..parts import FedRSSettings
 def scales(counts: np.ndarray, alpha: float, *, soft: bool = False) -> np.ndarray:
     """a, float64 (classes,), from the client's number of examples of each class, of which one is positive."""
     if soft:
-        return counts / counts.max() * (1.0 - alpha) + alpha
+        return np.asarray(counts / counts.max() * (1.0 - alpha) + alpha)
     return np.where(counts > 0, 1.0, alpha)
 
 

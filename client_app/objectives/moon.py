@@ -37,7 +37,8 @@ def contrast(z: torch.Tensor, received: torch.Tensor, previous: torch.Tensor, te
 
 def _cosine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     norms = [torch.linalg.vector_norm(each, dim=1).clamp_min(SMALLEST_NORM) for each in (a, b)]
-    return (a * b).sum(1) / (norms[0] * norms[1])
+    cosine: torch.Tensor = (a * b).sum(1) / (norms[0] * norms[1])
+    return cosine
 
 
 class Moon(Method):
