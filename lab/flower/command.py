@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedstride.errors import RunError
+from fedstride.signatures import RUN_CONFIG
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,11 @@ def write_connection(home: Path, connection: Connection) -> None:
     (home / "config.toml").write_text(text, encoding="utf-8")
 
 
-def write_run_config(folder: Path, overrides: Sequence[str]) -> Path:
+def write_run_config(folder: Path, overrides: Sequence[str], signature: str = "") -> Path:
     """Write the file for `flwr run -c`. A file, because Flower's parser of key=value pairs has no escapes."""
     path = folder / "run-config.toml"
-    path.write_text(f"overrides = {toml_string(shlex.join(overrides))}\n", encoding="utf-8")
+    text = f"overrides = {toml_string(shlex.join(overrides))}\n"
+    path.write_text(text + (f"{RUN_CONFIG} = {toml_string(signature)}\n" if signature else ""), encoding="utf-8")
     return path
 
 

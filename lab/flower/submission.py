@@ -16,6 +16,7 @@ from pathlib import Path
 
 from fedstride import wire
 from fedstride.errors import RunError
+from fedstride.flower import bundle
 from server_app.config.overrides import parts_in, with_parts
 
 from .bundle import app_folder
@@ -42,12 +43,16 @@ class Submitted:
     reason: str = ""
 
 
-def submit(target: Target, overrides: Sequence[str]) -> str:
-    """Submit the run; its id. Raises RunError if the SuperLink does not accept it."""
+def submit(target: Target, overrides: Sequence[str], signature: Callable[[bytes], str] | None = None) -> str:
+    """Submit the run; its id. Raises RunError if the SuperLink does not accept it.
+
+    `signature`: returns the signature of the bundle; its errors are raised.
+    """
     parts = parts_in(overrides)
     named = None if parts is None else Path(parts).name  # the path inside the bundle
     with app_folder(parts) as app, tempfile.TemporaryDirectory(prefix="fedstride-") as folder:
-        run_config = write_run_config(Path(folder), with_parts(overrides, named))
+        signed = "" if signature is None else signature(bundle(app))
+        run_config = write_run_config(Path(folder), with_parts(overrides, named), signed)
         try:
             answer = ask(["flwr", "run", str(app), target.name, "-c", str(run_config)], target.env)
         except RunError as error:

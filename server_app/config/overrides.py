@@ -13,6 +13,7 @@ from hydra.errors import HydraException
 
 from fedstride.errors import ConfigError, unknown
 from fedstride.settings import fields_of
+from fedstride.signatures import RUN_CONFIG
 from strategies.parts import STRATEGIES
 
 from .schema import GROUPS, Config
@@ -25,6 +26,7 @@ def overrides_of(run_config: Mapping[str, Any]) -> list[str]:
     Raises ConfigError for an unknown key, or if `overrides` is not a string.
     """
     allowed = [*GROUPS, *(key for key in fields_of(Config) if key not in ("experiment", "presets")), "overrides"]
+    run_config = {key: value for key, value in run_config.items() if key != RUN_CONFIG}  # nodes read the signature
     for key in run_config:
         if key not in allowed:
             raise unknown("run-config key", key, allowed)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fedstride.errors import ConfigError
 from fedstride.settings import fields_of
+from fedstride.signatures import RUN_CONFIG
 from server_app.config.overrides import expand_wrappers, overrides_of, parse, parts_in, quote, with_parts
 from server_app.config.schema import GROUPS, Config
 
@@ -29,7 +30,7 @@ def test_empty_values_are_not_given() -> None:
 
 def test_the_declared_run_config_asks_for_the_quickstart() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    assert set(declared) <= KEYS
+    assert set(declared) <= {*KEYS, RUN_CONFIG}
     assert overrides_of(declared) == ["experiment=quickstart"]
 
 
