@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,6 +39,7 @@ for name in home.places(): getattr(fedstride, name)
 
 def main(wheel: Path, quick: bool) -> None:
     """Run all checks. Raises an error at the first one that fails."""
+    charts(wheel)
     found = {version: path for version in PYTHONS if (path := interpreter(version))}
     for version in PYTHONS:
         if version not in found:
@@ -50,6 +52,14 @@ def main(wheel: Path, quick: bool) -> None:
     if oldest != newest:
         check(wheel, oldest[1], [], tests=False)
         check(wheel, newest[1], flower, tests=False)
+
+
+def charts(wheel: Path) -> None:
+    """Check that the wheel has what the report's charts need, with the licence of the library."""
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for path in (ROOT / "lab/report").rglob("*"):
+        name = f"fedstride/{path.relative_to(ROOT)}"
+        assert path.is_dir() or path.suffix in (".py", ".pyc") or name in names, f"{name} is not in {wheel.name}"
 
 
 def lower_bounds() -> list[str]:

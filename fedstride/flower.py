@@ -1,7 +1,8 @@
 """All code that depends on Flower's private names or on differences between Flower's versions.
 
-No other module imports private names of Flower, except `superlink.py` for the replies at a SuperLink, and
-`lab/node/seams.py` and `passages.py` for the processes and messages of a SuperNode.
+No other module imports private names of Flower, except `superlink.py` for the replies at a SuperLink,
+`lab/node/seams.py` and `passages.py` for the processes and messages of a SuperNode, and `lab/flower/control.py`
+for questions to a SuperLink.
 Each case gives the Flower version and the reason. The oldest supported version is 1.21, the first one with
 `flwr.serverapp.strategy`.
 """

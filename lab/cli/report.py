@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -21,8 +22,12 @@ def report(
             show_default=False,
         ),
     ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Write the page again until all runs have ended; browsers reload it.")
+    ] = False,
+    every: Annotated[int, typer.Option(help="With --live: seconds between two pages.", min=1)] = 10,
 ) -> None:
-    """Write one HTML page: tables, plots, differences, failures, and how to repeat each run.
+    """Write one HTML page: who won, charts, tables, differences, failures, and how to repeat each run.
 
     RUNS are run folders, or folders that contain run folders.
     """
@@ -36,6 +41,10 @@ def report(
         raise ConfigError("name one or more run folders, as in: fedstride report runs")
     check_target(output)
     found, remarks = find_runs(runs)
+    while live and any(run.state == "running" for run in found):
+        save(html(found, remarks, target=target, refresh=every), output)
+        time.sleep(every)
+        found, remarks = find_runs(runs)
     save(html(found, remarks, target=target), output)
     typer.echo(f"{len(found)} runs, {output.resolve()}")
     for remark in remarks:

@@ -1,6 +1,7 @@
 """The HTML report about a set of runs: tables, plots, differences, failures, and how to repeat each run.
 
-`sections.py` writes the sections, `page.py` the HTML around them.
+`sections.py` writes the sections, `page.py` the HTML around them, `verdict.py` the first line, `charts.py` the
+data of the charts, which `drawing.js` draws in the browser with uPlot (`uplot/`, MIT License).
 """
 
 from __future__ import annotations
@@ -14,33 +15,42 @@ from ..results.grouping import group, newest
 from ..results.runs import Run, by_headline
 from ..results.tables import Statistic, several_metrics
 from . import sections
+from .charts import charts
 from .page import escape, page
 
 TARGET = 0.9
 """The default target of a metric that is displayed in percent. Other metrics have none."""
 
 
-def report(runs: Sequence[Run], remarks: Sequence[str] = (), *, target: float | None = None) -> str:
+def report(
+    runs: Sequence[Run], remarks: Sequence[str] = (), *, target: float | None = None, refresh: int = 0
+) -> str:
     """The page as HTML; `remarks`: about folders that were skipped when the runs were searched.
+
+    `refresh`: after so many seconds the browser loads the page again; 0: never.
 
     `target`: of the metric that decides; a table has the rounds until it is reached. Raises ConfigError if it does
     not fit the metric, or if runs are decided by different metrics.
     """
     kept, repeated = newest(runs)
     targets = _targets(kept, target)
+    made = charts(kept)
     return page(
         f"fedstride: {_count(len({run.method for run in kept}), 'method')}, {_count(len(runs), 'run')}",
-        _lead(kept),
+        sections.verdict(kept) + _lead(kept),
         [
             ("Results", sections.results(kept, targets)),
-            ("Curves", sections.curves(kept)),
+            ("Curves", sections.curves(made)),
             ("Diagnostics of the methods", sections.diagnostics(kept)),
             ("Differences between configurations", sections.differences(kept)),
             ("Failures", sections.failures(runs, [*remarks, *repeated])),
             ("Runs", sections.overview(runs)),
             ("Versions and hardware", sections.machines(runs)),
             ("How to repeat each run", sections.commands(runs)),
+            ("Papers", sections.papers(runs)),
         ],
+        [each.data() for each in made],
+        refresh=refresh,
     )
 
 

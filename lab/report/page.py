@@ -1,16 +1,19 @@
-"""The HTML of a self-contained page: style, tables and plots are embedded.
+"""The HTML of a self-contained page: style, tables, plots, and the scripts that draw its charts, are embedded.
 
-Wide tables and plots scroll inside their own boxes, so that the page fits the screen of a phone.
+A policy in the page's head forbids the browser to fetch anything, and to execute other scripts. Wide tables and
+plots scroll inside their own boxes, so that the page fits the screen of a phone.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import html
 import io
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from server_app.figures.style import save_figure
 from server_app.folder import write
@@ -27,31 +30,48 @@ GENERATOR = "fedstride report"
 SMALLEST = 0.62  # a plot shrinks to this fraction of its width and then scrolls, so that its text is readable
 
 STYLE = """
-:root { color-scheme: light; }
+:root { color-scheme: light dark; --ink: #1b1b1b; --paper: #fff; --dim: #555; --rule: #d5d5d5; --strong: #0b3c5d;
+  --soft: #f3f4f6; --bad: #b03a2e; --line-0: #0b3c5d; --line-1: #c46f14; --line-2: #2f7d46; --line-3: #8e44ad;
+  --line-4: #b03a2e; --line-5: #2389c4; --line-6: #555555; --line-7: #7c8612; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e6e6; --paper: #15181c; --dim: #a9b0b8; --rule: #3a4048; --strong: #8ec5ee; --soft: #20252b;
+    --bad: #f0887d; --line-0: #8ec5ee; --line-1: #f2a65a; --line-2: #7fd39a; --line-3: #d09ee6; --line-4: #f0887d;
+    --line-5: #5fb6ea; --line-6: #c0c0c0; --line-7: #d3dc5f; }
+}
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1rem; max-width: 72rem; color: #1b1b1b; background: #fff;
+body { margin: 0 auto; padding: 1rem; max-width: 72rem; color: var(--ink); background: var(--paper);
   font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
 h1 { font-size: 1.6rem; line-height: 1.2; margin: .5rem 0; }
-h2 { font-size: 1.25rem; margin: 2.2rem 0 .6rem; padding-top: .6rem; border-top: 2px solid #0b3c5d; }
+h2 { font-size: 1.25rem; margin: 2.2rem 0 .6rem; padding-top: .6rem; border-top: 2px solid var(--strong); }
 h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
-nav a { display: inline-block; margin: .1rem .9rem .1rem 0; color: #0b3c5d; }
+a { color: var(--strong); }
+nav a { display: inline-block; margin: .1rem .9rem .1rem 0; }
+.verdict { font-size: 1.15rem; font-weight: 600; margin: .6rem 0 .3rem; }
+.warning { border-left: 4px solid var(--line-1); padding-left: .8rem; }
 .box { overflow-x: auto; margin: .5rem 0 1rem; }
 table { border-collapse: collapse; font-size: .92rem; }
 .caption { font-weight: 600; font-size: .92rem; margin: 1rem 0 0; }
-th, td { padding: .3rem .7rem; border-bottom: 1px solid #d5d5d5; text-align: right; white-space: nowrap;
+th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--rule); text-align: right; white-space: nowrap;
   font-variant-numeric: tabular-nums; overflow-wrap: normal; }
 th.word, td.word { text-align: left; }
-thead th { border-bottom: 2px solid #777; vertical-align: bottom; white-space: normal; max-width: 13rem; }
+thead th { border-bottom: 2px solid var(--dim); vertical-align: bottom; white-space: normal; max-width: 13rem; }
 tbody th, td.word { white-space: normal; min-width: 9rem; }
-tbody tr:nth-child(even) { background: #f6f7f9; }
+.box tbody tr:nth-child(even) { background: var(--soft); }
 figure { margin: 1rem 0 1.6rem; }
-figcaption { font-size: .92rem; color: #444; }
-img { display: block; max-width: 100%; height: auto; }
-pre { white-space: pre-wrap; background: #f3f4f6; padding: .6rem .8rem; border-radius: 4px; font-size: .85rem;
+figcaption { font-size: .92rem; color: var(--dim); }
+img { display: block; max-width: 100%; height: auto; background: #fff; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: 0 1.5rem; }
+.charts figure { min-width: 0; }
+.chart { width: 100%; min-height: 220px; overflow: hidden; }
+.chart .uplot { width: 100%; }
+.chart table, .chart th, .chart td { border: 0; padding: 0 .2rem; font-size: .85rem; min-width: 0; }
+.chart .u-legend { text-align: left; }
+.chart .edge, .chart .u-legend .edge { display: none; }
+pre { white-space: pre-wrap; background: var(--soft); padding: .6rem .8rem; border-radius: 4px; font-size: .85rem;
   margin: .3rem 0 .9rem; }
-.bad { border-left: 4px solid #b03a2e; padding-left: .8rem; list-style: none; }
+.bad { border-left: 4px solid var(--bad); padding-left: .8rem; list-style: none; }
 li { margin: .25rem 0; }
-.small { font-size: .88rem; color: #444; }
+.small { font-size: .88rem; color: var(--dim); }
 ul { padding-left: 1.2rem; }
 @media print { .box { overflow: visible; } }
 """
@@ -65,21 +85,58 @@ def escape(text: str) -> str:
     return html.escape("".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in text))
 
 
-def page(title: str, lead: str, sections: Iterable[tuple[str, str]]) -> str:
-    """The complete page; `sections` are (heading, HTML), empty ones are left out."""
+def page(
+    title: str,
+    lead: str,
+    sections: Iterable[tuple[str, str]],
+    charts: Sequence[Mapping[str, Any]] = (),
+    *,
+    refresh: int = 0,
+) -> str:
+    """The complete page; `sections` are (heading, HTML), empty ones are left out.
+
+    `charts`: what `drawing.js` draws, each in the element that `place_of_chart` makes for its number. `refresh`:
+    after so many seconds the browser loads the page again; 0: never.
+    """
     shown = [(heading, body) for heading, body in sections if body]
     links = "".join(f'<a href="#s{number}">{escape(heading)}</a>' for number, (heading, _) in enumerate(shown))
     bodies = "".join(
         f'<section><h2 id="s{number}">{escape(heading)}</h2>\n{body}</section>\n'
         for number, (heading, body) in enumerate(shown)
     )
+    library = f"/* {_file('uplot/LICENSE')} */\n{_file('uplot/uPlot.iife.min.js')}"
+    scripts = [library, _file("drawing.js")] if charts else []
+    style = STYLE + (_file("uplot/uPlot.min.css") if charts else "")
+    allowed = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts) or "'none'"
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {allowed}"
+    again = f'<meta http-equiv="refresh" content="{refresh}">\n' if refresh else ""
+    data = json.dumps(list(charts), allow_nan=False).replace("<", "\\u003c")
+    drawn = f'<script type="application/json" id="charts">{data}</script>\n' if charts else ""
+    drawn += "".join(f"<script>{script}</script>\n" for script in scripts)
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta name="generator" content="{GENERATOR}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n{again}'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n"
-        f"<body>\n<h1>{escape(title)}</h1>\n{lead}\n<nav>{links}</nav>\n{bodies}</body>\n</html>\n"
+        f"<title>{escape(title)}</title>\n<style>{style}</style>\n</head>\n"
+        f"<body>\n<h1>{escape(title)}</h1>\n{lead}\n<nav>{links}</nav>\n{bodies}{drawn}</body>\n</html>\n"
     )
+
+
+def place_of_chart(number: int, title: str, caption: str) -> str:
+    """The element in which the browser draws chart `number`; without scripts, the tables have its figures."""
+    return (
+        f'<figure><h3>{escape(title)}</h3><div class="chart" data-chart="{number}" role="img" '
+        f'aria-label="{escape(title)}"></div><figcaption>{escape(caption)}</figcaption></figure>\n'
+    )
+
+
+def _file(name: str) -> str:
+    return Path(__file__).parent.joinpath(name).read_text(encoding="utf-8").strip()
+
+
+def _sha256(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def table(grid: Grid) -> str:

@@ -11,16 +11,21 @@ from typing import Any
 
 from fedstride.errors import FedstrideError
 from fedstride.metrics import with_unit
+from server_app.config.compose import to_yaml
 
+from ..papers.links import links
 from ..plots import KINDS, draw
 from ..results.formats import Grid
 from ..results.grouping import describe, differing, group, method_values, plain, setting_values
 from ..results.runs import Run, by_headline
 from ..results.tables import NONE, Statistic, compare, number
-from .page import embedded, escape, listed, table
+from .charts import Chart
+from .page import embedded, escape, listed, place_of_chart, table
 from .repeat import command
+from .verdict import verdicts
 
-CURVES = ("accuracy", "seconds")
+DRAWN_BY_THE_BROWSER = ("accuracy", "seconds")
+"""Kinds of plots that are charts on the page."""
 
 
 def results(runs: Sequence[Run], targets: Mapping[str, float]) -> str:
@@ -44,14 +49,30 @@ def results(runs: Sequence[Run], targets: Mapping[str, float]) -> str:
     return body + notes + listed(dict.fromkeys(remarks), "small")
 
 
-def curves(runs: Sequence[Run]) -> str:
-    """Plots of the metric that decides, against rounds and against seconds."""
-    return "".join(_plot(name, runs) for name in CURVES)
+def verdict(runs: Sequence[Run]) -> str:
+    """Who won by how much, for each setting, and warnings; the first lines of the page."""
+    found = verdicts(runs)
+    lines = [f'<p class="verdict">{escape(each.text)}</p>' for each in found]
+    if not found:
+        lines = ['<p class="verdict">Nothing to compare: no two methods have a completed run of one setting.</p>']
+    warnings = dict.fromkeys(warning for each in found for warning in each.warnings)
+    return "\n".join([*lines, *(f'<p class="warning">{escape(warning)}</p>' for warning in warnings)])
+
+
+def curves(made: Sequence[Chart]) -> str:
+    """The places of the charts that the browser draws."""
+    places = "".join(place_of_chart(number, each.title, each.caption) for number, each in enumerate(made))
+    return (
+        f'<div class="charts">{places}</div>\n<noscript><p>The charts need JavaScript, which this browser '
+        "does not execute; the tables have the figures.</p></noscript>\n"
+        if made
+        else ""
+    )
 
 
 def diagnostics(runs: Sequence[Run]) -> str:
     """The plots of single methods, for the runs that have their metrics."""
-    return "".join(_plot(name, runs) for name in KINDS if name not in CURVES)
+    return "".join(_plot(name, runs) for name in KINDS if name not in DRAWN_BY_THE_BROWSER)
 
 
 def _plot(name: str, runs: Sequence[Run]) -> str:
@@ -92,7 +113,8 @@ def differences(runs: Sequence[Run]) -> str:
 def failures(runs: Sequence[Run], remarks: Sequence[str]) -> str:
     """Runs that are not completed, replies that were not used, and skipped folders, each with its reason."""
     lines = [
-        f"{run.folder.name} {run.remark}; resume with: fedstride resume {run.folder}"
+        f"{run.folder.name} {run.remark}"
+        + ("" if run.state == "running" else f"; resume with: fedstride resume {run.folder}")
         for run in runs
         if not run.completed
     ]
@@ -166,11 +188,23 @@ def _machine(status: dict[str, Any]) -> str:
     )
 
 
+def papers(runs: Sequence[Run]) -> str:
+    """Links to the papers of the methods."""
+    found = links(run.method for run in runs)
+    items = "".join(f'<li><a href="{escape(each.url)}">{escape(each.title)}</a></li>' for each in found)
+    return f"<ul>{items}</ul>\n" if items else ""
+
+
 def commands(runs: Sequence[Run]) -> str:
-    """The command that repeats each run; with the same machine and versions, the result is bit-identical."""
+    """The command that repeats each run, its whole configuration, and the versions that it had.
+
+    With the same machine and versions, the result is bit-identical.
+    """
     blocks = [
         f'<h3>{escape(run.folder.name)}</h3><p class="small">{escape(str(run.folder))}</p>'
         f"<pre><code>{escape(command(run))}</code></pre>\n"
+        f"<details><summary>configuration and versions</summary><pre>{escape(to_yaml(run.config))}</pre>"
+        f'<p class="small">{escape(_machine(run.status))}</p></details>\n'
         for run in runs
     ]
     return "<p>Each command gives the configuration of the run; the new run gets a new folder.</p>" + "".join(

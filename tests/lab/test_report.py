@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import re
@@ -13,9 +14,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from folders import Call, config, make, make_all
+from folders import METHODS, Call, config, make, make_all
 
 from fedstride.errors import ConfigError
+from lab.papers.links import links
 from lab.report import report
 from lab.report.page import GENERATOR, save
 from lab.report.repeat import command, overrides_for
@@ -85,21 +87,57 @@ def page(html: str) -> Reader:
 
 def test_the_page_is_self_contained(html: str, page: Reader) -> None:
     names = {tag for tag, _ in page.tags}
-    assert not names & {"script", "link", "iframe", "object", "embed", "video", "audio", "base", "form"}
+    assert not names & {"link", "iframe", "object", "embed", "video", "audio", "base", "form"}
+    papers = {link.url for link in links(METHODS)}
+    assert len(papers) == 3
     for tag, attributes in page.tags:
         for name, value in attributes.items():
             assert not name.startswith("on")
             if name in ("src", "href", "srcset", "data", "action", "poster"):
-                assert (value or "").startswith("data:image/png;base64," if tag == "img" else "#s")
+                allowed = (value or "").startswith("data:image/png;base64," if tag == "img" else "#s")
+                assert allowed or (tag == "a" and value in papers)
     (style,) = page.text["style"]
     assert "url(" not in style
     assert "@import" not in style
-    assert not re.search(r"https?:|//\w", re.sub(r"base64,[^\"]*", "", html))
+    rest = re.sub(r"base64,[^\"]*|<script.*?</script>", "", html, flags=re.DOTALL)
+    assert set(re.findall(r"https?://[^\"<]*", rest)) == papers
+
+
+def test_only_the_scripts_of_the_page_may_run(page: Reader) -> None:
+    data, library, drawing = page.text["script"]
+    (policy,) = [
+        meta["content"] for meta in page.attributes("meta") if meta.get("http-equiv") == "Content-Security-Policy"
+    ]
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+        for text in (library, drawing)
+    )
+    assert policy == f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {hashes}"
+    assert "Permission is hereby granted, free of charge" in library  # its licence goes with it
+    assert re.findall(r"[\"'(]https?://", drawing) == []
+    assert "<" not in data
+
+
+def test_the_charts_have_the_figures_of_the_runs(page: Reader) -> None:
+    drawn = json.loads(page.text["script"][0])
+    places = [each for each in page.attributes("div") if each.get("class") == "chart"]
+    assert [each["data-chart"] for each in places] == [str(number) for number in range(len(drawn))]
+    first = drawn[0]
+    assert (first["title"], first["unit"]) == ("test accuracy by rounds", " %")
+    line = next(each for each in first["lines"] if each["name"] == "fednnnn")
+    at = dict(zip(first["points"], line["mean"], strict=True))
+    assert at == {0: 10.0, 1: 52.0, 2: 81.5, 3: 91.0}  # both seeds: 81 and 82 in round 2
+    assert line["low"][2] == 81.0 and line["high"][2] == 82.0
+    assert [each["title"] for each in drawn[:3]] == [
+        "test accuracy by rounds",
+        "test loss by rounds",
+        "test accuracy by seconds",
+    ]
 
 
 def test_the_plots_are_complete_and_have_a_description(page: Reader) -> None:
     images = page.attributes("img")
-    assert len(images) == 8
+    assert len(images) == 6
     for each in images:
         content = base64.b64decode((each["src"] or "").partition(",")[2])
         assert content.startswith(b"\x89PNG")
@@ -114,7 +152,7 @@ def test_the_page_fits_phones(page: Reader) -> None:
     assert viewport == "width=device-width, initial-scale=1"
     boxes = [attributes for attributes in page.attributes("div") if attributes.get("class") == "box"]
     assert len(boxes) == len(page.attributes("table")) + len(page.attributes("img"))
-    targets = {attributes["href"] for attributes in page.attributes("a")}
+    targets = {attributes["href"] for attributes in page.attributes("a")} - {link.url for link in links(METHODS)}
     assert targets == {f"#{attributes['id']}" for attributes in page.attributes("h2")}
 
 
@@ -132,6 +170,7 @@ def test_the_sections_are_in_order(page: Reader) -> None:
         "Runs",
         "Versions and hardware",
         "How to repeat each run",
+        "Papers",
     ]
 
 
