@@ -149,7 +149,7 @@ class Plan:
     logits: Logits | None = None  # the change of the logits before the loss; figures are those of the logits
     corrections: tuple[Correction, ...] = ()
     loss_terms: tuple[LossTerm, ...] = ()
-    proximal: float = 0.0  # mu of (mu/2) ||w - w^t||^2, if a correction or term contains it; FedNova counts it
+    proximal: float = 0.0  # mu of (mu/2) ||w - w^t||^2, if a correction or term contains it
     contexts: tuple[AbstractContextManager[object], ...] = ()  # entered before the first step, left after the last
 
     @property

@@ -53,8 +53,11 @@ class Colluders(Attackers):
 class ALittle(Colluders):
     """The settings of `alie`."""
 
+    clients: Annotated[
+        int, Setting("number of clients that attack, drawn from the seed", least=1, most=MOST_CLIENTS)
+    ] = 2
     z: Annotated[
-        float | None, Setting("number of standard deviations; null: z_max of the paper, which may be 0", least=0)
+        float, Setting("number of standard deviations; 0: z_max of the paper, which can be 0 itself", least=0)
     ] = 1.5
 
 

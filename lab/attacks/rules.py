@@ -13,7 +13,7 @@ Delta_k = w_k - w is the update that client k computes honestly. An attacker ret
 The mean is unweighted, and std is that of the population. What an attacker knows, beside its own data:
 
 - `alie` (Baruch, Baruch, Goldberg, NeurIPS 2019): by default the honestly computed updates of the attackers of the
-  round, as in the paper, whose attackers cannot see others. With `z=null`, z is the paper's z_max, the quantile
+  round, as in the paper, whose attackers cannot see others. With `z=0`, z is the paper's z_max, the quantile
   (n - m - s) / (n - m) of the normal distribution with s = floor(n / 2 + 1) - m, for n clients and m attackers in
   the round. It is 0 if m is small, so the default is a number of ours.
 - `ipm` (Xie, Koyejo, Gupta, "Fall of Empires", UAI 2019): by default the updates of all honest clients of the
@@ -104,7 +104,7 @@ class ALittleIsEnough(Attack):
     def update(self, own: np.ndarray, known: Sequence[np.ndarray], present: Present) -> np.ndarray:
         """The mean minus z standard deviations."""
         z = self.settings.z
-        if z is None:
+        if z == 0.0:
             z = z_max(len(present.attackers) + len(present.honest), len(present.attackers))
         return np.asarray(np.mean(known, axis=0) - z * np.std(known, axis=0))
 

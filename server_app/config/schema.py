@@ -63,7 +63,7 @@ class Config:
     model: Choice = field(default_factory=Choice)
     partition: Choice = field(default_factory=Choice)
     privacy: Choice = field(default_factory=Choice)
-    attack: Choice = field(default_factory=lambda: ATTACKS.config("none")())
+    attack: Choice = field(default_factory=Choice)
     screening: Screening = field(default_factory=Screening)
     rounds: Annotated[int, Setting("number of rounds", least=1, most=MOST_ROUNDS, extends=True)] = 20
     clients: Annotated[int, Setting("number of clients in the federation", least=1, most=MOST_CLIENTS)] = 10

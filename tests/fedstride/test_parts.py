@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fedstride.errors import ConfigError
 from fedstride.parts import USER_PARTS, Choice, Part, Table, part
 from fedstride.settings import REQUIRED, Field, Setting, fields_of
+from server_app.config.overrides import NO_SETTINGS
 from server_app.config.schema import GROUPS, TABLES, Config
 
 ROOT = Path(__file__).parents[2]
@@ -137,12 +138,14 @@ def test_only_strategies_wrap_another_part() -> None:
     assert [(group, name) for group, name in ALL if TABLES[group].wraps(name)] == [
         ("strategy", "fedlws"),
         ("strategy", "two_d_lrd"),
+        ("strategy", "adadecay"),
+        ("strategy", "awd"),
     ]
 
 
 def test_the_declared_run_config_keys_exist() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    assert set(declared) <= {*GROUPS, *fields_of(Config), "overrides"}
+    assert set(declared) <= {*GROUPS, *fields_of(Config), *NO_SETTINGS, "overrides"}
     assert {*TABLES, "experiment", "resume"} <= set(declared)
 
 

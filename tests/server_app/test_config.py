@@ -302,7 +302,7 @@ def test_empty_presets_of_a_group_are_none(with_presets: Callable[[str], None]) 
     ("override", "said"),
     [
         # names
-        ("strategy=fednnn", ["unknown strategy 'fednnn'", "'fednnnn'", "Known: fedadam", "two_d_lrd"]),
+        ("strategy=fednnn", ["unknown strategy 'fednnn'", "'fednnnn'", "Known: adadecay", "two_d_lrd"]),
         ("client=fednrl", ["unknown client 'fednrl'", "'fednlr'"]),
         ("objective=prox", ["unknown objective 'prox'", "'fedprox'"]),
         ("task=mnist5", ["unknown task 'mnist5'", "'mnist5k'"]),

@@ -190,7 +190,9 @@ def test_wrappers_are_written_from_the_outside_in(text: str, expanded: list[str]
 
 @pytest.mark.parametrize(("text", "bad"), [("fedlws+fedavg", "fedavg"), ("a+fedlw", "fedlw"), ("fedavg+", "")])
 def test_only_wrappers_are_allowed_after_a_plus(text: str, bad: str) -> None:
-    with pytest.raises(ConfigError, match=rf"{bad!r} is not a wrapper; .* one of fedlws, two_d_lrd"):
+    with pytest.raises(
+        ConfigError, match=rf"{bad!r} is not a wrapper; .* one of adadecay, awd, fedlws, two_d_lrd"
+    ):
         expand_wrappers([f"strategy={text}"])
 
 

@@ -27,10 +27,13 @@ ENDLESS_IDS = ["many", "many lists", "a long name", "a long list"]
 
 
 class Known:
-    """A roster in which the client id of a node is its node id."""
+    """A roster in which the client id of a node is its node id, and no client has a name."""
 
     def client_of(self, node: int) -> int:
         return node
+
+    def label(self, client: int) -> int:
+        return client
 
 
 def rows_of(*reported: dict[str, Any], evaluated: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:

@@ -86,7 +86,7 @@ def test_a_part_of_the_clients_and_no_attacker_in_a_round(tmp_path: Path) -> Non
     ("overrides", "said"),
     [
         (["attack=sign_flip", "attack.clients=4"], r"attack\.clients = 4 .*at most 3.*at least one is honest"),
-        (["attack=alie"], r"attack\.clients = 1 .*at least 2 for alie"),
+        (["attack=alie", "attack.clients=1"], r"attack\.clients = 1 .*at least 2 for alie"),
         (["attack=sign"], r"unknown attack 'sign'.*'sign_flip'"),
         (["attack=ipm", "attack.epsilon=0"], r"attack\.epsilon = 0"),
         (["attack=none", "attack.clients=2"], r"attack\.clients"),
