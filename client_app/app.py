@@ -24,6 +24,7 @@ from fedstride.tasks.tensors import buffer_names, evaluate, load_arrays, to_arra
 
 from . import composition, frozen, heap, protection, state, work
 from .method import steps
+from .representations import moments_of_classes
 from .training import seeded, train
 from .work import Work
 
@@ -117,10 +118,13 @@ def evaluate_message(message: Message, context: Context) -> Message:
 def roll_call(message: Message, context: Context) -> Message:
     """Reply with the client id and the name, the number of examples, the device, and versions.
 
-    Also with the frozen arrays that it has, and, if asked, the moments of its examples.
+    Also with the frozen arrays that it has, and, if asked, the moments of its examples. A message that asks for
+    the moments of the classes of a model's representations is answered with these alone.
     """
     config = message.content.config_records[wire.CONFIG]
     job = work.read(config, context)
+    if config.get(wire.CLASS_MOMENTS):
+        return _class_moments(message, job)
     facts = ConfigRecord(
         {
             **(work.moments(job) if config.get(wire.MOMENTS) else {}),
@@ -133,6 +137,12 @@ def roll_call(message: Message, context: Context) -> Message:
         }
     )
     return Message(content=RecordDict({wire.ROLL_CALL: facts}), reply_to=message)
+
+
+def _class_moments(message: Message, job: Work) -> Message:
+    _load_model(job, message)
+    content = RecordDict({wire.CLASS_MOMENTS: to_record(moments_of_classes(job))})
+    return Message(content=content, reply_to=message)
 
 
 @lru_cache(maxsize=1)

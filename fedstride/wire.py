@@ -50,6 +50,7 @@ def done(half: str) -> str:
 
 
 HOLDOUT: Final = "holdout"  # share of each client's examples that training never sees
+CLASS_MOMENTS: Final = "class-moments"  # bool: asks for moments of each class; names the reply's ArrayRecord
 MOMENTS: Final = "moments"  # bool: the roll call asks for moments of the examples; begins the reply's keys
 
 # Keys of the MetricRecord

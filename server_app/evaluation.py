@@ -35,6 +35,7 @@ from .config.schema import TABLES, Config, keys
 class CentralEvaluation:
     """Evaluates models on the test set. Created once per run.
 
+    `last_layer`: the name of the network's last linear layer, if a part of the run needs it.
     `initial`: the arrays of the initial model that are trained and sent; `model`: the same as named arrays, which
     declare the buffers that the network registers; `frozen`: the other arrays of the initial model; `spec`: how
     the test examples are prepared. It can change: statistics may be known only after the roll call.
@@ -53,7 +54,7 @@ class CentralEvaluation:
         for key in keys(config):
             if key.field.setting.layers and key.value is not None:
                 models.layers_matching(model, key.value, key.path)
-        _check_last_layer(config, model, source.spec)
+        self.last_layer = _last_layer(config, model, source.spec)
         if config.initial is not None:
             load_arrays(model, initial.read(config.initial, to_arrays(model)))
         parts = split(model, config.train)
@@ -98,14 +99,17 @@ class CentralEvaluation:
         return self._examples
 
 
-def _check_last_layer(config: Config, model: nn.Module, spec: Spec) -> None:
-    """Refuse a part that needs a last linear layer if the network has none."""
+def _last_layer(config: Config, model: nn.Module, spec: Spec) -> str | None:
+    """The name of the last linear layer, if a part needs it; refuses such a part if the network has none."""
+    name = None
     for group, table in TABLES.items():
         chosen = getattr(config, group).name
         if table.find(chosen).last_layer:
             try:
-                last_layer(model, spec.inputs)
+                found = last_layer(model, spec.inputs)
+                name = next(n for n, module in model.named_modules() if module is found)
             except ConfigError as error:
                 raise ConfigError(
                     f"{group} = {chosen!r} is not allowed with model = {config.model.name!r}: {error}"
                 ) from error
+    return name

@@ -124,6 +124,10 @@ class Roster:
             clients = sorted(clients[i] for i in rng.choice(len(clients), size, replace=False))
         return [self._node_of[client] for client in clients]
 
+    def everyone(self, server_round: int) -> list[int]:
+        """The nodes of all clients that can take part in a round, in the order of client ids."""
+        return [self._node_of[client] for client in sorted(self._available(server_round))]
+
     def close(self, server_round: int, *, mute: Collection[int], used: Collection[int]) -> None:
         """Count who replied in a round, by client id. A client that is left out is sent a roll call."""
         for client in self._attendance.close(server_round, mute=mute, used=used):

@@ -9,23 +9,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedstride import wire
+from fedstride.arrays import Arrays
 from fedstride.errors import RunError
 from fedstride.tasks.spec import Statistics
 from strategies.cohort import LEFT_OUT, Cohort
 from strategies.norms import NormAnalysis
 
+from .ccvr import CCVR
 from .claims import Owner
 from .config.schema import Config
 from .delivery import Delivery
 from .exchange import CohortGrid, exchange
 from .roll_call import Roster
-from .rows import Row, absent_rows, client_rows, decision_figure, known_names, spread, with_names
+from .rows import Row, absent_rows, bytes_in, client_rows, decision_figure, known_names, spread, with_names
 from .stopping import quorum_of
 from .waiting import Wait, Waits
 
@@ -83,6 +85,7 @@ class Federation:
     observers: Sequence[Observer]
     waits: Waits
     statistics: Statistics = field(default_factory=dict)
+    calibration: CCVR | None = None
     oldest_round: Callable[[int], int | None] = lambda client: None  # see `Records.oldest_round`
 
     def rounds(self, start: Round | None, initial: ArrayRecord) -> Iterator[Round]:
@@ -130,6 +133,7 @@ class Federation:
         row |= figures
         if evaluation is not None and evaluation.left_out:
             row[LEFT_OUT] = row.get(LEFT_OUT, 0) + evaluation.left_out_count
+        row |= self._calibrated(server_round, current)
         row |= self._decision(len(asked.messages), cohort, evaluation)
         row |= {key: sum(client[key] for client in clients) for key in ("bytes/down", "bytes/up")}
         now = {} if model is None else dict.fromkeys(used, server_round)
@@ -182,6 +186,37 @@ class Federation:
         more, silent = self._federated_evaluation(grid, server_round, model, trained)
         evaluation = self.strategy.last_evaluation
         return figures | more | (spread(evaluation) if evaluation else {}), evaluation, silent
+
+    def _calibrated(self, server_round: int, model: ArrayRecord) -> Row:
+        """The figures of a calibrated copy of the model, if one is due in this round."""
+        if self.calibration is None or not self.calibration.is_due(server_round):
+            return {}
+        name, bytes_of_arrays = self.config.calibration.name, 0
+
+        def ask(values: Mapping[str, Any], returns: Mapping[str, Arrays]) -> dict[int, Message]:
+            nonlocal bytes_of_arrays
+            config = ConfigRecord({**self.client_config, wire.SERVER_ROUND: server_round, **values})
+            content = {wire.ARRAYS: model, wire.CONFIG: config}
+            messages = [
+                Message(RecordDict(content), message_type=MessageType.QUERY, dst_node_id=node)
+                for node in self.roster.everyone(server_round)
+            ]
+            self.delivery.add(messages, self.roster)
+            wait = self.waits.wait("calibrate", self._clients_of(messages))
+            replies = exchange(self.grid, messages, patience=wait, returns=returns)
+            bytes_of_arrays += sum(bytes_in(each) for each in (*messages, *replies.values()))
+            return {self.roster.client_of(node): reply for node, reply in replies.items()}
+
+        examples = {
+            client: count
+            for client, facts in self.roster.facts.items()
+            if isinstance(count := facts.get(wire.NUM_EXAMPLES), int)
+        }
+        copy = self.calibration(server_round, model, examples, ask)
+        figures = {
+            f"{name}/{key.removeprefix('test/')}": value for key, value in self.evaluate(copy.arrays).items()
+        }
+        return {**figures, f"{name}/clients": copy.clients, f"{name}/bytes": bytes_of_arrays}
 
     def _decision(self, asked: int, trained: Cohort, evaluation: Cohort | None) -> Row:
         """The median that decides on `best`, `target` and `patience`, if `best` is a metric of clients."""

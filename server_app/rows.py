@@ -21,7 +21,7 @@ Row = dict[str, Any]
 """The values of a round or a client by metric name: numbers, strings, or lists of them."""
 
 ROUND_NAMES = ("round", "clients", *seal.KEYS)
-ROUND_PREFIXES = ("test/", "seconds/", AGREED)
+ROUND_PREFIXES = ("test/", "seconds/", "ccvr/", AGREED)
 SINGLE_NUMBER_PREFIXES = ("train/", "local/")
 CLIENT_NAMES = ("status", "reason", "norm", "note", *seal.KEYS)
 """Names that the server writes itself, and prefixes of metrics that are always single numbers. Values from clients
@@ -113,8 +113,8 @@ def client_rows(
         node = message.metadata.dst_node_id
         client = roster.client_of(node)
         row: Row = {"round": server_round, "client": roster.label(client)}
-        row["bytes/down"] = _bytes(message)
-        row["bytes/up"] = _bytes(replies[node]) if node in replies else 0
+        row["bytes/down"] = bytes_in(message)
+        row["bytes/up"] = bytes_in(replies[node]) if node in replies else 0
         if node in accepted:
             own = (*row, *CLIENT_NAMES, wire.CLIENT_ID)
             metrics, limit_notes = _limited(
@@ -200,7 +200,7 @@ def _limited(metrics: Row, usual: Mapping[str, int]) -> tuple[Row, list[str]]:
     return kept, [f"reported {len(metrics)} metrics, of which {len(kept)} are recorded"]
 
 
-def _bytes(message: Message) -> int:
+def bytes_in(message: Message) -> int:
     """Bytes of the arrays in a message, headers included. Plain values are not counted."""
     if not message.has_content():
         return 0

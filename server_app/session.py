@@ -20,6 +20,7 @@ from strategies.norms import NormAnalysis
 
 from . import normalisation
 from .build import build_strategy, client_config
+from .ccvr import CCVR, ccvr_of
 from .checkpoint import UNUSED, Checkpoint, newest_checkpoint
 from .config.compose import digest
 from .config.defaults import resolved
@@ -48,6 +49,7 @@ class Prepared:
     evaluation: CentralEvaluation
     spec: Spec
     checkpoint: Checkpoint | None = None  # of the run that is resumed
+    calibration: CCVR | None = None
     notes: tuple[str, ...] = ()  # for the user: a subset of the data, damaged checkpoints and lines of records
 
 
@@ -73,7 +75,8 @@ def prepare(config: Config, evaluation: CentralEvaluation | None = None) -> Prep
     evaluation = evaluation or CentralEvaluation(config)
     notes = (f"task={config.task.name} has {source.subset}",) if source.subset else ()
     strategy = build_strategy(config, evaluation.model, source.spec)
-    prepared = Prepared(config, strategy, evaluation, source.spec, notes=notes)
+    calibration = ccvr_of(config, evaluation)
+    prepared = Prepared(config, strategy, evaluation, source.spec, calibration=calibration, notes=notes)
     if evaluation.frozen:
         frozen.keep(evaluation.frozen)  # clients on this machine then find it in the cache
     if config.partition.name != "own":  # with `own`, only the nodes can read their data
@@ -153,6 +156,7 @@ def run(
             observers=[records, tracking, *observers],
             statistics=statistics,
             waits=Waits(CEILING if config.timeout is None and flower.is_simulation(grid) else config.timeout),
+            calibration=prepared.calibration,
             oldest_round=records.oldest_round,
         )
         rounds = federation.rounds(records.last, prepared.evaluation.initial)

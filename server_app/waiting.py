@@ -165,10 +165,10 @@ class Waits:
 
     def __init__(self, fixed: float | None) -> None:
         self._fixed = fixed
-        self._times = {"train": Times(), "evaluate": Times()}
+        self._times = {"train": Times(), "evaluate": Times(), "calibrate": Times()}
 
     def wait(self, kind: str, clients: Mapping[int, int]) -> Wait:
-        """The wait for one exchange, "train" or "evaluate", with these clients (client id by node id)."""
+        """The wait for one exchange, "train", "evaluate" or "calibrate", with these clients (id by node)."""
         return Wait(self._times[kind], clients, self._fixed)
 
 

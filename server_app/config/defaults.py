@@ -11,6 +11,7 @@ from fedstride.tasks.data import Data
 from fedstride.tasks.goals import scores_of
 from fedstride.tasks.spec import LOSSES, Spec
 
+from ..calibrations import check_calibration
 from .checks import check
 from .schema import TABLES, Config, chain
 
@@ -55,6 +56,7 @@ def resolved(config: Config, source: Data) -> Config:
     )
     done = replace(config, test_set=test_set, evaluate_clients=by_clients, holdout=holdout, best=best)
     check(done)
+    check_calibration(done)
     return done
 
 

@@ -29,9 +29,11 @@ from strategies.limits import Screening
 from strategies.parts import PRIVACY, STRATEGIES
 
 from ..attacks import ATTACKS
+from ..calibrations import CALIBRATIONS
 
 TABLES: Mapping[str, Table] = {
-    table.group: table for table in (STRATEGIES, RULES, OBJECTIVES, TASKS, MODELS, PARTITIONS, PRIVACY, ATTACKS)
+    table.group: table
+    for table in (STRATEGIES, RULES, OBJECTIVES, TASKS, MODELS, PARTITIONS, PRIVACY, ATTACKS, CALIBRATIONS)
 }
 """The tables of parts, by group."""
 
@@ -63,6 +65,7 @@ class Config:
     model: Choice = field(default_factory=Choice)
     partition: Choice = field(default_factory=Choice)
     privacy: Choice = field(default_factory=Choice)
+    calibration: Choice = field(default_factory=Choice)
     attack: Choice = field(default_factory=Choice)
     screening: Screening = field(default_factory=Screening)
     rounds: Annotated[int, Setting("number of rounds", least=1, most=MOST_ROUNDS, extends=True)] = 20
