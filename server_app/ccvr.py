@@ -140,7 +140,8 @@ def refitted(
     velocity = [torch.zeros_like(each) for each in start]
     for epoch in range(settings.epochs):
         order = seeds.generator(seed, "ccvr order", server_round, epoch).permutation(len(labels))
-        for batch in torch.from_numpy(order).split(settings.batch_size):
+        for first in range(0, len(order), settings.batch_size):
+            batch = torch.from_numpy(order[first : first + settings.batch_size])
             logits = torch.nn.functional.linear(vectors[batch], *w)
             loss = torch.nn.functional.cross_entropy(logits, labels[batch])
             with torch.no_grad():

@@ -196,9 +196,12 @@ class Federation:
         def ask(values: Mapping[str, Any], returns: Mapping[str, Arrays]) -> dict[int, Message]:
             nonlocal bytes_of_arrays
             config = ConfigRecord({**self.client_config, wire.SERVER_ROUND: server_round, **values})
-            content = {wire.ARRAYS: model, wire.CONFIG: config}
             messages = [
-                Message(RecordDict(content), message_type=MessageType.QUERY, dst_node_id=node)
+                Message(
+                    RecordDict({wire.ARRAYS: model, wire.CONFIG: config}),
+                    message_type=MessageType.QUERY,
+                    dst_node_id=node,
+                )
                 for node in self.roster.everyone(server_round)
             ]
             self.delivery.add(messages, self.roster)
