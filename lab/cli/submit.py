@@ -25,9 +25,6 @@ def submit(
     address: Annotated[str | None, ADDRESS] = None,
     root_certificates: Annotated[Path | None, ROOT_CERTIFICATES] = None,
     insecure: Annotated[bool, INSECURE] = False,
-    signature: Annotated[
-        Path | None, typer.Option(help="The app's signature, made by fedstride sign app.", show_default=False)
-    ] = None,
 ) -> None:
     """Submit a run to a SuperLink and follow its log; exit code 0 if the run completes, otherwise 1.
 
@@ -39,7 +36,7 @@ def submit(
         target = select(stack, "submit", connection, address, root_certificates, insecure)
         console = Console()
         _check(rest, console)
-        done = _run(target, rest, console, signature)
+        done = _run(target, rest, console)
     if not done.completed:
         where = f" (its folder on the SuperLink's machine: {done.folder})" if done.folder else ""
         what = {"failed": "failed", "lost": "is lost"}.get(done.state, f"was {done.state}")
@@ -70,17 +67,12 @@ def _check(overrides: list[str], console: Console) -> None:
     say(console, title(config))
 
 
-def _run(target: Target, overrides: list[str], console: Console, signature: Path | None) -> Submitted:
+def _run(target: Target, overrides: list[str], console: Console) -> Submitted:
     from ..flower import submission
-
-    def signed(bundle: bytes) -> str:
-        from ..deployment.signing import read_signature
-
-        return read_signature(Path(signature or "").expanduser(), bundle).dump()
 
     run_id = ""
     try:
-        run_id = submission.submit(target, overrides, signed if signature else None)
+        run_id = submission.submit(target, overrides)
         say(console, f"run {run_id} submitted to {target.address}")
         return submission.follow(target, run_id, lambda line: say(console, line))
     except STOPPED:
