@@ -44,7 +44,6 @@ _PARAMETERS = {
     f"{MAIN}:NodeStateFactory.state": "self",
     f"{LOOP}:_push_messages": "state object_store send push_object",
     f"{LOOP}:_insert_message": "msg state store",
-    f"{LOOP}:_verify_fab": "fab trusted_entities",
     f"{LOOP}:_pull_and_store_message": (
         "state object_store node_config receive get_run get_fab pull_object confirm_message_received "
         "trusted_entities"

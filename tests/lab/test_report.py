@@ -1,15 +1,12 @@
-"""The report: self-contained, complete, with a correct command for each run, readable in a browser."""
+"""The report: self-contained, complete, with a correct command for each run."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
-import os
 import re
 import shlex
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -321,67 +318,3 @@ def test_invalid_requests_give_exit_code_2(
     assert (code, out) == (2, "")
     assert message in err
     assert not (tmp_path / "report.html").exists()
-
-
-# ---------------------------------------------------------------- in a browser
-
-PROBE = """<script>
-addEventListener("load", () => {
-  const inside = (e) => e.closest(".box, pre") !== null;
-  const wide = [...document.body.querySelectorAll("*")].filter(
-    (e) => !inside(e) && e.getBoundingClientRect().right > innerWidth + 1);
-  parent.postMessage(JSON.stringify({
-    width: innerWidth, scrolled: document.documentElement.scrollWidth, wide: wide.map((e) => e.tagName),
-    pictures: [...document.images].map((e) => [e.complete && e.naturalWidth > 0, e.getBoundingClientRect().width]),
-    boxes: [...document.querySelectorAll(".box")].filter((e) => e.scrollWidth > e.clientWidth + 1).length,
-    fetched: performance.getEntriesByType("resource").map((e) => e.name).filter((n) => !n.startsWith("data:")),
-  }), "*");
-});
-</script></body>"""
-
-FRAME = """<!DOCTYPE html><title>frame</title><script>
-addEventListener("message", (e) => {{ document.getElementById("probe").textContent = e.data; }});
-</script><iframe src="page.html" width="{width}" height="900" style="border: 0"></iframe><pre id="probe"></pre>"""
-
-
-def browser() -> str | None:
-    names = (os.environ.get("CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome")
-    return next((found for name in names if name and (found := shutil.which(name))), None)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(browser() is None, reason="chromium is missing: apt-get install chromium, or set CHROMIUM")
-@pytest.mark.parametrize("width", [390, 1280])
-def test_in_a_browser_nothing_overflows_and_nothing_is_fetched(html: str, tmp_path: Path, width: int) -> None:
-    """A script, added only to this copy of the page, sends the page's measures to the surrounding frame.
-
-    The frame is needed because the window of the browser cannot be narrower than 500 pixels.
-    """
-    (tmp_path / "page.html").write_text(html.replace("</body>", PROBE))
-    (tmp_path / "frame.html").write_text(FRAME.format(width=width))
-    arguments = [
-        browser() or "",
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-background-networking",
-        "--no-first-run",
-        f"--user-data-dir={tmp_path / 'profile'}",
-        "--host-resolver-rules=MAP * ~NOTFOUND",
-        "--window-size=1400,1000",
-        "--virtual-time-budget=10000",
-        "--dump-dom",
-        (tmp_path / "frame.html").as_uri(),
-    ]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=True)
-    (found,) = re.findall(r'<pre id="probe">(.*?)</pre>', done.stdout)
-    measured = json.loads(found)
-    assert measured["width"] == width
-    assert measured["scrolled"] <= width
-    assert measured["wide"] == []
-    assert measured["fetched"] == []
-    assert len(measured["pictures"]) == 8
-    assert all(whole for whole, _ in measured["pictures"])
-    if width == 390:  # wide elements scroll inside their boxes; plots stay large enough to be readable
-        assert measured["boxes"] > 5
-        assert min(shown for _, shown in measured["pictures"]) >= 350
