@@ -1,0 +1,132 @@
+"""Runs as things in a real deployment: list, log, stop, fetch; ends are told apart, also after a restart."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import Running, Site, answers, stop, until
+from test_stop_deployed import server_app
+
+from lab.flower import submission
+from lab.flower.target import named
+from lab.results.runs import FETCHED, load
+from server_app.lines import read_lines
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]
+
+SMALL = ("model=mlp", "clients=2", "client.local_steps=1", "client.device=cpu")
+
+
+@pytest.fixture(scope="module")
+def nodes(site: Site) -> Iterator[list[Running]]:
+    """Two nodes for the whole module; warm ones, which end a stopped run's message at once."""
+    from processes import WARM
+
+    started = [
+        site.join(key, f"partition-id={k} num-partitions=2", program=WARM) for k, key in enumerate(("one", "two"))
+    ]
+    for node in started:
+        until(node.joined, f"joining of {node.name}")
+    yield started
+    stop(*started)
+
+
+@pytest.fixture
+def desk(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """This process as the user who submits."""
+    monkeypatch.setenv("FLWR_HOME", site.desk.env["FLWR_HOME"])
+    return site
+
+
+def submit(name: str, *more: str) -> str:
+    return submission.submit(named("tls"), [*SMALL, *more, f"name={name}"])
+
+
+def listed(site: Site) -> dict[str, Any]:
+    done = site.deployment.fedstride("runs", "tls", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    return {entry["run"]: entry for entry in json.loads(done.stdout)}
+
+
+def after_a_round(site: Site, name: str) -> Path:
+    folder = site.link.running.folder / "runs" / name
+    until(lambda: len(read_lines(folder / "metrics.jsonl")) > 1 or None, f"first round of {name}", 300.0)
+    return folder
+
+
+def test_list_fetch_and_the_ways_to_end(desk: Site, nodes: list[Running], tmp_path: Path) -> None:
+    """One after the other, on one deployment: completed and fetched, stopped, failed, killed, SuperLink killed."""
+    site = desk
+    done = submit("done", "rounds=2")
+    assert submission.follow(named("tls"), done, lambda line: None).completed
+    entry = listed(site)[done]
+    assert (entry["state"], entry["rounds"]) == ("completed", "2")
+    assert entry["figure"].startswith("test accuracy")
+    assert "@" in entry["by"]
+    assert "rounds=2" in entry["what"]
+
+    at = tmp_path / "fetched"
+    fetched = site.deployment.fedstride("fetch", done, "tls", "-o", str(at))
+    assert fetched.returncode == 0, fetched.stderr
+    there = site.link.running.folder / "runs/done"
+    about = json.loads((at / FETCHED).read_text())
+    for name, digest in about["files"].items():
+        assert (at / name).read_bytes() == (there / name).read_bytes()
+        assert hashlib.sha256((at / name).read_bytes()).hexdigest() == digest
+    assert {"config.yaml", "metrics.jsonl", "model.safetensors", "status.json"} <= about["files"].keys()
+    assert load(at).completed
+    assert "config.yaml" not in site.link.running.log()  # the pieces are not in the SuperLink's own output
+    again = site.deployment.fedstride("fetch", done, "tls", "-o", str(at))
+    assert (again.returncode, again.stderr.count("\n")) == (2, 1)
+    assert "exists and is not overwritten" in again.stderr
+    for verb in ("stop", "logs", "fetch"):
+        missing = site.deployment.fedstride(verb, "12345", "tls")
+        assert (missing.returncode, missing.stderr.count("\n")) == (2, 1), missing.stderr
+        assert "has no run 12345: fedstride runs lists them" in missing.stderr
+
+    stopped = submit("stopped", "rounds=1000")
+    folder = after_a_round(site, "stopped")
+    assert listed(site)[stopped]["state"] == "running"
+    asked = site.deployment.fedstride("stop", stopped, "tls")
+    assert asked.returncode == 0, asked.stderr
+    until(lambda: status(folder)["state"] != "running" or None, "end of the stopped run", 120.0)
+    assert (status(folder)["state"], status(folder)["reason"]) == ("interrupted", "stopped by the user")
+    assert site.deployment.fedstride("stop", stopped, "tls").returncode == 1  # it has ended
+
+    failed = submit("failed", "rounds=3", "target=0.5", "best=nothing/such")
+    until(lambda: listed(site)[failed]["state"] == "failed" or None, "failure", 120.0)
+    assert "nothing/such" in listed(site)[failed]["reason"]
+
+    killed = submit("killed", "rounds=1000")
+    folder = after_a_round(site, "killed")
+    os.kill(server_app(site), signal.SIGKILL)
+    assert load(folder).state == "lost"
+    until(lambda: listed(site)[killed]["state"] == "lost" or None, "loss of the ServerApp", 240.0, 5.0)
+
+    orphan = submit("orphan", "rounds=1000")
+    folder = after_a_round(site, "orphan")
+    site.link.running.process.kill()
+    site.link.running.process.wait()
+    until(lambda: status(folder)["state"] != "running" or None, "end of the orphan", 120.0)
+    assert status(folder)["reason"] == "stopped by the end of its SuperLink"
+    again_link = site.deployment.superlink_again(site.link)
+    until(lambda: answers(again_link), "answer of the SuperLink")
+    until(lambda: listed(site)[orphan]["state"] == "lost" or None, "loss of the orphan", 240.0, 5.0)
+    assert {run: listed(site)[run]["state"] for run in (done, stopped, failed, killed, orphan)} == {
+        done: "completed",
+        stopped: "stopped",
+        failed: "failed",
+        killed: "lost",
+        orphan: "lost",
+    }
+
+
+def status(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "status.json").read_text()))
