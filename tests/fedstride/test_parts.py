@@ -12,10 +12,10 @@ from flwr.app import ConfigRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedstride import wire
 from fedstride.errors import ConfigError
 from fedstride.parts import USER_PARTS, Choice, Part, Table, part
 from fedstride.settings import REQUIRED, Field, Setting, fields_of
-from server_app.config.overrides import NO_SETTINGS
 from server_app.config.schema import GROUPS, TABLES, Config
 
 ROOT = Path(__file__).parents[2]
@@ -145,7 +145,7 @@ def test_only_strategies_wrap_another_part() -> None:
 
 def test_the_declared_run_config_keys_exist() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    assert set(declared) <= {*GROUPS, *fields_of(Config), *NO_SETTINGS, "overrides"}
+    assert set(declared) <= {*GROUPS, *fields_of(Config), wire.SUBMISSION, "overrides"}
     assert {*TABLES, "experiment", "resume"} <= set(declared)
 
 
