@@ -182,6 +182,16 @@ def reply(
     return answer(node, {**records, wire.METRICS: MetricRecord(reported)})
 
 
+def reply_with(number: str, value: Any, to: Message, node: int, model: Model, examples: Any = 10) -> Message:
+    """The reply to a message that asks for this number, with this value; None: without the number."""
+    found = reply(node, model, examples, to=to)
+    metrics = found.content.metric_records[wire.METRICS]
+    del metrics[number]
+    if value is not None:
+        metrics[number] = value
+    return found
+
+
 def halves_in(message: Message) -> list[str]:
     """What a message asks for in addition to training."""
     (config,) = message.content.config_records.values()

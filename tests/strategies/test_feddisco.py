@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import Model
 
-from fedstride import wire
 from fedstride.arrays import views
 from fedstride.errors import ConfigError
 from strategies import DifferentialPrivacy, FedDisco, FedLWS, fedavg, feddisco
@@ -39,14 +38,10 @@ def oracle_weights(counts: Sequence[Any], p: Sequence[float], a: float, b: float
 
 def replies(message: Message, models: dict[int, Model], labels: dict[int, Any], examples: Any) -> list[Message]:
     """Replies of these clients; with counts of labels for those in `labels`."""
-    found = []
-    for client, w_k in models.items():
-        found.append(fed.reply(client, w_k, examples[client], to=message))
-        metrics = found[-1].content.metric_records[wire.METRICS]
-        del metrics[feddisco.COUNTS]
-        if client in labels:
-            metrics[feddisco.COUNTS] = labels[client]
-    return found
+    return [
+        fed.reply_with(feddisco.COUNTS, labels.get(client), message, client, w_k, examples[client])
+        for client, w_k in models.items()
+    ]
 
 
 # ---------------------------------------------------------------- the worked example T1

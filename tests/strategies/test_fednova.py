@@ -46,14 +46,10 @@ def oracle(
 
 def replies(message: Message, models: Sequence[Model], a: Sequence[Any], examples: Sequence[int]) -> list[Message]:
     """Replies of the clients 1, 2, ... with these a_k; None: without any."""
-    found = []
-    for node, (w_k, a_k, n) in enumerate(zip(models, a, examples, strict=True), 1):
-        found.append(fed.reply(node, w_k, n, to=message))
-        metrics = found[-1].content.metric_records[wire.METRICS]
-        del metrics["fednova/a"]
-        if a_k is not None:
-            metrics["fednova/a"] = a_k
-    return found
+    return [
+        fed.reply_with("fednova/a", a_k, message, node, w_k, n)
+        for node, (w_k, a_k, n) in enumerate(zip(models, a, examples, strict=True), 1)
+    ]
 
 
 # ---------------------------------------------------------------- the worked example T1

@@ -40,14 +40,10 @@ def oracle(sent: Model, clients: Sequence[Model], losses: Sequence[float], q: fl
 
 
 def replies(message: Message, models: Sequence[Model], losses: Sequence[Any]) -> list[Message]:
-    found = []
-    for node, (w_k, loss) in enumerate(zip(models, losses, strict=True), 1):
-        found.append(fed.reply(node, w_k, 10 * node, to=message))
-        metrics = found[-1].content.metric_records[wire.METRICS]
-        del metrics["q_fedavg/loss"]
-        if loss is not None:
-            metrics["q_fedavg/loss"] = loss
-    return found
+    return [
+        fed.reply_with("q_fedavg/loss", loss, message, node, w_k, 10 * node)
+        for node, (w_k, loss) in enumerate(zip(models, losses, strict=True), 1)
+    ]
 
 
 # ---------------------------------------------------------------- the worked example T1
