@@ -120,13 +120,14 @@ class Pool:
     def submit(self, parcel: Parcel, *, priority: int = 0, seconds: float = 0.0) -> Future[Any]:
         """Queue a job; its result. Smaller priorities first, then those that will take more seconds.
 
-        The future raises what `work` raised, or WorkerDiedError.
+        The future raises what `work` raised, or WorkerDiedError: also if the pool was closed, because a run in
+        another thread is then to end as it was asked to, and not with an error of its own.
         """
         job = _Job((priority, -seconds, next(self._count)), parcel)
         with self._lock:
             if self._closing:
-                raise RuntimeError("the pool is closed")
-            if self._workers:
+                job.result.set_exception(WorkerDiedError("the pool was closed"))
+            elif self._workers:
                 heapq.heappush(self._waiting, job)
             else:
                 job.result.set_exception(WorkerDiedError("no worker process is left"))

@@ -106,6 +106,8 @@ class RayPool:
         self._busy: dict[Any, _Job] = {}
         self._starting: set[Any] = set()
         self._reasons: set[str] = set()
+        self._closing = threading.Lock()  # of `_closed`
+        self._closed = False
         self.started = workers
         for _ in range(workers):
             self._start()
@@ -132,14 +134,23 @@ class RayPool:
         return RayPacker(self._ray)
 
     def submit(self, parcel: RayParcel, *, priority: int = 0, seconds: float = 0.0) -> Future[Any]:
-        """Queue a job; its result. Smaller priorities first, then those that will take more seconds."""
+        """Queue a job; its result. Smaller priorities first, then those that will take more seconds.
+
+        The future raises what the job raised, or WorkerDiedError, also if the pool was closed.
+        """
         job = _Job((priority, -seconds, next(self._count)), parcel)
-        self._events.put(lambda: heapq.heappush(self._waiting, job))
+        with self._closing:
+            if self._closed:
+                job.result.set_exception(WorkerDiedError("the pool was closed"))
+            else:
+                self._events.put(lambda: heapq.heappush(self._waiting, job))
         return job.result
 
     def close(self) -> None:
         """End all workers at once. Jobs that are not done get WorkerDiedError."""
-        self._events.put(None)
+        with self._closing:
+            self._closed = True
+            self._events.put(None)
         self._thread.join()
         for actor in [*self._idle, *self._busy, *self._starting]:
             self._ray.kill(actor)

@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.request
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -23,6 +23,7 @@ MARK = "FEDSTRIDE_TEST_DEPLOYMENT"  # environment variable by which all processe
 START_SECONDS = 120.0  # long, since the machine may be busy
 STOP_SECONDS = 15.0
 JOINED = "SuperNode ID: "  # logged by a SuperNode when the SuperLink has accepted it
+KEY_IN_USE = "[code: 2004] Failed to activate SuperNode"  # or unknown
 
 STOCK = ("flower-supernode",)
 WARM = (sys.executable, "-m", "lab.cli.main", "node")
@@ -67,9 +68,11 @@ class Running:
         self.process.wait()  # the children watch its process id, which exists until then
 
     def joined(self) -> bool | None:
-        """True when the SuperLink has accepted the SuperNode; None before. Fails if the process has ended."""
-        assert self.ended() is None, self.log()
-        return True if JOINED in self.log() else None
+        """True when the SuperLink has accepted the SuperNode; False if the key is still in use; None before."""
+        if self.ended() is None:
+            return True if JOINED in self.log() else None
+        assert KEY_IN_USE in self.log(), self.log()
+        return False
 
 
 def stop(*processes: Running) -> None:
@@ -224,13 +227,36 @@ class Site(NamedTuple):
         env: dict[str, str] | None = None,
         program: Sequence[str] = STOCK,
     ) -> Running:
-        """Start the node with this key, as in docs/deployment.md."""
+        """Start the node with this key, as in docs/deployment.md, without waiting until it has joined."""
         trust = ["--root-certificates", str(self.certificates / "ca.crt")]
         proof = ["--auth-supernode-private-key", str(self.certificates / key)]
         given = [*trust, *proof, *options]
         return self.deployment.supernode(
             key, self.link.fleet, *given, node_config=node_config, env=env, program=program
         )
+
+    def joined(
+        self,
+        configs: Mapping[str, str],
+        *options: str,
+        env: dict[str, str] | None = None,
+        program: Sequence[str] = WARM,
+    ) -> list[Running]:
+        """Start the nodes with these keys and configurations, and wait until they have joined.
+
+        For a minute after a node was killed, the SuperLink believes that it is still online, and refuses a second
+        one with its key: then it is started again.
+        """
+
+        def start(key: str) -> Running:
+            return self.join(key, configs[key], *options, env=env, program=program)
+
+        started = {key: start(key) for key in configs}
+        for key in configs:
+            while not until(started[key].joined, f"answer to the node {key}"):
+                time.sleep(2.0)
+                started[key] = start(key)
+        return list(started.values())
 
 
 def folder_in(out: str) -> Path:

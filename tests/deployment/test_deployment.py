@@ -31,9 +31,7 @@ REAL = ("model=mlp", "clients=2", "rounds=2", "client.local_steps=3", "client.ba
 @pytest.fixture(scope="module")
 def pair(site: Site) -> Iterator[tuple[Running, Running]]:
     """Two nodes, each with a part of the task's data."""
-    nodes = [site.join(key, f"partition-id={k} num-partitions=2") for k, key in enumerate(("one", "two"))]
-    for node in nodes:
-        until(node.joined, f"joining of {node.name}")
+    nodes = site.joined({key: f"partition-id={k} num-partitions=2" for k, key in enumerate(("one", "two"))})
     yield nodes[0], nodes[1]
     stop(*nodes)
 
@@ -207,9 +205,7 @@ def test_nodes_with_their_own_data(site: Site, pair: Any, tmp_path: Path) -> Non
     parts = partitions.partition(PARTITIONS.config("iid")(), source.divisible, 20, 1)
     first = own_npz(tmp_path / "first.npz", parts[0])
     second = own_folder(tmp_path / "second", parts[1][:60])
-    nodes = [site.join("one", f'data="{first}"'), site.join("two", f'data="{second}"')]
-    for node in nodes:
-        until(node.joined, f"joining of {node.name}")
+    nodes = site.joined({"one": f'data="{first}"', "two": f'data="{second}"'})
     done = site.deployment.fedstride("submit", "tls", *REAL, "rounds=1", "partition=own", "name=own")
     assert done.returncode == 0, done.stdout + done.stderr + nodes[0].log() + nodes[1].log()
     rows = {row["client"]: row for row in load(folder_in(done.stdout)).clients.rows}
@@ -226,9 +222,7 @@ def test_hospitals_with_tables_have_the_bits_of_one_machine(site: Site, pair: An
     (tmp_path / "blood.py").write_text(BLOOD)
     subprocess.run([sys.executable, "-c", TABLES], cwd=tmp_path, check=True, timeout=60)
     files = [tmp_path / f"hospital-{k}.csv" for k in range(2)]
-    nodes = [site.join(key, f'data="{files[k]}" partition-id={k}') for k, key in enumerate(("one", "two"))]
-    for node in nodes:
-        until(node.joined, f"joining of {node.name}")
+    nodes = site.joined({key: f'data="{files[k]}" partition-id={k}' for k, key in enumerate(("one", "two"))})
     chosen = ["task=blood", "model=mlp", "task.metrics=[auroc,accuracy]", "rounds=2", "clients=2", "partition=own"]
     parts = f"parts={tmp_path / 'blood.py'}"
     done = site.deployment.fedstride("submit", "tls", parts, *chosen, "name=hospitals")

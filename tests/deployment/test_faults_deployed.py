@@ -10,22 +10,21 @@ from typing import Any
 
 import pytest
 from desk import play, table, weights
-from processes import JOINED, Running, Site, answers, folder_in, stop, until
+from processes import WARM, Running, Site, answers, folder_in, stop, until
 
 from server_app.lines import read_lines
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]
 
 SMALL = ("model=mlp", "client.local_steps=3", "client.batch_size=20", "client.device=cpu")
-TIMEOUT = 30  # seconds per round; a round without faults takes about ten
+TIMEOUT = 30  # seconds per round; a round without faults takes about two
 
 
 @pytest.fixture(scope="module")
 def nodes(site: Site) -> Iterator[dict[str, Running]]:
     """Two of three nodes; a test that starts a node adds it here."""
-    running = {key: site.join(key, part(k)) for k, key in enumerate(("one", "two"))}
-    for node in running.values():
-        until(node.joined, f"joining of {node.name}")
+    keys = ("one", "two")
+    running = dict(zip(keys, site.joined({key: part(k) for k, key in enumerate(keys)}), strict=True))
     yield running
     stop(*running.values())
 
@@ -72,23 +71,6 @@ class Followed:
         return found
 
 
-def back(site: Site, key: str, k: int) -> Running:
-    """Start a killed node again, and repeat it until the SuperLink accepts it.
-
-    For a minute, the SuperLink believes that the killed node is still online, and refuses a second one.
-    """
-
-    def attempt() -> Running | None:
-        node = site.join(key, part(k))
-        until(lambda: True if JOINED in node.log() or node.ended() is not None else None, f"answer to {key}")
-        if node.ended() is None:
-            return node
-        assert "[code: 2004] Failed to activate SuperNode" in node.log()
-        return None
-
-    return until(attempt, f"return of {key}")
-
-
 def at_work(node: Running, server_round: int) -> None:
     """Wait until a node has received the message of a round."""
     taken = re.compile(rf"ROUND {server_round}\](?s:.*)Receiving: train message(?s:.*)Received successfully")
@@ -100,7 +82,7 @@ def test_nodes_that_join_late_are_killed_or_hang(site: Site, nodes: dict[str, Ru
     given = ("clients=3", "min_clients=2", "rounds=6", f"timeout={TIMEOUT}", "mute_rounds=6", "strategy=fedavg")
     run = Followed(site, "faults", *given)
     run.closed(0)
-    nodes["three"] = site.join("three", part(2))
+    nodes["three"] = site.join("three", part(2), program=WARM)
     run.closed(1)
     for key in ("one", "two", "three"):
         at_work(nodes[key], 2)
@@ -108,7 +90,7 @@ def test_nodes_that_join_late_are_killed_or_hang(site: Site, nodes: dict[str, Ru
     nodes["two"].signal_all(signal.SIGSTOP)
     run.closed(2)
     nodes["two"].signal_all(signal.SIGCONT)
-    nodes["one"] = back(site, "one", 0)
+    (nodes["one"],) = site.joined({"one": part(0)})
     assert until(run.submitting.ended, "end of the run", 240.0) == 0, run.submitting.log()
 
     status = run.status()
@@ -123,8 +105,7 @@ def test_a_registered_node_that_claims_the_id_of_another_is_refused(site: Site, 
     """One of the two nodes with the partition id 0 is refused by name, the one whose key was registered later."""
     if "three" in nodes:
         stop(nodes.pop("three"))
-    claimant = site.join("three", part(0))
-    until(claimant.joined, "joining of the claimant")
+    (claimant,) = site.joined({"three": part(0)})
     run = Followed(site, "claimed", "clients=3", "min_clients=2", "rounds=2", "strategy=fedavg")
     assert until(run.submitting.ended, "end of the run", 240.0) == 0, run.submitting.log()
     stop(claimant)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from desk import play, weights
-from processes import Site, folder_in, stop, until
+from processes import Site, folder_in, stop
 
 from lab.results.runs import load
 
@@ -22,15 +22,12 @@ def test_frozen_arrays_are_sent_once_to_each_node(site: Site, tmp_path: Path) ->
     start = play(tmp_path, *GIVEN, "rounds=1", small=False).folder / "model.safetensors"
     train = (f"initial={start}", "train=[fc2]")
     nodes = [
-        site.join(
-            key,
-            f"partition-id={k} num-partitions=2",
-            env={"FEDSTRIDE_CACHE": str(tmp_path / f"cache of {key}")},
-        )
+        node
         for k, key in enumerate(("one", "two"))
+        for node in site.joined(
+            {key: f"partition-id={k} num-partitions=2"}, env={"FEDSTRIDE_CACHE": str(tmp_path / f"cache of {key}")}
+        )
     ]
-    for node in nodes:
-        until(node.joined, f"joining of {node.name}")
     folders = []
     for name in ("first", "second"):
         done = site.deployment.fedstride("submit", "tls", *GIVEN, *train, f"name={name}")

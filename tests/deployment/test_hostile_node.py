@@ -13,7 +13,7 @@ import pytest
 from desk import play, weights
 from flwr.app import Context, Message, MessageType
 from flwr.clientapp import ClientApp
-from processes import Deployment, Running, folder_in, until
+from processes import WARM, Deployment, Running, folder_in, until
 
 from client_app.app import app as real
 from lab.flower.command import free_port
@@ -44,7 +44,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[
         until(lambda: True if "Fleet API" in link.log() else None, "start of the SuperLink")
         for k in range(HONEST):
             config = f"partition-id={k} num-partitions={CLIENTS}"
-            deployment.supernode(f"honest-{k}", fleet, "--insecure", node_config=config)
+            deployment.supernode(f"honest-{k}", fleet, "--insecure", node_config=config, program=WARM)
         attacker = deployment.start(
             "attacker",
             *(sys.executable, str(tests / "deployment/hostile.py"), fleet),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from desk import play, table, weights
-from processes import WARM, Running, Site, descendants, folder_in, is_alive, stop, until
+from processes import STOCK, Running, Site, descendants, folder_in, is_alive, stop, until
 
 from lab.node.journal import read
 from lab.results.runs import load
@@ -51,12 +51,8 @@ def pair(site: Site) -> Iterator[tuple[Running, Running]]:
     files = {"--ssl-certfile": "server.crt", "--ssl-keyfile": "server.key", "--ssl-ca-certfile": "ca.crt"}
     tls = [text for name, file in files.items() for text in (name, str(site.certificates / file))]
     env = {"FEDSTRIDE_MESSAGE_SECONDS": str(LIMIT)}
-    nodes = (
-        site.join("one", config(0), *tls, env=env, program=WARM),
-        site.join("two", config(1), env=env, program=WARM),
-    )
-    for node in nodes:
-        until(node.joined, f"joining of {node.name}")
+    (one,), (two,) = site.joined({"one": config(0)}, *tls, env=env), site.joined({"two": config(1)}, env=env)
+    nodes = one, two
     yield nodes
     stop(*nodes)
     for node in nodes:
@@ -77,8 +73,7 @@ def test_a_warm_and_a_cold_node_have_the_bits_of_a_run_in_process(
     local = play(tmp_path, *REAL, *given, small=False)
     warm = submitted(site, *given, "name=warm")
     stop(pair[1])
-    cold = site.join("two", config(1))
-    until(cold.joined, "joining of Flower's own node")
+    (cold,) = site.joined({"two": config(1)}, program=STOCK)
     mixed = submitted(site, *given, "name=mixed")
     stop(cold)
     assert weights(warm) == weights(mixed) == weights(local.folder)
@@ -123,8 +118,7 @@ def settled(node: Running) -> tuple[int, int]:
 def test_the_end_of_a_node_ends_its_processes(site: Site, tmp_path: Path, how: signal.Signals) -> None:
     """Also one that is at work. The signal goes to the node alone, as from a process manager."""
     (tmp_path / "hanging.py").write_text(HANGING)
-    node = site.join("three", "partition-id=0 num-partitions=1", program=WARM)
-    until(node.joined, "joining of the node")
+    (node,) = site.joined({"three": "partition-id=0 num-partitions=1"})
     overrides = [*REAL, f"parts={tmp_path / 'hanging.py'}", "client=hanging", "clients=1", "rounds=1"]
     command = ["python", "-m", "lab.cli.main", "submit", "tls", *overrides, f"name=end-{how.name}"]
     home = {"FLWR_HOME": site.desk.env["FLWR_HOME"]}
@@ -150,9 +144,7 @@ def at_work(node: Running) -> list[int] | None:
 def test_named_nodes_keep_a_log_and_do_nothing_without_it(site: Site, tmp_path: Path) -> None:
     """A third node is connected, and is not chosen."""
     keys = ("one", "two", "three")
-    nodes = [site.join(key, f'{config(k % 2)} name="{key}"', program=WARM) for k, key in enumerate(keys)]
-    for node in nodes:
-        until(node.joined, f"joining of {node.name}")
+    nodes = site.joined({key: f'{config(k % 2)} name="{key}"' for k, key in enumerate(keys)})
     folder = submitted(site, "rounds=2", "strategy=fedalr", "nodes=one,tw?", "name=named")
     local = play(tmp_path, *REAL, "rounds=2", "strategy=fedalr", small=False)
     assert weights(folder) == weights(local.folder)

@@ -26,14 +26,8 @@ SMALL = ("model=mlp", "clients=2", "client.local_steps=1", "client.device=cpu")
 
 @pytest.fixture(scope="module")
 def nodes(site: Site) -> Iterator[list[Running]]:
-    """Two nodes for the whole module; warm ones, which end a stopped run's message at once."""
-    from processes import WARM
-
-    started = [
-        site.join(key, f"partition-id={k} num-partitions=2", program=WARM) for k, key in enumerate(("one", "two"))
-    ]
-    for node in started:
-        until(node.joined, f"joining of {node.name}")
+    """Two nodes for the whole module."""
+    started = site.joined({key: f"partition-id={k} num-partitions=2" for k, key in enumerate(("one", "two"))})
     yield started
     stop(*started)
 
@@ -61,8 +55,9 @@ def after_a_round(site: Site, name: str) -> Path:
     return folder
 
 
-def test_list_fetch_and_the_ways_to_end(desk: Site, nodes: list[Running], tmp_path: Path) -> None:
-    """One after the other, on one deployment: completed and fetched, stopped, failed, killed."""
+@pytest.mark.usefixtures("nodes")
+def test_a_completed_run_is_listed_and_fetched(desk: Site, tmp_path: Path) -> None:
+    """The same bytes, with their digests; a second time, nothing is overwritten."""
     site = desk
     done = submit("done", "rounds=2")
     assert submission.follow(named("tls"), done, lambda line: None).completed
@@ -86,11 +81,18 @@ def test_list_fetch_and_the_ways_to_end(desk: Site, nodes: list[Running], tmp_pa
     again = site.deployment.fedstride("fetch", done, "tls", "-o", str(at))
     assert (again.returncode, again.stderr.count("\n")) == (2, 1)
     assert "exists and is not overwritten" in again.stderr
-    for verb in ("stop", "logs", "fetch"):
-        missing = site.deployment.fedstride(verb, "12345", "tls")
-        assert (missing.returncode, missing.stderr.count("\n")) == (2, 1), missing.stderr
-        assert "has no run 12345: fedstride runs lists them" in missing.stderr
 
+
+@pytest.mark.parametrize("verb", ["stop", "logs", "fetch"])
+def test_a_run_that_does_not_exist(desk: Site, verb: str) -> None:
+    missing = desk.deployment.fedstride(verb, "12345", "tls")
+    assert (missing.returncode, missing.stderr.count("\n")) == (2, 1), missing.stderr
+    assert "has no run 12345: fedstride runs lists them" in missing.stderr
+
+
+@pytest.mark.usefixtures("nodes")
+def test_a_run_is_stopped(desk: Site) -> None:
+    site = desk
     stopped = submit("stopped", "rounds=1000")
     folder = after_a_round(site, "stopped")
     assert listed(site)[stopped]["state"] == "running"
@@ -100,6 +102,11 @@ def test_list_fetch_and_the_ways_to_end(desk: Site, nodes: list[Running], tmp_pa
     assert (status(folder)["state"], status(folder)["reason"]) == ("interrupted", "stopped by the user")
     assert site.deployment.fedstride("stop", stopped, "tls").returncode == 1  # it has ended
 
+
+@pytest.mark.usefixtures("nodes")
+def test_a_run_that_fails_and_one_whose_process_is_killed(desk: Site) -> None:
+    """The first says why; the second is lost: nothing wrote its end."""
+    site = desk
     failed = submit("failed", "rounds=3", "target=0.5", "best=nothing/such")
     until(lambda: listed(site)[failed]["state"] == "failed" or None, "failure", 120.0)
     assert "nothing/such" in listed(site)[failed]["reason"]
@@ -107,7 +114,7 @@ def test_list_fetch_and_the_ways_to_end(desk: Site, nodes: list[Running], tmp_pa
     killed = submit("killed", "rounds=1000")
     folder = after_a_round(site, "killed")
     os.kill(server_app(site), signal.SIGKILL)
-    assert load(folder).state == "lost"
+    until(lambda: load(folder).state == "lost" or None, "end of the killed process", 10.0)
     until(lambda: listed(site)[killed]["state"] == "lost" or None, "loss of the ServerApp", 240.0, 5.0)
 
 

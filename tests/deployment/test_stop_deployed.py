@@ -26,10 +26,8 @@ ENDLESS = ("model=mlp", "clients=2", "rounds=1000", "client.local_steps=1", "cli
 
 @pytest.fixture
 def pair(site: Site) -> Iterator[Any]:
-    """Two nodes, for each test: a node of Flower 1.39 works on the messages of a stopped run for minutes."""
-    nodes = [site.join(key, f"partition-id={k} num-partitions=2") for k, key in enumerate(("one", "two"))]
-    for node in nodes:
-        until(node.joined, f"joining of {node.name}")
+    """Two nodes, for each test: the last one ends the SuperLink."""
+    nodes = site.joined({key: f"partition-id={k} num-partitions=2" for k, key in enumerate(("one", "two"))})
     yield nodes
     stop(*nodes)
 
