@@ -16,13 +16,21 @@ SLOW_SECONDS = 900.0  # real processes on a machine that may have other work
 settings.register_profile("long", max_examples=10_000, deadline=None, database=None)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Slow tests get a longer limit; a limit on the command line holds for all."""
-    if config.getoption("timeout") is not None:
-        return
+    """Slow tests get a longer limit, and with `--dist loadgroup` each module stays on one worker.
+
+    A limit on the command line holds for all. The modules of the group `deployment` share a worker, so that only
+    one deployment at a time needs the machine.
+    """
+    limited = config.getoption("timeout") is None
     for item in items:
-        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+        if not item.get_closest_marker("slow"):
+            continue
+        if limited and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
 @pytest.fixture
