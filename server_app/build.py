@@ -53,6 +53,7 @@ def build_strategy(
     )
     facts = {
         "num_clients": config.clients,
+        "clients_a_round": config.cohort_size,
         "num_classes": None if spec is None else spec.classes,
         "client_lr": config.client.lr,
         "client_lr_decay": config.client.lr_decay,
@@ -104,13 +105,13 @@ def _build(choice: Any, path: str, config: Config, model: Arrays | None, facts: 
             if model is not None:
                 wrapper.check_model(model)
             return wrapper
+        own = _wanted(choice.name, kind, facts)
         if is_rule:
-            own = _run_options(choice, kind, config, facts)
-            rule = cast(RuleStrategy, STRATEGIES.make(choice, **ALL_NODES, **ours, **own))
+            rule = cast(RuleStrategy, STRATEGIES.make(choice, **ALL_NODES, **ours, **own, seed=config.seed))
             if model is not None:
                 rule.check_model(model)
             return rule
-        return Wrapper(STRATEGIES.make(choice, **ALL_NODES), screening=config.screening, buffers=buffers)
+        return Wrapper(STRATEGIES.make(choice, **ALL_NODES, **own), screening=config.screening, buffers=buffers)
     except ConfigError as error:
         text = str(error)  # begins with "strategy " if the inner strategy is not allowed
         raise ConfigError(text if text.startswith("strategy ") else f"{path}.{text}") from error
@@ -122,10 +123,10 @@ def learning_at_server(config: Config) -> list[str]:
     return [name for name in names if "proxy" in inspect.signature(STRATEGIES.load(name)).parameters]
 
 
-def _run_options(choice: Any, kind: Any, config: Config, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that a rule gets from the run: the seed, and facts that its constructor has as parameters."""
-    wanted = set(inspect.signature(kind).parameters) - set(STRATEGIES.fields(choice.name))
-    return {"seed": config.seed, **{name: value for name, value in facts.items() if name in wanted}}
+def _wanted(name: str, kind: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts that a strategy's constructor has as parameters which are not settings."""
+    wanted = set(inspect.signature(kind).parameters) - set(STRATEGIES.fields(name))
+    return {key: value for key, value in facts.items() if key in wanted}
 
 
 def client_config(config: Config, spec: Spec) -> ConfigRecord:
