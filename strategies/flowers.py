@@ -84,18 +84,18 @@ def multi_krum(
     """Flower's MultiKrum (Blanchard et al., NeurIPS 2017): the models with the nearest m - f - 2 neighbours.
 
     With f = `num_malicious_nodes` > 0 the paper's guarantee needs m >= 2f + 3 replies; ConfigError if a round asks
-    fewer clients, or if more than m - f models are to be averaged. If fewer reply in a round, Flower takes the
-    nearest max(1, m - f - 2), which guarantees nothing; with `screening.quorum` = 2f + 3 such a round changes
+    fewer clients, or if more than m - f models are then to be averaged. If fewer reply in a round, Flower takes
+    the nearest max(1, m - f - 2), which guarantees nothing; with `screening.quorum` = 2f + 3 such a round changes
     nothing.
 
     Flower (1.39) computes the distances in the model's dtype, from norms and products of whole models, buffers
     included. If updates are small beside the weights, rounding decides which clients are chosen.
     """
     _require_enough(num_malicious_nodes, clients_a_round)
-    m = clients_a_round
-    most = 0 if m is None else m - num_malicious_nodes
-    allowed = f"at most {most}: of m = {m} clients in a round, f = {num_malicious_nodes} may be hostile"
-    require(m is None or num_nodes_to_select <= most, "num_nodes_to_select", num_nodes_to_select, allowed)
+    m, f = clients_a_round or 0, num_malicious_nodes
+    allowed = f"at most {m - f}: of m = {m} clients in a round, f = {f} may be hostile"
+    fits = 0 in (m, f) or num_nodes_to_select <= m - f
+    require(fits, "num_nodes_to_select", num_nodes_to_select, allowed)
     return flwr.MultiKrum(
         num_malicious_nodes=num_malicious_nodes, num_nodes_to_select=num_nodes_to_select, **options
     )
