@@ -90,7 +90,8 @@ def prepare(config: Config, evaluation: CentralEvaluation | None = None) -> Prep
 
 def _at_server(config: Config, evaluation: CentralEvaluation) -> dict[str, Any]:
     """What rules may need of the server's own data; see `build_strategy`."""
-    return {"proxy": proxy_of(config, evaluation), "test_labels": evaluation.labels}
+    proxy = proxy_of(config, evaluation) if learning_at_server(config) else None  # it has a network of its own
+    return {"proxy": proxy, "test_labels": evaluation.labels}
 
 
 def _resumed(prepared: Prepared, folder: Path) -> Prepared:
