@@ -14,6 +14,8 @@ for wanted in (*CONF, "server_app/app.py", "client_app/app.py"):
     assert wanted in names, f"{wanted} is missing from {fab.name}"
 strays = [n for n in names if n.startswith(("tests/", "runs/", "docs/", "data/")) or n.endswith((".npy", ".gz"))]
 assert not strays, f"{fab.name} contains {strays[:5]}"
+attacks = [n for n in names if {"lab", "attacks"} & set(n.split("/"))]
+assert not attacks, f"{fab.name} contains {attacks[:5]}: attacks must not be in the app that clients get"
 inside = zipfile.ZipFile(wheel).namelist()
 for wanted in ("conf/config.yaml", "py.typed", "strategies/norms.py", "server_app/app.py", "app.toml"):
     assert f"fedstride/{wanted}" in inside, f"fedstride/{wanted} is missing from {wheel.name}"

@@ -20,12 +20,13 @@ from fedstride import seeds, wire
 from fedstride.arrays import Arrays, declare, to_record
 from fedstride.errors import ConfigError
 from fedstride.tasks.freezing import fixed_norms
+from fedstride.tasks.seeded import seeded
 from fedstride.tasks.tensors import buffer_names, evaluate, load_arrays, to_arrays
 
 from . import composition, frozen, heap, protection, state, work
 from .method import steps
 from .representations import moments_of_classes
-from .training import seeded, train
+from .training import train
 from .work import Work
 
 app = ClientApp()

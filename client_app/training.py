@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
@@ -113,16 +113,3 @@ def _gradients(loss: torch.Tensor, parameters: Tensors, plan: Plan) -> Tensors:
         for correct in plan.corrections:
             gradients = correct(gradients, parameters)
     return gradients
-
-
-@contextlib.contextmanager
-def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """A context in which torch's global generators (used by dropout) are seeded. Afterwards they are restored."""
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        # Not torch.manual_seed: without a GPU it notes every call, with the stack, for a later use of CUDA.
-        torch.default_generator.manual_seed(seed)
-        for each in devices:
-            with torch.cuda.device(each):
-                torch.cuda.manual_seed(seed)
-        yield

@@ -95,6 +95,7 @@ FACTS: dict[str, Metric] = {
     "fednova/*": NEUTRAL,
     "q_fedavg/*": NEUTRAL,
     "feddisco/*": NEUTRAL,
+    "fedlaw/*": NEUTRAL,
     "feddisco/labels": Metric(over_clients="none"),
     "l_dawa/*": NEUTRAL,
     "adadecay/*": NEUTRAL,

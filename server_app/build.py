@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, cast
 
 from flwr.app import ConfigRecord
@@ -14,27 +16,52 @@ from fedstride.arrays import Arrays, Declared
 from fedstride.errors import ConfigError, require
 from fedstride.own import find
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
+from fedstride.tasks.proxy import NONE
 from fedstride.tasks.spec import Spec
 from strategies.base import RuleStrategy
 from strategies.norms import NormAnalysis
 from strategies.parts import PRIVACY, STRATEGIES
 from strategies.wrapper import Wrapper
 
-from .config.schema import Config, label
+from .config.schema import Config, chain, label
 
 ALL_NODES = {"fraction_train": 1.0, "min_train_nodes": 1, "min_evaluate_nodes": 1, "min_available_nodes": 1}
 """Options of Flower's strategies: use all nodes. The loop over rounds draws the cohort itself, and the strategy
 sees only the nodes of the cohort."""
 
 
-def build_strategy(config: Config, model: Arrays | None = None, spec: Spec | None = None) -> NormAnalysis:
+def build_strategy(
+    config: Config,
+    model: Arrays | None = None,
+    spec: Spec | None = None,
+    at_server: Mapping[str, Any] = MappingProxyType({}),
+) -> NormAnalysis:
     """The strategy of a run. The outermost wrapper is the norm analysis. Flower's own strategies get a `Wrapper`.
 
     `model`: the run's initial model, if it is there; it declares its buffers. `spec`: of its task, if it has been
-    read. Raises ConfigError, with the key `strategy.KEY` or `privacy.KEY`, for values that are not allowed
-    together or do not fit the model or the task.
+    read. `at_server`: what a rule may need of the server's own data, by the name of its parameter, if they have
+    been read: `proxy`, `test_labels`. Raises ConfigError, with the key `strategy.KEY` or `privacy.KEY`, for values
+    that are not allowed together or do not fit the model or the task.
     """
-    strategy = _protected(_build(config.strategy, "strategy", config, model, spec), config)
+    learning = learning_at_server(config)
+    require(
+        not learning or config.task.proxy != NONE,
+        "task.proxy",
+        NONE,
+        f"test or train_holdout with strategy={''.join(learning[:1])}, which learns from examples at the server; "
+        "set it for every method that is compared, so that all are measured on the same examples",
+    )
+    facts = {
+        "num_clients": config.clients,
+        "clients_a_round": config.cohort_size,
+        "num_classes": None if spec is None else spec.classes,
+        "client_lr": config.client.lr,
+        "client_lr_decay": config.client.lr_decay,
+        "proxy": None,
+        "test_labels": None,
+        **at_server,
+    }
+    strategy = _protected(_build(config.strategy, "strategy", config, model, facts), config)
     screening = getattr(strategy, "screening", config.screening)
     weighting = None if config.privacy.name == "none" else "uniform"  # privacy gives all clients the same weight
     return NormAnalysis(strategy, weighting=weighting, screening=screening)
@@ -65,9 +92,9 @@ def _protected(strategy: Strategy, config: Config) -> Strategy:
     return protected
 
 
-def _build(choice: Any, path: str, config: Config, model: Arrays | None, spec: Spec | None) -> Strategy:
+def _build(choice: Any, path: str, config: Config, model: Arrays | None, facts: Mapping[str, Any]) -> Strategy:
     wraps = STRATEGIES.wraps(choice.name)
-    inner = [_build(choice.inner, f"{path}.inner", config, model, spec)] if wraps else []
+    inner = [_build(choice.inner, f"{path}.inner", config, model, facts)] if wraps else []
     buffers = sorted(model.buffers) if isinstance(model, Declared) else ()
     ours = {"screening": config.screening, "buffers": buffers}
     kind = STRATEGIES.load(choice.name)
@@ -78,25 +105,28 @@ def _build(choice: Any, path: str, config: Config, model: Arrays | None, spec: S
             if model is not None:
                 wrapper.check_model(model)
             return wrapper
+        own = _wanted(choice.name, kind, facts)
         if is_rule:
-            facts = _run_options(choice, kind, config, spec)
-            return cast(Strategy, STRATEGIES.make(choice, **ALL_NODES, **ours, **facts))
-        return Wrapper(STRATEGIES.make(choice, **ALL_NODES), screening=config.screening, buffers=buffers)
+            rule = cast(RuleStrategy, STRATEGIES.make(choice, **ALL_NODES, **ours, **own, seed=config.seed))
+            if model is not None:
+                rule.check_model(model)
+            return rule
+        return Wrapper(STRATEGIES.make(choice, **ALL_NODES, **own), screening=config.screening, buffers=buffers)
     except ConfigError as error:
         text = str(error)  # begins with "strategy " if the inner strategy is not allowed
         raise ConfigError(text if text.startswith("strategy ") else f"{path}.{text}") from error
 
 
-def _run_options(choice: Any, kind: Any, config: Config, spec: Spec | None) -> dict[str, Any]:
-    """The options that a rule gets from the run: the seed, and facts that its constructor has as parameters."""
-    facts = {
-        "num_clients": config.clients,
-        "num_classes": None if spec is None else spec.classes,
-        "client_lr": config.client.lr,
-        "client_lr_decay": config.client.lr_decay,
-    }
-    wanted = set(inspect.signature(kind).parameters) - set(STRATEGIES.fields(choice.name))
-    return {"seed": config.seed, **{name: value for name, value in facts.items() if name in wanted}}
+def learning_at_server(config: Config) -> list[str]:
+    """The strategies of a run that have a parameter `proxy`."""
+    names = [spec.name for spec in chain(config.strategy)]
+    return [name for name in names if "proxy" in inspect.signature(STRATEGIES.load(name)).parameters]
+
+
+def _wanted(name: str, kind: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts that a strategy's constructor has as parameters which are not settings."""
+    wanted = set(inspect.signature(kind).parameters) - set(STRATEGIES.fields(name))
+    return {key: value for key, value in facts.items() if key in wanted}
 
 
 def client_config(config: Config, spec: Spec) -> ConfigRecord:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import torch
 from flwr.app import ArrayRecord
 from torch import nn
@@ -65,13 +66,21 @@ class CentralEvaluation:
         self._goal = goal_of(source.spec, config.task.loss, config.task.metrics)
         self._source, self._model = source, model
         self._device, self._threads = pick_device(config.client.device), config.client.threads
-        self._count = 0 if config.test_set is False else len(source.test_y)
+        self._members = source.measured if config.test_set is not False else np.arange(0)
         self._examples: Examples | None = None
 
     @property
     def batches(self) -> int:
         """The number of batches; 0 if the server has no test set."""
-        return batches_of(self._count)
+        return batches_of(len(self._members))
+
+    @property
+    def labels(self) -> list[int]:
+        """The number of test examples of each class; empty if the server has no test set, or it has no classes."""
+        if not (len(self._members) and self.spec.classes):
+            return []
+        found: list[int] = np.bincount(self._source.test_y[self._members], minlength=self.spec.classes).tolist()
+        return found
 
     def measure(self, arrays: ArrayRecord, batches: Iterable[int], spec: Spec) -> list[BatchSums]:
         """The sums of the batches with these numbers. `arrays`: those that are sent."""
@@ -85,7 +94,7 @@ class CentralEvaluation:
 
         Empty if the server has no test set.
         """
-        figures = combined(batches, self._count).figures() if self._count else {}
+        figures = combined(batches, len(self._members)).figures() if len(self._members) else {}
         return {f"test/{name}": value for name, value in figures.items()}
 
     def __call__(self, arrays: ArrayRecord) -> dict[str, float]:
@@ -94,8 +103,8 @@ class CentralEvaluation:
 
     def _prepared(self, spec: Spec) -> Examples:
         if self._examples is None or self._examples.spec is not spec:
-            x, y = self._source.test_x, self._source.test_y
-            self._examples = Examples(x, y, spec, device=self._device, goal=self._goal)
+            x, y, members = self._source.test_x, self._source.test_y, self._members
+            self._examples = Examples(x, y, spec, device=self._device, members=members, goal=self._goal)
         return self._examples
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from logging import WARNING
 from pathlib import Path
+from typing import Any
 
 from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
@@ -19,7 +20,7 @@ from fedstride.tasks.spec import Spec, Statistics
 from strategies.norms import NormAnalysis
 
 from . import normalisation
-from .build import build_strategy, client_config
+from .build import build_strategy, client_config, learning_at_server
 from .ccvr import CCVR, ccvr_of
 from .checkpoint import UNUSED, Checkpoint, newest_checkpoint
 from .config.compose import digest
@@ -30,6 +31,7 @@ from .evaluation import CentralEvaluation
 from .folder import new_folder
 from .gathering import check_nodes
 from .initial import pinned
+from .proxy import note_of, proxy_of
 from .records import Records
 from .restore import restored_clients, restored_metrics
 from .roll_call import Roster
@@ -73,8 +75,9 @@ def prepare(config: Config, evaluation: CentralEvaluation | None = None) -> Prep
     source = data.load(config.task)
     config = pinned(resolved(config, source))
     evaluation = evaluation or CentralEvaluation(config)
-    notes = (f"task={config.task.name} has {source.subset}",) if source.subset else ()
-    strategy = build_strategy(config, evaluation.model, source.spec)
+    subset = f"task={config.task.name} has {source.subset}" if source.subset else ""
+    notes = tuple(filter(None, [subset, note_of(source, learning_at_server(config))]))
+    strategy = build_strategy(config, evaluation.model, source.spec, _at_server(config, evaluation))
     calibration = ccvr_of(config, evaluation)
     prepared = Prepared(config, strategy, evaluation, source.spec, calibration=calibration, notes=notes)
     if evaluation.frozen:
@@ -83,6 +86,12 @@ def prepare(config: Config, evaluation: CentralEvaluation | None = None) -> Prep
         # The partition is drawn here once: errors are found now, and clients then find it in the cache.
         partitions.partition(config.partition, source.divisible, config.clients, config.seed)
     return prepared if config.resume is None else _resumed(prepared, Path(config.resume).expanduser().resolve())
+
+
+def _at_server(config: Config, evaluation: CentralEvaluation) -> dict[str, Any]:
+    """What rules may need of the server's own data; see `build_strategy`."""
+    proxy = proxy_of(config, evaluation) if learning_at_server(config) else None  # it has a network of its own
+    return {"proxy": proxy, "test_labels": evaluation.labels}
 
 
 def _resumed(prepared: Prepared, folder: Path) -> Prepared:
@@ -100,7 +109,8 @@ def _resumed(prepared: Prepared, folder: Path) -> Prepared:
                 "original settings and version, or start a new run"
             )
         # A new one for each checkpoint: of a state that it does not take, a part may have been restored.
-        strategy = build_strategy(prepared.config, prepared.evaluation.model, prepared.spec)
+        at_server = _at_server(prepared.config, prepared.evaluation)
+        strategy = build_strategy(prepared.config, prepared.evaluation.model, prepared.spec, at_server)
         try:
             strategy.load_state_dict(checkpoint.strategy)
         except Exception as error:  # a state of any form, of any strategy

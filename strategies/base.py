@@ -148,6 +148,9 @@ class RuleStrategy(Screened, FlowerFedAvg):
         """
         return Request()
 
+    def check_model(self, model: Arrays) -> None:
+        """Raises ConfigError for settings that do not fit the model; called before a run."""
+
     def state_dict(self) -> dict[str, Any]:
         """The state after the last round, as a flat dict of numpy arrays, numbers and strings."""
         return pack(self.state) | pack_learnt(self.learnt)

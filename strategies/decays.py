@@ -31,6 +31,7 @@ from fedstride.settings import Setting, check
 from .base import Metrics, RoundResult
 from .blocks import blockwise, difference, norm, squared_norms
 from .cohort import Cohort
+from .fedlaw import FedLAW
 from .fedlws import FedLWS
 from .two_d_lrd import TwoDLRD
 from .updates import updates_of
@@ -92,13 +93,16 @@ class _Decay(Wrapper):
     def __init__(self, strategy: Strategy | None = None, **options: Any) -> None:
         super().__init__(strategy, **options)
         name = type(self).__name__
-        inside = next((held for held in self.nested() if isinstance(held, (_Decay, FedLWS, TwoDLRD))), None)
+        refused = (_Decay, FedLAW, FedLWS, TwoDLRD)
+        inside = next((held for held in self.nested() if isinstance(held, refused)), None)
         require(
             inside is None,
             "strategy",
             type(inside).__name__,
-            f"one without another decay, FedLWS or TwoDLRD inside: {name} acts on the aggregation; put it inside "
-            "these, or choose one decay",
+            "one that does not shrink the model itself: FedLAW learns its own factor"
+            if isinstance(inside, FedLAW)
+            else f"one without another decay, FedLWS or TwoDLRD inside: {name} acts on the aggregation; put it "
+            "inside these, or choose one decay",
         )
 
     def act(self, sent: Arrays, cohort: Cohort, result: Arrays, state: Any) -> RoundResult:
@@ -119,8 +123,8 @@ class _Decay(Wrapper):
 class AdaDecay(_Decay):
     """AdaDecay at the server, around any strategy; our adaptation (B-32).
 
-    `strength` lambda >= 0; `alpha` >= 0: with 0 all weights decay equally. It cannot hold FedLWS, 2D-LRD or
-    another decay. Metric: `adadecay/decay`, the norm of what is subtracted. `options` are `Wrapper`'s.
+    `strength` lambda >= 0; `alpha` >= 0: with 0 all weights decay equally. It cannot hold FedLWS, 2D-LRD,
+    FedLAW or another decay. Metric: `adadecay/decay`, the norm of what is subtracted. `options` are `Wrapper`'s.
     """
 
     def __init__(
@@ -151,9 +155,9 @@ class AWDState(NamedTuple):
 class AWD(_Decay):
     """AWD at the server, around any strategy; our adaptation (B-33).
 
-    `strength` >= 0: ratio of the decay to the update, lambda_awd of the paper. It cannot hold FedLWS, 2D-LRD or
-    another decay. Metrics: `awd/lambda`, the smoothed factor; `awd/decay`, the norm of what is subtracted.
-    `options` are `Wrapper`'s.
+    `strength` >= 0: ratio of the decay to the update, lambda_awd of the paper. It cannot hold FedLWS, 2D-LRD,
+    FedLAW or another decay. Metrics: `awd/lambda`, the smoothed factor; `awd/decay`, the norm of what is
+    subtracted. `options` are `Wrapper`'s.
     """
 
     State = AWDState

@@ -4,9 +4,10 @@
     q_k = max(0, p_k - a d_k + b), divided by their sum; p_k if all are 0                               (DI2)
     w^ = sum_k q_k w_k                                                                                  (DI3)
 
-P_k are the shares of the labels of client k, T = 1 / C for each of C classes; sums are over the clients of the
-round. A client reports its counts of labels until the server has them: `client_app/halves/feddisco.py`. Buffers
-are averaged with p_k.
+P_k are the shares of the labels of client k. T, the target, is 1 / C for each of C classes, or the shares of the
+labels of the server's test set, which the authors' code takes where that is not balanced (B-25). Sums are over the
+clients of the round. A client reports its counts of labels until the server has them:
+`client_app/halves/feddisco.py`. Buffers are averaged with p_k.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ COUNTS = "feddisco/labels"
 """The metric with which a client reports its counts of labels."""
 
 DISTANCES = ("kl", "l1", "l2", "cosine")
+TARGETS = ("uniform", "test")
 
 
 class FedDiscoState(NamedTuple):
@@ -39,23 +41,31 @@ class FedDiscoState(NamedTuple):
     labels: Arrays | None = None  # counts of labels, float64 (C,), by client id; None: of no client
 
 
-def discrepancies(counts: Sequence[Any], distance: str = "kl") -> list[float]:
-    """d_k of each client's counts. Only "kl" is divided by its sum over the clients (B-25)."""
-    found = [_distance(np.asarray(each, dtype=np.float64), distance) for each in counts]
+def discrepancies(
+    counts: Sequence[Any], distance: str = "kl", target: Sequence[float] | None = None
+) -> list[float]:
+    """d_k of each client's counts. Only "kl" is divided by its sum over the clients (B-25).
+
+    `target`: counts or shares that T is proportional to, each > 0; None: equal shares.
+    """
+    wanted = None if target is None else np.asarray(target, dtype=np.float64)
+    found = [_distance(np.asarray(each, dtype=np.float64), distance, wanted) for each in counts]
     whole = total(found)
     if distance != "kl":
         return found
     return [each / whole if whole > 0.0 else 0.0 for each in found]
 
 
-def _distance(counts: Any, distance: str) -> float:
+def _distance(counts: Any, distance: str, target: Any = None) -> float:
     share = counts / total(counts.tolist())
-    target = 1.0 / len(counts)
+    T = np.full(len(counts), 1.0 / len(counts)) if target is None else target / total(target.tolist())
     if distance == "kl":
-        return max(0.0, total(p * math.log(p / target) for p in share.tolist() if p > 0.0))
+        pairs = zip(share.tolist(), T.tolist(), strict=True)
+        return max(0.0, total(p * math.log(p / t) for p, t in pairs if p > 0.0))
     if distance == "cosine":
-        return 1.0 - total((share * target).tolist()) / math.sqrt(total((share**2).tolist()) * target)
-    difference = np.abs(share - target)
+        lengths = math.sqrt(total((share**2).tolist()) * total((T**2).tolist()))
+        return 1.0 - total((share * T).tolist()) / lengths
+    difference = np.abs(share - T)
     if distance == "l1":
         return total(difference.tolist())
     return math.sqrt(total((difference**2).tolist()))
@@ -76,7 +86,9 @@ def aggregate(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float], q
 class FedDisco(RuleStrategy):
     """FedDisco as a Flower strategy; its clients need the client half `feddisco`.
 
-    `num_classes` C >= 2, of the task; `a` >= 0 and `b` >= 0 of (DI2); `distance` "kl", "l1", "l2" or "cosine".
+    `num_classes` C >= 2, of the task; `a` >= 0 and `b` >= 0 of (DI2); `distance` "kl", "l1", "l2" or "cosine";
+    `target` "uniform", or "test": the shares of `test_labels`, the number of examples of each class in the
+    server's test set, with "kl" each > 0. The labels of the test set are then used in training.
 
     The server keeps the counts of labels in its state, and names in each round the clients whose counts it has;
     all others must report theirs, and their reply is rejected without. The counts are believed. They show the
@@ -99,9 +111,16 @@ class FedDisco(RuleStrategy):
         distance: Annotated[
             str,
             Setting(
-                "distance of a client's labels from equal shares; kl is relative to the round", options=DISTANCES
+                "distance of a client's labels from the target; kl is relative to the round", options=DISTANCES
             ),
         ] = "kl",
+        target: Annotated[
+            str,
+            Setting(
+                "uniform: equal shares of all labels; test: the shares in the server's test set", options=TARGETS
+            ),
+        ] = "uniform",
+        test_labels: Sequence[int] | None = None,
         weighting: Weighting = "examples",
         **options: Unpack[RuleOptions],
     ) -> None:
@@ -109,15 +128,28 @@ class FedDisco(RuleStrategy):
         check(FedDisco, locals())
         allowed = "at least 2: FedDisco compares counts of labels, so it needs a task with classes"
         require(num_classes is None or num_classes >= 2, "num_classes", num_classes, allowed)
+        if target == "test" and test_labels is not None:  # empty: there is no test set
+            require(len(test_labels) > 0, "target", target, "uniform, because the server has no test set")
+            allowed = "uniform with distance=kl, because the test set has no example of some class"
+            require(distance != "kl" or min(test_labels) > 0, "target", target, allowed)
         self.num_classes = num_classes
         self.a = a
         self.b = b
         self.distance = distance
+        self.target = target
+        self.test_labels = test_labels
 
     def client_request(self, sent: Arrays) -> Request:
         """The clients whose counts are known, and a request for those of the others."""
         if sent:
             require(self.num_classes is not None, "num_classes", None, "the number of classes of the task")
+            given = self.target != "test" or len(self.test_labels or ()) == self.num_classes
+            require(
+                given,
+                "test_labels",
+                self.test_labels,
+                "the number of test examples of each class, for target=test",
+            )
         known = sorted(map(int, self.state.labels or {}))
         number = Number(least=0.0, most=1e12, count=self.num_classes or 1, known=frozenset(known))
         return Request(values={"known": known} if known else {}, numbers={COUNTS: number})
@@ -127,7 +159,8 @@ class FedDisco(RuleStrategy):
         labels = _with_reported(state.labels or {}, cohort)
         counts = [labels[str(reply.client_id)] for reply in cohort.replies]
         shares = cohort.shares(self.weighting)
-        q = disco_shares(shares, discrepancies(counts, self.distance), a=self.a, b=self.b)
+        target = self.test_labels if self.target == "test" else None
+        q = disco_shares(shares, discrepancies(counts, self.distance, target), a=self.a, b=self.b)
         metrics = {"feddisco/q_min": min(q), "feddisco/q_max": max(q)}
         return RoundResult(aggregate(sent, cohort.models, shares, q), FedDiscoState(labels), metrics)
 

@@ -26,6 +26,7 @@ from fedstride.settings import Setting, check
 from .base import Metrics, RoundResult
 from .blocks import blockwise_by_name, squared_norms
 from .cohort import Cohort
+from .fedlaw import FedLAW
 from .two_d_lrd import TwoDLRD
 from .updates import updates_of
 from .wrapper import Wrapper
@@ -227,6 +228,12 @@ class FedLWS(Wrapper):
             "TwoDLRD",
             "one without TwoDLRD, whose detector must see the model that is sent; write TwoDLRD(FedLWS(...)), or "
             "BASE+fedlws+two_d_lrd on the command line",
+        )
+        require(
+            not any(isinstance(inner, FedLAW) for inner in self.nested()),
+            "strategy",
+            "FedLAW",
+            "one that does not shrink the model itself: FedLAW learns its own factor",
         )
         check(FedLWS, locals())
         low = tau_min or 0.0

@@ -1,14 +1,17 @@
 """Flower's own strategies as parts: which of their settings can be chosen, with which ranges.
 
-`options` are those that all Flower strategies take.
+`options` are those that all Flower strategies take. `clients_a_round`: how many clients a run asks in a round, if
+it is known; settings that are of no use with so many are refused.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
 from flwr.serverapp import strategy as flwr
 
+from fedstride.errors import require
 from fedstride.settings import MOST_CLIENTS, Setting
 
 Rate = Annotated[float, Setting("server learning rate", above=0)]
@@ -54,9 +57,18 @@ def trimmed_mean(
     beta: Annotated[
         float, Setting("share of the clients that is cut at each end, in each coordinate", least=0, below=0.5)
     ] = 0.2,
+    clients_a_round: int | None = None,
     **options: Any,
 ) -> flwr.FedTrimmedAvg:
-    """Flower's coordinate-wise trimmed mean (Yin et al., ICML 2018): cuts int(beta m) values at each end."""
+    """Flower's coordinate-wise trimmed mean (Yin et al., ICML 2018): cuts int(beta m) values at each end.
+
+    m is the number of valid replies of the round, so with fewer replies fewer values are cut: at most int(beta m)
+    hostile clients are harmless. The mean is not weighted. Raises ConfigError if beta > 0 cuts nothing.
+    """
+    m = clients_a_round or 0
+    allowed = f"0 (the plain mean), or large enough to cut a value at each end of m = {m} clients in a round"
+    allowed += f": at least {math.ceil(1e5 / m) / 1e5:g}" if m > 2 else ", which needs at least 3 of them"
+    require(beta == 0.0 or m == 0 or int(beta * m) > 0, "beta", beta, allowed)
     return flwr.FedTrimmedAvg(beta=beta, **options)
 
 
@@ -66,13 +78,24 @@ def multi_krum(
     num_nodes_to_select: Annotated[
         int, Setting("clients whose models are averaged, by examples", least=1, most=MOST_CLIENTS)
     ] = 3,
+    clients_a_round: int | None = None,
     **options: Any,
 ) -> flwr.MultiKrum:
-    """Flower's MultiKrum (Blanchard et al., NeurIPS 2017).
+    """Flower's MultiKrum (Blanchard et al., NeurIPS 2017): the models with the nearest m - f - 2 neighbours.
+
+    With f = `num_malicious_nodes` > 0 the paper's guarantee needs m >= 2f + 3 replies; ConfigError if a round asks
+    fewer clients, or if more than m - f models are then to be averaged. If fewer reply in a round, Flower takes
+    the nearest max(1, m - f - 2), which guarantees nothing; with `screening.quorum` = 2f + 3 such a round changes
+    nothing.
 
     Flower (1.39) computes the distances in the model's dtype, from norms and products of whole models, buffers
     included. If updates are small beside the weights, rounding decides which clients are chosen.
     """
+    _require_enough(num_malicious_nodes, clients_a_round)
+    m, f = clients_a_round or 0, num_malicious_nodes
+    allowed = f"at most {m - f}: of m = {m} clients in a round, f = {f} may be hostile"
+    fits = 0 in (m, f) or num_nodes_to_select <= m - f
+    require(fits, "num_nodes_to_select", num_nodes_to_select, allowed)
     return flwr.MultiKrum(
         num_malicious_nodes=num_malicious_nodes, num_nodes_to_select=num_nodes_to_select, **options
     )
@@ -81,7 +104,19 @@ def multi_krum(
 def krum(
     *,
     num_malicious_nodes: Annotated[int, Setting("clients that may be hostile", least=0, most=MOST_CLIENTS)] = 0,
+    clients_a_round: int | None = None,
     **options: Any,
 ) -> flwr.Krum:
-    """Flower's Krum (Blanchard et al., NeurIPS 2017)."""
+    """Flower's Krum (Blanchard et al., NeurIPS 2017): MultiKrum with one model; see there what it needs."""
+    _require_enough(num_malicious_nodes, clients_a_round)
     return flwr.Krum(num_malicious_nodes=num_malicious_nodes, **options)
+
+
+def _require_enough(hostile: int, clients_a_round: int | None) -> None:
+    """Raise ConfigError if Krum's guarantee does not hold for so many hostile clients."""
+    m = clients_a_round or 0
+    most = max(0, (m - 3) // 2)
+    allowed = (
+        f"at most {most}, because Krum with f hostile clients needs 2f + 3 clients in a round, and there are {m}"
+    )
+    require(hostile == 0 or m == 0 or hostile <= most, "num_malicious_nodes", hostile, allowed)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time `strategies.NAME
     from .fedavg import FedAvg as FedAvg
     from .feddisco import FedDisco as FedDisco
     from .feddyn import FedDyn as FedDyn
+    from .fedlaw import FedLAW as FedLAW
     from .fedlws import FedLWS as FedLWS
     from .fedmgda_plus import FedMGDAPlus as FedMGDAPlus
     from .fednnnn import FedNNNN as FedNNNN
@@ -108,6 +109,12 @@ STRATEGIES = Table(
         "fedmgda_plus",
         "fedmgda_plus:FedMGDAPlus",
         "FedMGDA+ (Hu et al., IEEE TNSE 2022): a common descent direction, near the weights of FedAvg.",
+    ),
+    Part(
+        "fedlaw",
+        "fedlaw:FedLAW",
+        "FedLAW (Li et al., ICML 2023): weights and a shrinking factor learnt from extra data (task.proxy).",
+        losses=("cross_entropy",),
     ),
     Part(
         "fedadam",

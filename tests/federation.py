@@ -89,6 +89,19 @@ def assert_close(got: Mapping[str, Any], want: Model, like: Model, tolerance: fl
         np.testing.assert_allclose(got[name], want[name], rtol=within, atol=within, err_msg=name)
 
 
+class Quadratic:
+    """A proxy set for FedLAW without a network: half the squared distance to the half of the model itself."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def gradient(self, model: Model, positions: np.ndarray, seed: int) -> Any:
+        from strategies.fedlaw import Gradient
+
+        G = {name: 0.5 * ref.f64(model[name]) / len(positions) for name in ref.parameters(model)}
+        return Gradient(float(sum((g**2).sum() for g in G.values())), G, {})
+
+
 def to_torch(model: Mapping[str, Any]) -> dict[str, Any]:
     torch = pytest.importorskip("torch")
     return {name: torch.tensor(np.asarray(array)) for name, array in model.items()}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
 
+from ..errors import require
 from .divisible import Divisible
 from .images import normalised
 from .parts import TASKS, Task
+from .proxy import NONE, TEST, counts_of_classes, positions
 from .spec import Spec
 
 
@@ -45,6 +47,11 @@ class Data:
         return Divisible(len(self.train_x), self.train_y if self.spec.classes else None, self.groups)
 
     @property
+    def measured(self) -> np.ndarray:
+        """The positions of the test examples on which models are measured."""
+        return np.arange(len(self.test_y))
+
+    @property
     def subset(self) -> str:
         """How many of the published examples these are, in words; empty if all."""
         if self.full_size is None or len(self.train_y) >= self.full_size:
@@ -52,16 +59,55 @@ class Data:
         return f"a subset: {len(self.train_y):,} of {self.full_size:,} training examples"
 
 
+@dataclass(frozen=True)
+class WithProxy(Data):
+    """A task's examples, some of which are the proxy set (`proxy.py`): no longer training or test examples.
+
+    `proxy`: its positions, sorted, among the test examples (`taken_from` is "test") or the training examples.
+    """
+
+    taken_from: str = TEST
+    proxy: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @property
+    def proxy_examples(self) -> tuple[np.ndarray, np.ndarray]:
+        """(x, y) of which `proxy` has the positions."""
+        return (self.test_x, self.test_y) if self.taken_from == TEST else (self.train_x, self.train_y)
+
+    @property
+    def divisible(self) -> Divisible:
+        """The training examples without the proxy set."""
+        return super().divisible if self.taken_from == TEST else super().divisible.without(self.proxy)
+
+    @property
+    def measured(self) -> np.ndarray:
+        """The positions of the test examples without the proxy set."""
+        return np.delete(super().measured, self.proxy) if self.taken_from == TEST else super().measured
+
+
 def load(config: Task) -> Data:
     """The data set that a configuration chooses. It is prepared once per machine, then memory-mapped.
 
     Raises ConfigError for an unknown name or a normalisation that does not fit, DataError if the data are missing
-    or cannot be prepared.
+    or cannot be prepared, or have no such proxy set.
     """
     settings = {key: getattr(config, key) for key in TASKS.fields(config.name)}
-    data = _load(config.name, json.dumps(settings, sort_keys=True))  # settings can be lists: not hashable
+    chosen = (config.name, json.dumps(settings, sort_keys=True))  # settings can be lists: not hashable
+    data = _load(*chosen)
+    if config.proxy != NONE:
+        data = _with_proxy(*chosen, config.proxy, config.proxy_examples, config.proxy_smallest)
     spec = normalised(data.spec, config.normalisation)
     return data if spec is data.spec else replace(data, spec=spec)
+
+
+@lru_cache(maxsize=4)
+def _with_proxy(name: str, settings: str, taken_from: str, count: int, smallest: float) -> WithProxy:
+    data = _load(name, settings)
+    what, labels = ("test", data.test_y) if taken_from == TEST else ("training", data.train_y)
+    require(data.spec.classes > 0, "task.proxy", taken_from, f"none: task={name} has no classes")
+    require(len(labels) > 0, "task.proxy", taken_from, f"none: the server has no {what} examples of task={name}")
+    counts = counts_of_classes(count, data.spec.classes, smallest)
+    return WithProxy(**vars(data), taken_from=taken_from, proxy=positions(labels, counts, what))
 
 
 @lru_cache(maxsize=4)

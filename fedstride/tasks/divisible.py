@@ -15,12 +15,14 @@ class Divisible:
 
     `labels`: the class of each example, int64 (n,); None if the task has no classes (regression, multi-label).
     `groups`: the group of each example, such as its speaker or domain, int64 (n,); None if the task has no groups.
+    `positions`: the place of each among all training examples of the task, int64 (n,); None: these are all.
     Raises DataError for labels or groups of another shape, or if they are not whole numbers.
     """
 
     size: int
     labels: np.ndarray | None = None
     groups: np.ndarray | None = None
+    positions: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         for name, values in (("labels", self.labels), ("groups", self.groups)):
@@ -32,6 +34,12 @@ class Divisible:
 
     def __len__(self) -> int:
         return self.size
+
+    def without(self, left_out: np.ndarray) -> Divisible:
+        """The same without the examples at these positions."""
+        kept = np.delete(np.arange(self.size), left_out)
+        labels, groups = (None if each is None else each[kept] for each in (self.labels, self.groups))
+        return Divisible(len(kept), labels, groups, kept if self.positions is None else self.positions[kept])
 
     def needs_labels(self, partition: str) -> np.ndarray:
         """The labels, int64 (n,). Raises DataError, with the name of the partition, if the task has no classes."""

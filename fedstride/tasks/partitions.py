@@ -31,10 +31,11 @@ EXPONENT = Setting("exponent of the power law of the sizes; 0 gives equal sizes"
 
 
 def partition(config: Choice, source: Divisible, clients: int, seed: int) -> Parts:
-    """The positions of each client's examples in the training data: int64 arrays, never empty.
+    """The positions of each client's examples in the task's training data: int64 arrays, never empty.
 
-    The parts of the built-in partitions are disjoint. All but `pathological` use every example.
-    Raises ConfigError for an unknown name, DataError if the data cannot be divided in this way.
+    Without those that `source` leaves out. The parts of the built-in partitions are disjoint; all but
+    `pathological` use every example. Raises ConfigError for an unknown name, DataError if the data cannot be
+    divided in this way.
     """
     if not len(source):
         raise DataError(
@@ -65,7 +66,8 @@ def partition(config: Choice, source: Divisible, clients: int, seed: int) -> Par
         }
 
     arrays = cached("partition", key, make)
-    return np.split(arrays["members"], arrays["ends"][:-1])
+    members = arrays["members"] if source.positions is None else source.positions[arrays["members"]]
+    return np.split(members, arrays["ends"][:-1])
 
 
 def _digest(values: np.ndarray | None) -> str | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ..parts import Choice, Part, Table
-from ..settings import Setting
+from ..settings import MOST_EXAMPLES, Setting
 from .images import NORMALISATIONS
 from .networks.settings import (
     CNN1dSettings,
@@ -20,6 +20,7 @@ from .networks.settings import (
     TransformerSettings,
     ViTSettings,
 )
+from .proxy import NONE, SOURCES
 
 
 @dataclass
@@ -54,6 +55,26 @@ class Task(Choice):
             "flip (left and right)"
         ),
     ] = None
+    proxy: Annotated[
+        str,
+        Setting(
+            "examples at the server for methods that learn there (fedlaw): test (taken from the test set) or "
+            "train_holdout (from the training examples); no method is measured or trains on them",
+            options=SOURCES,
+        ),
+    ] = NONE
+    proxy_examples: Annotated[
+        int, Setting("number of examples of the proxy set, the same of each class", least=1, most=MOST_EXAMPLES)
+    ] = 200
+    proxy_smallest: Annotated[
+        float,
+        Setting(
+            "number of proxy examples of the last class, relative to the first; below 1, numbers fall "
+            "exponentially from class to class",
+            above=0,
+            most=1,
+        ),
+    ] = 1.0
 
 
 TASKS = Table(

@@ -15,7 +15,8 @@ The mean is unweighted, and std is that of the population. What an attacker know
 - `alie` (Baruch, Baruch, Goldberg, NeurIPS 2019): by default the honestly computed updates of the attackers of the
   round, as in the paper, whose attackers cannot see others. With `z=0`, z is the paper's z_max, the quantile
   (n - m - s) / (n - m) of the normal distribution with s = floor(n / 2 + 1) - m, for n clients and m attackers in
-  the round. It is 0 if m is small, so the default is a number of ours.
+  the round. It is 0 if m is small, so the default is a number of ours. The sign of z std does not matter to the
+  attack; in the equation above it lowers each coordinate of the update.
 - `ipm` (Xie, Koyejo, Gupta, "Fall of Empires", UAI 2019): by default the updates of all honest clients of the
   round, as in the paper.
 - `mimic` (Karimireddy, He, Jaggi, ICLR 2022): the update of its target. The target is the first client of a fixed

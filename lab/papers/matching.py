@@ -11,7 +11,17 @@ from typing import Any
 
 from server_app.config.papers import UNSTATED
 from server_app.config.schema import Config, by_key
-from server_app.config.terms import ALIASES, FIELDS, OF_THE_RUN, method_of, model_of, parameters, task_of
+from server_app.config.terms import (
+    ALIASES,
+    FIELDS,
+    OF_PROXY_SETS,
+    OF_THE_RUN,
+    keys_of_the_run,
+    method_of,
+    model_of,
+    parameters,
+    task_of,
+)
 
 from ..results.grouping import method_values, plain
 from ..results.runs import Run
@@ -120,9 +130,12 @@ def is_line(table: PaperTable, column: Column, line: Line, run: Run) -> bool:
         return False
     if line.variant is None:
         return True
-    stated = _method_settings(table, column, line).get("variants", {}).get(line.variant)
-    has = _by_last_part(run.config)
-    return stated is not None and all(has.get(key) == value for key, value in stated.items())
+    settings = _method_settings(table, column, line)
+    stated = settings.get("variants", {}).get(line.variant)
+    has = {**_by_last_part(run.config), **by_key(run.config)}
+    wanted = {**(stated or {}), **keys_of_the_run(settings, line.variant)}
+    compared = [key for key in wanted if key not in (*OF_THE_RUN, *OF_PROXY_SETS)]
+    return stated is not None and all(has.get(key) == wanted[key] for key in compared)
 
 
 def deviations(table: PaperTable, column: Column, line: Line, config: Config) -> list[str]:

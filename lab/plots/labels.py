@@ -47,11 +47,11 @@ def maps_of(parts: Parts, source: Data, name: str = "") -> list[Map]:
 
     A task with neither gives one map with one row, the numbers of examples.
     """
-    divisible, found = source.divisible, []
-    if divisible.labels is not None:
-        found.append(Map(counts_of(parts, divisible.labels, source.spec.classes), name))
-    if divisible.groups is not None:
-        ids, groups = np.unique(divisible.groups, return_inverse=True)
+    found = []
+    if source.spec.classes:
+        found.append(Map(counts_of(parts, source.train_y, source.spec.classes), name))
+    if source.groups is not None:
+        ids, groups = np.unique(source.groups, return_inverse=True)
         found.append(Map(counts_of(parts, groups, len(ids)), name, "group"))
     return found or [Map(np.array([[len(part) for part in parts]]), name, "all examples")]
 

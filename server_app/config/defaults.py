@@ -9,6 +9,7 @@ from fedstride.errors import require
 from fedstride.tasks.augmentation import check_augmentation
 from fedstride.tasks.data import Data
 from fedstride.tasks.goals import scores_of
+from fedstride.tasks.proxy import TEST, TRAIN
 from fedstride.tasks.spec import LOSSES, Spec
 
 from ..calibrations import check_calibration
@@ -57,7 +58,25 @@ def resolved(config: Config, source: Data) -> Config:
     done = replace(config, test_set=test_set, evaluate_clients=by_clients, holdout=holdout, best=best)
     check(done)
     check_calibration(done)
+    _check_proxy(done)
     return done
+
+
+def _check_proxy(config: Config) -> None:
+    """Refuse a proxy set that this run cannot have."""
+    chosen = config.task.proxy
+    require(
+        chosen != TEST or config.test_set is not False,
+        "task.proxy",
+        chosen,
+        "none or train_holdout here, because the server has no test set (test_set=false, partition=own)",
+    )
+    require(
+        chosen != TRAIN or config.partition.name != "own",
+        "task.proxy",
+        chosen,
+        "none or test with partition=own, because the training examples are in the nodes' own files",
+    )
 
 
 def _check_losses(config: Config, spec: Spec) -> None:

@@ -165,7 +165,7 @@ def _overrides(
         if key in method.settings or usual.get(key) != value:
             part, _, setting = key.partition(".")
             found.append(f"{method.place(part)}.{setting}={value}")
-    found += [f"{key}={settings[key]}" for key in terms.OF_THE_RUN if key in settings]
+    found += [f"{key}={value}" for key, value in terms.keys_of_the_run(settings, variant).items()]
     return tuple(found)
 
 

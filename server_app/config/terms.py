@@ -49,6 +49,12 @@ METHOD_TABLES: tuple[Table, ...] = (STRATEGIES, RULES, OBJECTIVES)
 OF_THE_RUN = ("rounds",)
 """Parameters of a method that are keys of the run."""
 
+PROXY_SETS: Mapping[str, Mapping[str, Any]] = {"long_tailed": {"task.proxy_smallest": 0.1}}
+"""The papers' words for a proxy set, as keys of the run (B-30)."""
+
+OF_PROXY_SETS = ("proxy_classes", "imbalance")
+"""Parameters of a variant that describe its proxy set."""
+
 
 def task_of(dataset: str) -> str:
     """The task that is a paper's data set."""
@@ -77,6 +83,13 @@ def stated(entry: Mapping[str, Any]) -> dict[str, Any]:
     for name, settings in entry["methods"].items():
         found |= parameters(name, settings)
     return found
+
+
+def keys_of_the_run(settings: Mapping[str, Any], variant: str | None = None) -> dict[str, Any]:
+    """The parameters of a method, or of a variant of it, that are keys of the run, by key."""
+    own = settings.get("variants", {}).get(variant, {})
+    found = {key: settings[key] for key in OF_THE_RUN if key in settings}
+    return {**found, **PROXY_SETS.get(own.get("proxy_classes", ""), {})}
 
 
 def _is_number(value: object) -> bool:

@@ -95,8 +95,8 @@ def test_two_rounds_against_autograd(tiny: str, tmp_path: Path) -> None:
 def by_hand(config: Any, *, received: Any, previous: Any, mu: float) -> dict[str, np.ndarray]:
     """A round with plain autograd; the two frozen models are separate networks, run by hand up to their `fc`."""
     from client_app import batches
-    from client_app.training import seeded
     from fedstride import seeds
+    from fedstride.tasks.seeded import seeded
 
     job = work.read(config, node())
     model = copy.deepcopy(job.model)

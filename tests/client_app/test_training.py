@@ -12,8 +12,9 @@ from torch import nn
 
 from client_app.method import Job, Plan, Result, Tensors, steps
 from client_app.parts import Training
-from client_app.training import seeded, train
+from client_app.training import train
 from fedstride.errors import ConfigError, DataError
+from fedstride.tasks.seeded import seeded
 from fedstride.tasks.spec import Spec
 from fedstride.tasks.tensors import Examples
 

@@ -32,7 +32,12 @@ ATTACKS = ("silent", "x-10", "x100", "x-100", "x-900", "1e30")
 
 HOSTILE = 0  # the client's id
 SETTINGS = ("model=mlp", "partition=dirichlet", "partition.alpha=0.5", "rounds=10", "evaluate_every=0")
-RATES = {"scaffold": ("client.lr=0.02",)}  # with 0.05 it diverges without an attack, too
+OWN_SETTINGS = {
+    "scaffold": ("client.lr=0.02",),  # with 0.05 it diverges without an attack, too
+    "fedlaw": ("task.proxy=test", "strategy.server_epochs=20"),
+}
+OF_TWO_CLIENTS = {"trimmed_mean": ("strategy.beta=0",)}
+"""Of two clients no value can be cut at each end, so another beta is refused."""
 
 
 def attacked(name: str, message: Message, reply: Message) -> Message:
@@ -80,9 +85,8 @@ class Result:
 
 def play(strategy: str, clients: int, attack: str | None, folder: Path, *more: str) -> Result:
     """Run ten rounds of `strategy` with one malicious client among `clients`."""
-    config = compose(
-        [*SETTINGS, f"strategy={strategy}", f"clients={clients}", f"out={folder}", *RATES.get(strategy, ()), *more]
-    )
+    own = [*OWN_SETTINGS.get(strategy, ()), *(OF_TWO_CLIENTS.get(strategy, ()) if clients == 2 else ())]
+    config = compose([*SETTINGS, f"strategy={strategy}", f"clients={clients}", f"out={folder}", *own, *more])
     grid = HostileGrid(clients, attack)
     outcome = session.run(grid, session.prepare(config), on_folder=grid.keep_client_states_in)
     lines = [json.loads(line) for line in (outcome.folder / "clients.jsonl").read_text().splitlines()]

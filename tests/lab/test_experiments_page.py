@@ -59,9 +59,12 @@ def test_the_command(call: Call) -> None:
     code, out, _ = call("list", "experiment", "fednlr/table1_cifar10_dir0.1", "--format", "json")
     assert json.loads(out)["values"]["client.lr"] == {"value": 0.01, "source": "paper", "why": ""}
     assert (
-        "fedlaw  " in (out := call("list", "experiment", "fedlws/table8_cifar10_a0.1")[1])
-        and "not in this version" in out
+        "fedlaw                      strategy=fedlaw\n"
+        in call("list", "experiment", "fedlws/table8_cifar10_a0.1")[1]
     )
+    assert "strategy=fedlaw task.proxy_smallest=0.1" in call("list", "experiment", "fedlws/table7_cifar10_a0.1")[1]
+    out = call("list", "experiment", "fednlr/table2_cinic10_shards2")[1]
+    assert "ccvr" in out and "not in this version" in out
     code, out, _ = call("list", "experiment", "fedalr")
     assert len(out.splitlines()) == 11
     code, out, _ = call("list")

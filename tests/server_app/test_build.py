@@ -47,6 +47,47 @@ def test_numbers_of_clients_are_not_protected_so_privacy_is_refused(strategy: st
 
 
 @pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (
+            "strategy=krum strategy.num_malicious_nodes=4",
+            r"strategy\.num_malicious_nodes = 4 .*at most 3, .*there are 10",
+        ),
+        (
+            "strategy=krum strategy.num_malicious_nodes=1 cohort=4",
+            r"= 1 .*at most 0, .*needs 2f \+ 3 .*there are 4",
+        ),
+        ("strategy=multi_krum strategy.num_malicious_nodes=2 fraction=0.6", r"= 2 .*at most 1, .*there are 6"),
+        (
+            "strategy=multi_krum+fedlws strategy.inner.num_malicious_nodes=3 strategy.inner.num_nodes_to_select=8",
+            r"strategy\.inner\.num_nodes_to_select = 8 .*at most 7: of m = 10 .*f = 3 may be hostile",
+        ),
+        ("strategy=trimmed_mean cohort=4", r"strategy\.beta = 0\.2 .*m = 4 clients in a round: at least 0\.25"),
+        ("strategy=trimmed_mean cohort=3 strategy.beta=0.3", r"beta = 0\.3 .*at least 0\.33334"),
+        ("strategy=trimmed_mean cohort=2 strategy.beta=0.49", r"beta = 0\.49 .*at least 3 of them"),
+    ],
+)
+def test_a_robust_rule_is_refused_with_too_few_clients_for_its_assumption(overrides: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        innermost(*overrides.split(), "clients=10")
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        "strategy=krum strategy.num_malicious_nodes=3",
+        "strategy=krum cohort=2",
+        "strategy=multi_krum strategy.num_malicious_nodes=1 cohort=5 strategy.num_nodes_to_select=4",
+        "strategy=trimmed_mean cohort=4 strategy.beta=0.25",
+        "strategy=trimmed_mean cohort=3 strategy.beta=0.33334",
+        "strategy=trimmed_mean cohort=2 strategy.beta=0",
+    ],
+)
+def test_a_robust_rule_with_enough_clients(overrides: str) -> None:
+    innermost(*overrides.split(), "clients=10")
+
+
+@pytest.mark.parametrize(
     ("strategy", "reason"),
     [
         ("fedavg+fedlws+awd", "AWD acts on the aggregation"),

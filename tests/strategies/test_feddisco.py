@@ -172,6 +172,38 @@ def test_any_counts(counts: list[list[int]], a: float, b: float, random: Any) ->
         assert q == pytest.approx(wanted, abs=1e-6)
 
 
+@pytest.mark.parametrize("distance", feddisco.DISTANCES)
+def test_distances_from_a_given_target(distance: str) -> None:
+    """Against numpy; equal counts are a target like the default."""
+    P_k, T = np.array(COUNTS, float) / np.sum(COUNTS, 1, keepdims=True), np.array([6, 3, 1]) / 10
+    ratio = np.where(P_k > 0, P_k / T, 1.0)
+    raw = {
+        "kl": (P_k * np.log(ratio)).sum(1),
+        "l1": np.abs(P_k - T).sum(1),
+        "l2": np.sqrt(((P_k - T) ** 2).sum(1)),
+        "cosine": 1 - P_k @ T / np.sqrt((P_k**2).sum(1) * (T**2).sum()),
+    }[distance]
+    want = raw / raw.sum() if distance == "kl" else raw
+    assert feddisco.discrepancies(COUNTS, distance, [6, 3, 1]) == pytest.approx(want, abs=1e-12)
+    assert feddisco.discrepancies(COUNTS, distance, [5, 5, 5]) == pytest.approx(
+        feddisco.discrepancies(COUNTS, distance), abs=1e-12
+    )
+    assert feddisco.discrepancies([[12, 6, 2]], distance, [6, 3, 1]) == pytest.approx([0.0], abs=1e-12)
+
+
+def test_a_client_with_the_labels_of_the_test_set_counts_most() -> None:
+    """With equal shares as the target it would be the other one."""
+    found = {}
+    for target in feddisco.TARGETS:
+        strategy = FedDisco(num_classes=3, target=target, test_labels=[8, 2, 1], a=1.0, b=0.0, **OPEN)
+        message = fed.configure(strategy, 1, SENT)[0]
+        arrived = replies(message, dict(enumerate(CLIENTS, 1)), {1: [8, 2, 1], 2: [4, 4, 4]}, {1: 10, 2: 10})
+        record, _ = strategy.aggregate_train(1, arrived)
+        found[target] = views(record)["w"]
+    assert found["test"] == printed(CLIENTS[0]["w"])
+    assert found["uniform"] == printed(CLIENTS[1]["w"])
+
+
 def test_equal_labels_and_sizes_give_equal_weights() -> None:
     q = feddisco.disco_shares([1 / 3] * 3, feddisco.discrepancies([[8, 2, 0]] * 3), a=0.9, b=0.1)
     assert q == pytest.approx([1 / 3] * 3, abs=1e-12)
@@ -235,6 +267,24 @@ def test_the_number_of_classes_is_needed_before_the_first_round() -> None:
         ConfigError, match=r"num_classes = None is not allowed: .* the number of classes of the task"
     ):
         fed.configure(FedDisco(num_classes=None, **OPEN), 1, SENT)
+
+
+@pytest.mark.parametrize(
+    ("labels", "distance", "said"),
+    [
+        ([], "kl", "uniform, because the server has no test set"),
+        ([3, 0, 1], "kl", "uniform with distance=kl, because the test set has no example of some class"),
+    ],
+)
+def test_a_target_that_cannot_be(labels: list[int], distance: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"^target = 'test' is not allowed: .*{said}"):
+        FedDisco(num_classes=3, target="test", test_labels=labels, distance=distance)
+    FedDisco(num_classes=3, target="test", test_labels=[3, 0, 1], distance="l1")
+
+
+def test_the_target_is_needed_before_the_first_round() -> None:
+    with pytest.raises(ConfigError, match=r"test_labels = None .*the number of test examples of each class"):
+        fed.configure(FedDisco(num_classes=3, target="test", **OPEN), 1, SENT)
 
 
 def test_privacy_is_refused() -> None:

@@ -1,0 +1,103 @@
+"""The proxy set of a run at the server, with a network: what a rule that learns there (FedLAW) gets.
+
+The rule is in `strategies/fedlaw.py` and knows no network; `fedstride/tasks/proxy.py` chooses the examples.
+The forward pass is in train mode, as in the authors' code: BatchNorm and dropout act as in training.
+Normalisations that a run has frozen (`train`) stay in eval mode, as at the clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from fedstride.arrays import Arrays
+from fedstride.tasks import data, models
+from fedstride.tasks.data import Data, WithProxy
+from fedstride.tasks.freezing import fixed_norms, freeze_, split
+from fedstride.tasks.goals import goal_of
+from fedstride.tasks.layout import place
+from fedstride.tasks.proxy import TEST
+from fedstride.tasks.seeded import seeded
+from fedstride.tasks.tensors import Examples, buffer_names, load_arrays, pick_device, to_arrays
+from strategies.fedlaw import Gradient
+
+from .config.schema import Config
+from .evaluation import CentralEvaluation
+
+
+class ServerProxy:
+    """A `strategies.fedlaw.Proxy`. Its network is its own: another run may measure with that of the evaluation.
+
+    The device is not used before the first gradient, because a process that has used CUDA cannot be copied.
+    """
+
+    def __init__(self, config: Config, source: WithProxy, evaluation: CentralEvaluation) -> None:
+        self._members = source.proxy
+        self._x, self._y = source.proxy_examples
+        self._goal = goal_of(source.spec, config.task.loss, config.task.metrics)
+        self._model = models.build(config.model, source.spec.inputs, source.spec.outputs, config.seed)
+        parts = split(self._model, config.train)
+        freeze_(self._model, parts)
+        self._fixed = list(fixed_norms(self._model, parts))
+        self._buffers = [name for name in buffer_names(self._model) if name in set(parts.sent)]
+        self._evaluation, self._frozen = evaluation, evaluation.frozen
+        self._device, self._threads = pick_device(config.client.device), config.client.threads
+        self._examples: Examples | None = None
+
+    def __len__(self) -> int:
+        """The number of proxy examples."""
+        return len(self._members)
+
+    def gradient(self, model: Arrays, positions: np.ndarray, seed: int) -> Gradient:
+        """Mean loss and gradient of the network with these arrays on the examples at these positions."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(self._threads)
+        try:
+            return self._gradient(model, positions, seed)
+        finally:
+            torch.set_num_threads(threads)
+
+    def _gradient(self, model: Arrays, positions: np.ndarray, seed: int) -> Gradient:
+        network = place(self._model, self._device)
+        load_arrays(network, {**self._frozen, **model})
+        network.train()
+        for module in self._fixed:
+            module.training = False
+        named = {name: w for name, w in network.named_parameters() if w.requires_grad}
+        x, y = self._prepared().batch(positions)
+        with seeded(seed, self._device):
+            loss = self._goal.loss(network(x), y)
+            found = torch.autograd.grad(loss, list(named.values()), allow_unused=True, materialize_grads=True)
+        parameters = {name: g.cpu().numpy() for name, g in zip(named, found, strict=True)}
+        # A parameter that the network itself does not train has no gradient.
+        rest = {name: np.zeros_like(a) for name, a in model.items() if name not in {*parameters, *self._buffers}}
+        return Gradient(float(loss.detach()), parameters | rest, to_arrays(network, self._buffers))
+
+    def _prepared(self) -> Examples:
+        """The examples as the run prepares them; its statistics may be known only after the roll call."""
+        spec = self._evaluation.spec
+        if self._examples is None or self._examples.spec is not spec:
+            self._examples = Examples(
+                self._x, self._y, spec, device=self._device, members=self._members, goal=self._goal
+            )
+        return self._examples
+
+
+def proxy_of(config: Config, evaluation: CentralEvaluation) -> ServerProxy | None:
+    """The proxy set of a run; None if it has none."""
+    source = data.load(config.task)
+    return ServerProxy(config, source, evaluation) if isinstance(source, WithProxy) else None
+
+
+def note_of(source: Data, learning: Sequence[str]) -> str:
+    """For the user: which examples the proxy set has taken, and which of the strategies learns from it.
+
+    Empty without a proxy set.
+    """
+    if not isinstance(source, WithProxy):
+        return ""
+    which = f"{len(source.proxy)} {'test' if source.taken_from == TEST else 'training'} examples"
+    who = f"strategy={learning[0]} learns from this extra data" if learning else "no part of this run uses them"
+    return f"{which} are the server's proxy set (task.proxy={source.taken_from}): {who}"
