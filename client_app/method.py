@@ -27,7 +27,7 @@ from fedstride.errors import ConfigError
 from fedstride.settings import Plain
 from fedstride.tasks.tensors import Examples
 
-from . import batches
+from . import batches, pieces
 from .parts import Training
 from .step import NO_FACTORS, Factors
 
@@ -151,6 +151,19 @@ class Plan:
     loss_terms: tuple[LossTerm, ...] = ()
     proximal: float = 0.0  # mu of (mu/2) ||w - w^t||^2, if a correction or term contains it
     contexts: tuple[AbstractContextManager[object], ...] = ()  # entered before the first step, left after the last
+
+    @property
+    def needs_own_client(self) -> str | None:
+        """What of this plan cannot be computed for several clients at once; None if all can (`pieces.py`)."""
+        if self.loss_terms:
+            return "a term of the loss"
+        if self.contexts:
+            return "a context of the training"
+        if not all(isinstance(each, pieces.Correction) for each in self.corrections):
+            return "a correction of the gradient that is no Correction"
+        if self.logits is not None and not isinstance(self.logits, pieces.LogitsChange):
+            return "a change of the logits that is no LogitsChange"
+        return None
 
     @property
     def neuron_factors(self) -> Factors:

@@ -16,6 +16,7 @@ import torch
 from flwr.clientapp import ClientApp
 
 from fedstride.errors import RunError, require
+from fedstride.tasks.spec import Spec
 from server_app.config.schema import Config
 from server_app.evaluation import CentralEvaluation
 from server_app.rounds import Evaluate
@@ -25,6 +26,10 @@ from ..attacks.grid import AttackedGrid, attacked
 from .local import LocalGrid
 from .pool import Jobs, Pool
 from .workers import DividedEvaluation, Worker, WorkersGrid
+
+
+ON_A_PROCESSOR = 16
+"""Clients that are trained at once on a processor, by default."""
 
 
 class Engine(Protocol):
@@ -79,6 +84,20 @@ class InWorkers:
         return DividedEvaluation(self._evaluation, self._pool, priority=priority)
 
 
+class InCohorts(InThisProcess):
+    """Several clients at once, in this process."""
+
+    def __init__(self, app: ClientApp, evaluation: CentralEvaluation, notes: Sequence[str], size: int) -> None:
+        super().__init__(app, evaluation, notes)
+        self._size = size
+
+    def grid(self, config: Config, priority: int = 0) -> LocalGrid | AttackedGrid:
+        """A Grid that trains several clients at once."""
+        from .together import TogetherGrid
+
+        return attacked(TogetherGrid(self._app, config.clients, data=files_of(config), size=self._size), config)
+
+
 @contextmanager
 def engine(app: ClientApp, prepared: Prepared, workers: int | None = None) -> Iterator[Engine]:
     """The engine of a prepared run, and of others with the same task, network and test set.
@@ -102,6 +121,14 @@ def _opened(stack: ExitStack, app: ClientApp, prepared: Prepared, workers: int |
             notes.append(f"{error}; the clients train on this machine")
         else:
             return InWorkers(cluster, app, evaluation, cluster.notes)
+    if config.engine == "cohort":
+        reason = _alone(config, evaluation.spec)
+        if not reason:
+            return InCohorts(app, evaluation, notes, config.cohort_part or ON_A_PROCESSOR)
+        notes.append(
+            f"engine=cohort: clients with model={config.model.name} cannot be trained together ({reason}); they "
+            "train one by one"
+        )
     wanted = next(n for n in (config.workers, workers, places(config)) if n is not None)
     if not wanted:
         return InThisProcess(app, evaluation, notes)
@@ -111,6 +138,19 @@ def _opened(stack: ExitStack, app: ClientApp, prepared: Prepared, workers: int |
         notes.append(f"no worker process could be started ({error}); the clients train in this one")
         return InThisProcess(app, evaluation, notes)
     return InWorkers(pool, app, evaluation, [*notes, *_notes(config, wanted, pool.started)])
+
+
+def _alone(config: Config, spec: Spec) -> str | None:
+    """Why the clients of a run cannot be trained together; None if they can."""
+    from client_app import cohort_trial
+
+    require(
+        not config.workers,
+        "workers",
+        config.workers,
+        "0 or omitted with engine=cohort, which trains all clients in one process; or choose engine=local",
+    )
+    return cohort_trial.obstacle(config.model, spec, config.train, config.task.loss)
 
 
 def cores() -> int:
