@@ -22,6 +22,7 @@ from fedstride.tasks.spec import Spec, Target
 
 from .cohort import Network, Weights, stacked_weights, weights_of
 from .stacked_batches import Batch
+from .stacked_functions import Draws, Functions
 
 COUNTS = (3, 2)
 """Examples of the two clients: one has fewer, so that its mini-batch is filled up."""
@@ -66,8 +67,9 @@ def _alone(
     for name in fixed:
         own.get_submodule(name).training = False
     count = batch.counts[client]
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(client)
+    draws = Draws([_random(client)], [count], count)
+    # Dropout is drawn as for several clients: its bits depend on how values lie in memory.
+    with Functions(batch.mask[client, :count], draws, {}, filled=False).in_place():
         outputs = own(batch.x[client, :count])
     parameters = {name: p for name, p in own.named_parameters() if p.requires_grad}
     mean = loss_of(spec, loss)(outputs, batch.y[client, :count])
@@ -81,7 +83,7 @@ def _together(
     own = copy.deepcopy(network)
     weights = stacked_weights([weights_of(own)] * len(COUNTS))
     parameters = {name: value.requires_grad_() for name, value in weights.parameters.items()}
-    generators = [torch.Generator().manual_seed(client) for client in range(len(COUNTS))]
+    generators = [_random(client) for client in range(len(COUNTS))]
     run = Network(own, [own.get_submodule(name) for name in fixed])
     outputs = run(parameters, weights.buffers, batch, generators)
     each = loss_of(spec, loss)(outputs.flatten(0, 1), batch.y.flatten(0, 1), reduction="none")
@@ -91,6 +93,10 @@ def _together(
         Weights({n: g[i] for n, g in gradients.items()}, {n: b[i] for n, b in weights.buffers.items()})
         for i in range(len(COUNTS))
     ]
+
+
+def _random(client: int) -> torch.Generator:
+    return torch.Generator().manual_seed(client)
 
 
 def _gradients(loss: torch.Tensor, parameters: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

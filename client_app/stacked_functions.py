@@ -7,7 +7,8 @@ own. Only functions that torch cannot map over clients, or that mix or draw exam
   variance, the running statistics are used and stay (as `fedstride/tasks/networks/norms.py` does).
 - `group_norm`: torch's, of values in the usual layout.
 - `dropout` and dropout of channels: drawn for each client from its own generator, in the order of its own examples.
-  On a processor these are the bits of training alone; on a GPU they are other bits of the same distribution.
+  On a processor these are the bits of training alone, except for values in an unusual order in memory (such as the
+  output of attention); there, and on a GPU, they are other bits of the same distribution.
 - `scaled_dot_product_attention`: written out. Its dropout is drawn in the same way.
 - `lstm`: written out over the steps of the sequence.
 
@@ -26,6 +27,8 @@ from unittest import mock
 import torch
 from torch.nn import functional
 
+from fedstride.tasks.layout import place_images
+
 TRACKED = "num_batches_tracked"
 MEAN = "running_mean"
 
@@ -39,27 +42,29 @@ class Draws:
     def __init__(self, generators: Sequence[torch.Generator], counts: Sequence[int], longest: int) -> None:
         self.generators, self.counts, self.longest = generators, counts, longest
 
-    def keep(self, like: torch.Tensor, shape: Sequence[int], p: float) -> torch.Tensor:
+    def keep(self, like: torch.Tensor, shape: Sequence[int], p: float, *, images: bool) -> torch.Tensor:
         """0 with probability p, else 1 / (1 - p): (clients, *shape), with the dtype and device of `like`.
 
-        The first of `shape` is the examples of the filled batch, or a multiple of them. Raises ValueError for
-        another shape.
+        The first of `shape` is the examples of the filled batch, or a multiple of them. `images`: values of images,
+        whose layout in memory decides the order of the draws. Raises ValueError for another shape.
         """
         rows, rest = divmod(shape[0], self.longest)
         if rest or not rows:
             raise ValueError("dropout is only stacked where the examples are the first axis")
         found = torch.zeros((len(self.counts), *shape), dtype=like.dtype, device=like.device)
         for client, (generator, count) in enumerate(zip(self.generators, self.counts, strict=True)):
-            found[client, : rows * count].bernoulli_(1.0 - p, generator=generator)
+            own = found[client, : rows * count]
+            drawn = place_images(torch.empty_like(own)) if images else own
+            own.copy_(drawn.bernoulli_(1.0 - p, generator=generator))
         return found.div_(1.0 - p) if p < 1.0 else found
 
 
 class _Keep(torch.autograd.Function):
-    """`Draws.keep` inside `vmap`. `mask` is given because it always has the clients' axis, which x may lack."""
+    """`Draws.keep` inside `vmap`, or of one client. `mask` always has the clients' axis, which x may lack."""
 
     @staticmethod
-    def forward(x: torch.Tensor, mask: torch.Tensor, shape: Sequence[int], p: float, draws: Draws) -> torch.Tensor:
-        raise NotImplementedError  # it is only called inside vmap
+    def forward(x: torch.Tensor, mask: Any, shape: Any, p: float, images: bool, draws: Draws) -> torch.Tensor:
+        return draws.keep(x, shape, p, images=images)[0]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -67,11 +72,13 @@ class _Keep(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return (None,) * 5
+        return (None,) * 6
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, x: torch.Tensor, mask: Any, shape: Any, p: float, draws: Draws) -> Any:
-        return draws.keep(x, shape, p), 0
+    def vmap(
+        info: Any, in_dims: Any, x: torch.Tensor, mask: Any, shape: Any, p: float, images: bool, draws: Draws
+    ) -> Any:
+        return draws.keep(x, shape, p, images=images), 0
 
 
 class Functions:
@@ -169,7 +176,7 @@ class Functions:
         inplace: bool = False,
     ) -> torch.Tensor:
         """`torch.nn.functional.dropout`; never in place."""
-        return self._dropped(input, input.shape, p, training)
+        return self._dropped(input, input.shape, p, training, images=input.dim() == 4)
 
     def dropout_channels(
         self,
@@ -181,10 +188,12 @@ class Functions:
         """`torch.nn.functional.dropout1d` to `dropout3d` of (n, channels, ...); never in place."""
         return self._dropped(input, [*input.shape[:2], *[1] * (input.dim() - 2)], p, training)
 
-    def _dropped(self, x: torch.Tensor, shape: Sequence[int], p: float, training: bool) -> torch.Tensor:
+    def _dropped(
+        self, x: torch.Tensor, shape: Sequence[int], p: float, training: bool, *, images: bool = False
+    ) -> torch.Tensor:
         if not training or p == 0.0:
             return x
-        kept: torch.Tensor = x * _Keep.apply(x.detach(), self.mask, tuple(shape), p, self.draws)
+        kept: torch.Tensor = x * _Keep.apply(x.detach(), self.mask, tuple(shape), p, images, self.draws)
         return kept
 
     # ------------------------------------------------------------ attention
