@@ -1,13 +1,13 @@
 """Trains several clients at once: their weights are stacked, and one tensor program does a step of all.
 
-`start` begins a client, `train_together` trains several that have the same `key`, and `finish` makes the reply. The
-mini-batches, rates and random draws of each client are those of training alone (`training.py`), which is the
+`start` begins a client, `train_together` trains several that have the same `key`, and `finish` makes the reply.
+The mini-batches, rates and random draws of each client are those of training alone (`training.py`), which is the
 definition; sums are in another order, so the results differ in the last digits of float32.
 
-The forward pass is mapped over the clients (`torch.func.vmap`); `stacked_functions.py` has what torch cannot map.
-The loss of all clients is the sum of theirs, and its gradient with respect to the weights of one client is that
-client's own. The step is elementwise, so `step.py` and the corrections of a plan do it for all clients. Clients are
-sorted by their number of steps, and those that have finished are left out of the next step.
+The forward pass is mapped over the clients (`torch.func.vmap`); `stacked_functions.py` has what torch cannot
+map. The loss of all clients is the sum of theirs, and its gradient with respect to the weights of one client is
+that client's own. The step is elementwise, so `step.py` and the corrections of a plan do it for all clients.
+Clients are sorted by their number of steps, and those that have finished are left out of the next step.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from fedstride.tasks.spec import Target
 
 from . import pieces
 from .method import Plan, Result, steps
-from .pieces import Correction, LogitsChange
 from .stacked_batches import Batch, Batches
 from .stacked_functions import Draws, Functions
 from .stages import Begun, begin, dropout_seed, reply
@@ -117,6 +116,7 @@ def key(started: Started) -> Hashable:
 
 
 def weights_of(model: nn.Module) -> Weights:
+    """Copies of the trainable parameters and of all buffers."""
     return Weights(
         {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad},
         {name: buffer.detach().clone() for name, buffer in model.named_buffers()},
@@ -245,7 +245,10 @@ class _Training:
 
 
 class Network:
-    """A network in training mode, whose forward pass is that of several clients. `fixed` modules stay in eval mode."""
+    """A network in training mode, whose forward pass is that of several clients.
+
+    `fixed`: modules that stay in eval mode.
+    """
 
     def __init__(self, model: nn.Module, fixed: Iterable[nn.Module]) -> None:
         self.model, self.fixed = model, list(fixed)

@@ -1,4 +1,4 @@
-"""Whether a network can be trained for several clients at once: a trial step, compared with that of each client alone.
+"""Whether a network can be trained for several clients at once: a trial step, compared with clients alone.
 
 There is no list of networks or layers: what counts is that a step of two clients gives each the gradient and the
 buffers of training alone, in float64 on the processor. So a user's network is judged like the project's own.

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -231,6 +231,9 @@ class ClientMethod(Protocol):
 
 class Method:
     """Base class of methods. It changes nothing, returns nothing and keeps no state."""
+
+    needs_own_client: ClassVar[str | None] = None
+    """What of this method's plans cannot be computed for several clients at once, if that is known beforehand."""
 
     def begin(self, job: Job, received: Received, state: State) -> Plan:
         """Return an empty plan."""

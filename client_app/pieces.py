@@ -1,10 +1,10 @@
 """Pieces of a plan that can be computed for several clients at once.
 
-A piece is a correction of the gradient or a change of the logits: a dataclass derived from `Piece`, whose fields are
-tensors, sequences of tensors, and plain values. For several clients its tensors get a first axis, the clients. The
-class states how it is then called: a `Correction` with gradients and parameters that have this axis too, so it must
-compute element by element; a `LogitsChange` for one client after the other (`torch.func.vmap`), so it must return a
-tensor made from tensors, without writing into one.
+A piece is a correction of the gradient or a change of the logits: a dataclass derived from `Piece`, whose fields
+are tensors, sequences of tensors, and plain values. For several clients its tensors get a first axis, the
+clients. The class states how it is then called: a `Correction` with gradients and parameters that have this axis
+too, so it must compute element by element; a `LogitsChange` for one client after the other (`torch.func.vmap`),
+so it must return a tensor made from tensors, without writing into one.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """What torch's functions compute while several clients share a forward pass (`torch.func.vmap` over the clients).
 
-Each client has a batch of its own. Shorter batches are filled up; `mask` (n,) says which examples of a client are its
-own. Only functions that torch cannot map over clients, or that mix or draw examples, are replaced:
+Each client has a batch of its own. Shorter batches are filled up; `mask` (n,) says which examples of a client
+are its own. Only functions that torch cannot map over clients, or that mix or draw examples, are replaced:
 
-- `batch_norm`: each client's own statistics, over its own examples. With a single value per channel, which has no
-  variance, the running statistics are used and stay (as `fedstride/tasks/networks/norms.py` does).
+- `batch_norm`: each client's own statistics, over its own examples. With a single value per channel, which has
+  no variance, the running statistics are used and stay (as `fedstride/tasks/networks/norms.py` does).
 - `group_norm`: torch's, of values in the usual layout.
-- `dropout` and dropout of channels: drawn for each client from its own generator, in the order of its own examples.
-  On a processor these are the bits of training alone, except for values in an unusual order in memory (such as the
-  output of attention); there, and on a GPU, they are other bits of the same distribution.
+- `dropout` and dropout of channels: drawn for each client from its own generator, in the order of its own
+  examples. On a processor these are the bits of training alone, except for values in an unusual order in memory
+  (such as the output of attention); there, and on a GPU, they are other bits of the same distribution.
 - `scaled_dot_product_attention`: written out. Its dropout is drawn in the same way.
 - `lstm`: written out over the steps of the sequence.
 
@@ -45,8 +45,8 @@ class Draws:
     def keep(self, like: torch.Tensor, shape: Sequence[int], p: float, *, images: bool) -> torch.Tensor:
         """0 with probability p, else 1 / (1 - p): (clients, *shape), with the dtype and device of `like`.
 
-        The first of `shape` is the examples of the filled batch, or a multiple of them. `images`: values of images,
-        whose layout in memory decides the order of the draws. Raises ValueError for another shape.
+        The first of `shape` is the examples of the filled batch, or a multiple of them. `images`: values of
+        images, whose layout in memory decides the order of the draws. Raises ValueError for another shape.
         """
         rows, rest = divmod(shape[0], self.longest)
         if rest or not rows:

@@ -1,7 +1,7 @@
 """A client's part of a round in three stages: begin, train, reply.
 
-An engine can begin several clients, train them together, and then let each reply (`cohort.py`). `app.py` goes through
-the stages of one client.
+An engine can begin several clients, train them together, and then let each reply (`cohort.py`). `app.py` goes
+through the stages of one client.
 """
 
 from __future__ import annotations

@@ -35,9 +35,7 @@ class DynamicPull(Correction):
 
     def __call__(self, gradients: Tensors, parameters: Tensors) -> Tensors:
         """The corrected gradients."""
-        for g, w, start, u, out in zip(
-            gradients, parameters, self.start, self.memory, self.result, strict=True
-        ):
+        for g, w, start, u, out in zip(gradients, parameters, self.start, self.memory, self.result, strict=True):
             torch.sub(w, start, out=out)
             torch.add(g, out, alpha=self.alpha, out=out)
             out.add_(u, alpha=self.alpha)

@@ -15,6 +15,7 @@ from typing import Protocol
 import torch
 from flwr.clientapp import ClientApp
 
+from client_app.parts import OBJECTIVES, RULES
 from fedstride.errors import RunError, require
 from fedstride.tasks.spec import Spec
 from server_app.config.schema import Config
@@ -26,10 +27,6 @@ from ..attacks.grid import AttackedGrid, attacked
 from .local import LocalGrid
 from .pool import Jobs, Pool
 from .workers import DividedEvaluation, Worker, WorkersGrid
-
-
-ON_A_PROCESSOR = 16
-"""Clients that are trained at once on a processor, by default."""
 
 
 class Engine(Protocol):
@@ -87,15 +84,12 @@ class InWorkers:
 class InCohorts(InThisProcess):
     """Several clients at once, in this process."""
 
-    def __init__(self, app: ClientApp, evaluation: CentralEvaluation, notes: Sequence[str], size: int) -> None:
-        super().__init__(app, evaluation, notes)
-        self._size = size
-
     def grid(self, config: Config, priority: int = 0) -> LocalGrid | AttackedGrid:
         """A Grid that trains several clients at once."""
         from .together import TogetherGrid
 
-        return attacked(TogetherGrid(self._app, config.clients, data=files_of(config), size=self._size), config)
+        grid = TogetherGrid(self._app, config.clients, data=files_of(config), size=config.cohort_part)
+        return attacked(grid, config)
 
 
 @contextmanager
@@ -124,11 +118,8 @@ def _opened(stack: ExitStack, app: ClientApp, prepared: Prepared, workers: int |
     if config.engine == "cohort":
         reason = _alone(config, evaluation.spec)
         if not reason:
-            return InCohorts(app, evaluation, notes, config.cohort_part or ON_A_PROCESSOR)
-        notes.append(
-            f"engine=cohort: clients with model={config.model.name} cannot be trained together ({reason}); they "
-            "train one by one"
-        )
+            return InCohorts(app, evaluation, notes)
+        notes.append(f"engine=cohort: {reason}; the clients train one by one")
     wanted = next(n for n in (config.workers, workers, places(config)) if n is not None)
     if not wanted:
         return InThisProcess(app, evaluation, notes)
@@ -150,7 +141,12 @@ def _alone(config: Config, spec: Spec) -> str | None:
         config.workers,
         "0 or omitted with engine=cohort, which trains all clients in one process; or choose engine=local",
     )
-    return cohort_trial.obstacle(config.model, spec, config.train, config.task.loss)
+    for table, chosen in ((RULES, config.client), (OBJECTIVES, config.objective)):
+        needs = getattr(table.load(chosen.name), "needs_own_client", None)
+        if needs:
+            return f"{table.group}={chosen.name} has {needs}, which cannot be computed for several clients at once"
+    found = cohort_trial.obstacle(config.model, spec, config.train, config.task.loss)
+    return found and f"clients with model={config.model.name} cannot be trained together ({found})"
 
 
 def cores() -> int:

@@ -1,7 +1,7 @@
 """A Flower Grid in this process that trains several clients of a round at once, as one tensor program.
 
-The replies are those of `LocalGrid` up to the last digits of float32, and the same bits from run to run. A client that
-cannot be trained together with others trains alone; the log says so once.
+The replies are those of `LocalGrid` up to the last digits of float32, and the same bits from run to run. A
+client that cannot be trained together with others trains alone; the log says so once.
 """
 
 from __future__ import annotations
@@ -11,20 +11,28 @@ from collections.abc import Iterable, Sequence
 from logging import WARNING
 from typing import Any
 
+import torch
 from flwr.app import Context, Message, MessageType
 
-from client_app import cohort, heap, work
+from client_app import cohort, cohort_memory, heap, work
 from client_app.cohort import Started, Weights
 from fedstride import flower, wire
 
 from ..attacks.labels import FLIPS, flipped
 from .local import LocalGrid, failure
 
+ON_A_PROCESSOR = 16
+"""Clients that are trained at once on a processor, by default."""
+
 
 class TogetherGrid(LocalGrid):
-    """The nodes of a `LocalGrid`, trained together. `size`: at most this number of clients at once."""
+    """The nodes of a `LocalGrid`, trained together.
 
-    def __init__(self, *args: Any, size: int, **options: Any) -> None:
+    `size`: at most this number of clients at once. If None, this is 16 on a processor, and on a GPU what its
+    memory has room for, which is measured before the first training.
+    """
+
+    def __init__(self, *args: Any, size: int | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self._size = size
         self._said: set[str] = set()
@@ -36,10 +44,29 @@ class TogetherGrid(LocalGrid):
         training = [message for message in asked if message.metadata.message_type == MessageType.TRAIN]
         if not training or asked[0] is not training[0]:
             return super().pull_messages(wanted)
-        chosen = training[: self._size]
+        chosen = training[: self._size_for(training[0])]
         for message in chosen:
             self._queue.remove(message)
         return self._train(chosen)
+
+    def _size_for(self, message: Message) -> int:
+        """The number of clients to train at once, which a first client shows."""
+        if self._size is None:
+            context = self._contexts[message.metadata.dst_node_id]
+            try:
+                started = cohort.start(message, context, _job(message, context), {})
+                self._size = self._measured(started) if started.job.device.type == "cuda" else ON_A_PROCESSOR
+            except (Exception, SystemExit):  # this client's reply will say why; the next one shows the number
+                return 1
+        return self._size
+
+    def _measured(self, started: Started) -> int:
+        room = cohort_memory.measured(started)
+        each, free = (size / 2**20 for size in (room.each, room.free))
+        self._say(
+            f"{room.clients} clients train at once: each needs {each:.0f} MiB of the GPU, and {free:.0f} are free"
+        )
+        return room.clients
 
     def _train(self, messages: Sequence[Message]) -> list[Message]:
         """The replies of these clients, in the order of the messages."""
@@ -67,7 +94,7 @@ class TogetherGrid(LocalGrid):
             reason = each.started.begun.methods.obstacle()
             if reason:
                 self._say(f"{reason}, so its clients train one after the other")
-            groups.setdefault(each.number if reason else cohort.key(each.started), []).append(each)
+            groups.setdefault(("alone", each.number) if reason else cohort.key(each.started), []).append(each)
         return list(groups.values())
 
     def _trained(self, group: Sequence[_Ready]) -> dict[int, Message]:
@@ -77,6 +104,11 @@ class TogetherGrid(LocalGrid):
             return self._alone(group)
         try:
             trained = cohort.train_together([each.started for each in group])
+        except torch.OutOfMemoryError:
+            half = len(group) // 2
+            self._size = min(self._size or half, half)
+            self._say(f"{len(group)} clients need more memory than there is; {half} train at once")
+            return self._trained(group[:half]) | self._trained(group[half:])
         except (Exception, SystemExit) as error:
             reason = " ".join(str(error).split())[:300]
             self._say(f"clients cannot be trained together ({type(error).__name__}: {reason}); they train alone")

@@ -220,8 +220,8 @@ class Config:
     engine: Annotated[
         str,
         Setting(
-            "where the clients of `fedstride run` train: local (on this machine), cohort (in this process, several "
-            "at once as one tensor program), or ray (in the Ray cluster at RAY_ADDRESS)",
+            "where the clients of `fedstride run` train: local (on this machine), cohort (in this process, "
+            "several at once as one tensor program), or ray (in the Ray cluster at RAY_ADDRESS)",
             options=("local", "cohort", "ray"),
             kind=NONE,
         ),
@@ -239,8 +239,8 @@ class Config:
     cohort_part: Annotated[
         int | None,
         Setting(
-            "clients that engine=cohort trains at once, at most; default: as many as the GPU has memory for, or 16 "
-            "on a processor",
+            "clients that engine=cohort trains at once, at most; default: as many as the GPU has memory for, "
+            "16 on a processor",
             least=1,
             most=MOST_CLIENTS,
             kind=NONE,
