@@ -49,6 +49,15 @@ class TogetherGrid(LocalGrid):
             self._queue.remove(message)
         return self._train(chosen)
 
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """All replies, in the order of the messages; `timeout` has no effect here."""
+        waiting = list(self.push_messages(messages))
+        found: dict[str, Message] = {}
+        while len(found) < len(waiting):
+            pulled = self.pull_messages(set(waiting) - set(found))
+            found |= {reply.metadata.reply_to_message_id: reply for reply in pulled}
+        return [found[message_id] for message_id in waiting]
+
     def _size_for(self, message: Message) -> int:
         """The number of clients to train at once, which a first client shows."""
         if self._size is None:

@@ -134,9 +134,15 @@ class HalfSent:
 
 
 def exchange(
-    grid: LocalGrid, setup: Setup, half: HalfSent | None = None, *, model: Arrays | None = None, server_round: int = 1,
-    clients: Sequence[int] = range(CLIENTS), accepted: int = 0,
-) -> dict[int, Message]:  # fmt: skip
+    grid: LocalGrid,
+    setup: Setup,
+    half: HalfSent | None = None,
+    *,
+    model: Arrays | None = None,
+    server_round: int = 1,
+    clients: Sequence[int] = range(CLIENTS),
+    accepted: int = 0,
+) -> dict[int, Message]:
     """The replies of these clients, by client."""
     start = setup.initial() if model is None else model
     content = RecordDict({wire.ARRAYS: to_record(start)})
