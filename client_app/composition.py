@@ -69,6 +69,7 @@ class Composition:
 
     def __init__(self, members: list[Member]) -> None:
         self.members = members
+        self._plans: dict[str, Plan] = {}
 
     def begin(self, job: Job, content: RecordDict, states: States) -> Plan:
         """Begin all methods, each with its part of the message, and return the combined plan.
@@ -81,7 +82,16 @@ class Composition:
             local_steps = Member("client", "local_steps", LocalSteps(job.client.local_steps))
             self.members = [*self.members, local_steps]
             plan = combine({**plans, local_steps.label: _begin(local_steps, job, content, states)})
+        self._plans = plans
         return plan
+
+    def obstacle(self) -> str | None:
+        """Why this client must train alone, with the method's name; None if it can train together with others."""
+        for label, plan in self._plans.items():
+            needs = plan.needs_own_client
+            if needs:
+                return f"{label} has {needs}, which cannot be computed for several clients at once"
+        return None
 
     def end(self, job: Job, plan: Plan, result: Result) -> RoundOutput:
         """End all methods and collect their results.

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from fedstride.errors import ConfigError
 from fedstride.settings import Plain
 from fedstride.tasks.tensors import Examples
 
-from . import batches
+from . import batches, pieces
 from .parts import Training
 from .step import NO_FACTORS, Factors
 
@@ -153,6 +153,19 @@ class Plan:
     contexts: tuple[AbstractContextManager[object], ...] = ()  # entered before the first step, left after the last
 
     @property
+    def needs_own_client(self) -> str | None:
+        """What of this plan cannot be computed for several clients at once; None if all can (`pieces.py`)."""
+        if self.loss_terms:
+            return "a term of the loss"
+        if self.contexts:
+            return "a context of the training"
+        if not all(isinstance(each, pieces.Correction) for each in self.corrections):
+            return "a correction of the gradient that is no Correction"
+        if self.logits is not None and not isinstance(self.logits, pieces.LogitsChange):
+            return "a change of the logits that is no LogitsChange"
+        return None
+
+    @property
     def neuron_factors(self) -> Factors:
         """The factors for each neuron; empty if no method set them."""
         return NO_FACTORS if self.factors is None else self.factors
@@ -218,6 +231,9 @@ class ClientMethod(Protocol):
 
 class Method:
     """Base class of methods. It changes nothing, returns nothing and keeps no state."""
+
+    needs_own_client: ClassVar[str | None] = None
+    """What of this method's plans cannot be computed for several clients at once, if that is known beforehand."""
 
     def begin(self, job: Job, received: Received, state: State) -> Plan:
         """Return an empty plan."""

@@ -14,12 +14,32 @@ trainable parameters; it is zero at the start, and again if the client's state w
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 
 from fedstride.errors import ConfigError
 
 from ..method import Job, Method, Plan, Received, Result, Returned, State, Tensors
+from ..pieces import Correction
+
+
+@dataclass(frozen=True)
+class DynamicPull(Correction):
+    """g + alpha (w - w^t) + alpha u_k, in the same memory in each step."""
+
+    alpha: float
+    start: Tensors  # w^t
+    memory: Tensors  # u_k
+    result: Tensors  # memory for the result
+
+    def __call__(self, gradients: Tensors, parameters: Tensors) -> Tensors:
+        """The corrected gradients."""
+        for g, w, start, u, out in zip(gradients, parameters, self.start, self.memory, self.result, strict=True):
+            torch.sub(w, start, out=out)
+            torch.add(g, out, alpha=self.alpha, out=out)
+            out.add_(u, alpha=self.alpha)
+        return self.result
 
 
 class Half(Method):
@@ -27,19 +47,12 @@ class Half(Method):
 
     def begin(self, job: Job, received: Received, state: State) -> Plan:
         """The correction alpha (w - w^t) + alpha u_k."""
-        self.alpha = _checked(received.value("alpha"))
+        alpha = _checked(received.value("alpha"))
         self.start = job.copies()
         self.memory = job.tensors(state, "the state of feddyn") if state else job.zeros()
-        self.result = job.zeros()
-        return Plan(corrections=(self.correct,) if self.alpha else ())
-
-    def correct(self, gradients: Tensors, parameters: Tensors) -> Tensors:
-        """g + alpha (w - w^t) + alpha u_k, in the same memory in each step."""
-        for g, w, start, u, out in zip(gradients, parameters, self.start, self.memory, self.result, strict=True):
-            torch.sub(w, start, out=out)
-            torch.add(g, out, alpha=self.alpha, out=out)
-            out.add_(u, alpha=self.alpha)
-        return self.result
+        if not alpha:
+            return Plan()
+        return Plan(corrections=(DynamicPull(alpha, self.start, self.memory, job.zeros()),))
 
     @torch.no_grad()
     def end(self, job: Job, plan: Plan, result: Result) -> tuple[Returned, State]:

@@ -10,16 +10,30 @@ result is bit-identical to FedAvg's.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 
 from ..method import Job, Method, Plan, Received, State
 from ..parts import FedLCSettings
+from ..pieces import LogitsChange
 
 
 def margins(counts: np.ndarray, tau: float) -> np.ndarray:
     """tau n_c^(-1/4), float64 (classes,), from the number of examples of each class; infinity for 0 examples."""
     return np.where(counts > 0, tau * np.maximum(counts, 1) ** -0.25, np.inf)
+
+
+@dataclass(frozen=True)
+class Lowered(LogitsChange):
+    """z minus the margins."""
+
+    margins: torch.Tensor  # float64 (classes,)
+
+    def __call__(self, z: torch.Tensor) -> torch.Tensor:
+        """The lowered logits."""
+        return z - self.margins.to(z.dtype)
 
 
 class FedLC(Method):
@@ -33,5 +47,4 @@ class FedLC(Method):
         found = margins(job.examples.class_counts(), self.tau)
         if not found.any():
             return Plan()
-        subtracted = torch.from_numpy(found).to(job.device)
-        return Plan(logits=lambda z: z - subtracted.to(z.dtype))
+        return Plan(logits=Lowered(torch.from_numpy(found).to(job.device)))

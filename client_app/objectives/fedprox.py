@@ -6,10 +6,29 @@ added, so the result is bit-identical to FedAvg's.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from ..method import Job, Method, Plan, Received, State, Tensors
 from ..parts import FedProxSettings
+from ..pieces import Correction
+
+
+@dataclass(frozen=True)
+class Pull(Correction):
+    """g + mu (w - w^t), in the same memory in each step."""
+
+    mu: float
+    start: Tensors  # w^t
+    memory: Tensors  # for the result
+
+    def __call__(self, gradients: Tensors, parameters: Tensors) -> Tensors:
+        """The corrected gradients."""
+        for g, w, start, out in zip(gradients, parameters, self.start, self.memory, strict=True):
+            torch.sub(w, start, out=out)
+            torch.add(g, out, alpha=self.mu, out=out)
+        return self.memory
 
 
 class FedProx(Method):
@@ -22,13 +41,4 @@ class FedProx(Method):
         """The correction mu (w - w^t)."""
         if self.mu == 0.0:
             return Plan()
-        self.start = job.copies()
-        self.result = job.zeros()
-        return Plan(corrections=(self.correct,), proximal=self.mu)
-
-    def correct(self, gradients: Tensors, parameters: Tensors) -> Tensors:
-        """g + mu (w - w^t), in the same memory in each step."""
-        for g, w, start, out in zip(gradients, parameters, self.start, self.result, strict=True):
-            torch.sub(w, start, out=out)
-            torch.add(g, out, alpha=self.mu, out=out)
-        return self.result
+        return Plan(corrections=(Pull(self.mu, job.copies(), job.zeros()),), proximal=self.mu)

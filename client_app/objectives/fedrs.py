@@ -11,11 +11,14 @@ classes, nothing is changed, so the result is bit-identical to FedAvg's.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 
 from ..method import Job, Method, Plan, Received, State
 from ..parts import FedRSSettings
+from ..pieces import LogitsChange
 
 
 def scales(counts: np.ndarray, alpha: float, *, soft: bool = False) -> np.ndarray:
@@ -23,6 +26,17 @@ def scales(counts: np.ndarray, alpha: float, *, soft: bool = False) -> np.ndarra
     if soft:
         return np.asarray(counts / counts.max() * (1.0 - alpha) + alpha)
     return np.where(counts > 0, 1.0, alpha)
+
+
+@dataclass(frozen=True)
+class Scaled(LogitsChange):
+    """a z."""
+
+    factors: torch.Tensor  # a, float64 (classes,)
+
+    def __call__(self, z: torch.Tensor) -> torch.Tensor:
+        """The scaled logits."""
+        return z * self.factors.to(z.dtype)
 
 
 class FedRS(Method):
@@ -36,5 +50,4 @@ class FedRS(Method):
         a = scales(job.examples.class_counts(), self.settings.alpha, soft=self.settings.soft)
         if (a == 1.0).all():
             return Plan()
-        factors = torch.from_numpy(a).to(job.device)
-        return Plan(logits=lambda z: z * factors.to(z.dtype))
+        return Plan(logits=Scaled(torch.from_numpy(a).to(job.device)))

@@ -44,6 +44,8 @@ def _cosine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 class Moon(Method):
     """Adds the contrastive term, and keeps the trained model."""
 
+    needs_own_client = "a term of the loss"
+
     def __init__(self, settings: MoonSettings) -> None:
         self.mu, self.temperature = settings.mu, settings.temperature
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -38,20 +39,38 @@ def augmented(
     `flip`: each image is mirrored from left to right with probability 1/2. `crop`: each image is moved by up to 4
     pixels in both directions; zeros come in.
     """
+    return changed(x, names, drawn(len(x), names, seed=seed, server_round=server_round, client=client, step=step))
+
+
+def drawn(
+    count: int, names: Sequence[str], *, seed: int, server_round: int, client: int, step: int
+) -> list[np.ndarray]:
+    """What is drawn for `count` images of one client: an array for each name, whose last axis is the images."""
     rng = seeds.generator(seed, f"augmentation {step}", server_round, client)
-    for name in names:
-        x = _CHANGES[name](x, rng)
+    return [_CHANGES[name].draw(rng, count) for name in names]
+
+
+def changed(x: torch.Tensor, names: Sequence[str], draws: Sequence[np.ndarray]) -> torch.Tensor:
+    """The images after the changes with these names and draws; a new tensor."""
+    for name, draw in zip(names, draws, strict=True):
+        x = _CHANGES[name].apply(x, torch.from_numpy(draw).to(x.device))
     return x
 
 
-def _flip(x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-    mirrored = torch.from_numpy(rng.random(len(x)) < 0.5).to(x.device)
+def _draw_flip(rng: np.random.Generator, count: int) -> np.ndarray:
+    return rng.random(count) < 0.5
+
+
+def _flip(x: torch.Tensor, mirrored: torch.Tensor) -> torch.Tensor:
     return torch.where(mirrored[:, None, None, None], x.flip(-1), x)
 
 
-def _crop(x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
+def _draw_crop(rng: np.random.Generator, count: int) -> np.ndarray:
+    return rng.integers(0, 2 * PADDING + 1, (2, count))
+
+
+def _crop(x: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     count, channels, height, width = x.shape
-    offsets = torch.from_numpy(rng.integers(0, 2 * PADDING + 1, (2, count))).to(x.device)
     rows = offsets[0][:, None] + torch.arange(height, device=x.device)
     columns = offsets[1][:, None] + torch.arange(width, device=x.device)
     images = torch.arange(count, device=x.device)
@@ -60,7 +79,14 @@ def _crop(x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
     return padded[images[:, None, None, None], all_channels, rows[:, None, :, None], columns[:, None, None, :]]
 
 
-_CHANGES: Mapping[str, Callable[[torch.Tensor, np.random.Generator], torch.Tensor]] = {
-    "flip": _flip,
-    "crop": _crop,
+class _Change(NamedTuple):
+    """How a change is drawn, and how it is applied."""
+
+    draw: Callable[[np.random.Generator, int], np.ndarray]
+    apply: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+_CHANGES: Mapping[str, _Change] = {
+    "flip": _Change(_draw_flip, _flip),
+    "crop": _Change(_draw_crop, _crop),
 }

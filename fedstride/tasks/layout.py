@@ -25,5 +25,11 @@ def as_images(x: torch.Tensor) -> torch.Tensor:
     return x.to(torch.float32, memory_format=layout, copy=True) if layout else x.to(torch.float32, copy=True)
 
 
+def place_images(x: torch.Tensor) -> torch.Tensor:
+    """Values (n, channels, height, width) in the layout of their device; not copied if they have it."""
+    layout = _layout(x.device)
+    return x.contiguous(memory_format=layout) if layout else x
+
+
 def _layout(device: torch.device) -> torch.memory_format | None:
     return torch.channels_last if device.type == "cpu" else None

@@ -72,6 +72,10 @@ class Examples:
         rows = self.members[positions]
         x = torch.from_numpy(np.ascontiguousarray(self.x[rows])).to(self.device)
         y = torch.from_numpy(np.ascontiguousarray(self.y[rows])).to(self.device)
+        return self.prepared(x, y)
+
+    def prepared(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(x, y) of stored examples, given as tensors on the device, as `batch` returns them."""
         return self._prepared(x), self._prepared_targets(y)
 
     def _prepared_targets(self, y: torch.Tensor) -> torch.Tensor:

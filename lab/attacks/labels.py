@@ -5,11 +5,14 @@ from __future__ import annotations
 import copy
 import time
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from flwr.app import Context, Message, MessageType
 
 from fedstride import wire
+
+if TYPE_CHECKING:
+    from client_app.work import Work
 
 FLIPS: Final = "flips-labels"
 """The key in the node-config of such a client, on this machine."""
@@ -24,6 +27,11 @@ def on_flipped_labels(message: Message, context: Context) -> Message:
         return app(message, context)
     started = time.perf_counter()
     job = work.read(message.content.config_records[wire.CONFIG], context)
+    return trained(message, context, flipped(job), started)
+
+
+def flipped(job: Work) -> Work:
+    """The same job with flipped labels."""
     examples = copy.copy(job.examples)
     examples.y = examples.spec.outputs - 1 - examples.y
-    return trained(message, context, replace(job, examples=examples), started)
+    return replace(job, examples=examples)

@@ -15,7 +15,9 @@ from typing import Protocol
 import torch
 from flwr.clientapp import ClientApp
 
+from client_app.parts import OBJECTIVES, RULES
 from fedstride.errors import RunError, require
+from fedstride.tasks.spec import Spec
 from server_app.config.schema import Config
 from server_app.evaluation import CentralEvaluation
 from server_app.rounds import Evaluate
@@ -79,6 +81,17 @@ class InWorkers:
         return DividedEvaluation(self._evaluation, self._pool, priority=priority)
 
 
+class InCohorts(InThisProcess):
+    """Several clients at once, in this process."""
+
+    def grid(self, config: Config, priority: int = 0) -> LocalGrid | AttackedGrid:
+        """A Grid that trains several clients at once."""
+        from .together import TogetherGrid
+
+        grid = TogetherGrid(self._app, config.clients, data=files_of(config), size=config.cohort_part)
+        return attacked(grid, config)
+
+
 @contextmanager
 def engine(app: ClientApp, prepared: Prepared, workers: int | None = None) -> Iterator[Engine]:
     """The engine of a prepared run, and of others with the same task, network and test set.
@@ -102,6 +115,11 @@ def _opened(stack: ExitStack, app: ClientApp, prepared: Prepared, workers: int |
             notes.append(f"{error}; the clients train on this machine")
         else:
             return InWorkers(cluster, app, evaluation, cluster.notes)
+    if config.engine == "cohort":
+        reason = _alone(config, evaluation.spec)
+        if not reason:
+            return InCohorts(app, evaluation, notes)
+        notes.append(f"engine=cohort: {reason}; the clients train one by one")
     wanted = next(n for n in (config.workers, workers, places(config)) if n is not None)
     if not wanted:
         return InThisProcess(app, evaluation, notes)
@@ -111,6 +129,24 @@ def _opened(stack: ExitStack, app: ClientApp, prepared: Prepared, workers: int |
         notes.append(f"no worker process could be started ({error}); the clients train in this one")
         return InThisProcess(app, evaluation, notes)
     return InWorkers(pool, app, evaluation, [*notes, *_notes(config, wanted, pool.started)])
+
+
+def _alone(config: Config, spec: Spec) -> str | None:
+    """Why the clients of a run cannot be trained together; None if they can."""
+    from client_app import cohort_trial
+
+    require(
+        not config.workers,
+        "workers",
+        config.workers,
+        "0 or omitted with engine=cohort, which trains all clients in one process; or choose engine=local",
+    )
+    for table, chosen in ((RULES, config.client), (OBJECTIVES, config.objective)):
+        needs = getattr(table.load(chosen.name), "needs_own_client", None)
+        if needs:
+            return f"{table.group}={chosen.name} has {needs}, which cannot be computed for several clients at once"
+    found = cohort_trial.obstacle(config.model, spec, config.train, config.task.loss)
+    return found and f"clients with model={config.model.name} cannot be trained together ({found})"
 
 
 def cores() -> int:

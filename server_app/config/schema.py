@@ -220,9 +220,9 @@ class Config:
     engine: Annotated[
         str,
         Setting(
-            "where the clients of `fedstride run` train: local (on this machine), or ray (in the Ray cluster at "
-            "RAY_ADDRESS)",
-            options=("local", "ray"),
+            "where the clients of `fedstride run` train: local (on this machine), cohort (in this process, "
+            "several at once as one tensor program), or ray (in the Ray cluster at RAY_ADDRESS)",
+            options=("local", "cohort", "ray"),
             kind=NONE,
         ),
     ] = "local"
@@ -233,6 +233,16 @@ class Config:
             "default: one for each core or GPU",
             least=0,
             most=MOST_WORKERS,
+            kind=NONE,
+        ),
+    ] = None
+    cohort_part: Annotated[
+        int | None,
+        Setting(
+            "clients that engine=cohort trains at once, at most; default: as many as the GPU has memory for, "
+            "16 on a processor",
+            least=1,
+            most=MOST_CLIENTS,
             kind=NONE,
         ),
     ] = None

@@ -10,6 +10,7 @@ from client_app.method import Job, Received
 from client_app.objectives.fedprox import FedProx
 from client_app.objectives.plain import Plain
 from client_app.parts import FedProxSettings, Training
+from client_app.pieces import Correction
 
 
 def descend(gradient: Gradient, mu: float | None, *, momentum: float = 0.0, steps: int = 2) -> float:
@@ -56,28 +57,28 @@ class Two(torch.nn.Module):
         self.a, self.b = torch.nn.Parameter(torch.ones(2, 3)), torch.nn.Parameter(torch.ones(2, 3))
 
 
-def begun(mu: float) -> tuple[FedProx, Two]:
+def begun(mu: float) -> tuple[Correction, Two]:
     model, rule = Two(), FedProx(FedProxSettings(mu=mu))
-    rule.begin(Job(0, 1, 0, Training(), None, model, torch.device("cpu")), Received("fedprox"), {})
-    return rule, model
+    plan = rule.begin(Job(0, 1, 0, Training(), None, model, torch.device("cpu")), Received("fedprox"), {})
+    return plan.corrections[0], model
 
 
 @torch.no_grad()
 def test_the_anchor_is_the_received_model() -> None:
-    rule, model = begun(2.0)
+    correct, model = begun(2.0)
     model.a.add_(3.0)
-    corrected = rule.correct([torch.full((2, 3), 10.0), torch.zeros(2, 3)], list(model.parameters()))
+    corrected = correct([torch.full((2, 3), 10.0), torch.zeros(2, 3)], list(model.parameters()))
     assert [float(g[0, 0]) for g in corrected] == [16.0, 0.0]
     assert float(model.a[0, 0]) == 4.0
 
 
 def test_pulls_every_parameter_by_its_own_distance() -> None:
     """Also if autograd returns the same tensor as the gradient of both parameters."""
-    rule, model = begun(1.0)
+    correct, model = begun(1.0)
     with torch.no_grad():
         model.a.add_(1.0)
         model.b.add_(10.0)
     gradients = torch.autograd.grad(((model.a + model.b) * 2.0).sum(), list(model.parameters()))
     with torch.no_grad():
-        corrected = rule.correct(gradients, list(model.parameters()))
+        corrected = correct(gradients, list(model.parameters()))
     assert [float(g[0, 0]) for g in corrected] == [3.0, 12.0]

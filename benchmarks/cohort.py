@@ -1,0 +1,144 @@
+"""What a client of a round costs if all are trained together (engine=cohort), on the processor or the GPU.
+
+The floor is the same round in the same process with one client after the other. Both begin with the messages and
+end with the replies. The values are seconds for each client, so their inverse is the number of clients a second.
+Each client has 50 random images, in one epoch of batches of 10; the data are here already.
+
+"CIFAR-10 of pfl" has the sizes of the task of that name in pfl-research (Granqvist et al., 2024): 1,000 clients,
+of which other 50 train in each round, and its network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from torch import nn
+
+from benchmarks import Measured, seconds
+from client_app.app import app
+from client_app.parts import OBJECTIVES, RULES
+from fedstride import flower, wire
+from fedstride.arrays import to_record
+from fedstride.parts import USER_PARTS, Part
+from fedstride.tasks import models
+from fedstride.tasks.data import Data
+from fedstride.tasks.inputs import Inputs, Kind
+from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
+from fedstride.tasks.spec import Spec
+from fedstride.tasks.tensors import to_arrays
+from lab.engine.local import LocalGrid
+from lab.engine.together import TogetherGrid
+
+FLOOR = "the same client of a round of one client after the other, in the same process"
+
+IMAGES = 50
+"""Of each client."""
+
+COLOURS, GREY = (3, 32, 32), (1, 28, 28)
+
+CASES: dict[str, tuple[str, tuple[int, ...], int, int]] = {
+    "small CNN": ("cnn_mnist", GREY, 50, 50),
+    "LeNet-5": ("lenet5", COLOURS, 50, 50),
+    "SimpleCNN": ("simple_cnn", COLOURS, 50, 50),
+    "VGG-9": ("vgg9", COLOURS, 20, 20),
+    "ResNet-20": ("resnet20", COLOURS, 20, 20),
+    "MLP": ("mlp", GREY, 50, 50),
+    "CIFAR-10 of pfl": ("pfl_cnn", COLOURS, 1000, 50),
+}
+"""Network, shape of an image, clients, and clients in a round."""
+
+
+class PflCNN(nn.Module):
+    """Two 3x3 convolutions of 32 and 64 filters, max pooling, 128 units; dropout of 0.25 and 0.5."""
+
+    def __init__(self, inputs: Inputs, outputs: int) -> None:
+        super().__init__()
+        inputs.require("pfl_cnn", Kind.IMAGE, shape=(None, None, None))
+        self.conv1, self.conv2 = nn.Conv2d(inputs.shape[0], 32, 3), nn.Conv2d(32, 64, 3)
+        self.fc1 = nn.Linear(64 * ((inputs.shape[1] - 4) // 2) * ((inputs.shape[2] - 4) // 2), 128)
+        self.fc2 = nn.Linear(128, outputs)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits."""
+        x = nn.functional.max_pool2d(self.conv2(self.conv1(x).relu()).relu(), 2)
+        x = nn.functional.dropout(x, 0.25, self.training).flatten(1)
+        logits: torch.Tensor = self.fc2(nn.functional.dropout(self.fc1(x).relu(), 0.5, self.training))
+        return logits
+
+
+def timings(repeats: int, only: str = "") -> Iterator[Measured]:
+    """Each network, `repeats` rounds after the first, each time next to the floor."""
+    flower.set_identity()
+    for name, (model, shape, clients, cohort) in CASES.items():
+        if only in name:
+            yield from _timings(f"{name}, {cohort} clients", model, shape, clients, cohort, repeats)
+
+
+def _timings(
+    name: str, model: str, shape: tuple[int, ...], clients: int, cohort: int, repeats: int
+) -> Iterator[Measured]:
+    task = Part("random_images", lambda: _images(shape, clients), "Random images.")
+    network = Part("pfl_cnn", PflCNN, "The network of pfl-research for CIFAR-10.")
+    with (
+        mock.patch.dict(USER_PARTS.setdefault("task", {}), {f"random_images_{clients}_{shape[0]}": task}),
+        mock.patch.dict(USER_PARTS.setdefault("model", {}), {"pfl_cnn": network}),
+    ):
+        rounds = Rounds(f"random_images_{clients}_{shape[0]}", model, shape, clients, cohort)
+        alone, together = LocalGrid(app, clients), TogetherGrid(app, clients)
+        for number in range(repeats + 1):
+            floor = seconds(lambda number=number: rounds.play(alone, number + 1)) / cohort  # type: ignore[misc]
+            value = seconds(lambda number=number: rounds.play(together, number + 1)) / cohort  # type: ignore[misc]
+            if number:  # the first calls are slower
+                yield Measured(name, value, floor)
+
+
+class Rounds:
+    """Rounds of a federation with random images."""
+
+    def __init__(self, task: str, model: str, shape: tuple[int, ...], clients: int, cohort: int) -> None:
+        self._clients, self._cohort = clients, cohort
+        spec = _spec(shape)
+        chosen = MODELS.config(model)()
+        self._model = to_record(to_arrays(models.build(chosen, spec.inputs, spec.outputs, seed=1)))
+        self._config: dict[str, Any] = {
+            wire.SEED: 1,
+            wire.NUM_CLIENTS: clients,
+            **spec.flatten(),
+            **RULES.flatten(RULES.config("sgd")(lr=0.05, batch_size=10)),
+            **OBJECTIVES.flatten(OBJECTIVES.config("plain")()),
+            **TASKS.flatten(TASKS.config(task)()),
+            **MODELS.flatten(chosen),
+            **PARTITIONS.flatten(PARTITIONS.config("iid")()),
+        }
+
+    def play(self, grid: LocalGrid, number: int) -> None:
+        """Send the model to the clients of round `number`, and wait for their replies."""
+        config = ConfigRecord({**self._config, wire.SERVER_ROUND: number})
+        content = RecordDict({wire.CONFIG: config, wire.ARRAYS: self._model})
+        replies = grid.send_and_receive(self._messages(content, list(grid.get_node_ids()), number))
+        failed = [reply.error.reason for reply in replies if reply.has_error()]
+        if failed:
+            raise RuntimeError(failed[0])
+
+    def _messages(self, content: RecordDict, nodes: Sequence[int], number: int) -> list[Message]:
+        drawn = np.random.default_rng(number).choice(len(nodes), self._cohort, replace=False)
+        return [
+            Message(content=content, message_type=MessageType.TRAIN, dst_node_id=nodes[client])
+            for client in sorted(drawn.tolist())
+        ]
+
+
+def _spec(shape: tuple[int, ...]) -> Spec:
+    return Spec.images(shape, 10, (0.5,) * shape[0], (0.25,) * shape[0])
+
+
+def _images(shape: tuple[int, ...], clients: int) -> Data:
+    rng = np.random.default_rng(0)
+    count = clients * IMAGES
+    x, y = rng.integers(0, 256, (count, *shape), np.uint8), rng.integers(0, 10, count)
+    return Data(_spec(shape), x, y, x[:1], y[:1])

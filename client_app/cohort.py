@@ -1,0 +1,311 @@
+"""Trains several clients at once: their weights are stacked, and one tensor program does a step of all.
+
+`start` begins a client, `train_together` trains several that have the same `key`, and `finish` makes the reply.
+The mini-batches, rates and random draws of each client are those of training alone (`training.py`), which is the
+definition; sums are in another order, so the results differ in the last digits of float32.
+
+The forward pass is mapped over the clients (`torch.func.vmap`); `stacked_functions.py` has what torch cannot
+map. The loss of all clients is the sum of theirs, and its gradient with respect to the weights of one client is
+that client's own. The step is elementwise, so `step.py` and the corrections of a plan do it for all clients.
+Clients are sorted by their number of steps, and those that have finished are left out of the next step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Context, Message
+from torch import nn
+
+from fedstride import wire
+from fedstride.errors import DataError
+from fedstride.tasks.freezing import fixed_norms
+from fedstride.tasks.seeded import seeded
+from fedstride.tasks.spec import Target
+
+from . import pieces
+from .method import Plan, Result, steps
+from .stacked_batches import Batch, Batches
+from .stacked_functions import Draws, Functions
+from .stages import Begun, begin, dropout_seed, reply
+from .step import displace_, sgd_step_
+from .work import Work
+
+Named = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What training changes: trainable parameters and buffers, by name, of one client or stacked."""
+
+    parameters: dict[str, torch.Tensor]
+    buffers: dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Started:
+    """A client that can be trained together with others."""
+
+    begun: Begun
+    steps: Sequence[tuple[np.ndarray, float]]
+    weights: Weights  # those received
+    random: torch.Tensor  # state of torch's generator on the device, after all methods have begun
+
+    @property
+    def job(self) -> Work:
+        """Its job."""
+        return self.begun.job
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result of a client's training."""
+
+    result: Result
+    weights: Weights
+    random: torch.Tensor
+
+
+# ---------------------------------------------------------------- one client
+
+
+def start(message: Message, context: Context, job: Work, received: dict[int, Weights]) -> Started:
+    """Begin a client. `received`: the weights of earlier clients, by the identity of the record that they came in.
+
+    Raises DataError if the client has no step to do, and what its methods raise.
+    """
+    with seeded(dropout_seed(job), job.device):
+        begun = begin(message, context, job)
+        record = id(message.content.array_records[wire.ARRAYS])
+        if record not in received:
+            received[record] = weights_of(job.model)
+        planned = list(steps(job, begun.plan))
+        if not planned:
+            raise DataError("this client has no training examples")
+        return Started(begun, planned, received[record], _default_generator(job.device).get_state())
+
+
+def finish(started: Started, trained: Trained, since: float) -> Message:
+    """The client's reply. `since`: when it began, on the clock of `time.perf_counter`."""
+    job = started.job
+    with seeded(dropout_seed(job), job.device):
+        _default_generator(job.device).set_state(trained.random)
+        _load(job.model, trained.weights)
+        return reply(started.begun, trained.result, since)
+
+
+def key(started: Started) -> Hashable:
+    """What clients that are trained together have in common."""
+    job, plan, examples = started.job, started.begun.plan, started.job.examples
+    made_of = [each for each in (*plan.corrections, plan.logits) if isinstance(each, pieces.Piece)]
+    return (
+        id(job.model),
+        (job.lr, job.client.momentum, job.client.weight_decay),
+        None if plan.step_factors is None else tuple(plan.step_factors),
+        plan.displacement is None,
+        tuple(pieces.signature(each) for each in made_of),
+        job.augmentation,
+        (repr(examples.spec), id(examples.goal.loss)),
+        (examples.x.dtype, examples.x.shape[1:], examples.y.dtype, examples.y.shape[1:]),
+    )
+
+
+def weights_of(model: nn.Module) -> Weights:
+    """Copies of the trainable parameters and of all buffers."""
+    return Weights(
+        {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad},
+        {name: buffer.detach().clone() for name, buffer in model.named_buffers()},
+    )
+
+
+@torch.no_grad()
+def _load(model: nn.Module, weights: Weights) -> None:
+    parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
+    for name, value in weights.parameters.items():
+        parameters[name].copy_(value)
+    for name, value in weights.buffers.items():
+        buffers[name].copy_(value)
+
+
+def _default_generator(device: torch.device) -> torch.Generator:
+    if device.type != "cuda":
+        return torch.default_generator
+    torch.cuda.init()
+    number = torch.cuda.current_device() if device.index is None else device.index
+    generator: torch.Generator = torch.cuda.default_generators[number]
+    return generator
+
+
+# ---------------------------------------------------------------- several clients
+
+
+def train_together(clients: Sequence[Started], only_steps: int | None = None) -> list[Trained]:
+    """Train clients with the same key; the results are in their order. `only_steps`: at most this number."""
+    order = sorted(range(len(clients)), key=lambda i: -len(clients[i].steps))
+    training = _Training([clients[i] for i in order], only_steps)
+    training.run()
+    found = training.results()
+    return [found[order.index(i)] for i in range(len(clients))]
+
+
+class _Training:
+    """The training of clients that are sorted by their number of steps, the largest first."""
+
+    def __init__(self, clients: Sequence[Started], only_steps: int | None) -> None:
+        self.clients, job = clients, clients[0].job
+        self.plans = [client.begun.plan for client in clients]
+        self.steps = [list(client.steps[:only_steps]) for client in clients]
+        self.batches = Batches([c.job for c in clients], [[p for p, _ in each] for each in self.steps])
+        self.weights = stacked_weights([client.weights for client in clients])
+        self.generators = [_generator(client.random, job.device) for client in clients]
+        self.network = Network(job.model, fixed_norms(job.model, job.parts))
+        self.velocity: list[torch.Tensor | None] = [None] * len(self.weights.parameters)
+        self.corrections = [pieces.stacked(each) for each in _columns([plan.corrections for plan in self.plans])]
+        self.logits = _logits([plan.logits for plan in self.plans])
+        self.factors = _factors(self.plans, list(self.weights.parameters.values()))
+        self.displacement = [
+            torch.stack(list(each)) for each in _columns([plan.displacement or () for plan in self.plans])
+        ]
+        self.losses = torch.zeros(len(clients), dtype=torch.float64, device=job.device)
+        self.right = torch.zeros(len(clients), dtype=torch.int64, device=job.device)
+        self.classifies = job.examples.spec.target is Target.CLASS
+
+    def run(self) -> None:
+        """All steps of all clients."""
+        for number in range(len(self.steps[0])):
+            self._step(number, sum(len(each) > number for each in self.steps))
+
+    def _step(self, number: int, count: int) -> None:
+        """One step of the first clients, which all have one."""
+        job, rate = self.clients[0].job, self.steps[0][number][1]
+        batch = self.batches.step(number, count)
+        parameters = {n: p[:count].detach().requires_grad_() for n, p in self.weights.parameters.items()}
+        buffers = {name: buffer[:count] for name, buffer in self.weights.buffers.items()}
+        outputs = self.network(parameters, buffers, batch, self.generators[:count])
+        loss, minimised = self._losses(outputs, batch)
+        own = list(parameters.values())
+        gradients: Any = torch.autograd.grad(minimised.sum(), own, allow_unused=True, materialize_grads=True)
+        factors = {i: factor[:count] for i, factor in self.factors.items()}
+        with torch.no_grad():
+            for correct in self.corrections:
+                gradients = pieces.first(correct, count)(gradients, own)  # type: ignore[operator]
+        velocity = [None if v is None else v[:count] for v in self.velocity]
+        settings = job.client
+        sgd_step_(
+            own,
+            gradients,
+            velocity,
+            lr=rate,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+            factors=factors,
+        )
+        self.velocity = velocity
+        if self.displacement:
+            displace_(own, [d[:count] for d in self.displacement], lr=rate, factors=factors)
+        counts = torch.tensor(batch.counts, device=job.device)
+        self.losses[:count] += loss.detach().double() * counts
+        if self.classifies:
+            self.right[:count] += ((outputs.detach().argmax(2) == batch.y) & batch.mask).sum(1)
+
+    def _losses(self, outputs: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of each client, the task's loss of its mini-batch, and the loss that its plan minimises."""
+        if self.logits is None:
+            loss = self._mean_losses(outputs, batch)
+            return loss, loss
+        changed = pieces.of_each_client(pieces.first(self.logits, len(outputs)), outputs)
+        return self._mean_losses(outputs.detach(), batch), self._mean_losses(changed, batch)
+
+    def _mean_losses(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        goal = self.clients[0].job.examples.goal
+        each = goal.loss(outputs.flatten(0, 1), batch.y.flatten(0, 1), reduction="none").view(batch.mask.shape)
+        return torch.where(batch.mask, each, 0.0).sum(1) / batch.mask.sum(1)
+
+    def results(self) -> list[Trained]:
+        """The result of each client."""
+        losses, right = self.losses.tolist(), self.right.tolist()
+        found = []
+        for i, taken in enumerate(self.steps):
+            seen = sum(len(positions) for positions, _ in taken)
+            mean = losses[i] / seen
+            result = Result(
+                loss=mean if math.isfinite(mean) else math.nan,
+                accuracy=right[i] / seen if self.classifies else None,
+                steps=len(taken),
+                rate_sum=sum(rate for _, rate in taken),
+            )
+            weights = Weights(*({n: t[i] for n, t in each.items()} for each in _both(self.weights)))
+            found.append(Trained(result, weights, self.generators[i].get_state()))
+        return found
+
+
+class Network:
+    """A network in training mode, whose forward pass is that of several clients.
+
+    `fixed`: modules that stay in eval mode.
+    """
+
+    def __init__(self, model: nn.Module, fixed: Iterable[nn.Module]) -> None:
+        self.model, self.fixed = model, list(fixed)
+
+    def __call__(
+        self, parameters: Named, buffers: Named, batch: Batch, generators: Sequence[torch.Generator]
+    ) -> torch.Tensor:
+        """The outputs (clients, longest, ...) with stacked weights. The buffers change."""
+        self.model.train()
+        for module in self.fixed:
+            module.training = False
+        draws = Draws(generators, batch.counts, batch.longest)
+
+        def forward(p: dict[str, Any], b: dict[str, Any], x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            with Functions(mask, draws, b, filled=batch.filled).in_place():
+                outputs: torch.Tensor = torch.func.functional_call(self.model, (p, b), (x,))
+                return outputs
+
+        outputs: torch.Tensor = torch.func.vmap(forward)(dict(parameters), dict(buffers), batch.x, batch.mask)
+        return outputs
+
+
+def stacked_weights(each: Sequence[Weights]) -> Weights:
+    """The weights of several clients, with the clients as first axis; copies."""
+    return Weights(
+        *(
+            {name: torch.stack([one[name] for one in column]) for name in column[0]}
+            for column in zip(*map(_both, each), strict=True)
+        )
+    )
+
+
+def _both(weights: Weights) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    return weights.parameters, weights.buffers
+
+
+def _columns(rows: Sequence[Sequence[Any]]) -> list[Any]:
+    return list(zip(*rows, strict=True))
+
+
+def _logits(each: Sequence[Any]) -> Any:
+    return None if each[0] is None else pieces.stacked(each)
+
+
+def _factors(plans: Sequence[Plan], parameters: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
+    """Factors of the rates, (clients, ...), by position of the parameter; 1 where a client has none."""
+    found = {}
+    for i in sorted({i for plan in plans for i in plan.neuron_factors}):
+        own = [plan.neuron_factors.get(i) for plan in plans]
+        dims = parameters[i].dim() - 1
+        shape = next((1,) * (dims - f.dim()) + f.shape for f in own if f is not None)
+        one = parameters[i].new_ones(())
+        found[i] = torch.stack([one.expand(shape) if f is None else f.reshape(shape) for f in own])
+    return found
+
+
+def _generator(state: torch.Tensor, device: torch.device) -> torch.Generator:
+    generator = torch.Generator(device)
+    generator.set_state(state)
+    return generator

@@ -1,0 +1,44 @@
+"""How many clients can be trained at once on a GPU, from two steps of one client and of two."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from .cohort import Started, train_together
+
+SHARE = 0.8
+"""Of the free memory: the rest is for what the clients' methods keep, and for other numbers of examples."""
+
+
+class Room(NamedTuple):
+    """The number of clients, and bytes: of each, and free ones."""
+
+    clients: int
+    each: int
+    free: int
+
+
+def fitting(free: int, one: int, two: int) -> Room:
+    """The room in `free` bytes if one client needs `one` bytes and two need `two`; at least one client."""
+    each = max(two - one, 1)
+    shared = max(one - each, 0)
+    return Room(max(1, (int(SHARE * free) - shared) // each), each, free)
+
+
+def measured(client: Started) -> Room:
+    """The room on this client's GPU. Its training has no effect."""
+    device = client.job.device
+    one, two = (_peak([client] * count, device) for count in (1, 2))
+    torch.cuda.empty_cache()
+    return fitting(torch.cuda.mem_get_info(device)[0], one, two)
+
+
+def _peak(clients: list[Started], device: torch.device) -> int:
+    """The bytes that two steps of these clients need."""
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    train_together(clients, only_steps=2)
+    torch.cuda.synchronize(device)
+    return int(torch.cuda.max_memory_allocated(device)) - before

@@ -1,0 +1,81 @@
+"""Pieces of a plan that can be computed for several clients at once.
+
+A piece is a correction of the gradient or a change of the logits: a dataclass derived from `Piece`, whose fields
+are tensors, sequences of tensors, and plain values. For several clients its tensors get a first axis, the
+clients. The class states how it is then called: a `Correction` with gradients and parameters that have this axis
+too, so it must compute element by element; a `LogitsChange` for one client after the other (`torch.func.vmap`),
+so it must return a tensor made from tensors, without writing into one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+
+P = TypeVar("P", bound="Piece")
+
+
+class Piece:
+    """A part of a plan that several clients can share once its tensors are stacked."""
+
+
+class Correction(Piece):
+    """(gradients, parameters) -> gradients, element by element."""
+
+
+class LogitsChange(Piece):
+    """Logits (n, outputs) -> logits of the same shape."""
+
+
+def signature(piece: Piece) -> Hashable:
+    """What two pieces must have in common to be stacked: the class and the plain values."""
+    return type(piece), *((name, value) for name, value in _fields(piece) if not _is_tensors(value))
+
+
+def stacked(pieces: Sequence[P]) -> P:
+    """One piece for several clients. They have the same signature."""
+    columns = {name: [getattr(piece, name) for piece in pieces] for name, _ in _tensors(pieces[0])}
+    return dataclasses.replace(pieces[0], **{name: _stack(column) for name, column in columns.items()})  # type: ignore[type-var]
+
+
+def first(piece: P, count: int) -> P:
+    """The piece of the first clients of a stacked one; it shares their memory."""
+    return dataclasses.replace(piece, **{n: _map(v, lambda t: t[:count]) for n, v in _tensors(piece)})  # type: ignore[type-var]
+
+
+def of_each_client(piece: LogitsChange, logits: torch.Tensor) -> torch.Tensor:
+    """The change of a stacked piece: (clients, n, outputs) -> the same shape."""
+
+    def change(tensors: Mapping[str, Any], values: torch.Tensor) -> torch.Tensor:
+        changed: torch.Tensor = dataclasses.replace(piece, **tensors)(values)  # type: ignore[type-var, operator]
+        return changed
+
+    result: torch.Tensor = torch.func.vmap(change)(dict(_tensors(piece)), logits)
+    return result
+
+
+def _fields(piece: Piece) -> list[tuple[str, Any]]:
+    return [(field.name, getattr(piece, field.name)) for field in dataclasses.fields(piece)]  # type: ignore[arg-type]
+
+
+def _tensors(piece: Piece) -> list[tuple[str, Any]]:
+    return [(name, value) for name, value in _fields(piece) if _is_tensors(value)]
+
+
+def _is_tensors(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) or (
+        isinstance(value, (list, tuple)) and any(isinstance(each, torch.Tensor) for each in value)
+    )
+
+
+def _stack(column: Sequence[Any]) -> Any:
+    if isinstance(column[0], torch.Tensor):
+        return torch.stack(list(column))
+    return [torch.stack(list(each)) for each in zip(*column, strict=True)]
+
+
+def _map(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    return change(value) if isinstance(value, torch.Tensor) else [change(each) for each in value]

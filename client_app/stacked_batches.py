@@ -1,0 +1,85 @@
+"""The mini-batches of several clients as one tensor a step: shorter ones are filled up, and a mask tells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fedstride.tasks.augmentation import changed, drawn
+
+from .work import Work
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One mini-batch of each client."""
+
+    x: torch.Tensor  # prepared, (clients, longest, ...)
+    y: torch.Tensor  # (clients, longest, ...)
+    mask: torch.Tensor  # bool (clients, longest): the client's own examples; the others repeat its first one
+    counts: Sequence[int]  # of each client's own examples
+
+    @property
+    def longest(self) -> int:
+        """The number of examples of the longest mini-batch."""
+        return self.y.shape[1]
+
+    @property
+    def filled(self) -> bool:
+        """Whether a mini-batch is filled up."""
+        return min(self.counts) < self.longest
+
+
+class Batches:
+    """The mini-batches of several clients. Their stored examples are copied to the device once.
+
+    `positions`: for each client the positions of the examples of each step. The clients have the same spec, device
+    and augmentation.
+    """
+
+    def __init__(self, jobs: Sequence[Work], positions: Sequence[Sequence[np.ndarray]]) -> None:
+        self._jobs, self._examples = jobs, jobs[0].examples
+        self._rows: list[list[np.ndarray]] = []
+        x, y, start = list[np.ndarray](), list[np.ndarray](), 0
+        for job, of_client in zip(jobs, positions, strict=True):
+            used, where = np.unique(np.concatenate(list(of_client)), return_inverse=True)
+            ends = np.cumsum([len(each) for each in of_client])[:-1]
+            self._rows.append(np.split(where + start, ends))
+            rows = job.examples.members[used]
+            x.append(job.examples.x[rows])
+            y.append(job.examples.y[rows])
+            start += len(used)
+        device = self._examples.device
+        self._x, self._y = (torch.from_numpy(np.concatenate(each)).to(device) for each in (x, y))
+
+    def step(self, number: int, clients: int) -> Batch:
+        """The mini-batches of step `number`, from 0, of the first clients, which all have this step."""
+        rows = [each[number] for each in self._rows[:clients]]
+        counts = [len(each) for each in rows]
+        longest = max(counts)
+        padded = np.stack([np.pad(each, (0, longest - len(each)), constant_values=each[0]) for each in rows])
+        chosen = torch.from_numpy(padded.reshape(-1)).to(self._x.device)
+        x, y = self._examples.prepared(self._x[chosen], self._y[chosen])
+        x = self._changed(x, number, counts, longest)
+        mask = torch.from_numpy(np.arange(longest) < np.array(counts)[:, None]).to(x.device)
+        return Batch(x.unflatten(0, (clients, longest)), y.unflatten(0, (clients, longest)), mask, counts)
+
+    def _changed(self, x: torch.Tensor, number: int, counts: Sequence[int], longest: int) -> torch.Tensor:
+        """The augmented images, with the draws of each client."""
+        names = self._jobs[0].augmentation
+        if not names:
+            return x
+        of_clients = [
+            drawn(count, names, seed=job.seed, server_round=job.server_round, client=job.client_id, step=number)
+            for job, count in zip(self._jobs, counts, strict=False)
+        ]
+        columns = [[_filled(draw, longest) for draw in each] for each in zip(*of_clients, strict=True)]
+        return changed(x, names, [np.concatenate(column, axis=-1) for column in columns])
+
+
+def _filled(draw: np.ndarray, longest: int) -> np.ndarray:
+    """The draws of a client, and zeros for the examples that fill its batch."""
+    return np.pad(draw, [(0, 0)] * (draw.ndim - 1) + [(0, longest - draw.shape[-1])])

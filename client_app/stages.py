@@ -1,0 +1,130 @@
+"""A client's part of a round in three stages: begin, train, reply.
+
+An engine can begin several clients, train them together, and then let each reply (`cohort.py`). `app.py` goes
+through the stages of one client.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from flwr.app import Context, Message, MetricRecord, RecordDict
+
+from fedstride import seeds, wire
+from fedstride.arrays import Arrays, declare, to_record
+from fedstride.errors import ConfigError
+from fedstride.tasks.freezing import fixed_norms
+from fedstride.tasks.tensors import buffer_names, load_arrays, to_arrays
+
+from . import composition, frozen, protection, state
+from .composition import Composition
+from .method import Plan, Result, steps
+from .state import Store
+from .training import train
+from .work import Work
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A client that has begun its part of a round, and what is needed to finish it."""
+
+    message: Message
+    job: Work
+    methods: Composition
+    plan: Plan
+    store: Store
+    lost: bool  # whether the state that the server named is lost
+    sent: Arrays  # the received model
+    held: dict[str, int]  # the metric that the frozen arrays are not in the cache
+
+
+def dropout_seed(job: Work) -> int:
+    """The seed of torch's generators during this client's part of the round."""
+    return seeds.derive(job.seed, "dropout", job.server_round, job.client_id)
+
+
+def begin(message: Message, context: Context, job: Work) -> Begun:
+    """Load the model and the state, and begin all methods. `job`: what is read from the message."""
+    config = message.content.config_records[wire.CONFIG]
+    methods = composition.of(job, config)
+    store = state.store(config, context, job.client_id)
+    loaded = store.load()
+    sent, held = load_model(job, message)
+    plan = methods.begin(job, message.content, loaded.states)
+    return Begun(message, job, methods, plan, store, loaded.lost, sent, held)
+
+
+def train_alone(begun: Begun) -> Result:
+    """Train the network of the job, which has the received weights."""
+    job = begun.job
+    return train(
+        job.model,
+        job.examples,
+        steps(job, begun.plan),
+        begun.plan,
+        momentum=job.client.momentum,
+        weight_decay=job.client.weight_decay,
+        fixed=fixed_norms(job.model, job.parts),
+        change=job.change,
+    )
+
+
+def reply(begun: Begun, result: Result, started: float) -> Message:
+    """End all methods, protect and save, and answer the message. The network of the job has the trained weights.
+
+    `started`: when the client began, on the clock of `time.perf_counter`.
+    """
+    job = begun.job
+    output = begun.methods.end(job, begun.plan, result)
+    model, metrics = protection.protect(
+        job.protection,
+        begun.sent,
+        to_arrays(job.model, begun.sent),
+        {
+            wire.NUM_EXAMPLES: len(job.examples),
+            wire.CLIENT_ID: job.client_id,
+            wire.TRAIN_LOSS: result.loss,
+            **({} if result.accuracy is None else {wire.TRAIN_ACCURACY: result.accuracy}),
+            wire.TRAIN_STEPS: result.steps,
+            **output.metrics,
+            # If no method keeps a state, no file was written in earlier rounds, so a missing one is not a loss.
+            **({wire.STATE_LOST: 1} if begun.lost and any(output.states.values()) else {}),
+            **begun.held,
+            wire.TRAIN_SECONDS: time.perf_counter() - started,
+        },
+        server_round=job.server_round,
+        client_id=job.client_id,
+        other_arrays=output.arrays,
+    )
+    if not begun.store.save(output.states):  # last, so that a round that fails does not save a state
+        metrics[wire.STATE_HELD] = 1
+    arrays = {wire.ARRAYS: model, **output.arrays}
+    content = RecordDict({name: to_record(record) for name, record in arrays.items()})
+    content[wire.METRICS] = MetricRecord(metrics)
+    return Message(content=content, reply_to=begun.message)
+
+
+def load_model(job: Work, message: Message) -> tuple[Arrays, dict[str, int]]:
+    """Load the received arrays and the frozen ones into the network.
+
+    Returns the received arrays, and the metric that the frozen ones are not in the cache. Raises ConfigError if
+    the message has no model, or a model of another network; DataError if the frozen arrays are missing.
+    """
+    records = message.content.array_records
+    if wire.ARRAYS not in records:
+        found = f"its ArrayRecords are {sorted(records)}" if records else "it has no ArrayRecords"
+        raise ConfigError(f"the message has no ArrayRecord {wire.ARRAYS!r} with the model: {found}")
+    sent = composition.arrays_in(wire.ARRAYS, records[wire.ARRAYS])
+    frozen_ones = frozen.find(message.content.config_records[wire.CONFIG], message.content, job.parts.frozen)
+    if both := set(sent) & set(frozen_ones.arrays):
+        raise ConfigError(f"the received model contains {min(both)!r}, which is frozen on this client")
+    try:
+        load_arrays(job.model, {**frozen_ones.arrays, **sent})
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"the received model does not fit this client's network: {' '.join(str(error).split())}; server and "
+            "clients must build the same model"
+        ) from error
+    buffers = [name for name in buffer_names(job.model) if name in sent]
+    return declare(sent, buffers), {wire.FROZEN_HELD: 1} if frozen_ones.held else {}

@@ -1,0 +1,104 @@
+"""Runs with engine=cohort: the results of engine=local, the same bits from run to run and after a resume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from desk import play, table, weights, whole_and_resumed
+from safetensors.numpy import load
+
+from client_app.app import app
+from fedstride.errors import ConfigError
+from lab.engine.engine import InCohorts, engine
+from server_app import session
+from server_app.config.compose import compose
+
+COHORT = "engine=cohort"
+
+
+def close(a: Path, b: Path) -> None:
+    one, other = load(weights(a)), load(weights(b))
+    assert set(one) == set(other)
+    for name in one:
+        np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("strategy=scaffold", "client.lr=0.02", "clients=6", "fraction=0.5"),
+        ("client=fednlr", "evaluate_clients=true", "partition=dirichlet", "attack=label_flip", "attack.clients=1"),
+    ],
+)
+def test_a_run_has_the_results_and_records_of_clients_alone(overrides: tuple[str, ...], tmp_path: Path) -> None:
+    alone = play(tmp_path, "rounds=2", *overrides, "name=alone").folder
+    together = play(tmp_path, "rounds=2", *overrides, "name=together", COHORT).folder
+    close(alone, together)
+    assert table(alone)[0] == table(together)[0]
+    assert len(table(alone)) == len(table(together))
+
+
+def test_a_resumed_run_has_the_bits_of_one_that_was_not_stopped(tmp_path: Path) -> None:
+    overrides = ("strategy=feddyn", "clients=6", "fraction=0.5", "rounds=3", "cohort_part=2", COHORT)
+    whole, resumed = whole_and_resumed(tmp_path, *overrides)
+    assert weights(whole) == weights(resumed)
+    assert table(whole) == table(resumed)
+
+
+def desk(tmp_path: Path, *overrides: str) -> tuple[object, list[str]]:
+    prepared = session.prepare(compose([f"out='{tmp_path}'", "clients=3", COHORT, *overrides]))
+    with engine(app, prepared, 0) as found:
+        return found, list(found.notes)
+
+
+def test_without_obstacles_there_is_no_note(tmp_path: Path) -> None:
+    found, notes = desk(tmp_path, "model=mlp")
+    assert isinstance(found, InCohorts)
+    assert not notes
+
+
+def test_a_method_that_needs_its_own_client_is_named(tmp_path: Path) -> None:
+    found, notes = desk(tmp_path, "model=mlp", "objective=moon")
+    assert not isinstance(found, InCohorts)
+    assert notes == [
+        "engine=cohort: objective=moon has a term of the loss, which cannot be computed for several clients at "
+        "once; the clients train one by one"
+    ]
+
+
+def test_a_network_that_cannot_be_stacked_is_named(tmp_path: Path) -> None:
+    (tmp_path / "parts.py").write_text(
+        "import torch\nfrom fedstride import part\n\n"
+        "@part(model='centred')\nclass Centred(torch.nn.Module):\n"
+        "    'The mean over the examples is subtracted.'\n\n"
+        "    def __init__(self, inputs, outputs):\n"
+        "        super().__init__()\n        self.fc = torch.nn.Linear(inputs.size, outputs)\n\n"
+        "    def forward(self, x):\n        return self.fc(x.flatten(1) - x.flatten(1).square().mean(0))\n"
+    )
+    _, (note,) = desk(tmp_path, f"parts='{tmp_path / 'parts.py'}'", "model=centred")
+    assert note.startswith(
+        "engine=cohort: clients with model=centred cannot be trained together (the gradient fc."
+    )
+
+
+def test_workers_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match="workers = 2 is not allowed: workers must be 0 or omitted with engine=cohort"
+    ):
+        desk(tmp_path, "workers=2")
+
+
+def test_a_gpu_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"client\.device = 'cuda:7' is not available"):
+        desk(tmp_path, "client.device='cuda:7'")
+
+
+def test_data_that_are_not_here_are_refused(tmp_path: Path) -> None:
+    found, _ = desk(tmp_path, "task=own_table", "task.columns=[a]", "task.target=b", "task.classes=[x,y]",
+                    "partition=own", "model=mlp")  # fmt: skip
+    prepared = compose(["clients=3", "task=own_table", "task.columns=[a]", "task.target=b", "task.classes=[x,y]",
+                        "partition=own", "model=mlp"])  # fmt: skip
+    with pytest.raises(ConfigError, match=r"partition\.files"):
+        found.grid(prepared)  # type: ignore[attr-defined]

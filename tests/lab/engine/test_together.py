@@ -1,0 +1,410 @@
+"""Clients trained together against clients trained alone: the same replies, for every rule and network."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+
+from client_app import cohort, cohort_memory, cohort_trial, work
+from client_app.app import app
+from client_app.method import Job, Method, Plan, Received, State
+from client_app.parts import OBJECTIVES, RULES
+from client_app.stacked_functions import Draws
+from fedstride import flower, wire
+from fedstride.arrays import Arrays, to_record, views
+from fedstride.parts import USER_PARTS, Part
+from fedstride.tasks import data, frozen, models
+from fedstride.tasks.data import Data
+from fedstride.tasks.inputs import Inputs, Kind
+from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
+from fedstride.tasks.spec import Spec, Target
+from fedstride.tasks.tensors import to_arrays
+from lab.engine.local import LocalGrid
+from lab.engine.together import TogetherGrid
+
+CLIENTS = 5
+SIZES = (7, 13, 1, 9, 6)  # examples of the clients; with batches of 4, one has a single batch of one example
+RUN = "0123456789abcdef"
+CLOSE = 1e-4
+
+
+def _pixels(shape: tuple[int, ...], classes: int = 4) -> Data:
+    rng = np.random.default_rng(3)
+    x, y = rng.integers(0, 256, (sum(SIZES), *shape), np.uint8), rng.integers(0, classes, sum(SIZES))
+    return Data(Spec.images(shape, classes, (0.5,) * shape[0], (0.3,) * shape[0]), x, y, x[:2], y[:2])
+
+
+def _signals() -> Data:
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(size=(sum(SIZES), 2, 48)).astype(np.float32), rng.integers(0, 3, sum(SIZES))
+    return Data(Spec(Inputs(Kind.SIGNAL, (2, 48)), 3), x, y, x[:2], y[:2])
+
+
+def _texts() -> Data:
+    rng = np.random.default_rng(5)
+    x, y = rng.integers(1, 30, (sum(SIZES), 9)), rng.integers(0, 3, sum(SIZES))
+    for row, length in zip(x, rng.integers(0, 10, len(x)), strict=True):
+        row[length:] = 0
+    return Data(Spec(Inputs(Kind.TOKENS, (9,), 30), 3), x, y, x[:2], y[:2])
+
+
+def _values() -> Data:
+    rng = np.random.default_rng(6)
+    x, y = rng.normal(size=(sum(SIZES), 6)).astype(np.float32), rng.normal(size=(sum(SIZES), 2)).astype(np.float32)
+    spec = Spec(Inputs(Kind.TABLE, (6,)), 2, Target.VALUES, target_mean=(1.0, 2.0), target_std=(2.0, 3.0))
+    return Data(spec, x, y, x[:2], y[:2])
+
+
+TASKS_HERE = {
+    "digits": lambda: _pixels((1, 28, 28)),
+    "colours": lambda: _pixels((3, 16, 16)),
+    "signals": _signals,
+    "texts": _texts,
+    "values": _values,
+}
+
+
+def _unequal(source: Any, clients: int, seed: int) -> list[np.ndarray]:
+    return np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])
+
+
+@pytest.fixture(autouse=True)
+def _surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("FEDSTRIDE_STATE", str(tmp_path / "state"))
+    for name, make in TASKS_HERE.items():
+        monkeypatch.setitem(TASKS._parts, name, Part(name, make, name))
+    monkeypatch.setitem(PARTITIONS._parts, "unequal", Part("unequal", _unequal, "Of the sizes above."))
+    flower.set_identity()
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+    for cached in (work._network, work._members, data._load):
+        cached.cache_clear()
+
+
+class Setup:
+    """A task, a network, and what clients do with it."""
+
+    def __init__(self, task: str, model: str, settings: Mapping[str, Any] | None = None, **client: Any) -> None:
+        self.task, self.model = TASKS.config(task)(), MODELS.config(model)(**(settings or {}))
+        self.rule = client.pop("rule", "sgd")
+        self.objective = client.pop("objective", OBJECTIVES.config("plain")())
+        self.task.augmentation = client.pop("augmentation", None)
+        self.train, self.frozen = client.pop("train", None), ""
+        self.client = {"device": "cpu", "lr": 0.05, "batch_size": 4, **client}
+        self.spec = data.load(self.task).spec
+
+    def initial(self) -> Arrays:
+        return to_arrays(models.build(self.model, self.spec.inputs, self.spec.outputs, seed=1))
+
+    def config(self, server_round: int, accepted: int, more: Mapping[str, Any]) -> ConfigRecord:
+        values = {
+            wire.SEED: 1,
+            wire.NUM_CLIENTS: CLIENTS,
+            wire.SERVER_ROUND: server_round,
+            wire.RUN: RUN,
+            wire.ACCEPTED: accepted,
+            wire.OLDEST: 0,
+            **({} if self.train is None else {wire.TRAIN: self.train, wire.FROZEN: self.frozen}),
+            **self.spec.flatten(),
+            **RULES.flatten(RULES.config(self.rule)(**self.client)),
+            **OBJECTIVES.flatten(self.objective),
+            **TASKS.flatten(self.task),
+            **MODELS.flatten(self.model),
+            **PARTITIONS.flatten(PARTITIONS.config("unequal")()),
+        }
+        return ConfigRecord(values | dict(more))
+
+
+class HalfSent:
+    """What a server rule sends in addition to the model."""
+
+    def __init__(self, name: str, arrays: Sequence[str] = (), **values: Any) -> None:
+        self.name, self.arrays, self.values = name, arrays, values
+
+    def plain(self) -> dict[str, Any]:
+        return {wire.HALVES: [self.name], **{wire.of_half(self.name, k): v for k, v in self.values.items()}}
+
+
+def exchange(
+    grid: LocalGrid,
+    setup: Setup,
+    half: HalfSent | None = None,
+    *,
+    model: Arrays | None = None,
+    server_round: int = 1,
+    clients: Sequence[int] = range(CLIENTS),
+    accepted: int = 0,
+) -> dict[int, Message]:
+    """The replies of these clients, by client."""
+    start = setup.initial() if model is None else model
+    content = RecordDict({wire.ARRAYS: to_record(start)})
+    content[wire.CONFIG] = setup.config(server_round, accepted, {} if half is None else half.plain())
+    for name in () if half is None else half.arrays:
+        trained = dict(models.build(setup.model, setup.spec.inputs, setup.spec.outputs, 1).named_parameters())
+        content[wire.of_half(half.name, name)] = to_record(
+            {key: np.full_like(start[key], 0.01 * i) for i, key in enumerate(trained)}
+        )
+    nodes = [list(grid.get_node_ids())[client] for client in clients]
+    messages = [Message(content=content, message_type=MessageType.TRAIN, dst_node_id=node) for node in nodes]
+    client_of = dict(zip(grid.push_messages(messages), clients, strict=True))
+    replies: dict[int, Message] = {}
+    while len(replies) < len(messages):
+        for reply in grid.pull_messages(list(client_of)):
+            replies[client_of[reply.metadata.reply_to_message_id]] = reply
+    return replies
+
+
+def alone() -> LocalGrid:
+    return LocalGrid(app, CLIENTS)
+
+
+def together(size: int = CLIENTS) -> TogetherGrid:
+    return TogetherGrid(app, CLIENTS, size=size)
+
+
+def in_folder(grid: LocalGrid, folder: Path) -> LocalGrid:
+    grid.keep_client_states_in(folder)
+    return grid
+
+
+def assert_same(expected: Mapping[int, Message], found: Mapping[int, Message], close: float = CLOSE) -> None:
+    """The same records, names and dtypes, and values that differ by rounding only."""
+    assert list(found) == list(expected)
+    for client, one in expected.items():
+        other = found[client]
+        assert not one.has_error(), one.error
+        assert not other.has_error(), other.error
+        assert sorted(one.content) == sorted(other.content)
+        for name, record in one.content.array_records.items():
+            a, b = views(record), views(other.content.array_records[name])
+            assert list(a) == list(b)
+            for key in a:
+                assert a[key].dtype == b[key].dtype
+                np.testing.assert_allclose(b[key], a[key], rtol=close, atol=close, err_msg=f"{client} {key}")
+        a, b = (each.content.metric_records[wire.METRICS] for each in (one, other))
+        assert list(a) == list(b)
+        for key in set(a) - {wire.TRAIN_SECONDS}:
+            np.testing.assert_allclose(b[key], a[key], rtol=1e-3, atol=1e-4, err_msg=f"{client} {key}")
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The warnings of Flower's logger."""
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+def bits(replies: Mapping[int, Message]) -> dict[Any, bytes]:
+    return {
+        (client, name, key): np.asarray(array).tobytes()
+        for client, reply in replies.items()
+        for name, record in reply.content.array_records.items()
+        for key, array in views(record).items()
+    }
+
+
+NETWORKS: dict[str, tuple[Any, ...]] = {
+    "mlp": ("digits", "mlp", {"width": 20}),
+    "cnn_mnist": ("digits", "cnn_mnist"),
+    "lenet5": ("colours", "lenet5"),
+    "batch norm": ("signals", "cnn1d", {"width": 4}),
+    "group norm": ("signals", "cnn1d", {"width": 4, "norm": "group", "groups": 2}),
+    "textcnn": ("texts", "textcnn", {"embedding": 8, "filters": 5}),
+}
+MORE_NETWORKS: dict[str, tuple[Any, ...]] = {
+    "resnet20": ("colours", "resnet20"),
+    "vgg9": ("colours", "vgg9"),
+    "lstm": ("texts", "lstm", {"width": 6, "layers": 2, "embedding": 5}),
+    "transformer": ("texts", "transformer", {"width": 8, "depth": 1, "heads": 2, "dropout": 0.0}),
+    "vit": ("colours", "vit", {"width": 8, "depth": 1, "heads": 2, "mlp_width": 8, "dropout": 0.0}),
+    "values": ("values", "mlp3", {"width": 7}),
+}
+RULES_HERE: dict[str, tuple[dict[str, Any], HalfSent | None]] = {
+    "sgd": ({"momentum": 0.9, "weight_decay": 0.01, "lr_decay": 0.9, "local_epochs": 2}, None),
+    "fednlr": ({"rule": "fednlr", "momentum": 0.5}, None),
+    "fedprox": ({"objective": OBJECTIVES.config("fedprox")(mu=0.5)}, None),
+    "fedrs": ({"objective": OBJECTIVES.config("fedrs")(alpha=0.5)}, None),
+    "fedlc": ({"objective": OBJECTIVES.config("fedlc")(tau=1.0)}, None),
+    "feddyn": ({"local_steps": 2}, HalfSent("feddyn", alpha=0.3)),
+    "scaffold": ({"momentum": 0.5}, HalfSent("scaffold", ["control"])),
+    "two_d_lrd": ({}, HalfSent("two_d_lrd", rate_factors=[1.0, 0.5, 0.25])),
+    "fednova": ({}, HalfSent("fednova")),
+}
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("rule", RULES_HERE)
+def test_every_rule_gives_the_replies_of_clients_alone(network: str, rule: str, tmp_path: Path) -> None:
+    """Two rounds: in the second one, methods have their states, and other clients take part."""
+    client, half = RULES_HERE[rule]
+    setup = Setup(*NETWORKS[network], **client)
+    one, other = in_folder(alone(), tmp_path / "alone"), in_folder(together(), tmp_path / "together")
+    first = exchange(one, setup, half)
+    assert_same(first, exchange(other, setup, half))
+    model = dict(views(first[1].content.array_records[wire.ARRAYS]))
+    later = {"model": model, "server_round": 2, "accepted": 1, "clients": [4, 0, 1]}
+    assert_same(exchange(one, setup, half, **later), exchange(other, setup, half, **later))
+
+
+@pytest.mark.parametrize("network", MORE_NETWORKS)
+def test_every_network_gives_the_replies_of_clients_alone(network: str) -> None:
+    setup = Setup(*MORE_NETWORKS[network], lr=0.01)
+    assert_same(exchange(alone(), setup), exchange(together(), setup))
+
+
+def test_the_bits_are_the_same_from_run_to_run() -> None:
+    setup = Setup("texts", "transformer", {"width": 8, "depth": 1, "heads": 2}, momentum=0.9)
+    assert bits(exchange(together(), setup)) == bits(exchange(together(), setup))
+
+
+def test_a_single_client_has_the_bits_of_training_alone() -> None:
+    setup = Setup(*NETWORKS["lenet5"])
+    assert bits(exchange(together(1), setup)) == bits(exchange(alone(), setup))
+
+
+def test_clients_are_trained_in_parts() -> None:
+    setup = Setup(*NETWORKS["mlp"])
+    assert_same(exchange(alone(), setup), exchange(together(2), setup))
+
+
+@pytest.mark.parametrize("names", [["flip"], ["crop", "flip"]])
+def test_augmentation_is_that_of_each_client(names: list[str]) -> None:
+    setup = Setup("colours", "lenet5", augmentation=names, batch_size=5)
+    assert_same(exchange(alone(), setup), exchange(together(), setup))
+
+
+def test_frozen_parameters_and_statistics_stay() -> None:
+    setup = Setup("signals", "cnn1d", {"width": 4}, train=["fc", "conv3", "norm3"])
+    sent = dict(setup.initial())
+    kept = {name: sent.pop(name) for name in list(sent) if not name.startswith(("fc", "conv3", "norm3"))}
+    frozen.keep(kept)
+    setup.frozen = frozen.digest_of(kept)
+    assert_same(exchange(alone(), setup, model=sent), exchange(together(), setup, model=sent))
+
+
+def test_a_client_that_fails_costs_its_own_reply_only() -> None:
+    setup, grid = Setup(*NETWORKS["mlp"]), together()
+    grid._contexts[3].node_config["partition-id"] = 99
+    replies = exchange(grid, setup)
+    assert replies.pop(1).error.reason.startswith("ConfigError: node-config partition-id = 99")
+    expected = exchange(alone(), setup)
+    del expected[1]
+    assert_same(expected, replies)
+
+
+def test_a_correction_of_a_users_method_trains_alone_and_the_log_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Half(Method):
+        def begin(self, job: Job, received: Received, state: State) -> Plan:
+            return Plan(corrections=(lambda gradients, parameters: [2.0 * g for g in gradients],))
+
+    monkeypatch.setitem(USER_PARTS, "half", {"twice": Part("twice", Half, "Twice.")})
+    setup = Setup(*NETWORKS["mlp"])
+    grid = together()
+    assert bits(exchange(grid, setup, HalfSent("twice"))) == bits(exchange(alone(), setup, HalfSent("twice")))
+    exchange(grid, setup, HalfSent("twice"))
+    (said,) = warnings(caplog)
+    assert "halves.twice has a correction of the gradient" in said
+
+
+def test_with_too_little_memory_fewer_clients_train_at_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real, sizes = cohort.train_together, []
+
+    def small(clients: Sequence[Any]) -> Any:
+        sizes.append(len(clients))
+        if len(clients) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return real(clients)
+
+    monkeypatch.setattr(cohort, "train_together", small)
+    setup = Setup(*NETWORKS["batch norm"])
+    assert_same(exchange(alone(), setup), exchange(together(), setup))
+    assert sizes == [5, 2, 3, 2]
+    assert warnings(caplog) == ["5 clients need more memory than there is; 2 train at once",
+                                "3 clients need more memory than there is; 1 train at once"]  # fmt: skip
+
+
+def test_the_number_of_clients_that_fit() -> None:
+    """100 bytes are shared, each client needs 50: 0.8 of 1000 leave 700 for clients."""
+    assert cohort_memory.fitting(1000, 150, 200) == (14, 50, 1000)
+    assert cohort_memory.fitting(100, 150, 200).clients == 1
+
+
+# ---------------------------------------------------------------- which networks
+
+
+class Mixed(torch.nn.Module):
+    """The mean over the examples is subtracted: an example's output depends on the others."""
+
+    def __init__(self, inputs: Inputs, outputs: int) -> None:
+        super().__init__()
+        self.fc = torch.nn.Linear(inputs.size, outputs)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.fc(x.flatten(1))
+        return x - x.square().mean(0)
+
+
+class Noisy(Mixed):
+    """Noise from torch's generator."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(x.flatten(1) + torch.randn(len(x), 1))
+
+
+class Counted(Mixed):
+    """Python numbers that depend on values."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(x.flatten(1)) * (2.0 if x.sum().item() > 0 else 1.0)
+
+
+@pytest.mark.parametrize(
+    ("network", "reason"),
+    [(Mixed, "would depend on other"), (Noisy, "random operation"), (Counted, "item()")],
+)
+def test_a_network_that_cannot_be_stacked_is_refused_with_the_reason(
+    network: Any, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MODELS._parts, "users", Part("users", network, "A user's."))
+    spec = Spec.images((1, 4, 4), 3, (0.5,), (0.3,))
+    assert reason in (cohort_trial.obstacle(MODELS.config("users")(), spec, None, None) or "")
+
+
+@pytest.mark.parametrize("network", [*NETWORKS, *MORE_NETWORKS, "with dropout"])
+def test_the_networks_of_the_project_can_be_stacked(network: str) -> None:
+    task, model, *settings = {**NETWORKS, **MORE_NETWORKS, "with dropout": ("texts", "transformer")}[network]
+    setup = Setup(task, model, *settings)
+    assert cohort_trial.obstacle(setup.model, setup.spec, None, None) is None
+
+
+# ---------------------------------------------------------------- dropout
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_dropout_is_drawn_for_each_client_from_its_own_generator(p: float) -> None:
+    """Each client keeps a share of 1 - p, up to 5 standard deviations, and has the draws of its seed alone."""
+    counts, width = [40, 25], 500
+
+    def keep(seeds: Sequence[int]) -> torch.Tensor:
+        draws = Draws([torch.Generator().manual_seed(seed) for seed in seeds], counts, 40)
+        return draws.keep(torch.zeros(()), (40, width), p, images=False)
+
+    found = keep([1, 2])
+    for client, count in enumerate(counts):
+        kept = found[client, :count]
+        assert kept.unique().tolist() == [0.0, pytest.approx(1.0 / (1.0 - p))]
+        share = float((kept > 0).double().mean())
+        assert abs(share - (1.0 - p)) < 5.0 * np.sqrt(p * (1.0 - p) / kept.numel())
+        assert not found[client, count:].any()
+    assert torch.equal(found[1], keep([7, 2])[1])
+    assert not torch.equal(found[0, :25], found[1, :25])
