@@ -26,6 +26,7 @@ from . import report as report_group
 from . import resume as resume_group
 from . import run as run_group
 from . import runs as runs_group
+from . import sign as sign_group
 from . import simulate as simulate_group
 from . import submit as submit_group
 from . import table as table_group
@@ -49,6 +50,7 @@ app.command("fetch")(one_run.fetch)
 app.command("certificates")(certificates_group.certificates)
 app.command("register")(register_group.register)
 app.command("node", context_settings=node_group.PASSED_ON)(node_group.node)
+app.add_typer(sign_group.sign, name="sign")
 app.command("node-log")(node_log_group.node_log)
 app.command("list")(listing.list_choices)
 app.command("show")(listing.show)
