@@ -1,4 +1,4 @@
-"""The compose files as text, and the script that prepares the demonstration. `test_compose.py` runs the containers."""
+"""The compose files as text, and the script that prepares the demonstration; `test_compose.py` runs containers."""
 
 from __future__ import annotations
 
