@@ -30,6 +30,7 @@ from . import sign as sign_group
 from . import simulate as simulate_group
 from . import submit as submit_group
 from . import table as table_group
+from . import watch as watch_group
 
 app = typer.Typer(
     name="fedstride",
@@ -47,6 +48,7 @@ app.command("runs")(runs_group.runs)
 app.command("stop")(one_run.stop)
 app.command("logs")(one_run.logs)
 app.command("fetch")(one_run.fetch)
+app.command("watch")(watch_group.watch)
 app.command("certificates")(certificates_group.certificates)
 app.command("register")(register_group.register)
 app.command("node", context_settings=node_group.PASSED_ON)(node_group.node)

@@ -25,7 +25,7 @@ from server_app.config.overrides import parts_in, with_parts
 from .bundle import app_folder
 from .command import ask, write_run_config
 from .control import control
-from .endings import COLOURS, FINAL, ending, folder_in, last
+from .endings import FINAL, PROGRESS, ending, folder_in, last, plain
 from .reach import explained
 from .target import Target
 
@@ -94,7 +94,8 @@ def follow(target: Target, run_id: str, show: Callable[[str], None]) -> Submitte
     while True:
         for text in _new_lines(target, run_id, len(log)):
             log.append(text)
-            show(text)
+            if not PROGRESS.search(text):
+                show(text)
         try:
             run = ask(["flwr", "list", target.name, "--run-id", run_id], target.env)["runs"][0]
             silent = 0
@@ -123,7 +124,7 @@ def _new_lines(target: Target, run_id: str, seen: int) -> Iterator[str]:
     )
     try:
         assert process.stdout is not None
-        lines = (COLOURS.sub("", line).rstrip() for line in process.stdout)
+        lines = map(plain, process.stdout)
         # `flwr log` first prints lines about itself, each time that it is called.
         of_the_run = itertools.dropwhile(lambda line: not line.startswith("Using SuperLink:"), lines)
         yield from itertools.islice(of_the_run, seen + 1, None)
