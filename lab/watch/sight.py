@@ -38,13 +38,16 @@ class Sight:
 
     @property
     def heading(self) -> str:
-        """One line: the state, the round, and the newest figure."""
-        parts = [self.name, self.state]
-        if self.rounds is not None:
-            parts.append(f"round {self.round} of {self.rounds}")
+        """One line: which run, and its state."""
+        return f"{self.name}   {self.state}"
+
+    @property
+    def standing(self) -> str:
+        """One line: the round, and the newest figure; empty if neither is known."""
+        parts = [] if self.rounds is None else [f"round {self.round} of {self.rounds}"]
         if self.points:
             newest = max(self.points)
-            parts.append(f"{shown(self.metric)} {as_text(self.metric, self.points[newest])} (round {newest})")
+            parts.append(f"{shown(self.metric)} {as_text(self.metric, self.points[newest])} in round {newest}")
         return "   ".join(parts)
 
 
@@ -71,6 +74,11 @@ def changes(before: Sight | None, now: Sight) -> list[str]:
     ]
 
 
+def named(label: str) -> str:
+    """What stands for a client: its name, or `client 3`."""
+    return f"client {label}" if label.isdecimal() else label
+
+
 def counts(clients: Mapping[str, str]) -> str:
     """How many clients are in each state."""
     return ", ".join(f"{count} {state}" for state, count in Counter(clients.values()).items())
@@ -91,4 +99,4 @@ def _of(clients: Mapping[str, str]) -> str:
 
 def _names(labels: list[str]) -> str:
     more = len(labels) - MOST_NAMES
-    return ", ".join(labels[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(map(named, labels[:MOST_NAMES])) + (f" and {more} more" if more > 0 else "")

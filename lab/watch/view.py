@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import isfinite
 
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.live import Live
@@ -14,13 +15,15 @@ from fedstride.metrics import as_text
 from server_app.progress import ANSWERED, LOST, REJECTED, TRAINING, WAITING
 
 from .curve import curve
-from .sight import Sight, changes, counts
+from .sight import Sight, changes, counts, named
 
 COLOURS = {WAITING: "dim", TRAINING: "yellow", ANSWERED: "green", REJECTED: "red", LOST: "red"}
 ORDER = (REJECTED, LOST, TRAINING, WAITING, ANSWERED)
 """The states in the order of the rows, when there are more clients than rows."""
 
 CURVE_HEIGHT, LEAST_ROWS = 5, 4
+MOST_NAME = 30  # characters of a client's name that are always shown
+WIDEST_COLUMN = 4  # characters of one round in the curve
 REFRESHES = 4  # a second
 
 
@@ -54,8 +57,11 @@ def show(console: Console, sights: Iterable[Sight]) -> Sight:
 
 def drawn(sight: Sight, width: int, height: int, *, ascii_only: bool = False) -> Group:
     """The display of a run: a heading, the curve of the metric that decides, and the clients."""
-    heading = Text(printable(sight.heading), style="bold", overflow="ellipsis", no_wrap=True)
-    parts: list[Text | Table] = [heading]
+    parts: list[Text | Table] = [
+        Text(printable(text), style=style, overflow="ellipsis", no_wrap=True)
+        for text, style in ((sight.heading, "bold"), (sight.standing, ""))
+        if text
+    ]
     if sight.reason:
         parts.append(Text(printable(sight.reason)))
     figure = _curve(sight, width, ascii_only)
@@ -67,9 +73,14 @@ def drawn(sight: Sight, width: int, height: int, *, ascii_only: bool = False) ->
 
 def _curve(sight: Sight, width: int, ascii_only: bool) -> list[Text]:
     values = [sight.points[number] for number in sorted(sight.points)]
-    labels = [as_text(sight.metric, bound) for bound in (max(values), min(values))] if values else ["", ""]
+    finite = [value for value in values if isfinite(value)]
+    if not finite:
+        return []
+    labels = [as_text(sight.metric, bound) for bound in (max(finite), min(finite))]
     margin = max(map(len, labels)) + 2
-    lines = curve(values, width=max(width - margin - 1, 8), height=CURVE_HEIGHT, ascii_only=ascii_only)
+    space = max(width - margin - 1, 8)
+    repeated = [value for value in values for _ in range(min(max(space // len(values), 1), WIDEST_COLUMN))]
+    lines = curve(repeated, width=space, height=CURVE_HEIGHT, ascii_only=ascii_only)
     edge = "|" if ascii_only else "│"
     sides = [labels[0], *[""] * (CURVE_HEIGHT - 2), labels[1]]
     return [
@@ -86,14 +97,16 @@ def _clients(sight: Sight, rows: int) -> list[Text | Table]:
         place = {state: number for number, state in enumerate(ORDER)}
         shown = sorted(shown, key=lambda label: place.get(sight.clients[label], len(ORDER)))[:rows]
     table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True, min_width=min(max(len(named(label)) for label in shown), MOST_NAME))
+    table.add_column(no_wrap=True, min_width=max(map(len, ORDER)))
     table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True, overflow="ellipsis")
     for label in shown:
         state = sight.clients[label]
-        name = f"client {label}" if label.isdecimal() else label
         reason = sight.reasons.get(label, "") if state in (REJECTED, LOST) else ""
         table.add_row(
-            Text(printable(name)), Text(printable(state), style=COLOURS.get(state, "")), Text(printable(reason))
+            Text(printable(named(label))),
+            Text(printable(state), style=COLOURS.get(state, "")),
+            Text(printable(reason)),
         )
-    return [Text(f"round {sight.round}: {printable(counts(sight.clients))}", style="dim"), table]
+    summary = Text(f"round {sight.round}: {printable(counts(sight.clients))}", style="dim", no_wrap=True)
+    return [summary, table]
