@@ -72,10 +72,14 @@ def _lines(control: Control, run_id: str) -> Iterator[str]:
                 *lines, rest = (rest + piece).split("\n")
                 yield from lines
                 broken = 0
-            yield from [rest] if rest else []
-            return
+            finished = control.run(run_id).finished
         except RunError as error:
             broken += 1
-            if "broke off" not in str(error) or broken == ATTEMPTS:
+            if broken == ATTEMPTS:
                 raise RunError(f"{error}; the run may still continue") from error
-            time.sleep(PAUSE_SECONDS)
+        else:
+            broken = 0
+            if finished:
+                yield from [rest] if rest else []
+                return
+        time.sleep(PAUSE_SECONDS)

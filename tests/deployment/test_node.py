@@ -17,7 +17,7 @@ from lab.deployment.signing import new_key, sign
 from lab.node.journal import read
 from lab.results.runs import load
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]
+pytestmark = pytest.mark.slow
 
 REAL = ("model=mlp", "clients=2", "client.local_steps=3", "client.batch_size=20", "client.device=cpu")
 LIMIT = 15  # seconds for a message; what is not meant to hang takes less than one
