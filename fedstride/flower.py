@@ -13,6 +13,7 @@ import hashlib
 import logging
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -160,3 +161,10 @@ def load_builtin_state(strategy: Strategy, state: dict[str, Any]) -> None:
 def records_bytes(record: ArrayRecord) -> int:
     """Bytes of a record's serialised arrays, headers included."""
     return sum(len(array.data) for array in record.values())
+
+
+def bundle(folder: Path) -> bytes:
+    """The bundle that `flwr run` makes of an app's folder (1.39). Raises ValueError if it cannot."""
+    from flwr.cli.build import build_fab_from_disk
+
+    return bytes(build_fab_from_disk(folder))

@@ -78,6 +78,7 @@ SUBMISSION: Final = "submission"  # key of the run config: who submitted the run
 FOLDER_LINE: Final = "the run's folder is %s"
 FINAL_LINE: Final = "final %s: %s, folder %s"  # the displayed name of a metric, and its value
 SUBMISSION_LINE: Final = "submitted by %s"
+PROGRESS_LINE: Final = "progress %s"  # JSON: how the clients of a round stand, see server_app/progress.py
 END_LINE: Final = "the run is ended by %s"  # who: SIGTERM, or one of the next two
 BY_THE_USER: Final = "the user"
 BY_THE_SUPERLINK: Final = "the end of its SuperLink"

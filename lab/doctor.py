@@ -10,10 +10,15 @@ import platform
 import shutil
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .deployment.expiry import Expiry
 
 
 @dataclass(frozen=True)
@@ -26,9 +31,37 @@ class Finding:
     advice: str = ""
 
 
-def examine() -> list[Finding]:
-    """All findings, in the order of `CHECKS`."""
-    return [finding for check in CHECKS for finding in check()]
+def examine(certificates: Sequence[Path] = (), *, only_certificates: bool = False) -> list[Finding]:
+    """All findings, in the order of `CHECKS`; then those about certificates, also in these files and folders."""
+    others = () if only_certificates else CHECKS
+    return [*(finding for check in others for finding in check()), *_certificates(certificates)]
+
+
+def _certificates(given: Sequence[Path]) -> list[Finding]:
+    """When the certificates expire that this user's connections name, and those that are given."""
+    from fedstride.errors import ConfigError
+
+    from .deployment.expiry import expiries
+    from .flower.target import deployed, named
+
+    paths = [path.expanduser() for path in given]
+    try:
+        paths += [trusted for name in deployed() if (trusted := named(name).root_certificates) is not None]
+    except ConfigError as error:
+        return [Finding("certificates", "warn", str(error))]
+    return [_expiry(each) for each in expiries(paths, datetime.now(UTC))]
+
+
+def _expiry(each: Expiry) -> Finding:
+    advice = "make a new one: docs/operations.md"
+    if each.days is None:
+        return Finding(
+            "certificates", "warn", f"{each.path}: {each.fault}", "name a certificate, or a folder of some"
+        )
+    if each.days < 0:
+        return Finding("certificates", "fail", f"{each.path} expired on {each.until}", advice)
+    text = f"{each.path} expires on {each.until}, in {each.days} days"
+    return Finding("certificates", "warn" if each.soon else "ok", text, advice if each.soon else "")
 
 
 def _python() -> list[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedstride import signals, wire
+from fedstride import flower, signals, wire
 from fedstride.errors import FedstrideError, require
 from fedstride.flower import log
 from fedstride.metrics import as_text, shown
@@ -21,6 +22,7 @@ from .attacks import refuse_attack
 from .config.compose import compose
 from .config.overrides import overrides_of
 from .config.schema import Config
+from .progress import Event
 from .rounds import Round
 
 app = ServerApp()
@@ -51,6 +53,7 @@ def main(grid: Grid, context: Context) -> None:
                 observers=[LogLines(prepared.config.headline)],
                 on_folder=_log_folder,
                 stopped_by=stopped_by,
+                tell=None if flower.is_simulation(grid) else _log_progress,
             )
     except FedstrideError as error:
         log(ERROR, "%s: %s", type(error).__name__, error)
@@ -87,6 +90,10 @@ def _check_no_files(config: Config) -> None:
 
 def _log_folder(folder: Path) -> None:
     log(INFO, wire.FOLDER_LINE, folder)
+
+
+def _log_progress(event: Event) -> None:
+    log(INFO, wire.PROGRESS_LINE, json.dumps(event))
 
 
 class LogLines:

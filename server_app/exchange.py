@@ -36,20 +36,20 @@ def exchange(
     timeout: float = CEILING,
     patience: Patience | None = None,
     returns: Mapping[str, Arrays] | None = None,
-    on_reply: Callable[[int, int], None] = lambda done, total: None,
+    on_reply: Callable[[int, int, int], None] = lambda node, done, total: None,
 ) -> dict[int, Message]:
     """Send the messages, wait for the replies, and return them by node id. A node that did not reply is absent.
 
     Waits as long as `patience` says; without it, at most `timeout` seconds. Only the first reply to a message is
     used, and one with more than is allowed or of another form is an error (see `receiving.py`). `returns`: records
-    of arrays that are asked back, by name. `on_reply(done, total)` is called after each reply.
+    of arrays that are asked back, by name. `on_reply(node, done, total)` is called after each reply.
     """
     return collect(
         grid,
         send(grid, messages),
         patience or Fixed(timeout),
         returns=returns,
-        on_reply=lambda done: on_reply(done, len(messages)),
+        on_reply=lambda node, done: on_reply(node, done, len(messages)),
     )
 
 
@@ -65,7 +65,7 @@ def collect(
     patience: Patience,
     *,
     returns: Mapping[str, Arrays] | None = None,
-    on_reply: Callable[[int], None] = lambda done: None,
+    on_reply: Callable[[int, int], None] = lambda node, done: None,
 ) -> dict[int, Message]:
     """Wait for replies and return them by node id. Their messages are removed from `waiting`."""
     with closing(receiver(grid, dict(waiting), returns)) as received:
@@ -78,7 +78,7 @@ def nodes_of(waiting: Waiting) -> set[int]:
 
 
 def _collected(
-    received: Receiver, waiting: Waiting, patience: Patience, on_reply: Callable[[int], None]
+    received: Receiver, waiting: Waiting, patience: Patience, on_reply: Callable[[int, int], None]
 ) -> dict[int, Message]:
     started = time.monotonic()
     replies: dict[int, Message] = {}
@@ -93,7 +93,7 @@ def _collected(
                 replies[node] = reply
                 arrived = True
                 patience.replied(node, time.monotonic() - started, failed=reply.has_error())
-                on_reply(len(replies))
+                on_reply(node, len(replies))
         if arrived:
             pause = POLL_SECONDS[0]
         elif waiting:

@@ -26,6 +26,7 @@ from .claims import Owner
 from .config.schema import Config
 from .delivery import Delivery
 from .exchange import CohortGrid, exchange
+from .progress import Progress
 from .roll_call import Roster
 from .rows import Row, absent_rows, bytes_in, client_rows, decision_figure, known_names, spread, with_names
 from .stopping import quorum_of
@@ -84,6 +85,7 @@ class Federation:
     evaluate: Evaluate
     observers: Sequence[Observer]
     waits: Waits
+    progress: Progress
     statistics: Statistics = field(default_factory=dict)
     calibration: CCVR | None = None
     oldest_round: Callable[[int], int | None] = lambda client: None  # see `Records.oldest_round`
@@ -136,6 +138,7 @@ class Federation:
         row |= self._calibrated(server_round, current)
         row |= self._decision(len(asked.messages), cohort, evaluation)
         row |= {key: sum(client[key] for client in clients) for key in ("bytes/down", "bytes/up")}
+        self.progress.closed(clients, row.get(self.config.headline))
         now = {} if model is None else dict.fromkeys(used, server_round)
         return Round(
             server_round,
@@ -158,13 +161,16 @@ class Federation:
         for message in messages:
             self._add_state_rounds(message, last.accepted)
         self.delivery.add(messages, self.roster)
-        wait = self.waits.wait("train", self._clients_of(messages))
+        clients = self._clients_of(messages)
+        wait = self.waits.wait("train", clients)
+        self.progress.asked(server_round, [self.roster.label(client) for client in sorted(clients.values())])
+
+        def on_reply(node: int, done: int, total: int) -> None:
+            self.progress.answered(self.roster.label(clients[node]))
+            self._notify_replied(server_round, done, total)
+
         replies = exchange(
-            self.grid,
-            messages,
-            patience=wait,
-            returns=self.strategy.expected.returns,
-            on_reply=lambda done, total: self._notify_replied(server_round, done, total),
+            self.grid, messages, patience=wait, returns=self.strategy.expected.returns, on_reply=on_reply
         )
         self.delivery.note(messages, replies, self.roster)
         self._set_client_ids(replies)

@@ -31,6 +31,7 @@ from .evaluation import CentralEvaluation
 from .folder import new_folder
 from .gathering import check_nodes
 from .initial import pinned
+from .progress import Event, Progress
 from .proxy import note_of, proxy_of
 from .records import Records
 from .restore import restored_clients, restored_metrics
@@ -137,17 +138,20 @@ def run(
     observers: Sequence[Observer] = (),
     on_folder: Callable[[Path], None] = lambda folder: None,
     stopped_by: Callable[[], str] = lambda: wire.BY_THE_USER,
+    tell: Callable[[Event], None] | None = None,
 ) -> Outcome:
     """Train on the clients of `grid`. The status file in the run's folder records how the run ended.
 
     `evaluate`: computes the figures of `prepared.evaluation`; by default that itself, in this process.
 
     `on_folder` is called with the run's folder before any client gets a message. `stopped_by` says who ended the
-    run with SIGINT. An error that ends the run is raised again.
+    run with SIGINT. `tell` gets what happens in rounds (`progress.py`). An error that ends the run is raised
+    again.
     """
     config = prepared.config
     check_nodes(grid, config)
     records = _open_records(prepared)
+    progress = Progress(records.folder, tell)
     tracking: Tracking | None = None
     try:
         on_folder(records.folder)
@@ -166,9 +170,12 @@ def run(
             observers=[records, tracking, *observers],
             statistics=statistics,
             waits=Waits(CEILING if config.timeout is None and flower.is_simulation(grid) else config.timeout),
+            progress=progress,
             calibration=prepared.calibration,
             oldest_round=records.oldest_round,
         )
+        done = 0 if records.last is None else records.last.number
+        progress.begins([roster.label(c) for c in sorted(roster.facts)], config.rounds, config.headline, done)
         rounds = federation.rounds(records.last, prepared.evaluation.initial)
         while not (stopped := _reason_to_stop(config, records.rows)) and next(rounds, None) is not None:
             pass
@@ -188,6 +195,7 @@ def run(
             records.close("failed", f"{type(error).__name__}: {error}")
         raise
     finally:
+        progress.end()
         if tracking is not None:
             tracking.close()
     records.close("completed", stopped)

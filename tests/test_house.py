@@ -31,6 +31,7 @@ LAB_MAY_IMPORT = {  # packages of lab/, and modules beside them; lab/cli may imp
     "papers": {"results"},
     "flower": {"results", "engine"},
     "report": {"results", "engine", "plots", "papers"},
+    "watch": {"results", "flower"},
 }
 ALLOWED_MODULE = {  # a single module of a package that must not be imported otherwise
     # The table of client rules and their settings, which the server needs; it imports nothing heavy.

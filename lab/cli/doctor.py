@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,11 +12,22 @@ import typer
 from .listing import FORMAT, Format
 
 
-def doctor(form: Annotated[Format, FORMAT] = Format.TEXT) -> None:
-    """Check Python, torch, GPU, folders, data and ports; exit code 1 if something required is missing."""
+def doctor(
+    form: Annotated[Format, FORMAT] = Format.TEXT,
+    certificates: Annotated[
+        list[Path] | None,
+        typer.Option(help="A certificate, or a folder of some, whose expiry is checked, too.", show_default=False),
+    ] = None,
+    only_certificates: Annotated[
+        bool, typer.Option("--only-certificates", help="Check certificates, and nothing else.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print what is not ok.")] = False,
+) -> None:
+    """Check Python, torch, GPU, folders, data, ports and certificates; exit code 1 if something is missing."""
     from ..doctor import examine
 
-    findings = examine()
+    found = examine(certificates or (), only_certificates=only_certificates)
+    findings = [finding for finding in found if not (quiet and finding.state == "ok")]
     if form is Format.JSON:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:

@@ -26,9 +26,11 @@ from . import report as report_group
 from . import resume as resume_group
 from . import run as run_group
 from . import runs as runs_group
+from . import sign as sign_group
 from . import simulate as simulate_group
 from . import submit as submit_group
 from . import table as table_group
+from . import watch as watch_group
 
 app = typer.Typer(
     name="fedstride",
@@ -46,9 +48,11 @@ app.command("runs")(runs_group.runs)
 app.command("stop")(one_run.stop)
 app.command("logs")(one_run.logs)
 app.command("fetch")(one_run.fetch)
+app.command("watch")(watch_group.watch)
 app.command("certificates")(certificates_group.certificates)
 app.command("register")(register_group.register)
 app.command("node", context_settings=node_group.PASSED_ON)(node_group.node)
+app.add_typer(sign_group.sign, name="sign")
 app.command("node-log")(node_log_group.node_log)
 app.command("list")(listing.list_choices)
 app.command("show")(listing.show)

@@ -51,7 +51,7 @@ def logs(
 
     from ..flower import submission
     from ..flower.control import control
-    from ..flower.endings import COLOURS, standing
+    from ..flower.endings import PROGRESS, plain, standing
 
     folder = folder_of(run)
     if folder is not None:
@@ -67,8 +67,9 @@ def logs(
             state, reason = done.state, done.reason
         else:
             lines = open_.log_so_far(listed)
-            for line in lines:
-                typer.echo(printable(COLOURS.sub("", line)))
+            for line in map(plain, lines):
+                if not PROGRESS.search(line):
+                    typer.echo(printable(line))
             stands = standing(listed, lines)
             state, reason = stands.state, stands.reason
     typer.echo(f"run {run}: {state}" + (f" ({reason})" if reason else ""))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
+from fedstride.errors import ConfigError
 from fedstride.signals import STOPPED
 
 from .run import OVERRIDES, say
@@ -25,6 +27,13 @@ def submit(
     address: Annotated[str | None, ADDRESS] = None,
     root_certificates: Annotated[Path | None, ROOT_CERTIFICATES] = None,
     insecure: Annotated[bool, INSECURE] = False,
+    signature: Annotated[
+        Path | None, typer.Option(help="The app's signature, made by fedstride sign app.", show_default=False)
+    ] = None,
+    signing_key: Annotated[
+        Path | None,
+        typer.Option(help="Sign the app with this key, made by fedstride sign key.", show_default=False),
+    ] = None,
 ) -> None:
     """Submit a run to a SuperLink and follow its log; exit code 0 if the run completes, otherwise 1.
 
@@ -32,11 +41,12 @@ def submit(
     it. OVERRIDES are Hydra overrides, as for fedstride run.
     """
     rest = after_connection(connection, overrides, address)
+    signed = _signed(signature, signing_key)
     with contextlib.ExitStack() as stack:
         target = select(stack, "submit", connection, address, root_certificates, insecure)
         console = Console()
         _check(rest, console)
-        done = _run(target, rest, console)
+        done = _run(target, rest, console, signed)
     if not done.completed:
         where = f" (its folder on the SuperLink's machine: {done.folder})" if done.folder else ""
         what = {"failed": "failed", "lost": "is lost"}.get(done.state, f"was {done.state}")
@@ -67,12 +77,33 @@ def _check(overrides: list[str], console: Console) -> None:
     say(console, title(config))
 
 
-def _run(target: Target, overrides: list[str], console: Console) -> Submitted:
+def _signed(signature: Path | None, key: Path | None) -> Callable[[bytes], str] | None:
+    """What makes the signature of a bundle that is submitted; None for none.
+
+    Raises ConfigError if both are given, and when it is called, for a wrong file.
+    """
+    if signature is not None and key is not None:
+        raise ConfigError("--signature and --signing-key are given: choose one of them")
+    if signature is None and key is None:
+        return None
+
+    def signed(bundle: bytes) -> str:
+        from ..deployment.signing import read_signature, sign
+
+        found = sign(bundle, key.expanduser()) if key else read_signature(Path(signature or ""), bundle)
+        return found.dump()
+
+    return signed
+
+
+def _run(
+    target: Target, overrides: list[str], console: Console, signed: Callable[[bytes], str] | None
+) -> Submitted:
     from ..flower import submission
 
     run_id = ""
     try:
-        run_id = submission.submit(target, overrides)
+        run_id = submission.submit(target, overrides, signed)
         say(console, f"run {run_id} submitted to {target.address}")
         return submission.follow(target, run_id, lambda line: say(console, line))
     except STOPPED:

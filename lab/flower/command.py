@@ -10,12 +10,11 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedstride import wire
 from fedstride.errors import RunError
 
 
@@ -59,11 +58,15 @@ def write_connection(home: Path, connection: Connection) -> None:
     (home / "config.toml").write_text(text, encoding="utf-8")
 
 
-def write_run_config(folder: Path, overrides: Sequence[str], submission: str = "") -> Path:
-    """Write the file for `flwr run -c`. A file, because Flower's parser of key=value pairs has no escapes."""
+def write_run_config(folder: Path, overrides: Sequence[str], others: Mapping[str, str] | None = None) -> Path:
+    """Write the file for `flwr run -c`. A file, because Flower's parser of key=value pairs has no escapes.
+
+    `others`: further keys; those with an empty value are left out.
+    """
     path = folder / "run-config.toml"
-    marked = f"{wire.SUBMISSION} = {toml_string(submission)}\n" if submission else ""
-    path.write_text(f"overrides = {toml_string(shlex.join(overrides))}\n{marked}", encoding="utf-8")
+    values = {"overrides": shlex.join(overrides), **{key: value for key, value in (others or {}).items() if value}}
+    lines = [f"{key} = {toml_string(value)}\n" for key, value in values.items()]
+    path.write_text("".join(lines), encoding="utf-8")
     return path
 
 

@@ -18,6 +18,9 @@ from .control import Listed
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 FOLDER = re.compile(wire.FOLDER_LINE.replace("%s", "(.+)") + "$")
 FINAL = re.compile(wire.FINAL_LINE.replace("%s", "(.+)") + "$")
+PROGRESS = re.compile(wire.PROGRESS_LINE.replace("%s", r"(\{.+\})") + "$")
+"""A line for `fedstride watch`, which other commands do not show."""
+
 END = re.compile(wire.END_LINE.replace("%s", "(.+)") + "$")
 ROUND = re.compile(r"round +(\d+)(?:   train loss \S+)?(?:   (.+?))?(?:   \d+ clients)?   [\d.]+ s$")
 
@@ -44,9 +47,14 @@ class Standing:
     figure: str = ""
 
 
+def plain(line: str) -> str:
+    """A line of the log without colours, and without what ends it."""
+    return COLOURS.sub("", line).rstrip()
+
+
 def standing(run: Listed, log: Sequence[str]) -> Standing:
     """How the run stands, from its entry at the SuperLink and the lines of its log."""
-    text = [COLOURS.sub("", line).rstrip() for line in log]
+    text = [plain(line) for line in log]
     state, reason = ending(run.status, run.end, run.details, text)
     rounds = [found for line in text if (found := ROUND.search(line))]
     final = last(FINAL, text)

@@ -15,13 +15,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedstride import wire
 from fedstride.errors import ConfigError, RunError
+from fedstride.flower import bundle
+from fedstride.signatures import RUN_CONFIG
 from server_app.config.overrides import parts_in, with_parts
 
 from .bundle import app_folder
 from .command import ask, write_run_config
 from .control import control
-from .endings import COLOURS, Standing, standing
+from .endings import PROGRESS, Standing, plain, standing
 from .reach import explained
 from .target import Target
 
@@ -41,16 +44,18 @@ class Submitted:
     state: str = "completed"  # or stopped, terminated, failed, lost
 
 
-def submit(target: Target, overrides: Sequence[str]) -> str:
+def submit(target: Target, overrides: Sequence[str], signature: Callable[[bytes], str] | None = None) -> str:
     """Submit the run; its id. Raises RunError if the SuperLink does not accept it.
 
     If the connection breaks while Flower submits, the run is looked up at the SuperLink: it may have arrived.
+    `signature`: returns the signature of the bundle; its errors are raised.
     """
     parts = parts_in(overrides)
     named = None if parts is None else Path(parts).name  # the path inside the bundle
     mark = submission()
     with app_folder(parts) as app, tempfile.TemporaryDirectory(prefix="fedstride-") as folder:
-        run_config = write_run_config(Path(folder), with_parts(overrides, named), mark)
+        others = {wire.SUBMISSION: mark, RUN_CONFIG: "" if signature is None else signature(bundle(app))}
+        run_config = write_run_config(Path(folder), with_parts(overrides, named), others)
         try:
             answer = ask(["flwr", "run", str(app), target.name, "-c", str(run_config)], target.env)
         except RunError as error:
@@ -130,8 +135,9 @@ class _Log:
             self._rest = ""
 
     def _add(self, line: str) -> None:
-        self.lines.append(COLOURS.sub("", line).rstrip())
-        self._show(self.lines[-1])
+        self.lines.append(plain(line))
+        if not PROGRESS.search(self.lines[-1]):
+            self._show(self.lines[-1])
 
 
 def _submitted(run_id: str, stands: Standing) -> Submitted:

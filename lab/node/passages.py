@@ -7,13 +7,15 @@ Two functions of Flower's loop are wrapped, and the place where its state is mad
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from fedstride import wire
-from fedstride.errors import last_line
+from fedstride.errors import ConfigError, last_line
+from fedstride.signatures import FORMAT, RUN_CONFIG, load
 from fedstride.superlink import head_of
 
 from .accounts import Accounts, Arrived, RefusedError, Reply
@@ -73,6 +75,8 @@ class _Passages:
             object_store: Any,
             receive: Any,
             get_run: Any,
+            get_fab: Any,
+            trusted_entities: Any,
             **others: Any,
         ) -> Any:
             came: list[Any] = []
@@ -86,12 +90,22 @@ class _Passages:
                     self._open[message.metadata.message_id] = message
                 return found
 
+            def get_signed(fab_hash: str, run_id: int) -> Any:
+                fab = get_fab(fab_hash, run_id)
+                if trusted_entities:
+                    self._check_signature(
+                        fab, get_run(run_id).override_config.get(RUN_CONFIG, ""), trusted_entities
+                    )
+                return fab
+
             try:
                 run_id = pull(
                     state=state,
                     object_store=object_store,
                     receive=receive_one,
                     get_run=get_run,
+                    get_fab=get_signed,
+                    trusted_entities=trusted_entities,
                     **others,
                 )
             except RefusedError as error:
@@ -127,6 +141,28 @@ class _Passages:
             push(state=state, object_store=object_store, send=send_one, push_object=push_object)
 
         return accounted_push
+
+    def _check_signature(self, fab: Any, text: Any, trusted_entities: Mapping[str, str]) -> None:
+        """Give Flower the signature that came with the run, if a trusted key made it; raises RefusedError if not.
+
+        Flower verifies it again. Flower's SuperLink hands over signatures of its app store only; these are left
+        to Flower.
+        """
+        app = f"the app (SHA-256 {hashlib.sha256(fab.content).hexdigest()[:12]}...)"
+        if not text and fab.verifications.get("valid_license"):
+            return
+        if not text:
+            raise RefusedError(f"{app} is not signed, and this node runs signed apps only; see fedstride sign")
+        try:
+            signature = load(str(text))
+        except ConfigError as error:
+            raise RefusedError(f"{app} has no valid signature: {error}") from None
+        if signature.key not in trusted_entities:
+            raise RefusedError(f"{app} is signed by {signature.key}, a key that this node does not trust")
+        fab.verifications.clear()
+        fab.verifications.update({"valid_license": FORMAT, **signature.for_flower})
+        if not self._loop._verify_fab(fab, trusted_entities):
+            raise RefusedError(f"{app} is not the one that was signed by {signature.key}: it was altered")
 
     def _refuse(self, message: Any, reason: str, state: Any, object_store: Any) -> int:
         """Reply with an error instead of processing the message; the id of its run."""

@@ -13,16 +13,18 @@ from .accounts import Accounts, RefusedError
 from .executors import Executors
 from .journal import Journal
 from .options import OFF, Options, options
+from .trust import check_trusted
 from .waiting import message_limit
 
 
 def run(arguments: Sequence[str]) -> None:
     """Run a SuperNode with the arguments of `flower-supernode` until it ends with SystemExit.
 
-    Raises ConfigError if FEDSTRIDE_MESSAGE_SECONDS is not a positive number, or if the node's log cannot be
-    kept, and RunError if not even Flower's own SuperNode can be started.
+    Raises ConfigError if FEDSTRIDE_MESSAGE_SECONDS is not a positive number, if the node's log cannot be kept, or
+    if the list of trusted keys has none, and RunError if not even Flower's own SuperNode can be started.
     """
     limit, given = message_limit(), options(arguments)
+    check_trusted(arguments)
     if (problem := seams.problem()) is not None:
         if given.log is not None:
             raise ConfigError(

@@ -14,9 +14,13 @@ from hydra.errors import HydraException
 from fedstride import wire
 from fedstride.errors import ConfigError, unknown
 from fedstride.settings import fields_of
+from fedstride.signatures import RUN_CONFIG
 from strategies.parts import STRATEGIES
 
 from .schema import GROUPS, Config
+
+NO_SETTINGS = (wire.SUBMISSION, RUN_CONFIG)
+"""The keys of a run's configuration that others read: who looks for the run, and the nodes."""
 
 
 def overrides_of(run_config: Mapping[str, Any]) -> list[str]:
@@ -26,7 +30,7 @@ def overrides_of(run_config: Mapping[str, Any]) -> list[str]:
     Raises ConfigError for an unknown key, or if `overrides` is not a string.
     """
     allowed = [*GROUPS, *(key for key in fields_of(Config) if key not in ("experiment", "presets")), "overrides"]
-    run_config = {key: value for key, value in run_config.items() if key != wire.SUBMISSION}
+    run_config = {key: value for key, value in run_config.items() if key not in NO_SETTINGS}
     for key in run_config:
         if key not in allowed:
             raise unknown("run-config key", key, allowed)

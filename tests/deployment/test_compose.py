@@ -160,7 +160,7 @@ def test_a_node_sees_only_its_own_key_and_data(compose: Composed, running: None)
     seen = {node: compose.inside(node, "sha256sum", "/trust/node.key", "/data/examples.npz") for node in ROLES[1:]}
     digests = [line.split()[0] for text in seen.values() for line in text.splitlines()]
     assert len(digests) == len(set(digests)) == 6
-    assert compose.inside("node1", "ls", "/trust").split() == ["ca.crt", "node.key"]
+    assert compose.inside("node1", "ls", "/trust").split() == ["ca.crt", "node.key", "study.yaml"]
     assert compose.inside("superlink", "ls", "/trust").split() == ["ca.crt", "server.crt", "server.key"]
     assert "Read-only file system" in compose.inside("node1", "touch", "/data/x")
 
@@ -186,6 +186,14 @@ def test_a_refused_run_has_exit_code_2(compose: Composed, running: None) -> None
     assert done.returncode == 2
     assert "rounds = 0 is not allowed" in done.stdout
     assert "exit code 2" in done.stdout
+
+
+def test_a_node_refuses_an_app_that_was_not_signed(compose: Composed, running: None) -> None:
+    """The submitter's signature is left out."""
+    unsigned = ("--entrypoint", "fedstride-submit", "submit", "partition=own", "clients=3", "rounds=1")
+    done = compose("run", "--rm", *unsigned)
+    assert done.returncode == 1
+    assert "is not signed, and this node runs signed apps only" in done.stdout
 
 
 OWN = """

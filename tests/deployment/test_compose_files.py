@@ -1,12 +1,23 @@
-"""The compose files as text: each port is defined only once. `test_compose.py` runs the containers."""
+"""The compose files as text, and the script that prepares the demonstration; `test_compose.py` runs containers."""
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+
+from fedstride.flower import bundle
+from lab.deployment.signing import read_signature
+from lab.flower.bundle import app_folder
+from lab.node.trust import check_trusted
 
 DOCKER = Path(__file__).parents[2] / "docker"
 COMPOSE = DOCKER / "compose.yaml"
@@ -45,3 +56,54 @@ def test_all_services_use_these_ports() -> None:
         assert found[service]["environment"]["ADDRESS"] == f"127.0.0.1:{api}"
     assert f":{api}/" in found["superlink"]["healthcheck"]["test"][2]
     assert services("scale.yaml")["node"]["command"][0] == "fedstride-node"
+
+
+def test_nodes_run_signed_apps_only_and_the_submitter_has_the_signature() -> None:
+    found = services("compose.yaml") | {"node": services("scale.yaml")["node"]}
+    for name in ("node", "node1", "node2", "node3"):
+        command = found[name]["command"]
+        assert command[command.index("--trusted-entities") + 1] == "/trust/study.yaml", name
+    for file in ("compose.yaml", "scale.yaml"):
+        entrypoint = services(file)["submit"]["entrypoint"]
+        assert entrypoint[entrypoint.index("--signature") + 1] == "/trust/study.sig", file
+    with_signing_key = [name for name, service in found.items() if "certificates:/certificates" in str(service)]
+    assert with_signing_key == ["certificates"]
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Path:
+    """The folder in which docker/bin/fedstride-prepare made its files, twice, as at a second start."""
+    for name in ("bin", "runs", "certificates", *(f"handout/{role}" for role in ("server", "public", "node1"))):
+        (tmp_path / name).mkdir(parents=True)
+    text = (DOCKER / "bin/fedstride-prepare").read_text()
+    for folder in ("/certificates", "/handout", "/runs"):
+        text = re.sub(rf"(?<![\w.]){folder}\b", f"{tmp_path}{folder}", text)
+    (tmp_path / "bin/prepare").write_text(text)
+    (tmp_path / "bin/mountpoint").write_text('#!/bin/sh\n[ -d "$2" ]\n')
+    (tmp_path / "bin/fedstride").write_text(f'#!/bin/sh\nexec {sys.executable} -m lab.cli.main "$@"\n')
+    for program in ("mountpoint", "fedstride"):
+        (tmp_path / "bin" / program).chmod(0o755)
+    env = os.environ | {
+        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(DOCKER.parent),
+        "NODES": "1",
+        "FLWR_HOME": "/dev/null/read-only",
+    }
+    for _ in range(2):
+        done = subprocess.run(
+            ["sh", str(tmp_path / "bin/prepare")], env=env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    return tmp_path
+
+
+@pytest.mark.skipif(shutil.which("sh") is None, reason="there is no shell")
+def test_the_demonstration_signs_the_app_that_it_submits(prepared: Path) -> None:
+    node, public = prepared / "handout/node1", prepared / "handout/public"
+    assert sorted(file.name for file in node.iterdir()) == ["ca.crt", "node.key", "study.yaml"]
+    assert sorted(file.name for file in public.iterdir()) == ["ca.crt", "node1.pub", "study.sig"]
+    check_trusted(["--trusted-entities", str(node / "study.yaml")])
+    with app_folder() as app:
+        signature = read_signature(public / "study.sig", bundle(app))
+    assert signature.key in yaml.safe_load((node / "study.yaml").read_text())
+    assert stat.S_IMODE((prepared / "certificates/study").stat().st_mode) == 0o600

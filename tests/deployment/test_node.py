@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ import pytest
 from desk import play, table, weights
 from processes import STOCK, Running, Site, descendants, folder_in, is_alive, stop, until
 
+from lab.deployment.signing import new_key, sign
 from lab.node.journal import read
 from lab.results.runs import load
 
@@ -177,4 +179,40 @@ def test_named_nodes_keep_a_log_and_do_nothing_without_it(site: Site, tmp_path: 
     assert re.search(
         r"\('two'\) cannot take part \(code 901\): this node's log .* cannot be written", refused.stderr
     )
+    stop(*nodes)
+    logs["two"].rmdir()  # its next node starts again
+
+
+def test_a_node_runs_only_apps_that_a_trusted_key_has_signed(site: Site, tmp_path: Path) -> None:
+    """Unsigned, signed by a stranger, altered: the reason is at the submitter; then the same app, signed."""
+    for name in ("study", "stranger"):
+        new_key(tmp_path / name)
+    made = site.deployment.fedstride("sign", "app", str(tmp_path / "study"), str(tmp_path / "study.sig"))
+    assert made.returncode == 0, made.stderr
+    real = json.loads((tmp_path / "study.sig").read_text())
+    other = sign(b"another app", tmp_path / "study")  # with the hash of this app, as an attacker would write it
+    altered = real | {"signature": other.signature, "signed_at": other.signed_at}
+    (tmp_path / "altered.sig").write_text(json.dumps(altered))
+
+    nodes = site.joined({"one": config(0), "two": config(1)}, "--trusted-entities", str(tmp_path / "study.yaml"))
+    given = ("submit", "tls", *REAL, "rounds=1", "node_wait=60")
+    for option, said in (
+        ((), "is not signed, and this node runs signed apps only"),
+        (("--signing-key", str(tmp_path / "stranger")), "a key that this node does not trust"),
+        (("--signature", str(tmp_path / "altered.sig")), "it was altered"),
+    ):
+        done = site.deployment.fedstride(*given, *option)
+        assert done.returncode == 1
+        assert re.search(rf"cannot take part \(code 901\): the app .*{said}", done.stderr), (
+            done.stdout + done.stderr
+        )
+    for node in nodes:  # nothing of the app was unpacked, or run
+        assert not (node.folder / "home/apps").exists()
+    done = site.deployment.fedstride(*given, "--signature", str(tmp_path / "study.sig"))
+    assert done.returncode == 0, done.stdout + done.stderr + nodes[0].log()
+    log = read(nodes[0].folder / "home/node-log.jsonl").rows
+    refused = [row for row in log if row["event"] == "refused"]
+    assert len(refused) == 3
+    assert all("code 901" in row["reason"] and row["bytes_out"] < 2000 for row in refused)
+    assert log[-1]["event"] == "answered" and log[-1]["app_hash"] == real["app"]
     stop(*nodes)

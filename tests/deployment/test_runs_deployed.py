@@ -83,11 +83,28 @@ def test_a_completed_run_is_listed_and_fetched(desk: Site, tmp_path: Path) -> No
     assert "exists and is not overwritten" in again.stderr
 
 
-@pytest.mark.parametrize("verb", ["stop", "logs", "fetch"])
+@pytest.mark.parametrize("verb", ["stop", "logs", "fetch", "watch"])
 def test_a_run_that_does_not_exist(desk: Site, verb: str) -> None:
     missing = desk.deployment.fedstride(verb, "12345", "tls")
     assert (missing.returncode, missing.stderr.count("\n")) == (2, 1), missing.stderr
     assert "has no run 12345: fedstride runs lists them" in missing.stderr
+
+
+@pytest.mark.usefixtures("nodes")
+def test_a_run_is_watched(desk: Site) -> None:
+    """From its submission to its end, and once more afterwards; other commands do not show what it is told."""
+    watched = submit("watched", "rounds=3")
+    for _ in range(2):
+        done = desk.deployment.fedstride("watch", watched, "tls")
+        assert done.returncode == 0, done.stdout + done.stderr
+        lines = done.stdout.splitlines()
+        assert lines[-1] == f"{watched}: completed"
+        assert [line.split()[1] for line in lines if "test accuracy" in line] == ["1", "2", "3"]
+        for number in (1, 2, 3):
+            assert f"round   {number}   client 0, client 1 training" in lines
+            assert f"round   {number}   client 1 answered" in lines
+    logged = desk.deployment.fedstride("logs", watched, "tls").stdout
+    assert "round   3" in logged and "progress" not in logged
 
 
 @pytest.mark.usefixtures("nodes")

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from fedstride import wire
 from fedstride.errors import ConfigError
 from fedstride.settings import fields_of
-from server_app.config.overrides import expand_wrappers, overrides_of, parse, parts_in, quote, with_parts
+from server_app.config.overrides import (
+    NO_SETTINGS,
+    expand_wrappers,
+    overrides_of,
+    parse,
+    parts_in,
+    quote,
+    with_parts,
+)
 from server_app.config.schema import GROUPS, Config
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +42,7 @@ def test_who_submitted_is_no_setting() -> None:
 
 def test_the_declared_run_config_asks_for_the_quickstart() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    assert set(declared) <= {*KEYS, wire.SUBMISSION}
+    assert set(declared) <= {*KEYS, *NO_SETTINGS}
     assert overrides_of(declared) == ["experiment=quickstart"]
 
 

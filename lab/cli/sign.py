@@ -1,0 +1,43 @@
+"""`fedstride sign`: makes keys that sign apps, and signs an app, so that nodes run no other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+sign = typer.Typer(help="Make keys that sign apps, and sign an app.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@sign.command("key")
+def key(
+    path: Annotated[Path, typer.Argument(help="The file of the private key to make, as in keys/study.")],
+) -> None:
+    """Make a key pair, and the list of trusted keys for fedstride node --trusted-entities."""
+    from ..deployment.signing import new_key
+
+    private, public, trusted = new_key(path.expanduser())
+    typer.echo(f"{private}  private: signs apps; keep it with those who decide what may run")
+    typer.echo(f"{public}  public")
+    typer.echo(f"{trusted}  for nodes: fedstride node --trusted-entities {trusted}")
+
+
+@sign.command("app")
+def app(
+    key: Annotated[Path, typer.Argument(help="The private key, made by fedstride sign key.")],
+    signature: Annotated[Path, typer.Argument(help="The file of the signature to write, as in study.sig.")],
+    parts: Annotated[str | None, typer.Option(help="Python file with your own parts, as in parts=FILE.")] = None,
+) -> None:
+    """Sign the app that fedstride submit sends, as it is here now."""
+    from fedstride.flower import bundle
+
+    from ..deployment.signing import sign as sign_bundle
+    from ..deployment.signing import write_signature
+    from ..flower.bundle import app_folder
+
+    with app_folder(parts) as folder:
+        signed = sign_bundle(bundle(folder), key.expanduser())
+    write_signature(signature.expanduser(), signed)
+    typer.echo(f"{signature}: app {signed.app}, key {signed.key}")
+    typer.echo(f"submit it with fedstride submit ... --signature {signature}")

@@ -1,0 +1,85 @@
+"""A deployed run, as the log of its ServerApp shows it, over the connection that submitting uses."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from fedstride.errors import RunError
+from server_app.progress import after
+
+from ..flower.control import Control
+from ..flower.endings import PROGRESS, plain, standing
+from .sight import Sight
+
+ATTEMPTS = 5
+PAUSE_SECONDS = 2.0
+
+
+def follow(control: Control, run_id: str) -> Iterator[Sight]:
+    """What is known of the run, whenever it changes, until the run ends. A broken connection is opened again.
+
+    Raises ConfigError if the SuperLink does not have the run, RunError if it can no longer be reached.
+    """
+    sight = Sight(run_id, state=standing(control.run(run_id), []).state)
+    yield sight
+    log: list[str] = []
+    for line in _lines(control, run_id):
+        log.append(line)
+        if (event := event_in(line)) is not None:
+            sight = seen(sight, event)
+            yield sight
+    stands = standing(control.run(run_id), log)
+    yield replace(sight, state=stands.state, reason=stands.reason)
+
+
+def event_in(line: str) -> dict[str, Any] | None:
+    """The event in a line of the log; None if it has none, or a damaged one."""
+    found = PROGRESS.search(plain(line))
+    try:
+        event = json.loads(found[1]) if found else None
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def seen(sight: Sight, event: dict[str, Any]) -> Sight:
+    """What is known after an event (`server_app/progress.py`)."""
+    points = dict(sight.points)
+    if event.get("event") == "closed" and event.get("value") is not None:
+        points[int(event["round"])] = float(event["value"])
+    return replace(
+        sight,
+        state="running",
+        round=int(event.get("round", sight.round)),
+        rounds=event.get("rounds", sight.rounds),
+        metric=event.get("metric", sight.metric),
+        points=points,
+        clients=after(sight.clients, event),
+    )
+
+
+def _lines(control: Control, run_id: str) -> Iterator[str]:
+    """The lines of the log until the run ends."""
+    moment, rest, broken = 0.0, "", 0
+    while True:
+        try:
+            for piece, until in control.log(run_id, moment):
+                moment = until
+                *lines, rest = (rest + piece).split("\n")
+                yield from lines
+                broken = 0
+            finished = control.run(run_id).finished
+        except RunError as error:
+            broken += 1
+            if broken == ATTEMPTS:
+                raise RunError(f"{error}; the run may still continue") from error
+        else:
+            broken = 0
+            if finished:
+                yield from [rest] if rest else []
+                return
+        time.sleep(PAUSE_SECONDS)

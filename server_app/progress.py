@@ -1,0 +1,121 @@
+"""Tells whoever watches a run how its clients stand, while a round is in progress.
+
+Rows of metrics and clients are written at the end of a round, which can last for hours. Between them, a run keeps
+one small file in its folder, and a deployed run writes lines into its log, which is all that a submitter can read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .folder import write
+from .rows import Row
+
+FILE = "progress.json"
+BATCHES = 20  # of replies in a round, at most; after each, the file is written and a line logged
+
+WAITING, TRAINING, ANSWERED, REJECTED, LOST = "waiting", "training", "answered", "rejected", "lost"
+"""States of a client: not asked in this round, asked, has replied, its reply was not used, it did not reply."""
+
+STATES = {"used": ANSWERED, "rejected": REJECTED, "refused": REJECTED, "no reply": LOST, "left out": LOST}
+"""The state of a client at the end of a round, by the status in its row."""
+
+Label = int | str
+"""What stands for a client in records: its name, or else its id."""
+
+Event = dict[str, Any]
+"""`begins`: clients, rounds and metric of the run; `asked`, `answered`, `closed`: what happened in a round."""
+
+
+def begins(clients: Sequence[Label], rounds: int, metric: str, done: int) -> Event:
+    """A run begins, or is resumed after `done` rounds."""
+    return {"event": "begins", "clients": list(clients), "rounds": rounds, "metric": metric, "round": done}
+
+
+def asked(server_round: int, clients: Sequence[Label]) -> Event:
+    """These clients were asked to train."""
+    return {"event": "asked", "round": server_round, "clients": list(clients)}
+
+
+def answered(server_round: int, clients: Sequence[Label]) -> Event:
+    """These clients have replied."""
+    return {"event": "answered", "round": server_round, "clients": list(clients)}
+
+
+def closed(server_round: int, clients: Sequence[Row], value: float | None) -> Event:
+    """A round is over. `clients`: its rows of clients.jsonl; `value`: the metric that decides."""
+    states = {
+        str(row["client"]): STATES[row["status"]]
+        for row in clients
+        if row.get("client") is not None and STATES[row["status"]] != ANSWERED
+    }
+    return {"event": "closed", "round": server_round, "states": states, "value": value}
+
+
+def after(states: Mapping[str, str], event: Event) -> dict[str, str]:
+    """The states of the clients after an event, by label."""
+    names = [str(client) for client in event.get("clients", ())]
+    match event.get("event"):
+        case "begins":
+            return dict.fromkeys(names, WAITING)
+        case "asked":
+            return {**dict.fromkeys(states, WAITING), **dict.fromkeys(names, TRAINING)}
+        case "answered":
+            return {**states, **dict.fromkeys(names, ANSWERED)}
+        case "closed":
+            over = {name: ANSWERED if state == TRAINING else state for name, state in states.items()}
+            return {**over, **event.get("states", {})}
+    return dict(states)
+
+
+class Progress:
+    """Passes the events of a run on, and keeps the file in its folder; a file that cannot be written is left out.
+
+    `tell`: gets each event; the replies of a round in at most `BATCHES` parts.
+    """
+
+    def __init__(self, folder: Path, tell: Callable[[Event], None] | None) -> None:
+        self._path = folder / FILE
+        self._tell = tell
+        self._states: dict[str, str] = {}
+        self._round = 0
+        self._replied: list[Label] = []
+        self._batch = 1
+
+    def begins(self, clients: Sequence[Label], rounds: int, metric: str, done: int) -> None:
+        """The roll call is over."""
+        self._round = done
+        self._pass(begins(clients, rounds, metric, done))
+
+    def asked(self, server_round: int, clients: Sequence[Label]) -> None:
+        """The messages of a round's training are about to be sent."""
+        self._round, self._replied = server_round, []
+        self._batch = -(-len(clients) // BATCHES)
+        self._pass(asked(server_round, clients))
+
+    def answered(self, client: Label) -> None:
+        """A client has replied."""
+        self._replied.append(client)
+        if len(self._replied) >= self._batch:
+            replied, self._replied = self._replied, []
+            self._pass(answered(self._round, replied))
+
+    def closed(self, clients: Sequence[Row], value: float | None) -> None:
+        """The round is over, and what is due has been evaluated."""
+        self._pass(closed(self._round, clients, value))
+
+    def end(self) -> None:
+        """The run ends: the file is removed."""
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+    def _pass(self, event: Event) -> None:
+        self._states = after(self._states, event)
+        with contextlib.suppress(OSError):
+            write(self._path, json.dumps({"round": self._round, "clients": self._states}).encode())
+        if self._tell is not None:
+            self._tell(event)

@@ -1,0 +1,104 @@
+"""How the clients of a round stand, for whoever watches: the file in the run's folder, and the events."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from desk import StopAfter, play
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.results.runs import load
+from server_app.progress import (
+    ANSWERED,
+    BATCHES,
+    FILE,
+    LOST,
+    REJECTED,
+    STATES,
+    TRAINING,
+    WAITING,
+    Progress,
+    after,
+    asked,
+    begins,
+    closed,
+)
+
+
+def row(client: int | str | None, status: str) -> dict[str, Any]:
+    return {"round": 1, "client": client, "status": status}
+
+
+def test_a_round_from_its_beginning_to_its_end(tmp_path: Path) -> None:
+    events: list[Any] = []
+    progress = Progress(tmp_path, events.append)
+    progress.begins(["a", "b", "c", 3], 10, "test/accuracy", 0)
+    assert on_disk(tmp_path) == (0, {"a": WAITING, "b": WAITING, "c": WAITING, "3": WAITING})
+    progress.asked(1, ["a", "b", 3])
+    progress.answered("b")
+    assert on_disk(tmp_path) == (1, {"a": TRAINING, "b": ANSWERED, "c": WAITING, "3": TRAINING})
+    progress.answered(3)
+    rows = [row("a", "no reply"), row("b", "used"), row(3, "rejected"), row("c", "left out"), row(None, "refused")]
+    progress.closed(rows, 0.5)
+    assert on_disk(tmp_path) == (1, {"a": LOST, "b": ANSWERED, "c": LOST, "3": REJECTED})
+    assert events[-1] == {
+        "event": "closed", "round": 1, "states": {"a": LOST, "3": REJECTED, "c": LOST}, "value": 0.5,
+    }  # fmt: skip
+    progress.asked(2, ["a", "d"])  # a new one
+    assert on_disk(tmp_path) == (2, {"a": TRAINING, "b": WAITING, "c": WAITING, "3": WAITING, "d": TRAINING})
+    progress.end()
+    assert not (tmp_path / FILE).exists()
+
+
+def on_disk(folder: Path) -> tuple[int, dict[str, str]]:
+    found = json.loads((folder / FILE).read_text())
+    return found["round"], found["clients"]
+
+
+@given(st.integers(1, 400))
+def test_replies_are_told_in_few_parts(tmp_path_factory: pytest.TempPathFactory, clients: int) -> None:
+    """And who follows the events knows at the end what the run knows."""
+    events: list[Any] = []
+    progress = Progress(Path("/dev/null/no folder"), events.append)  # a disk that cannot be written does no harm
+    names = [f"n{k}" for k in range(clients)]
+    progress.begins(names, 1, "m", 0)
+    progress.asked(1, names)
+    for name in names:
+        progress.answered(name)
+    told = [event for event in events if event["event"] == "answered"]
+    assert len(told) <= BATCHES
+    progress.closed([row(name, "used") for name in names], None)
+    states: dict[str, str] = {}
+    for event in events:
+        states = after(states, json.loads(json.dumps(event)))
+    assert states == dict.fromkeys(names, ANSWERED)
+
+
+def test_every_status_of_a_row_has_a_state(tmp_path: Path) -> None:
+    """Those that the documentation of clients.jsonl lists, and an unknown event changes nothing."""
+    assert set(STATES) == {"used", "rejected", "refused", "no reply", "left out"}
+    assert after({"a": TRAINING}, {"event": "something else"}) == {"a": TRAINING}
+    assert begins(["a"], 3, "m", 2)["round"] == 2 and asked(3, [1])["clients"] == [1]
+    assert closed(1, [row("a", "used")], None)["states"] == {}
+
+
+def test_a_run_keeps_the_file_while_it_lasts(tmp_path: Path) -> None:
+    seen: list[tuple[int, dict[str, str]]] = []
+
+    class Looks(StopAfter):
+        def replied(self, server_round: int, done: int, total: int) -> None:
+            seen.append(on_disk(tmp_path / "mine"))
+
+    play(tmp_path, "rounds=2", "cohort=2", "name=mine", observers=[Looks(9)])
+    assert [number for number, _ in seen] == [1, 1, 2, 2]
+    assert [sorted(states.values()) for _, states in seen[:2]] == [
+        [ANSWERED, TRAINING, WAITING, WAITING],
+        [ANSWERED, ANSWERED, WAITING, WAITING],
+    ]
+    asked_in_1 = {str(each["client"]) for each in load(tmp_path / "mine").clients.rows if each["round"] == 1}
+    assert {label for label, state in seen[1][1].items() if state == ANSWERED} == asked_in_1
+    assert not (tmp_path / "mine" / FILE).exists()
