@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from lab.flower.command import Connection, ask, environment, free_port, kill_marked, write_connection
 
 MARK = "FEDSTRIDE_TEST_DEPLOYMENT"  # environment variable by which all processes of a deployment are found
-START_SECONDS = 120.0  # long, since the machine may be busy
+START_SECONDS = 300.0  # long, since the machine may be busy
 STOP_SECONDS = 15.0
 JOINED = "SuperNode ID: "  # logged by a SuperNode when the SuperLink has accepted it
 KEY_IN_USE = "[code: 2004] Failed to activate SuperNode"  # or unknown
