@@ -29,7 +29,7 @@ from strategies.parts import STRATEGIES
 from . import presets
 from .checks import check
 from .conf import conf_dir
-from .overrides import expand_wrappers, nodes_as_text, parse, parts_in, quote
+from .overrides import chooses_a_rule, expand_wrappers, nodes_as_text, parse, parts_in, quote
 from .schema import FIXED_ON_RESUME, GROUPS, TABLES, Config, keys, names
 from .variables import check_interpolations
 
@@ -77,7 +77,7 @@ def compose(overrides: Sequence[str] = ()) -> Config:
     for override in chosen:
         _check_choice(override)
         if "/" in (name := str(override.value())):  # an experiment of a paper, which has no file
-            presets.register(name)
+            presets.register(name, is_nested=not chooses_a_rule(chosen))
     values = [override for override in parsed if _group_of(override) is None]
     with _Hydra():
         tree = _compose(chosen)

@@ -137,3 +137,9 @@ def parse(overrides: Sequence[str]) -> list[Override]:
             raise ConfigError(f"{text!r} is not allowed: keys can be set, but not added or removed")
         parsed.append(override)
     return parsed
+
+
+def chooses_a_rule(chosen: Sequence[Override]) -> bool:
+    """Whether the outermost strategy that is chosen has no strategy inside."""
+    names = [str(override.value()) for override in chosen if override.key_or_group == "strategy"]
+    return bool(names) and names[-1] in STRATEGIES and not STRATEGIES.wraps(names[-1])

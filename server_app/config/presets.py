@@ -172,10 +172,14 @@ def _overrides(
 # ---------------------------------------------------------------- Hydra
 
 
-def register(name: str) -> None:
-    """Add the preset to Hydra's store, so that `experiment=<name>` finds it. Raises ConfigError as `preset`."""
+def register(name: str, *, is_nested: bool = True) -> None:
+    """Add the preset to Hydra's store, so that `experiment=<name>` finds it. Raises ConfigError as `preset`.
+
+    `is_nested`: whether the run's outermost strategy may have another one inside, as the preset's own may.
+    """
     folder, _, short = name.rpartition("/")
-    ConfigStore.instance().store(short, node(preset(name)), group=f"experiment/{folder}", package="_global_")
+    made = node(preset(name), is_nested=is_nested)
+    ConfigStore.instance().store(short, made, group=f"experiment/{folder}", package="_global_")
 
 
 def forget() -> None:
@@ -183,15 +187,15 @@ def forget() -> None:
     ConfigStore.instance().repo.pop("experiment", None)
 
 
-def node(made: Preset) -> dict[str, Any]:
-    """The preset as a file of conf/experiment would have it."""
+def node(made: Preset, *, is_nested: bool = True) -> dict[str, Any]:
+    """The preset as a file of conf/experiment would have it; see `register`."""
     choices = {**made.method.choices, **{group: made.values[group].value for group in PARTS}}
     outermost, *inside = reversed(made.method.strategies)
     choices["strategy"] = outermost
     nested = [
         {"override /strategy@strategy" + ".inner" * depth: name}
         for depth, name in enumerate(inside, start=1)
-        if name != "fedavg"  # a wrapper is around FedAvg by default
+        if is_nested and name != "fedavg"  # a wrapper is around FedAvg by default
     ]
     tree: dict[str, Any] = {
         "defaults": [*({f"override /{group}": part} for group, part in choices.items()), *nested],
