@@ -380,6 +380,26 @@ def test_a_network_that_cannot_be_stacked_is_refused_with_the_reason(
     assert reason in (cohort_trial.obstacle(MODELS.config("users")(), spec, None, None) or "")
 
 
+class Tied(torch.nn.Module):
+    """Two layers with the same weight, and a parameter without influence."""
+
+    def __init__(self, inputs: Inputs, outputs: int) -> None:
+        super().__init__()
+        self.one, self.two = (torch.nn.Linear(inputs.size, inputs.size) for _ in range(2))
+        self.two.weight = self.one.weight
+        self.fc, self.unused = torch.nn.Linear(inputs.size, outputs), torch.nn.Parameter(torch.ones(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.two(self.one(x.flatten(1)).relu()).relu())
+
+
+def test_tied_and_unused_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODELS._parts, "users", Part("users", Tied, "A user's."))
+    setup = Setup("values", "users", momentum=0.9)
+    assert cohort_trial.obstacle(setup.model, setup.spec, None, None) is None
+    assert_same(exchange(alone(), setup), exchange(together(), setup))
+
+
 @pytest.mark.parametrize("network", [*NETWORKS, *MORE_NETWORKS, "with dropout"])
 def test_the_networks_of_the_project_can_be_stacked(network: str) -> None:
     task, model, *settings = {**NETWORKS, **MORE_NETWORKS, "with dropout": ("texts", "transformer")}[network]
