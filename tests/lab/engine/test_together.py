@@ -23,6 +23,7 @@ from fedstride.parts import USER_PARTS, Part
 from fedstride.tasks import data, frozen, models
 from fedstride.tasks.data import Data
 from fedstride.tasks.inputs import Inputs, Kind
+from fedstride.tasks.networks.norms import BatchNorm1d
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.spec import Spec, Target
 from fedstride.tasks.tensors import to_arrays
@@ -393,6 +394,28 @@ class Tied(torch.nn.Module):
         return self.fc(self.two(self.one(x.flatten(1)).relu()).relu())
 
 
+class Normed(torch.nn.Module):
+    """BatchNorm of vectors: a mini-batch of one example has no variance."""
+
+    def __init__(self, inputs: Inputs, outputs: int) -> None:
+        super().__init__()
+        self.fc1, self.norm = torch.nn.Linear(inputs.size, 8), BatchNorm1d(8)
+        self.fc2 = torch.nn.Linear(8, outputs)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc2(self.norm(self.fc1(x.flatten(1))).relu())
+
+
+def test_a_batch_of_one_example_is_normalised_with_the_running_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it is filled up to the others' size; the number of tracked batches is that of training alone."""
+    monkeypatch.setitem(MODELS._parts, "users", Part("users", Normed, "A user's."))
+    setup = Setup("values", "users", local_epochs=2)
+    found = exchange(together(), setup)
+    assert_same(exchange(alone(), setup), found)
+    tracked = [int(views(found[i].content.array_records[wire.ARRAYS])["norm.num_batches_tracked"]) for i in (2, 1)]
+    assert tracked == [0, 2 * 3]  # one example; 13 examples in batches of 4, the last of one
+
+
 def test_tied_and_unused_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS._parts, "users", Part("users", Tied, "A user's."))
     setup = Setup("values", "users", momentum=0.9)
@@ -400,10 +423,13 @@ def test_tied_and_unused_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_same(exchange(alone(), setup), exchange(together(), setup))
 
 
-@pytest.mark.parametrize("network", [*NETWORKS, *MORE_NETWORKS, "with dropout"])
-def test_the_networks_of_the_project_can_be_stacked(network: str) -> None:
-    task, model, *settings = {**NETWORKS, **MORE_NETWORKS, "with dropout": ("texts", "transformer")}[network]
-    setup = Setup(task, model, *settings)
+@pytest.mark.parametrize(
+    "network",
+    [*NETWORKS.values(), MORE_NETWORKS["lstm"], MORE_NETWORKS["resnet20"], ("texts", "transformer")],
+    ids=lambda network: str(network[1]),
+)
+def test_the_networks_of_the_project_can_be_stacked(network: tuple[Any, ...]) -> None:
+    setup = Setup(*network)
     assert cohort_trial.obstacle(setup.model, setup.spec, None, None) is None
 
 
