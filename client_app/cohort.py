@@ -208,8 +208,7 @@ class _Training:
         self.velocity = velocity
         if self.displacement:
             displace_(own, [d[:count] for d in self.displacement], lr=rate, factors=factors)
-        counts = torch.tensor(batch.counts, device=job.device)
-        self.losses[:count] += loss.detach().double() * counts
+        self.losses[:count] += loss.detach().double() * batch.mask.sum(1)
         if self.classifies:
             self.right[:count] += ((outputs.detach().argmax(2) == batch.y) & batch.mask).sum(1)
 

@@ -299,6 +299,18 @@ def test_a_client_that_fails_costs_its_own_reply_only() -> None:
     assert_same(expected, replies)
 
 
+def test_a_client_whose_values_are_not_numbers_does_not_touch_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = _values()
+    expected = exchange(together(), Setup("values", "mlp", {"width": 7}))
+    found.train_x[7:20] = np.nan  # those of client 1
+    data._load.cache_clear()
+    monkeypatch.setitem(TASKS._parts, "values", Part("values", lambda: found, "One client has no numbers."))
+    replies = exchange(together(), Setup("values", "mlp", {"width": 7}))
+    assert np.isnan(views(replies.pop(1).content.array_records[wire.ARRAYS])["fc1.weight"]).all()
+    del expected[1]
+    assert_same(expected, replies, close=0.0)
+
+
 def test_a_correction_of_a_users_method_trains_alone_and_the_log_says_so_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
