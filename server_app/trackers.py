@@ -1,4 +1,4 @@
-"""Sends the metrics of a run to trackers: TensorBoard, Weights & Biases, MLflow.
+"""Sends the metrics of a run to trackers: TensorBoard, Weights & Biases, MLflow, Prometheus.
 
 The package of a tracker is an extra, and is imported only if the tracker is chosen. If a tracker fails, a warning
 is logged, the tracker is not used any more, and the run continues.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from logging import WARNING
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from fedstride.errors import ConfigError, unknown
 from fedstride.flower import log
@@ -23,7 +24,12 @@ from .rounds import Round
 
 
 class Tracker(Protocol):
-    """A tracker of one run."""
+    """A tracker of one run, made with its configuration and folder."""
+
+    module: ClassVar[str]
+    """The module that it needs."""
+
+    def __init__(self, config: Config, folder: Path) -> None: ...
 
     def row(self, server_round: int, numbers: Mapping[str, float]) -> None:
         """Record the metrics of a completed round."""
@@ -34,6 +40,8 @@ class Tracker(Protocol):
 
 class TensorBoard:
     """Event files in the run's folder, below `tensorboard/`."""
+
+    module: ClassVar[str] = "tensorboard"
 
     def __init__(self, config: Config, folder: Path) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -52,6 +60,8 @@ class TensorBoard:
 
 class WandB:
     """A Weights & Biases run in project `fedstride` or WANDB_PROJECT. WANDB_MODE=offline is supported."""
+
+    module: ClassVar[str] = "wandb"
 
     def __init__(self, config: Config, folder: Path) -> None:
         import wandb
@@ -78,6 +88,8 @@ class MLflow:
     It is stored at MLFLOW_TRACKING_URI, else in `mlflow.db` in the run's folder.
     """
 
+    module: ClassVar[str] = "mlflow"
+
     def __init__(self, config: Config, folder: Path) -> None:
         import mlflow
 
@@ -97,10 +109,61 @@ class MLflow:
         self._mlflow.end_run()
 
 
-TRACKERS: dict[str, Callable[[Config, Path], Tracker]] = {
+class Prometheus:
+    """A file for the textfile collector of Prometheus's node exporter, written anew after each round.
+
+    `fedstride-NAME.prom`, in the folder FEDSTRIDE_METRICS, else in the run's folder. It always is complete: the
+    package writes another file and renames it. It stays when the run is over, with `fedstride_running` 0; if the
+    process was killed, that is still 1, and `fedstride_last_round_seconds` no longer grows.
+    """
+
+    module: ClassVar[str] = "prometheus_client"
+
+    def __init__(self, config: Config, folder: Path) -> None:
+        import prometheus_client
+
+        place = Path(os.environ.get("FEDSTRIDE_METRICS") or folder)
+        place.mkdir(parents=True, exist_ok=True)
+        self._package = prometheus_client
+        self._path = place / f"fedstride-{folder.name}.prom"
+        self._registry = prometheus_client.CollectorRegistry()
+        self._run = folder.name
+        self._running = self._gauge("fedstride_running", "1 while the run's server works, else 0")
+        self._round = self._gauge("fedstride_round", "the last completed round")
+        self._rounds = self._gauge("fedstride_rounds", "the last round that was asked for")
+        self._last = self._gauge(
+            "fedstride_last_round_seconds", "Unix time at the end of the last completed round"
+        )
+        self._metric = self._gauge("fedstride_metric", "a metric of the last round, by its name", "name")
+        self._rounds.labels(self._run).set(config.rounds)
+        self._running.labels(self._run).set(1)
+
+    def row(self, server_round: int, numbers: Mapping[str, float]) -> None:
+        """Write the file; a metric that the round does not have is left out."""
+        self._round.labels(self._run).set(server_round)
+        self._last.labels(self._run).set(time.time())
+        self._metric.clear()
+        for name, value in numbers.items():
+            self._metric.labels(self._run, name).set(value)
+        self._write()
+
+    def close(self) -> None:
+        """Write that the run is over."""
+        self._running.labels(self._run).set(0)
+        self._write()
+
+    def _gauge(self, name: str, what: str, *labels: str) -> Any:
+        return self._package.Gauge(name, what, ["run", *labels], registry=self._registry)
+
+    def _write(self) -> None:
+        self._package.write_to_textfile(str(self._path), self._registry)
+
+
+TRACKERS: dict[str, type[Tracker]] = {
     "tensorboard": TensorBoard,
     "wandb": WandB,
     "mlflow": MLflow,
+    "prometheus": Prometheus,
 }
 
 
@@ -109,8 +172,9 @@ def check_trackers(names: Sequence[str]) -> None:
     for name in names:
         if name not in TRACKERS:
             raise unknown("tracker (track=[...])", name, TRACKERS)
-        if find_spec(name) is None:
-            raise ConfigError(f"track = {name!r} needs the package {name}; pip install 'fedstride[{name}]'")
+        module = TRACKERS[name].module
+        if find_spec(module) is None:
+            raise ConfigError(f"track = {name!r} needs the package {module}; pip install 'fedstride[{name}]'")
 
 
 class Tracking:

@@ -7,30 +7,40 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 SLOW_SECONDS = 900.0  # real processes on a machine that may have other work
 
 settings.register_profile("long", max_examples=10_000, deadline=None, database=None)
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Slow tests get a longer limit, and with `--dist loadgroup` each module stays on one worker.
-
-    A limit on the command line holds for all. The modules of the group `deployment` share a worker, so that only
-    one deployment at a time needs the machine.
-    """
-    limited = config.getoption("timeout") is None
+    """Slow tests get a longer limit; a limit on the command line holds for all."""
+    if config.getoption("timeout") is not None:
+        return
     for item in items:
-        if not item.get_closest_marker("slow"):
-            continue
-        if limited and not item.get_closest_marker("timeout"):
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
-        if not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+class OneDeployment(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """A module stays on one worker, as with xdist's own `loadscope`; all of tests/deployment stay on one.
+
+    Two deployments at the same time would need the machine so much that rounds exceed their limits.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.partition("::")[0]
+        return "deployment" if module.startswith("tests/deployment/") else module
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneDeployment | None:
+    """Used for `--dist loadscope`; None: xdist's own."""
+    return OneDeployment(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
 @pytest.fixture

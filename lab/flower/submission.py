@@ -1,18 +1,17 @@
 """Submits a run to a running SuperLink, follows its log, and reports how it ended.
 
-The commands are `flwr run`, `flwr log` and `flwr list`. In Flower 1.39 they return 0 even if the run failed.
+Submitting is `flwr run`; the log and the state come over one connection (`control.py`), because Flower's commands
+start a process for each question, which takes as long as a short round.
 """
 
 from __future__ import annotations
 
 import getpass
-import itertools
 import secrets
 import socket
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from server_app.config.overrides import parts_in, with_parts
 from .bundle import app_folder
 from .command import ask, write_run_config
 from .control import control
-from .endings import COLOURS, FINAL, ending, folder_in, last
+from .endings import COLOURS, Standing, standing
 from .reach import explained
 from .target import Target
 
@@ -82,56 +81,60 @@ def _arrived(target: Target, mark: str) -> str | None:
 def follow(target: Target, run_id: str, show: Callable[[str], None]) -> Submitted:
     """Show the run's log until the run ends; how it ended. A broken connection is opened again.
 
-    Raises RunError if the SuperLink can no longer be reached; the run may still continue.
+    Raises RunError if the SuperLink can no longer be reached (the run may still continue), ConfigError if it does
+    not have the run.
     """
-    log: list[str] = []
-    silent = 0
-    while True:
-        for text in _new_lines(target, run_id, len(log)):
-            log.append(text)
-            show(text)
-        try:
-            run = ask(["flwr", "list", target.name, "--run-id", run_id], target.env)["runs"][0]
-            silent = 0
-        except RunError as error:
-            silent += 1
-            if silent == ATTEMPTS:
-                raise RunError(
-                    f"run {run_id} can no longer be followed ({explained(error, target)}); it may still continue"
-                ) from error
-        else:
-            if str(run["status"]).startswith("finished"):
-                return _judge(run_id, str(run["status"]), str(run["status-details"]), log)
-        time.sleep(PAUSE_SECONDS)
+    log = _Log(show)
+    broken = 0
+    with control(target) as connection:
+        while True:
+            try:
+                for piece, moment in connection.log(run_id, log.until):
+                    log.take(piece, moment)
+                    broken = 0
+                run = connection.run(run_id)
+            except RunError as error:
+                broken += 1
+                if broken == ATTEMPTS:
+                    raise RunError(
+                        f"run {run_id} can no longer be followed ({error}); it may still continue"
+                    ) from error
+            else:
+                broken = 0
+                if run.finished:
+                    log.end()
+                    return _submitted(run_id, standing(run, log.lines))
+            time.sleep(PAUSE_SECONDS)
 
 
-def _new_lines(target: Target, run_id: str, seen: int) -> Iterator[str]:
-    """The lines of the run's log after the first `seen`; ends with the run, or if the connection breaks."""
-    process = subprocess.Popen(
-        ["flwr", "log", run_id, target.name],
-        env=target.env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # errors of `flwr log` itself; `flwr list` reports the reason
-        text=True,
-        errors="replace",
-        start_new_session=True,  # this process handles Ctrl-C
-    )
-    try:
-        assert process.stdout is not None
-        lines = (COLOURS.sub("", line).rstrip() for line in process.stdout)
-        # `flwr log` first prints lines about itself, each time that it is called.
-        of_the_run = itertools.dropwhile(lambda line: not line.startswith("Using SuperLink:"), lines)
-        yield from itertools.islice(of_the_run, seen + 1, None)
-    finally:
-        process.kill()
-        process.wait()
+class _Log:
+    """The lines of a log that arrives in pieces, which may end inside a line. Colours are left out."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self.lines: list[str] = []
+        self.until = 0.0  # the time of the last piece
+        self._show = show
+        self._rest = ""
+
+    def take(self, piece: str, moment: float) -> None:
+        """Show the lines that end in this piece."""
+        self.until = moment
+        *lines, self._rest = (self._rest + piece).split("\n")
+        for line in lines:
+            self._add(line)
+
+    def end(self) -> None:
+        """Show a last line that has no end."""
+        if self._rest:
+            self._add(self._rest)
+            self._rest = ""
+
+    def _add(self, line: str) -> None:
+        self.lines.append(COLOURS.sub("", line).rstrip())
+        self._show(self.lines[-1])
 
 
-def _judge(run_id: str, status: str, details: str, log: Sequence[str]) -> Submitted:
-    """How the run ended: by Flower's status and what the ServerApp logged."""
-    final = last(FINAL, log)
-    folder = folder_in(log)
-    state, reason = ending(*status.partition(":")[::2], details, log)
-    if state == "completed":
-        return Submitted(run_id, True, folder, final=f"{final[1]} {final[2]}" if final else "")
-    return Submitted(run_id, False, folder, reason=reason, state=state)
+def _submitted(run_id: str, stands: Standing) -> Submitted:
+    completed = stands.state == "completed"
+    final = stands.figure if completed else ""
+    return Submitted(run_id, completed, stands.folder, final, stands.reason, stands.state)

@@ -246,8 +246,8 @@ class Config:
             kind=NONE,
         ),
     ] = None
-    track: Annotated[list[str], Setting("trackers: tensorboard, wandb, mlflow", kind=NONE)] = field(
-        default_factory=list
+    track: Annotated[list[str], Setting("trackers that get each round's metrics: docs/commands.md", kind=NONE)] = (
+        field(default_factory=list)
     )
     out: Annotated[
         str | None, Setting("folder that contains the runs; default: $FEDSTRIDE_RUNS, else ./runs", kind=NONE)

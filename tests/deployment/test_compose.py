@@ -23,7 +23,6 @@ from server_app.config.defaults import HOLDOUT
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(3600),  # the first test builds the image
-    pytest.mark.xdist_group("deployment"),
 ]
 
 ROOT = Path(__file__).parents[2]

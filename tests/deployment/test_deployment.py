@@ -22,8 +22,7 @@ from fedstride.tasks.parts import PARTITIONS, TASKS
 from lab.deployment.certificates import make
 from lab.results.runs import load
 
-# One worker, since the tests share a SuperLink.
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]
+pytestmark = pytest.mark.slow
 
 REAL = ("model=mlp", "clients=2", "rounds=2", "client.local_steps=3", "client.batch_size=20", "client.device=cpu")
 

@@ -14,7 +14,7 @@ from processes import WARM, Running, Site, answers, folder_in, stop, until
 
 from server_app.lines import read_lines
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]
+pytestmark = pytest.mark.slow
 
 SMALL = ("model=mlp", "client.local_steps=3", "client.batch_size=20", "client.device=cpu")
 TIMEOUT = 30  # seconds per round; a round without faults takes about two

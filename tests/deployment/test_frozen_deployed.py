@@ -10,8 +10,7 @@ from processes import Site, folder_in, stop
 
 from lab.results.runs import load
 
-# One worker, since the tests share a SuperLink.
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]
+pytestmark = pytest.mark.slow
 
 GIVEN = ("model=mlp", "clients=2", "rounds=2", "client.local_steps=3", "client.batch_size=20", "client.device=cpu")
 LARGE = 600_000

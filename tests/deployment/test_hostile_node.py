@@ -19,7 +19,7 @@ from client_app.app import app as real
 from lab.flower.command import free_port
 from server_app.lines import read_lines
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]
+pytestmark = pytest.mark.slow
 
 HONEST, NODES = 2, 24
 CLIENTS = HONEST + NODES

@@ -15,7 +15,7 @@ from processes import STOCK, Running, Site, descendants, folder_in, is_alive, st
 from lab.node.journal import read
 from lab.results.runs import load
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]
+pytestmark = pytest.mark.slow
 
 REAL = ("model=mlp", "clients=2", "client.local_steps=3", "client.batch_size=20", "client.device=cpu")
 LIMIT = 15  # seconds for a message; what is not meant to hang takes less than one

@@ -19,7 +19,7 @@ from lab.flower.target import named
 from lab.results.runs import FETCHED, load
 from server_app.lines import read_lines
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]
+pytestmark = pytest.mark.slow
 
 SMALL = ("model=mlp", "clients=2", "client.local_steps=1", "client.device=cpu")
 

@@ -19,7 +19,7 @@ from processes import MARK, Site, stop, until
 from server_app.checkpoint import newest_checkpoint
 from server_app.lines import read_lines
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]
+pytestmark = pytest.mark.slow
 
 ENDLESS = ("model=mlp", "clients=2", "rounds=1000", "client.local_steps=1", "client.device=cpu")
 

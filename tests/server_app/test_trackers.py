@@ -60,8 +60,42 @@ def test_mlflow_offline(tmp_path: Path, monkeypatch) -> None:
     assert run.data.params["strategy.name"] == "fednnnn"
 
 
+def test_prometheus(tmp_path: Path, monkeypatch) -> None:
+    """A complete file after each round; at the end it says that the run is over."""
+    pytest.importorskip("prometheus_client", reason="the extra prometheus is not installed")
+    from prometheus_client.parser import text_string_to_metric_families
+
+    def samples(path: Path) -> dict[tuple[str, str], float]:
+        found = {}
+        for family in text_string_to_metric_families(path.read_text()):
+            for sample in family.samples:
+                assert sample.labels["run"] == "watched"
+                found[sample.name, sample.labels.get("name", "")] = sample.value
+        return found
+
+    seen = []
+    row = trackers.Prometheus.row
+
+    def and_read(tracker, server_round: int, numbers: dict[str, float]) -> None:
+        row(tracker, server_round, numbers)
+        seen.append(samples(tmp_path / "metrics/fedstride-watched.prom"))
+
+    monkeypatch.setattr(trackers.Prometheus, "row", and_read)
+    monkeypatch.setenv("FEDSTRIDE_METRICS", str(tmp_path / "metrics"))
+    outcome = play(tmp_path, "rounds=2", "track=[prometheus]", "name=watched")
+    assert [found["fedstride_round", ""] for found in seen] == [0, 1, 2]
+    assert {found["fedstride_rounds", ""] for found in seen} == {2}
+    assert {found["fedstride_running", ""] for found in seen} == {1}
+    assert [found["fedstride_metric", "test/accuracy"] for found in seen] == list(wanted(outcome.rows).values())
+    times = [found["fedstride_last_round_seconds", ""] for found in seen]
+    assert times == sorted(times)
+    (file,) = (tmp_path / "metrics").iterdir()
+    assert samples(file) == seen[-1] | {("fedstride_running", ""): 0.0}
+
+
 def test_a_tracker_that_fails_does_not_end_the_run(tmp_path: Path, monkeypatch) -> None:
     class Failing:
+        module = "json"  # always installed
         rows = 0
 
         def __init__(self, config, folder) -> None: ...
@@ -73,7 +107,7 @@ def test_a_tracker_that_fails_does_not_end_the_run(tmp_path: Path, monkeypatch) 
 
         def close(self) -> None: ...
 
-    monkeypatch.setitem(trackers.TRACKERS, "json", Failing)  # a package that is always installed
+    monkeypatch.setitem(trackers.TRACKERS, "json", Failing)
     outcome = play(tmp_path, "rounds=2", "track=[json]")
     assert Failing.rows == 1
     assert weights(outcome.folder) == weights(play(tmp_path, "rounds=2").folder)

@@ -5,6 +5,7 @@ tests/deployment uses the real one; the tests here simulate its failures.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,21 +14,20 @@ import sys
 import threading
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedstride import wire
-from fedstride.errors import RunError
+from fedstride.errors import ConfigError, RunError
 from lab.cli import main as cli
 from lab.flower import submission
+from lab.flower.control import Listed
 from lab.flower.submission import follow, submit
 from lab.flower.target import Target
 
-HEAD = ["!INFO :      Starting logstream for run_id `7`", "Using SuperLink: tls (127.0.0.1:8000)"]
-BROKEN = ["!Error: the SuperLink is unavailable", "!nothing of the run"]  # "!" is for standard error
 LOG = [
     f"\x1b[92mINFO \x1b[0m:      {wire.FOLDER_LINE % '/srv/runs/a b'}",
     "\x1b[92mINFO \x1b[0m:      round   1   test accuracy  40.10 %",
@@ -48,8 +48,6 @@ answer = part[min(nth, len(part) - 1)]
 if isinstance(answer, list):
     for line in answer:
         print(line.lstrip("!"), file=sys.stderr if line.startswith("!") else sys.stdout, flush=True)
-    if "stays" in answer[-1]:
-        import time; time.sleep(60)
 elif isinstance(answer, str):
     sys.exit(answer)
 else:
@@ -78,8 +76,57 @@ def calls(tmp_path: Path) -> list[list[str]]:
     return [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
 
 
-def listed(status: str, details: str = "N/A") -> dict[str, Any]:
-    return {"success": True, "runs": [{"run-id": "7", "status": status, "status-details": details}]}
+class Scripted:
+    """A connection with a list of answers for each question; it repeats the last answer. Errors are raised.
+
+    An answer to `log` is a list of pieces; each has its number as its time. "it stays" waits for a minute.
+    """
+
+    def __init__(self, log: list[Any], run: list[Any] | None = None) -> None:
+        self._answers = {"log": log, "run": run or []}
+        self.asked: list[tuple[str, float]] = []
+
+    def log(self, run_id: str, after: float = 0.0) -> Iterator[tuple[str, float]]:
+        for moment, piece in enumerate(self._next("log", after), 1):
+            if isinstance(piece, Exception):
+                raise piece
+            if moment > after:
+                yield piece, float(moment)
+            if "it stays" in piece:
+                time.sleep(60)
+
+    def run(self, run_id: str) -> Listed:
+        answer: Listed = self._next("run", 0.0)
+        return answer
+
+    def _next(self, kind: str, after: float) -> Any:
+        nth = sum(each == kind for each, _ in self.asked)
+        self.asked.append((kind, after))
+        answer = self._answers[kind][min(nth, len(self._answers[kind]) - 1)]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture
+def connected(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scripted], Target]:
+    """Makes this connection the one that `follow` opens."""
+    monkeypatch.setattr(submission, "PAUSE_SECONDS", 0.0)
+
+    def use(scripted: Scripted) -> Target:
+        monkeypatch.setattr(submission, "control", lambda target: contextlib.nullcontext(scripted))
+        return Target("tls", "127.0.0.1:8000", dict(os.environ))
+
+    return use
+
+
+def listed(status: str, details: str = "") -> Listed:
+    state, _, end = status.partition(":")
+    return Listed("7", "fedstride", state, end, details, "", "", "", "")
+
+
+def pieces(*lines: str) -> list[Any]:
+    return [line + "\n" for line in lines]
 
 
 # ---------------------------------------------------------------- submitting
@@ -119,29 +166,42 @@ def test_a_superlink_that_refuses(stand_in: Callable[..., Target], answer: Any, 
 # ---------------------------------------------------------------- following
 
 
-def test_a_completed_run(stand_in: Callable[..., Target], tmp_path: Path) -> None:
+def test_a_completed_run(connected: Callable[[Scripted], Target]) -> None:
+    """The pieces of the log may end inside a line; the last line may have no end."""
     shown: list[str] = []
-    done = follow(stand_in(log=[HEAD + LOG], list=[listed("finished:completed")]), "7", shown.append)
+    text = "\n".join(LOG)
+    scripted = Scripted([[text[:20], text[20:70], text[70:]]], [listed("finished:completed")])
+    done = follow(connected(scripted), "7", shown.append)
     assert (done.completed, done.folder, done.final) == (True, "/srv/runs/a b", "test accuracy 53.20 %")
-    # Without colours, and without lines by `flwr log` itself.
-    assert shown[0] == "INFO :      the run's folder is /srv/runs/a b"
+    assert shown[0] == "INFO :      the run's folder is /srv/runs/a b"  # without colours
     assert len(shown) == 3
-    assert calls(tmp_path) == [["log", "7", "tls"], ["list", "tls", "--run-id", "7", "--format", "json"]]
+    assert scripted.asked == [("log", 0.0), ("run", 0.0)]
 
 
-def test_a_broken_connection_is_continued_without_repeated_lines(stand_in: Callable[..., Target]) -> None:
+def test_a_broken_connection_is_continued_without_repeated_lines(connected: Callable[[Scripted], Target]) -> None:
+    """Also one that breaks inside a line."""
     shown: list[str] = []
-    target = stand_in(
-        log=[HEAD + LOG[:1] + BROKEN, HEAD[:1] + BROKEN, HEAD + LOG[:2] + BROKEN, HEAD + LOG],
-        list=[listed("running"), "Error: unreachable", listed("running"), listed("finished:completed")],
+    whole = [*pieces(LOG[0]), LOG[1][:10], LOG[1][10:] + "\n", *pieces(LOG[2])]
+    broken, away = RunError("the log broke off"), RunError("unreachable")
+    scripted = Scripted(
+        [[*whole[:2], broken], away, whole[:3], whole],
+        [listed("running"), away, listed("finished:completed")],
     )
-    assert follow(target, "7", shown.append).final == "test accuracy 53.20 %"
+    assert follow(connected(scripted), "7", shown.append).final == "test accuracy 53.20 %"
     assert [line[-7:] for line in shown] == [line.rstrip()[-7:] for line in LOG]
+    assert [after for kind, after in scripted.asked if kind == "log"] == [0.0, 2.0, 2.0, 3.0, 4.0]
 
 
-def test_a_superlink_that_is_unreachable(stand_in: Callable[..., Target]) -> None:
-    with pytest.raises(RunError, match=r"run 7 can no longer be followed \(.*gone\); it may still continue"):
-        follow(stand_in(log=[HEAD], list=["Error: gone"]), "7", print)
+def test_a_superlink_that_is_unreachable(connected: Callable[[Scripted], Target]) -> None:
+    scripted = Scripted([RunError("it is gone")])
+    with pytest.raises(RunError, match=r"run 7 can no longer be followed \(it is gone\); it may still continue"):
+        follow(connected(scripted), "7", print)
+    assert len(scripted.asked) == submission.ATTEMPTS
+
+
+def test_a_superlink_without_the_run(connected: Callable[[Scripted], Target]) -> None:
+    with pytest.raises(ConfigError, match="has no run 7"):
+        follow(connected(Scripted([ConfigError("it has no run 7")])), "7", print)
 
 
 @pytest.mark.parametrize(
@@ -159,25 +219,12 @@ def test_a_superlink_that_is_unreachable(stand_in: Callable[..., Target]) -> Non
     ],
 )
 def test_a_run_that_is_not_completed(
-    stand_in: Callable[..., Target], status: str, details: str, log: list[str], reason: str
+    connected: Callable[[Scripted], Target], status: str, details: str, log: list[str], reason: str
 ) -> None:
-    done = follow(stand_in(log=[HEAD + log], list=[listed(status, details)]), "7", print)
-    assert not done.completed
+    done = follow(connected(Scripted([pieces(*log)], [listed(status, details)])), "7", print)
+    assert (done.completed, done.final) == (False, "")
     assert done.reason.endswith(reason)
     assert "\n" not in done.reason
-
-
-def test_ctrl_c_ends_the_following_process(stand_in: Callable[..., Target]) -> None:
-    target = stand_in(log=[[*HEAD, LOG[0], "it stays"]])
-
-    def show(line: str) -> None:
-        if "stays" in line:
-            raise KeyboardInterrupt
-
-    before = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        follow(target, "7", show)
-    assert time.monotonic() - before < 30
 
 
 # ---------------------------------------------------------------- the command
@@ -217,11 +264,13 @@ def test_an_invalid_request_gives_one_line_and_exit_code_2(
 
 
 def test_the_last_lines(
-    stand_in: Callable[..., Target], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    stand_in: Callable[..., Target],
+    connected: Callable[[Scripted], Target],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    target = stand_in(
-        run=[{"success": True, "run-id": "7"}], log=[HEAD + LOG], list=[listed("finished:completed")]
-    )
+    target = stand_in(run=[{"success": True, "run-id": "7"}])
+    connected(Scripted([pieces(*LOG)], [listed("finished:completed")]))
     monkeypatch.setattr("lab.flower.target.named", lambda name: target)
     monkeypatch.setattr("sys.argv", ["fedstride", "submit", "tls", "rounds=1"])
     with pytest.raises(SystemExit) as end:
@@ -235,17 +284,18 @@ def test_the_last_lines(
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_prints_how_to_follow_or_stop_the_run(
     stand_in: Callable[..., Target],
-    tmp_path: Path,
+    connected: Callable[[Scripted], Target],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    target = stand_in(run=[{"success": True, "run-id": "7"}], log=[[*HEAD, LOG[0], "it stays"]])
+    target = stand_in(run=[{"success": True, "run-id": "7"}])
+    scripted = Scripted([pieces(LOG[0], "it stays")])
+    connected(scripted)
     monkeypatch.setattr("lab.flower.target.named", lambda name: target)
     monkeypatch.setattr("sys.argv", ["fedstride", "submit", "tls", "rounds=1"])
 
     def press() -> None:
-        record = tmp_path / "calls.jsonl"
-        while not record.exists() or '["log"' not in record.read_text():
+        while not scripted.asked:
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
 

@@ -16,8 +16,6 @@ from flwr.app import Message
 from lab.node import executors as module
 from lab.node import seams
 
-pytestmark = pytest.mark.xdist_group("node")  # one template for all
-
 LIMIT = 4.0  # seconds for a message; what is not meant to hang takes a small part of it
 
 
