@@ -104,12 +104,14 @@ class Rounds:
         self._clients, self._cohort = clients, cohort
         spec = _spec(shape)
         chosen = MODELS.config(model)()
+        training: Any = RULES.config("sgd")()
+        training.lr, training.batch_size = 0.05, 10
         self._model = to_record(to_arrays(models.build(chosen, spec.inputs, spec.outputs, seed=1)))
         self._config: dict[str, Any] = {
             wire.SEED: 1,
             wire.NUM_CLIENTS: clients,
             **spec.flatten(),
-            **RULES.flatten(RULES.config("sgd")(lr=0.05, batch_size=10)),
+            **RULES.flatten(training),
             **OBJECTIVES.flatten(OBJECTIVES.config("plain")()),
             **TASKS.flatten(TASKS.config(task)()),
             **MODELS.flatten(chosen),

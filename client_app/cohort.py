@@ -102,7 +102,7 @@ def finish(started: Started, trained: Trained, since: float) -> Message:
 def key(started: Started) -> Hashable:
     """What clients that are trained together have in common."""
     job, plan, examples = started.job, started.begun.plan, started.job.examples
-    made_of = [each for each in (*plan.corrections, plan.logits) if isinstance(each, pieces.Piece)]
+    made_of: list[Any] = [each for each in (*plan.corrections, plan.logits) if isinstance(each, pieces.Piece)]
     return (
         id(job.model),
         (job.lr, job.client.momentum, job.client.weight_decay),
@@ -135,7 +135,7 @@ def _load(model: nn.Module, weights: Weights) -> None:
 def _default_generator(device: torch.device) -> torch.Generator:
     if device.type != "cuda":
         return torch.default_generator
-    torch.cuda.init()
+    torch.cuda.init()  # type: ignore[no-untyped-call]
     number = torch.cuda.current_device() if device.index is None else device.index
     generator: torch.Generator = torch.cuda.default_generators[number]
     return generator
@@ -193,7 +193,7 @@ class _Training:
         factors = {i: factor[:count] for i, factor in self.factors.items()}
         with torch.no_grad():
             for correct in self.corrections:
-                gradients = pieces.first(correct, count)(gradients, own)  # type: ignore[operator]
+                gradients = pieces.first(correct, count)(gradients, own)
         velocity = [None if v is None else v[:count] for v in self.velocity]
         settings = job.client
         sgd_step_(
@@ -208,8 +208,7 @@ class _Training:
         self.velocity = velocity
         if self.displacement:
             displace_(own, [d[:count] for d in self.displacement], lr=rate, factors=factors)
-        counts = torch.tensor(batch.counts, device=job.device)
-        self.losses[:count] += loss.detach().double() * counts
+        self.losses[:count] += loss.detach().double() * batch.mask.sum(1)
         if self.classifies:
             self.right[:count] += ((outputs.detach().argmax(2) == batch.y) & batch.mask).sum(1)
 

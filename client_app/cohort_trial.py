@@ -71,7 +71,7 @@ def _alone(
     # Dropout is drawn as for several clients: its bits depend on how values lie in memory.
     with Functions(batch.mask[client, :count], draws, {}, filled=False).in_place():
         outputs = own(batch.x[client, :count])
-    parameters = {name: p for name, p in own.named_parameters() if p.requires_grad}
+    parameters: dict[str, torch.Tensor] = {n: p for n, p in own.named_parameters() if p.requires_grad}
     mean = loss_of(spec, loss)(outputs, batch.y[client, :count])
     return Weights(_gradients(mean, parameters), dict(own.named_buffers()))
 
@@ -120,7 +120,7 @@ def _batch(spec: Spec) -> Batch:
         y = torch.randint(0, 2, (*shape, spec.outputs), generator=draw).double()
     mask = torch.arange(longest) < torch.tensor(COUNTS)[:, None]
     if inputs.kind is Kind.IMAGE:
-        x = as_images(x.flatten(0, 1)).double().unflatten(0, shape)
+        x = as_images(x.flatten(0, 1)).double().view(x.shape)
     return Batch(x, y, mask, COUNTS)
 
 

@@ -10,6 +10,7 @@ so it must return a tensor made from tensors, without writing into one.
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -22,12 +23,20 @@ class Piece:
     """A part of a plan that several clients can share once its tensors are stacked."""
 
 
-class Correction(Piece):
+class Correction(Piece, ABC):
     """(gradients, parameters) -> gradients, element by element."""
 
+    @abstractmethod
+    def __call__(self, gradients: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]) -> Any:
+        """The corrected gradients."""
 
-class LogitsChange(Piece):
+
+class LogitsChange(Piece, ABC):
     """Logits (n, outputs) -> logits of the same shape."""
+
+    @abstractmethod
+    def __call__(self, z: torch.Tensor) -> torch.Tensor:
+        """The changed logits."""
 
 
 def signature(piece: Piece) -> Hashable:
@@ -50,7 +59,7 @@ def of_each_client(piece: LogitsChange, logits: torch.Tensor) -> torch.Tensor:
     """The change of a stacked piece: (clients, n, outputs) -> the same shape."""
 
     def change(tensors: Mapping[str, Any], values: torch.Tensor) -> torch.Tensor:
-        changed: torch.Tensor = dataclasses.replace(piece, **tensors)(values)  # type: ignore[type-var, operator]
+        changed: torch.Tensor = dataclasses.replace(piece, **tensors)(values)  # type: ignore[type-var]
         return changed
 
     result: torch.Tensor = torch.func.vmap(change)(dict(_tensors(piece)), logits)

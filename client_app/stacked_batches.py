@@ -65,7 +65,8 @@ class Batches:
         x, y = self._examples.prepared(self._x[chosen], self._y[chosen])
         x = self._changed(x, number, counts, longest)
         mask = torch.from_numpy(np.arange(longest) < np.array(counts)[:, None]).to(x.device)
-        return Batch(x.unflatten(0, (clients, longest)), y.unflatten(0, (clients, longest)), mask, counts)
+        x, y = (each.view(clients, longest, *each.shape[1:]) for each in (x, y))
+        return Batch(x, y, mask, counts)
 
     def _changed(self, x: torch.Tensor, number: int, counts: Sequence[int], longest: int) -> torch.Tensor:
         """The augmented images, with the draws of each client."""

@@ -102,16 +102,15 @@ class Functions:
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
         """Torch has the replacements inside."""
-        channels = {f"dropout{n}d": self.dropout_channels for n in (1, 2, 3)}
+        replacements: dict[str, Any] = {
+            "batch_norm": self.batch_norm,
+            "group_norm": self.group_norm,
+            "dropout": self.dropout,
+            **{f"dropout{n}d": self.dropout_channels for n in (1, 2, 3)},
+            "scaled_dot_product_attention": self.attention,
+        }
         with (
-            mock.patch.multiple(
-                functional,
-                batch_norm=self.batch_norm,
-                group_norm=self.group_norm,
-                dropout=self.dropout,
-                scaled_dot_product_attention=self.attention,
-                **channels,
-            ),
+            mock.patch.multiple(functional, **replacements),
             mock.patch.object(torch._VF, "lstm", self.lstm, create=True),
         ):
             yield
@@ -193,7 +192,8 @@ class Functions:
     ) -> torch.Tensor:
         if not training or p == 0.0:
             return x
-        kept: torch.Tensor = x * _Keep.apply(x.detach(), self.mask, tuple(shape), p, images, self.draws)
+        keep: Any = _Keep.apply  # untyped in torch
+        kept: torch.Tensor = x * keep(x.detach(), self.mask, tuple(shape), p, images, self.draws)
         return kept
 
     # ------------------------------------------------------------ attention

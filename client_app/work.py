@@ -22,7 +22,7 @@ from fedstride.tasks import data, models, partitions
 from fedstride.tasks import own as node_data
 from fedstride.tasks.augmentation import augmented, check_augmentation
 from fedstride.tasks.freezing import Split, freeze_, split
-from fedstride.tasks.goals import goal_of
+from fedstride.tasks.goals import Goal, goal_of
 from fedstride.tasks.holdout import hold_out
 from fedstride.tasks.inputs import Inputs
 from fedstride.tasks.layout import place
@@ -33,7 +33,7 @@ from fedstride.tasks.tensors import Examples, pick_device
 
 from . import protection
 from .method import Job
-from .parts import OBJECTIVES, RULES
+from .parts import OBJECTIVES, RULES, Training
 from .protection import Protection
 from .training import Change
 
@@ -57,40 +57,74 @@ class Work(Job):
         return lambda x, step: augmented(x, self.augmentation, step=step, **drawn_from)
 
 
-def read(config: Mapping[str, Any], context: Context) -> Work:
-    """The work for a message. Raises ConfigError for invalid values and for parts that are unknown here."""
-    load_bundled(config.get(wire.PARTS, []))
-    client = RULES.unflatten(config)
-    torch.set_num_threads(client.threads)
-    device = pick_device(client.device)
-    task, partition = TASKS.unflatten(config), PARTITIONS.unflatten(config)
-    objective, model = OBJECTIVES.unflatten(config), MODELS.unflatten(config)
-    seed = _natural(config, wire.SEED)
-    spec = Spec.unflatten(config)
-    found = _client_data(context, task, partition, spec, _natural(config, wire.NUM_CLIENTS), seed)
-    held_out = _share(config, wire.HOLDOUT)
-    positions = np.arange(len(found.y)) if found.members is None else found.members
-    kept, measured = hold_out(len(positions), held_out, seed=seed, client=found.client_id)
-    goal = goal_of(spec, task.loss, task.metrics)
-    check_augmentation(spec, task.augmentation)
+@dataclass(frozen=True)
+class Settings:
+    """What the config of a message says of the round, whichever client reads it."""
 
-    trained, built = _patterns(config, wire.TRAIN), _key(MODELS.flatten(model))
-    network, parts = _network(built, spec.inputs, spec.outputs, str(device), trained)
+    client: Training
+    task: Task
+    partition: Choice
+    objective: Choice
+    model: Choice
+    spec: Spec
+    goal: Goal
+    seed: int
+    clients: int
+    server_round: int
+    holdout: float
+    trained: tuple[str, ...] | None  # patterns of the trained parameters
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Settings:
+        """Those of a message. Raises ConfigError for invalid values and for parts that are unknown here."""
+        load_bundled(config.get(wire.PARTS, []))
+        task, spec = TASKS.unflatten(config), Spec.unflatten(config)
+        found = cls(
+            client=RULES.unflatten(config),
+            task=task,
+            partition=PARTITIONS.unflatten(config),
+            objective=OBJECTIVES.unflatten(config),
+            model=MODELS.unflatten(config),
+            spec=spec,
+            goal=goal_of(spec, task.loss, task.metrics),
+            seed=_natural(config, wire.SEED),
+            clients=_natural(config, wire.NUM_CLIENTS),
+            server_round=_natural(config, wire.SERVER_ROUND, 0),
+            holdout=_share(config, wire.HOLDOUT),
+            trained=_patterns(config, wire.TRAIN),
+        )
+        check_augmentation(spec, task.augmentation)
+        return found
+
+
+def read(config: Mapping[str, Any], context: Context, settings: Settings | None = None) -> Work:
+    """The work for a message. `settings`: those of its config, if they are known.
+
+    Raises ConfigError for invalid values and for parts that are unknown here.
+    """
+    said = Settings.of(config) if settings is None else settings
+    torch.set_num_threads(said.client.threads)
+    device = pick_device(said.client.device)
+    found = _client_data(context, said.task, said.partition, said.spec, said.clients, said.seed)
+    positions = np.arange(len(found.y)) if found.members is None else found.members
+    kept, measured = hold_out(len(positions), said.holdout, seed=said.seed, client=found.client_id)
+    built = _key(MODELS.flatten(said.model))
+    network, parts = _network(built, said.spec.inputs, said.spec.outputs, str(device), said.trained)
 
     def examples(chosen: np.ndarray) -> Examples:
-        return Examples(found.x, found.y, spec, device=device, members=positions[chosen], goal=goal)
+        return Examples(found.x, found.y, said.spec, device=device, members=positions[chosen], goal=said.goal)
 
     return Work(
         client_id=found.client_id,
-        server_round=_natural(config, wire.SERVER_ROUND, 0),
-        seed=seed,
-        client=client,
-        objective=objective,
+        server_round=said.server_round,
+        seed=said.seed,
+        client=said.client,
+        objective=said.objective,
         examples=examples(kept),
         held_out=examples(measured) if len(measured) else None,
         model=network,
         parts=parts,
-        augmentation=tuple(task.augmentation or ()),
+        augmentation=tuple(said.task.augmentation or ()),
         device=device,
         protection=protection.read(config, context.node_config),
     )

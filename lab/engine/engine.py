@@ -118,7 +118,7 @@ def _opened(stack: ExitStack, app: ClientApp, prepared: Prepared, workers: int |
     if config.engine == "cohort":
         reason = _alone(config, evaluation.spec)
         if not reason:
-            return InCohorts(app, evaluation, notes)
+            return InCohorts(app, evaluation, [*notes, *_parts(config)])
         notes.append(f"engine=cohort: {reason}; the clients train one by one")
     wanted = next(n for n in (config.workers, workers, places(config)) if n is not None)
     if not wanted:
@@ -147,6 +147,20 @@ def _alone(config: Config, spec: Spec) -> str | None:
             return f"{table.group}={chosen.name} has {needs}, which cannot be computed for several clients at once"
     found = cohort_trial.obstacle(config.model, spec, config.train, config.task.loss)
     return found and f"clients with model={config.model.name} cannot be trained together ({found})"
+
+
+def _parts(config: Config) -> list[str]:
+    """The note that a round is trained in parts. On a GPU the number of clients is known once a round begins."""
+    from .together import ON_A_PROCESSOR
+
+    size = config.cohort_part or (None if _uses_gpus(config) else ON_A_PROCESSOR)
+    if size is None or size >= config.cohort_size:
+        return []
+    count = -(-config.cohort_size // size)
+    return [
+        f"engine=cohort: {size} clients train at once, so a round of {config.cohort_size} has {count} parts; "
+        "cohort_part sets the number"
+    ]
 
 
 def cores() -> int:

@@ -12,7 +12,7 @@ from logging import WARNING
 from typing import Any
 
 import torch
-from flwr.app import Context, Message, MessageType
+from flwr.app import ConfigRecord, Context, Message, MessageType
 
 from client_app import cohort, cohort_memory, heap, work
 from client_app.cohort import Started, Weights
@@ -36,6 +36,7 @@ class TogetherGrid(LocalGrid):
         super().__init__(*args, **options)
         self._size = size
         self._said: set[str] = set()
+        self._settings: tuple[ConfigRecord, work.Settings] | None = None
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Train the next clients of the queued messages with these ids; their replies. Empty if none is queued."""
@@ -44,6 +45,7 @@ class TogetherGrid(LocalGrid):
         training = [message for message in asked if message.metadata.message_type == MessageType.TRAIN]
         if not training or asked[0] is not training[0]:
             return super().pull_messages(wanted)
+        self._settings = None  # a strategy may change its record from round to round
         chosen = training[: self._size_for(training[0])]
         for message in chosen:
             self._queue.remove(message)
@@ -59,12 +61,13 @@ class TogetherGrid(LocalGrid):
         return [found[message_id] for message_id in waiting]
 
     def _size_for(self, message: Message) -> int:
-        """The number of clients to train at once, which a first client shows."""
+        """The number of clients to train at once. On a GPU this client shows it."""
         if self._size is None:
             context = self._contexts[message.metadata.dst_node_id]
             try:
-                started = cohort.start(message, context, _job(message, context), {})
-                self._size = self._measured(started) if started.job.device.type == "cuda" else ON_A_PROCESSOR
+                job = self._job(message, context)
+                on_gpu = job.device.type == "cuda"
+                self._size = self._measured(cohort.start(message, context, job, {})) if on_gpu else ON_A_PROCESSOR
             except (Exception, SystemExit):  # this client's reply will say why; the next one shows the number
                 return 1
         return self._size
@@ -87,7 +90,7 @@ class TogetherGrid(LocalGrid):
             context = self._contexts[message.metadata.dst_node_id]
             since = time.perf_counter()
             try:
-                started = cohort.start(message, context, _job(message, context), received)
+                started = cohort.start(message, context, self._job(message, context), received)
             except (Exception, SystemExit) as error:
                 replies[number] = failure(message, f"{type(error).__name__}: {error}")
             else:
@@ -111,17 +114,20 @@ class TogetherGrid(LocalGrid):
         since = time.perf_counter()
         if len(group) == 1:
             return self._alone(group)
+        trained: list[cohort.Trained] = []
         try:
             trained = cohort.train_together([each.started for each in group])
         except torch.OutOfMemoryError:
-            half = len(group) // 2
-            self._size = min(self._size or half, half)
-            self._say(f"{len(group)} clients need more memory than there is; {half} train at once")
-            return self._trained(group[:half]) | self._trained(group[half:])
+            pass  # handled below, where the error no longer holds the memory
         except (Exception, SystemExit) as error:
             reason = " ".join(str(error).split())[:300]
             self._say(f"clients cannot be trained together ({type(error).__name__}: {reason}); they train alone")
             return self._alone(group)
+        if not trained:
+            half = len(group) // 2
+            self._size = min(self._size or half, half)
+            self._say(f"{len(group)} clients need more memory than there is; {half} train at once")
+            return self._trained(group[:half]) | self._trained(group[half:])
         share = (time.perf_counter() - since) / len(group)
         replies = {}
         for each, result in zip(group, trained, strict=True):
@@ -131,6 +137,14 @@ class TogetherGrid(LocalGrid):
             except (Exception, SystemExit) as error:
                 replies[each.number] = failure(each.message, f"{type(error).__name__}: {error}")
         return replies
+
+    def _job(self, message: Message, context: Context) -> work.Work:
+        """A client's job. Messages of a round can share their config, which is then read once."""
+        config = message.content.config_records[wire.CONFIG]
+        if self._settings is None or self._settings[0] is not config:
+            self._settings = config, work.Settings.of(config)
+        job = work.read(config, context, self._settings[1])
+        return flipped(job) if FLIPS in context.node_config else job
 
     def _alone(self, group: Sequence[_Ready]) -> dict[int, Message]:
         return {each.number: self._deliver(each.message) for each in group}
@@ -146,8 +160,3 @@ class _Ready:
 
     def __init__(self, number: int, message: Message, started: Started, seconds: float) -> None:
         self.number, self.message, self.started, self.seconds = number, message, started, seconds
-
-
-def _job(message: Message, context: Context) -> work.Work:
-    job = work.read(message.content.config_records[wire.CONFIG], context)
-    return flipped(job) if FLIPS in context.node_config else job

@@ -59,6 +59,13 @@ def test_without_obstacles_there_is_no_note(tmp_path: Path) -> None:
     assert not notes
 
 
+def test_a_round_that_is_trained_in_parts_is_announced(tmp_path: Path) -> None:
+    assert desk(tmp_path, "model=mlp", "cohort_part=2")[1] == [
+        "engine=cohort: 2 clients train at once, so a round of 3 has 2 parts; cohort_part sets the number"
+    ]
+    assert desk(tmp_path, "model=mlp", "clients=20")[1][0].startswith("engine=cohort: 16 clients train at once")
+
+
 def test_a_method_that_needs_its_own_client_is_named(tmp_path: Path) -> None:
     found, notes = desk(tmp_path, "model=mlp", "objective=moon")
     assert not isinstance(found, InCohorts)

@@ -23,6 +23,7 @@ from fedstride.parts import USER_PARTS, Part
 from fedstride.tasks import data, frozen, models
 from fedstride.tasks.data import Data
 from fedstride.tasks.inputs import Inputs, Kind
+from fedstride.tasks.networks.norms import BatchNorm1d
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.spec import Spec, Target
 from fedstride.tasks.tensors import to_arrays
@@ -238,15 +239,26 @@ RULES_HERE: dict[str, tuple[dict[str, Any], HalfSent | None]] = {
 }
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize("rule", RULES_HERE)
-def test_every_rule_gives_the_replies_of_clients_alone(network: str, rule: str, tmp_path: Path) -> None:
-    """Two rounds: in the second one, methods have their states, and other clients take part."""
+ON_ALL = ("sgd", "fednlr", "fedprox", "feddyn", "scaffold", "two_d_lrd")
+"""The others are tried on two networks."""
+
+WITH_STATE = ("sgd", "feddyn", "scaffold", "two_d_lrd")
+"""Rules whose second round differs from a first one: the rate of `sgd` decays."""
+
+
+@pytest.mark.parametrize(
+    ("rule", "network"),
+    [(rule, name) for rule in RULES_HERE for name in NETWORKS if rule in ON_ALL or name in ("mlp", "textcnn")],
+)
+def test_every_rule_gives_the_replies_of_clients_alone(rule: str, network: str, tmp_path: Path) -> None:
+    """In the second round methods have their states, and other clients take part."""
     client, half = RULES_HERE[rule]
     setup = Setup(*NETWORKS[network], **client)
     one, other = in_folder(alone(), tmp_path / "alone"), in_folder(together(), tmp_path / "together")
     first = exchange(one, setup, half)
     assert_same(first, exchange(other, setup, half))
+    if rule not in WITH_STATE:
+        return
     model = dict(views(first[1].content.array_records[wire.ARRAYS]))
     later = {"model": model, "server_round": 2, "accepted": 1, "clients": [4, 0, 1]}
     assert_same(exchange(one, setup, half, **later), exchange(other, setup, half, **later))
@@ -296,6 +308,18 @@ def test_a_client_that_fails_costs_its_own_reply_only() -> None:
     expected = exchange(alone(), setup)
     del expected[1]
     assert_same(expected, replies)
+
+
+def test_a_client_whose_values_are_not_numbers_does_not_touch_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = _values()
+    expected = exchange(together(), Setup("values", "mlp", {"width": 7}))
+    found.train_x[7:20] = np.nan  # those of client 1
+    data._load.cache_clear()
+    monkeypatch.setitem(TASKS._parts, "values", Part("values", lambda: found, "One client has no numbers."))
+    replies = exchange(together(), Setup("values", "mlp", {"width": 7}))
+    assert np.isnan(views(replies.pop(1).content.array_records[wire.ARRAYS])["fc1.weight"]).all()
+    del expected[1]
+    assert_same(expected, replies, close=0.0)
 
 
 def test_a_correction_of_a_users_method_trains_alone_and_the_log_says_so_once(
@@ -380,10 +404,55 @@ def test_a_network_that_cannot_be_stacked_is_refused_with_the_reason(
     assert reason in (cohort_trial.obstacle(MODELS.config("users")(), spec, None, None) or "")
 
 
-@pytest.mark.parametrize("network", [*NETWORKS, *MORE_NETWORKS, "with dropout"])
-def test_the_networks_of_the_project_can_be_stacked(network: str) -> None:
-    task, model, *settings = {**NETWORKS, **MORE_NETWORKS, "with dropout": ("texts", "transformer")}[network]
-    setup = Setup(task, model, *settings)
+class Tied(torch.nn.Module):
+    """Two layers with the same weight, and a parameter without influence."""
+
+    def __init__(self, inputs: Inputs, outputs: int) -> None:
+        super().__init__()
+        self.one, self.two = (torch.nn.Linear(inputs.size, inputs.size) for _ in range(2))
+        self.two.weight = self.one.weight
+        self.fc, self.unused = torch.nn.Linear(inputs.size, outputs), torch.nn.Parameter(torch.ones(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.two(self.one(x.flatten(1)).relu()).relu())
+
+
+class Normed(torch.nn.Module):
+    """BatchNorm of vectors: a mini-batch of one example has no variance."""
+
+    def __init__(self, inputs: Inputs, outputs: int) -> None:
+        super().__init__()
+        self.fc1, self.norm = torch.nn.Linear(inputs.size, 8), BatchNorm1d(8)
+        self.fc2 = torch.nn.Linear(8, outputs)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc2(self.norm(self.fc1(x.flatten(1))).relu())
+
+
+def test_a_batch_of_one_example_is_normalised_with_the_running_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it is filled up to the others' size; the number of tracked batches is that of training alone."""
+    monkeypatch.setitem(MODELS._parts, "users", Part("users", Normed, "A user's."))
+    setup = Setup("values", "users", local_epochs=2)
+    found = exchange(together(), setup)
+    assert_same(exchange(alone(), setup), found)
+    tracked = [int(views(found[i].content.array_records[wire.ARRAYS])["norm.num_batches_tracked"]) for i in (2, 1)]
+    assert tracked == [0, 2 * 3]  # one example; 13 examples in batches of 4, the last of one
+
+
+def test_tied_and_unused_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODELS._parts, "users", Part("users", Tied, "A user's."))
+    setup = Setup("values", "users", momentum=0.9)
+    assert cohort_trial.obstacle(setup.model, setup.spec, None, None) is None
+    assert_same(exchange(alone(), setup), exchange(together(), setup))
+
+
+@pytest.mark.parametrize(
+    "network",
+    [*NETWORKS.values(), MORE_NETWORKS["lstm"], MORE_NETWORKS["resnet20"], ("texts", "transformer")],
+    ids=lambda network: str(network[1]),
+)
+def test_the_networks_of_the_project_can_be_stacked(network: tuple[Any, ...]) -> None:
+    setup = Setup(*network)
     assert cohort_trial.obstacle(setup.model, setup.spec, None, None) is None
 
 
