@@ -1,4 +1,4 @@
-"""A SuperLink is restored from its backup in another folder, with a new certificate, as docs/operations.md says."""
+"""A SuperLink is restored from its backup elsewhere, with a new certificate, as docs/operations.md says."""
 
 from __future__ import annotations
 
