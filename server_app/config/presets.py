@@ -20,6 +20,9 @@ from . import papers, terms
 from .papers import Source
 from .terms import METHOD_TABLES, Method, method_of
 
+SECTIONS = ("client", "screening")
+"""Parts of a configuration whose settings do not depend on the choices of a preset."""
+
 PARTS = {table.group: table for table in (TASKS, MODELS, PARTITIONS)}
 """The groups whose part is a setting of an experiment."""
 
@@ -193,7 +196,6 @@ def node(made: Preset) -> dict[str, Any]:
     tree: dict[str, Any] = {
         "defaults": [*({f"override /{group}": part} for group, part in choices.items()), *nested],
         "experiment": made.name,
-        "client": {},
         "presets": {},
     }
     for key, each in made.values.items():
@@ -210,8 +212,8 @@ def _put(tree: dict[str, Any], key: str, value: Any, choices: Mapping[str, str])
             presets.setdefault("strategy", {}).setdefault(part, {})["weighting"] = value
     elif not setting:
         tree[key] = value
-    elif head == "client":
-        tree["client"][setting] = value
+    elif head in SECTIONS:
+        tree.setdefault(head, {})[setting] = value
     elif head in PARTS:
         presets.setdefault(head, {}).setdefault(choices[head], {})[setting] = value
     else:
