@@ -41,7 +41,7 @@ def submit(
     it. OVERRIDES are Hydra overrides, as for fedstride run.
     """
     rest = after_connection(connection, overrides, address)
-    signed = _signed(signature, signing_key)
+    signed = signature_of(signature, signing_key)
     with contextlib.ExitStack() as stack:
         target = select(stack, "submit", connection, address, root_certificates, insecure)
         console = Console()
@@ -77,7 +77,7 @@ def _check(overrides: list[str], console: Console) -> None:
     say(console, title(config))
 
 
-def _signed(signature: Path | None, key: Path | None) -> Callable[[bytes], str] | None:
+def signature_of(signature: Path | None, key: Path | None) -> Callable[[bytes], str] | None:
     """What makes the signature of a bundle that is submitted; None for none.
 
     Raises ConfigError if both are given, and when it is called, for a wrong file.

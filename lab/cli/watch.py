@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from rich.console import Console
 
 from .target import ADDRESS, CONNECTION_OF_A_RUN, INSECURE, ROOT_CERTIFICATES, RUN, folder_of, superlink_of
-
-if TYPE_CHECKING:
-    from ..watch.sight import Sight
-
-PAUSE_SECONDS = 0.5
 
 
 def watch(
@@ -32,31 +25,16 @@ def watch(
     from fedstride.errors import RunError
 
     from ..flower.control import control
-    from ..watch import deployed
+    from ..watch import deployed, local
     from ..watch.view import show
 
     console = Console()
     folder = folder_of(run)
     with contextlib.ExitStack() as stack:
         if folder is not None:
-            last = show(console, _looks(folder))
+            last = show(console, local.looks(folder))
         else:
             target = superlink_of(stack, "watch", run, connection, address, root_certificates, insecure)
             last = show(console, deployed.follow(stack.enter_context(control(target)), run))
     if last.state != "completed":
         raise RunError(f"{last.name}: {last.state}" + (f" ({last.reason})" if last.reason else ""))
-
-
-def _looks(folder: Path) -> Iterator[Sight]:
-    """What the folder shows, whenever it changes, until the run ends."""
-    from ..watch.local import look
-
-    before = None
-    while True:
-        sight = look(folder)
-        if sight != before:
-            yield sight
-        if sight.ended:
-            return
-        before = sight
-        time.sleep(PAUSE_SECONDS)

@@ -3,38 +3,71 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from server_app.progress import ANSWERED, FILE, STATES, WAITING
+from server_app.folder import is_locked
+from server_app.progress import FILE, STATES, WAITING
+from server_app.restore import METRICS
 
-from ..results.runs import Run, load
+from ..results.runs import STATUS, Run, load
 from .sight import Sight
+
+PAUSE_SECONDS = 0.5
+
+
+def looks(folder: Path) -> Iterator[Sight]:
+    """What the folder says, whenever it changes, until the run ends. Raises ConfigError if it cannot be read."""
+    before, marks = None, None
+    while True:
+        if (now := _marks(folder)) != marks:  # the records of a long run are long
+            marks, sight = now, look(folder)
+            if sight != before:
+                yield sight
+            if sight.ended:
+                return
+            before = sight
+        time.sleep(PAUSE_SECONDS)
 
 
 def look(folder: Path) -> Sight:
-    """What the folder says. Raises ConfigError if it cannot be read."""
+    """What the folder says now. Raises ConfigError if it cannot be read."""
     run = load(folder)
     done = int(run.rows[-1]["round"]) if run.rows else 0
     metric = run.headline
+    copied = bool(run.fetched) and run.state == "running"  # nothing more will come
     number, clients = _in_progress(folder) if run.state == "running" else (0, {})
-    over = {
-        str(row["client"]): row for row in run.clients.rows if row["round"] == done and row["client"] is not None
-    }
+    reasons = {}
     if number <= done:  # no round is in progress
-        number, clients = done, {**clients, **{label: _state(row) for label, row in over.items()}}
+        rows = [row for row in run.clients.rows if row["round"] == done and row["client"] is not None]
+        number, clients = done, {**clients, **{str(row["client"]): _state(row) for row in rows}}
+        reasons = {str(row["client"]): str(row["reason"]) for row in rows if row.get("reason")}
     return Sight(
         name=run.folder.name,
-        state=run.state,
-        reason=_reason(run),
+        state="fetched" if copied else run.state,
+        reason=run.remark if copied else _reason(run),
         round=number,
         rounds=run.config.rounds,
         metric=metric,
         points={int(row["round"]): row[metric] for row in run.rows if row.get(metric) is not None},
         clients=clients,
-        reasons={label: str(row["reason"]) for label, row in over.items() if row.get("reason")},
+        reasons=reasons,
     )
+
+
+def _marks(folder: Path) -> tuple[object, ...]:
+    """What changes when the folder says something else."""
+    return (is_locked(folder), *(_mark(folder / name) for name in (METRICS, STATUS, FILE)))
+
+
+def _mark(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
 
 
 def _in_progress(folder: Path) -> tuple[int, dict[str, str]]:
@@ -47,7 +80,7 @@ def _in_progress(folder: Path) -> tuple[int, dict[str, str]]:
 
 
 def _state(row: Mapping[str, Any]) -> str:
-    return STATES.get(str(row.get("status")), WAITING if row.get("status") is None else ANSWERED)
+    return STATES.get(str(row.get("status")), WAITING)
 
 
 def _reason(run: Run) -> str:

@@ -13,7 +13,10 @@ import pytest
 from desk import play, table, weights
 from processes import STOCK, Running, Site, descendants, folder_in, is_alive, stop, until
 
+from lab.cli.submit import signature_of
 from lab.deployment.signing import new_key, sign
+from lab.flower import submission
+from lab.flower.target import named
 from lab.node.journal import read
 from lab.results.runs import load
 
@@ -183,8 +186,11 @@ def test_named_nodes_keep_a_log_and_do_nothing_without_it(site: Site, tmp_path: 
     logs["two"].rmdir()  # its next node starts again
 
 
-def test_a_node_runs_only_apps_that_a_trusted_key_has_signed(site: Site, tmp_path: Path) -> None:
+def test_a_node_runs_only_apps_that_a_trusted_key_has_signed(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Unsigned, signed by a stranger, altered: the reason is at the submitter; then the same app, signed."""
+    monkeypatch.setenv("FLWR_HOME", site.desk.env["FLWR_HOME"])
     for name in ("study", "stranger"):
         new_key(tmp_path / name)
     made = site.deployment.fedstride("sign", "app", str(tmp_path / "study"), str(tmp_path / "study.sig"))
@@ -195,24 +201,23 @@ def test_a_node_runs_only_apps_that_a_trusted_key_has_signed(site: Site, tmp_pat
     (tmp_path / "altered.sig").write_text(json.dumps(altered))
 
     nodes = site.joined({"one": config(0), "two": config(1)}, "--trusted-entities", str(tmp_path / "study.yaml"))
-    given = ("submit", "tls", *REAL, "rounds=1", "node_wait=60")
-    for option, said in (
-        ((), "is not signed, and this node runs signed apps only"),
-        (("--signing-key", str(tmp_path / "stranger")), "a key that this node does not trust"),
-        (("--signature", str(tmp_path / "altered.sig")), "it was altered"),
+    given = [*REAL, "rounds=1", "node_wait=60"]
+    for signed, said in (
+        (None, "is not signed, and this node runs signed apps only"),
+        (signature_of(None, tmp_path / "stranger"), "a key that this node does not trust"),
+        (signature_of(tmp_path / "altered.sig", None), "it was altered"),
     ):
-        done = site.deployment.fedstride(*given, *option)
-        assert done.returncode == 1
-        assert re.search(rf"cannot take part \(code 901\): the app .*{said}", done.stderr), (
-            done.stdout + done.stderr
-        )
+        run = submission.submit(named("tls"), given, signed)
+        refused = submission.follow(named("tls"), run, lambda line: None)
+        assert not refused.completed
+        assert re.search(rf"cannot take part \(code 901\): the app .*{said}", refused.reason), refused
     for node in nodes:  # nothing of the app was unpacked, or run
         assert not (node.folder / "home/apps").exists()
-    done = site.deployment.fedstride(*given, "--signature", str(tmp_path / "study.sig"))
+    done = site.deployment.fedstride("submit", "tls", *given, "--signature", str(tmp_path / "study.sig"))
     assert done.returncode == 0, done.stdout + done.stderr + nodes[0].log()
     log = read(nodes[0].folder / "home/node-log.jsonl").rows
-    refused = [row for row in log if row["event"] == "refused"]
-    assert len(refused) == 3
-    assert all("code 901" in row["reason"] and row["bytes_out"] < 2000 for row in refused)
+    reasons = [row for row in log if row["event"] == "refused"]
+    assert len(reasons) == 3
+    assert all("code 901" in row["reason"] and row["bytes_out"] < 2000 for row in reasons)
     assert log[-1]["event"] == "answered" and log[-1]["app_hash"] == real["app"]
     stop(*nodes)

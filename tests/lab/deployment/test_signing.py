@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -14,9 +15,11 @@ from flwr.supernode.cli.flower_supernode import _try_obtain_trusted_entities, _v
 from typer.testing import CliRunner
 
 from fedstride.errors import ConfigError
+from fedstride.flower import bundle
 from fedstride.signatures import load
 from lab.cli.main import app
 from lab.deployment.signing import new_key, read_signature, sign, write_signature
+from lab.flower.bundle import app_folder
 from lab.node.accounts import RefusedError
 from lab.node.passages import _Passages
 
@@ -51,7 +54,7 @@ def test_unsigned_altered_and_signed_by_a_stranger_are_refused(key: Path, tmp_pa
     new_key(tmp_path / "stranger")
     signed, by_stranger = sign(BUNDLE, key), sign(BUNDLE, tmp_path / "stranger")
     pretends = by_stranger.dump().replace(by_stranger.key, signed.key)
-    for bundle, text, said in (
+    for content, text, said in (
         (BUNDLE, "", "is not signed, and this node runs signed apps only"),
         (BUNDLE + b"!", signed.dump(), "is not the one that was signed by fpk_"),
         (BUNDLE, pretends, "is not the one that was signed by fpk_"),
@@ -59,7 +62,7 @@ def test_unsigned_altered_and_signed_by_a_stranger_are_refused(key: Path, tmp_pa
         (BUNDLE, "{}", "has no valid signature: it is not a signature of the format"),
     ):
         with pytest.raises(RefusedError, match=said):
-            checked(bundle, text, trusted)
+            checked(content, text, trusted)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +97,26 @@ def test_the_submitter_is_told_that_the_app_is_another_one(key: Path, tmp_path: 
     assert read_signature(tmp_path / "sig", BUNDLE).key.startswith("fpk_")
     with pytest.raises(ConfigError, match="is the signature of another app"):
         read_signature(tmp_path / "sig", BUNDLE + b"!")
+
+
+def test_a_bundle_has_the_same_bytes_for_who_signs_and_who_submits(tmp_path: Path) -> None:
+    """Whenever, and with whatever rights files are written; with user-defined parts it is another one."""
+    parts = tmp_path / "mine.py"
+    parts.write_text("from fedstride import part\n")
+
+    def made(given: str | None, umask: int) -> bytes:
+        before = os.umask(umask)
+        try:
+            with app_folder(given) as folder:
+                return bundle(folder)
+        finally:
+            os.umask(before)
+
+    first = made(str(parts), 0o022)
+    os.utime(parts, (1_000_000_000, 1_000_000_000))
+    parts.chmod(0o700)
+    assert made(str(parts), 0o077) == first
+    assert made(None, 0o022) != first
 
 
 def test_nothing_is_replaced_and_wrong_keys_are_one_line(key: Path, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from fedstride.errors import ConfigError, RunError
 from lab.flower.control import Listed
 from lab.watch import deployed
 from lab.watch.curve import curve
-from lab.watch.local import look
+from lab.watch.local import look, looks
 from lab.watch.sight import Sight, changes
 from lab.watch.view import drawn, show
 from server_app.progress import FILE, answered, asked, begins, closed
@@ -222,6 +222,16 @@ def test_a_real_run_is_watched_from_other_processes(tmp_path: Path) -> None:
     assert any("client 0" in line and "answered" in line for line in lines)
     seen = terminal.text()
     assert "completed" in seen and "round 6 of 6" in seen and "client 2" in seen and "█" in seen
+
+
+def test_the_copy_of_a_run_in_progress_is_not_waited_for(tmp_path: Path) -> None:
+    """`fedstride fetch` has copied its status: running."""
+    folder = play(tmp_path, "rounds=1", "name=mine").folder
+    status = json.loads((folder / "status.json").read_text())
+    (folder / "status.json").write_text(json.dumps(status | {"state": "running"}))
+    (folder / "fetched.json").write_text(json.dumps({"state": "running", "fetched": "2026-01-01T10:00:00+0000"}))
+    (sight,) = looks(folder)
+    assert sight.state == "fetched" and "is still running (when it was fetched, 2026" in sight.reason
 
 
 def test_a_run_that_did_not_complete_has_exit_code_1(tmp_path: Path) -> None:
