@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
 import ssl
 import subprocess
@@ -257,6 +258,11 @@ class Site(NamedTuple):
                 time.sleep(2.0)
                 started[key] = start(key)
         return list(started.values())
+
+    def forget(self) -> None:
+        """Delete what the nodes of earlier tests left on their disks: their logs, apps and clients' arrays."""
+        for key in self.ids:
+            shutil.rmtree(self.deployment.root / key, ignore_errors=True)
 
 
 def folder_in(out: str) -> Path:

@@ -148,6 +148,7 @@ def at_work(node: Running) -> list[int] | None:
 
 def test_named_nodes_keep_a_log_and_do_nothing_without_it(site: Site, tmp_path: Path) -> None:
     """A third node is connected, and is not chosen."""
+    site.forget()
     keys = ("one", "two", "three")
     nodes = site.joined({key: f'{config(k % 2)} name="{key}"' for k, key in enumerate(keys)})
     folder = submitted(site, "rounds=2", "strategy=fedalr", "nodes=one,tw?", "name=named")
@@ -200,6 +201,7 @@ def test_a_node_runs_only_apps_that_a_trusted_key_has_signed(
     altered = real | {"signature": other.signature, "signed_at": other.signed_at}
     (tmp_path / "altered.sig").write_text(json.dumps(altered))
 
+    site.forget()
     nodes = site.joined({"one": config(0), "two": config(1)}, "--trusted-entities", str(tmp_path / "study.yaml"))
     given = [*REAL, "rounds=1", "node_wait=60"]
     for signed, said in (
