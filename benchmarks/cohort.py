@@ -10,6 +10,7 @@ of which other 50 train in each round, and its network.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest import mock
@@ -91,8 +92,9 @@ def _timings(
         rounds = Rounds(f"random_images_{clients}_{shape[0]}", model, shape, clients, cohort)
         alone, together = LocalGrid(app, clients), TogetherGrid(app, clients)
         for number in range(repeats + 1):
-            floor = seconds(lambda number=number: rounds.play(alone, number + 1)) / cohort  # type: ignore[misc]
-            value = seconds(lambda number=number: rounds.play(together, number + 1)) / cohort  # type: ignore[misc]
+            floor, value = (
+                seconds(functools.partial(rounds.play, grid, number + 1)) / cohort for grid in (alone, together)
+            )
             if number:  # the first calls are slower
                 yield Measured(name, value, floor)
 

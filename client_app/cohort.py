@@ -30,7 +30,7 @@ from fedstride.tasks.spec import Target
 
 from . import pieces
 from .method import Plan, Result, steps
-from .stacked_batches import Batch, Batches
+from .stacked_batches import Batch, Batches, mean_losses
 from .stacked_functions import Draws, Functions
 from .stages import Begun, begin, dropout_seed, reply
 from .step import displace_, sgd_step_
@@ -149,8 +149,8 @@ def train_together(clients: Sequence[Started], only_steps: int | None = None) ->
     order = sorted(range(len(clients)), key=lambda i: -len(clients[i].steps))
     training = _Training([clients[i] for i in order], only_steps)
     training.run()
-    found = training.results()
-    return [found[order.index(i)] for i in range(len(clients))]
+    found = dict(zip(order, training.results(), strict=True))
+    return [found[i] for i in range(len(clients))]
 
 
 class _Training:
@@ -214,16 +214,12 @@ class _Training:
 
     def _losses(self, outputs: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Of each client, the task's loss of its mini-batch, and the loss that its plan minimises."""
+        of_task = self.clients[0].job.examples.goal.loss
         if self.logits is None:
-            loss = self._mean_losses(outputs, batch)
+            loss = mean_losses(of_task, outputs, batch)
             return loss, loss
         changed = pieces.of_each_client(pieces.first(self.logits, len(outputs)), outputs)
-        return self._mean_losses(outputs.detach(), batch), self._mean_losses(changed, batch)
-
-    def _mean_losses(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        goal = self.clients[0].job.examples.goal
-        each = goal.loss(outputs.flatten(0, 1), batch.y.flatten(0, 1), reduction="none").view(batch.mask.shape)
-        return torch.where(batch.mask, each, 0.0).sum(1) / batch.mask.sum(1)
+        return mean_losses(of_task, outputs.detach(), batch), mean_losses(of_task, changed, batch)
 
     def results(self) -> list[Trained]:
         """The result of each client."""

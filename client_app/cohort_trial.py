@@ -1,7 +1,7 @@
 """Whether a network can be trained for several clients at once: a trial step, compared with clients alone.
 
-There is no list of networks or layers: what counts is that a step of two clients gives each the gradient and the
-buffers of training alone, in float64 on the processor. So a user's network is judged like the project's own.
+A network can be stacked if a step of two clients gives each the gradient and the buffers of training alone, in
+float64 on the processor. So a user's network is judged like the project's own, and no list of layers is kept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedstride.tasks.layout import as_images, place
 from fedstride.tasks.spec import Spec, Target
 
 from .cohort import Network, Weights, stacked_weights, weights_of
-from .stacked_batches import Batch
+from .stacked_batches import Batch, mean_losses
 from .stacked_functions import Draws, Functions
 
 COUNTS = (3, 2)
@@ -86,9 +86,7 @@ def _together(
     generators = [_random(client) for client in range(len(COUNTS))]
     run = Network(own, [own.get_submodule(name) for name in fixed])
     outputs = run(parameters, weights.buffers, batch, generators)
-    each = loss_of(spec, loss)(outputs.flatten(0, 1), batch.y.flatten(0, 1), reduction="none")
-    means = torch.where(batch.mask, each.view(batch.mask.shape), 0.0).sum(1) / batch.mask.sum(1)
-    gradients = _gradients(means.sum(), parameters)
+    gradients = _gradients(mean_losses(loss_of(spec, loss), outputs, batch).sum(), parameters)
     return [
         Weights({n: g[i] for n, g in gradients.items()}, {n: b[i] for n, b in weights.buffers.items()})
         for i in range(len(COUNTS))

@@ -160,9 +160,9 @@ class Plan:
         if self.contexts:
             return "a context of the training"
         if not all(isinstance(each, pieces.Correction) for each in self.corrections):
-            return "a correction of the gradient that is no Correction"
+            return "a correction of the gradient of a type other than Correction"
         if self.logits is not None and not isinstance(self.logits, pieces.LogitsChange):
-            return "a change of the logits that is no LogitsChange"
+            return "a change of the logits of a type other than LogitsChange"
         return None
 
     @property

@@ -1,4 +1,4 @@
-"""The mini-batches of several clients as one tensor a step: shorter ones are filled up, and a mask tells."""
+"""The mini-batches of several clients as one tensor a step: shorter ones are filled up, and a mask says where."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fedstride.tasks.augmentation import changed, drawn
+from fedstride.tasks.goals import Loss
 
 from .work import Work
 
@@ -31,6 +32,12 @@ class Batch:
     def filled(self) -> bool:
         """Whether a mini-batch is filled up."""
         return min(self.counts) < self.longest
+
+
+def mean_losses(loss: Loss, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """(clients,): the mean of `loss` over each client's own examples. `outputs`: (clients, longest, ...)."""
+    each = loss(outputs.flatten(0, 1), batch.y.flatten(0, 1), reduction="none").view(batch.mask.shape)
+    return torch.where(batch.mask, each, 0.0).sum(1) / batch.mask.sum(1)
 
 
 class Batches:

@@ -22,11 +22,11 @@ import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from unittest import mock
 
 import torch
 from torch.nn import functional
 
+from fedstride.replacing import replaced
 from fedstride.tasks.layout import place_images
 
 TRACKED = "num_batches_tracked"
@@ -109,10 +109,7 @@ class Functions:
             **{f"dropout{n}d": self.dropout_channels for n in (1, 2, 3)},
             "scaled_dot_product_attention": self.attention,
         }
-        with (
-            mock.patch.multiple(functional, **replacements),
-            mock.patch.object(torch._VF, "lstm", self.lstm, create=True),
-        ):
+        with replaced(functional, **replacements), replaced(torch._VF, lstm=self.lstm):
             yield
 
     # ------------------------------------------------------------ normalisation

@@ -78,7 +78,8 @@ def prepare(config: Config, evaluation: CentralEvaluation | None = None) -> Prep
     evaluation = evaluation or CentralEvaluation(config)
     subset = f"task={config.task.name} has {source.subset}" if source.subset else ""
     notes = tuple(filter(None, [subset, note_of(source, learning_at_server(config))]))
-    strategy = build_strategy(config, evaluation.model, source.spec, _at_server(config, evaluation))
+    at_server = _at_server(config, evaluation)
+    strategy = build_strategy(config, evaluation.model, source.spec, at_server)
     calibration = ccvr_of(config, evaluation)
     prepared = Prepared(config, strategy, evaluation, source.spec, calibration=calibration, notes=notes)
     if evaluation.frozen:
@@ -86,7 +87,9 @@ def prepare(config: Config, evaluation: CentralEvaluation | None = None) -> Prep
     if config.partition.name != "own":  # with `own`, only the nodes can read their data
         # The partition is drawn here once: errors are found now, and clients then find it in the cache.
         partitions.partition(config.partition, source.divisible, config.clients, config.seed)
-    return prepared if config.resume is None else _resumed(prepared, Path(config.resume).expanduser().resolve())
+    if config.resume is None:
+        return prepared
+    return _resumed(prepared, at_server, Path(config.resume).expanduser().resolve())
 
 
 def _at_server(config: Config, evaluation: CentralEvaluation) -> dict[str, Any]:
@@ -95,7 +98,7 @@ def _at_server(config: Config, evaluation: CentralEvaluation) -> dict[str, Any]:
     return {"proxy": proxy, "test_labels": evaluation.labels}
 
 
-def _resumed(prepared: Prepared, folder: Path) -> Prepared:
+def _resumed(prepared: Prepared, at_server: dict[str, Any], folder: Path) -> Prepared:
     expected = digest(prepared.config)
     strategy = prepared.strategy
 
@@ -110,7 +113,6 @@ def _resumed(prepared: Prepared, folder: Path) -> Prepared:
                 "original settings and version, or start a new run"
             )
         # A new one for each checkpoint: of a state that it does not take, a part may have been restored.
-        at_server = _at_server(prepared.config, prepared.evaluation)
         strategy = build_strategy(prepared.config, prepared.evaluation.model, prepared.spec, at_server)
         try:
             strategy.load_state_dict(checkpoint.strategy)

@@ -110,7 +110,7 @@ class MLflow:
 
 
 class Prometheus:
-    """A file for the textfile collector of Prometheus's node exporter, written anew after each round.
+    """A file for the textfile collector of Prometheus's node exporter, rewritten after each round.
 
     `fedstride-NAME.prom`, in the folder FEDSTRIDE_METRICS, else in the run's folder. It always is complete: the
     package writes another file and renames it. It stays when the run is over, with `fedstride_running` 0; if the

@@ -22,7 +22,7 @@ Values = np.ndarray[Any, np.dtype[Any]]
 """One block, flattened."""
 
 Clients = Callable[[], Iterator[Values]]
-"""Gives x of one client after the other, anew at each call."""
+"""Each call gives x of one client after the other, from the first."""
 
 WORTH_COMPILING = 2**27
 """Values in a pass from which the functions are compiled; that takes some seconds, once in a process."""

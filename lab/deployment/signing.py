@@ -41,7 +41,7 @@ def new_key(path: Path) -> list[Path]:
 
 
 def sign(bundle: bytes, key: Path) -> Signature:
-    """Sign a bundle with the private key in a file. Raises ConfigError if that is no Ed25519 key."""
+    """Sign a bundle with the private key in a file. Raises ConfigError if the file is not an Ed25519 key."""
     private = _read_key(key)
     digest, now = hashlib.sha256(bundle), int(time.time())
     signature = encode(private.sign(signed_bytes(digest.digest(), now)))

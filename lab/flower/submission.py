@@ -10,7 +10,6 @@ import getpass
 import secrets
 import socket
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from .bundle import app_folder
 from .command import ask, write_run_config
 from .control import control
 from .endings import PROGRESS, Standing, plain, standing
+from .following import Followed
 from .reach import explained
 from .target import Target
 
@@ -89,55 +89,17 @@ def follow(target: Target, run_id: str, show: Callable[[str], None]) -> Submitte
     Raises RunError if the SuperLink can no longer be reached (the run may still continue), ConfigError if it does
     not have the run.
     """
-    log = _Log(show)
-    broken = 0
+    log: list[str] = []
     with control(target) as connection:
-        while True:
-            try:
-                for piece, moment in connection.log(run_id, log.until):
-                    log.take(piece, moment)
-                    broken = 0
-                run = connection.run(run_id)
-            except RunError as error:
-                broken += 1
-                if broken == ATTEMPTS:
-                    raise RunError(
-                        f"run {run_id} can no longer be followed ({error}); it may still continue"
-                    ) from error
-            else:
-                broken = 0
-                if run.finished:
-                    log.end()
-                    return _submitted(run_id, standing(run, log.lines))
-            time.sleep(PAUSE_SECONDS)
-
-
-class _Log:
-    """The lines of a log that arrives in pieces, which may end inside a line. Colours are left out."""
-
-    def __init__(self, show: Callable[[str], None]) -> None:
-        self.lines: list[str] = []
-        self.until = 0.0  # the time of the last piece
-        self._show = show
-        self._rest = ""
-
-    def take(self, piece: str, moment: float) -> None:
-        """Show the lines that end in this piece."""
-        self.until = moment
-        *lines, self._rest = (self._rest + piece).split("\n")
-        for line in lines:
-            self._add(line)
-
-    def end(self) -> None:
-        """Show a last line that has no end."""
-        if self._rest:
-            self._add(self._rest)
-            self._rest = ""
-
-    def _add(self, line: str) -> None:
-        self.lines.append(plain(line))
-        if not PROGRESS.search(self.lines[-1]):
-            self._show(self.lines[-1])
+        followed = Followed(connection, run_id, attempts=ATTEMPTS, pause=PAUSE_SECONDS)
+        try:
+            for line in map(plain, followed):
+                log.append(line)
+                if not PROGRESS.search(line):
+                    show(line)
+        except RunError as error:
+            raise RunError(f"run {run_id} can no longer be followed ({error}); it may still continue") from error
+    return _submitted(run_id, standing(followed.run, log))
 
 
 def _submitted(run_id: str, stands: Standing) -> Submitted:

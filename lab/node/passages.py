@@ -15,11 +15,12 @@ from typing import Any
 
 from fedstride import wire
 from fedstride.errors import ConfigError, last_line
+from fedstride.replacing import replaced
 from fedstride.signatures import FORMAT, RUN_CONFIG, load
 from fedstride.superlink import head_of
 
 from .accounts import Accounts, Arrived, RefusedError, Reply
-from .seams import LOOP, MAIN, replaced
+from .seams import LOOP, MAIN
 
 MOST_HEAD, MOST_PLAIN = 2**20, 2**20  # bytes of an object that are looked at
 SHOWN = {
@@ -43,9 +44,9 @@ def accounted(begin: Callable[[], Accounts]) -> Iterator[None]:
     loop, main = importlib.import_module(LOOP), importlib.import_module(MAIN)
     passages = _Passages(loop, begin)
     with (
-        replaced(main, "NodeStateFactory", passages.before(main.NodeStateFactory)),
-        replaced(loop, "_pull_and_store_message", passages.into(loop._pull_and_store_message)),
-        replaced(loop, "_push_messages", passages.out_of(loop._push_messages)),
+        replaced(main, NodeStateFactory=passages.before(main.NodeStateFactory)),
+        replaced(loop, _pull_and_store_message=passages.into(loop._pull_and_store_message)),
+        replaced(loop, _push_messages=passages.out_of(loop._push_messages)),
     ):
         yield
 

@@ -8,18 +8,19 @@ messages, keys and connections are handled by Flower's own code.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
+
+from fedstride.replacing import replaced
 
 KNOWN = "1.39."
 """The beginning of the versions of Flower whose private names are known."""
@@ -130,17 +131,6 @@ class _Replaced:
         return getattr(self._module, name)
 
 
-@contextlib.contextmanager
-def replaced(owner: ModuleType, name: str, value: Any) -> Iterator[None]:
-    """Replace a name in a module within this context."""
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
-
-
 def run_supernode(
     arguments: Sequence[str], state: State, start: Callable[[list[str]], Any], wait: Callable[[float], None]
 ) -> None:
@@ -155,11 +145,11 @@ def run_supernode(
         loop.pull_objects, initial_backoff=PART_SECONDS[0], backoff_cap=PART_SECONDS[1], max_tries_per_object=None
     )
     with (
-        replaced(loop, "pull_objects", pull),
-        replaced(loop, "subprocess", _Replaced(loop.subprocess, Popen=start)),
-        replaced(loop, "time", _Replaced(loop.time, sleep=wait)),
-        replaced(main, "NodeStateFactory", state.follow(main.NodeStateFactory)),
-        replaced(sys, "argv", ["fedstride node", *arguments]),
+        replaced(loop, pull_objects=pull),
+        replaced(loop, subprocess=_Replaced(loop.subprocess, Popen=start)),
+        replaced(loop, time=_Replaced(loop.time, sleep=wait)),
+        replaced(main, NodeStateFactory=state.follow(main.NodeStateFactory)),
+        replaced(sys, argv=["fedstride node", *arguments]),
     ):
         main.flower_supernode()
 

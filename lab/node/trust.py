@@ -1,6 +1,6 @@
 """The keys whose apps a SuperNode runs: a check of the file before Flower reads it. Knows nothing of Flower.
 
-Flower's SuperNode (1.39) runs every app if the list is empty, and ends with a traceback if an entry is no key.
+Flower's SuperNode (1.39) runs every app if the list is empty, and ends with a traceback if an entry is not a key.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ from server_app.progress import after
 
 from ..flower.control import Control
 from ..flower.endings import PROGRESS, plain, standing
+from ..flower.following import Followed
 from .sight import Sight
 
 ATTEMPTS = 5
@@ -27,12 +27,16 @@ def follow(control: Control, run_id: str) -> Iterator[Sight]:
     sight = Sight(run_id, state=standing(control.run(run_id), []).state)
     yield sight
     log: list[str] = []
-    for line in _lines(control, run_id):
-        log.append(line)
-        if (event := event_in(line)) is not None:
-            sight = seen(sight, event)
-            yield sight
-    stands = standing(control.run(run_id), log)
+    followed = Followed(control, run_id, attempts=ATTEMPTS, pause=PAUSE_SECONDS)
+    try:
+        for line in followed:
+            log.append(line)
+            if (event := event_in(line)) is not None:
+                sight = seen(sight, event)
+                yield sight
+    except RunError as error:
+        raise RunError(f"{error}; the run may still continue") from error
+    stands = standing(followed.run, log)
     yield replace(sight, state=stands.state, reason=stands.reason)
 
 
@@ -60,26 +64,3 @@ def seen(sight: Sight, event: dict[str, Any]) -> Sight:
         points=points,
         clients=after(sight.clients, event),
     )
-
-
-def _lines(control: Control, run_id: str) -> Iterator[str]:
-    """The lines of the log until the run ends."""
-    moment, rest, broken = 0.0, "", 0
-    while True:
-        try:
-            for piece, until in control.log(run_id, moment):
-                moment = until
-                *lines, rest = (rest + piece).split("\n")
-                yield from lines
-                broken = 0
-            finished = control.run(run_id).finished
-        except RunError as error:
-            broken += 1
-            if broken == ATTEMPTS:
-                raise RunError(f"{error}; the run may still continue") from error
-        else:
-            broken = 0
-            if finished:
-                yield from [rest] if rest else []
-                return
-        time.sleep(PAUSE_SECONDS)

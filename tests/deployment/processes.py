@@ -259,6 +259,10 @@ class Site(NamedTuple):
                 started[key] = start(key)
         return list(started.values())
 
+    def pair(self) -> list[Running]:
+        """Two nodes, each with half of the data; they have joined."""
+        return self.joined({key: f"partition-id={k} num-partitions=2" for k, key in enumerate(("one", "two"))})
+
     def forget(self) -> None:
         """Delete what the nodes of earlier tests left on their disks: their logs, apps and clients' arrays."""
         for key in self.ids:

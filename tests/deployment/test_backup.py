@@ -47,7 +47,7 @@ def test_a_restored_superlink_knows_its_nodes_and_resumes_the_run(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLWR_HOME", site.desk.env["FLWR_HOME"])
-    nodes = site.joined({key: f"partition-id={k} num-partitions=2" for k, key in enumerate(("one", "two"))})
+    nodes = site.pair()
     first = submission.submit(named("tls"), [*GIVEN, "name=mine"])
     old = site.link.running.folder
     until(lambda: len(read_lines(old / "runs/mine/metrics.jsonl")) > 1 or None, "first round", 300.0)

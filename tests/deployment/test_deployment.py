@@ -30,7 +30,7 @@ REAL = ("model=mlp", "clients=2", "rounds=2", "client.local_steps=3", "client.ba
 @pytest.fixture(scope="module")
 def pair(site: Site) -> Iterator[tuple[Running, Running]]:
     """Two nodes, each with a part of the task's data."""
-    nodes = site.joined({key: f"partition-id={k} num-partitions=2" for k, key in enumerate(("one", "two"))})
+    nodes = site.pair()
     yield nodes[0], nodes[1]
     stop(*nodes)
 

@@ -27,7 +27,7 @@ SMALL = ("model=mlp", "clients=2", "client.local_steps=1", "client.device=cpu")
 @pytest.fixture(scope="module")
 def nodes(site: Site) -> Iterator[list[Running]]:
     """Two nodes for the whole module."""
-    started = site.joined({key: f"partition-id={k} num-partitions=2" for k, key in enumerate(("one", "two"))})
+    started = site.pair()
     yield started
     stop(*started)
 

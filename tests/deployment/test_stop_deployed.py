@@ -27,7 +27,7 @@ ENDLESS = ("model=mlp", "clients=2", "rounds=1000", "client.local_steps=1", "cli
 @pytest.fixture
 def pair(site: Site) -> Iterator[Any]:
     """Two nodes, for each test: the last one ends the SuperLink."""
-    nodes = site.joined({key: f"partition-id={k} num-partitions=2" for k, key in enumerate(("one", "two"))})
+    nodes = site.pair()
     yield nodes
     stop(*nodes)
 

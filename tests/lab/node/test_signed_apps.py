@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import alone
 import pytest
 import yaml
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
@@ -29,21 +30,7 @@ from lab.node.journal import Journal, read
 from lab.node.passages import _Passages
 from lab.node.trust import check_trusted
 
-PROJECT = """
-[project]
-name = "acts"
-version = "1.0.0"
-description = "-"
-license = "Apache-2.0"
-dependencies = []
-[tool.flwr.app]
-publisher = "test"
-[tool.flwr.app.components]
-serverapp = "acts:app"
-clientapp = "acts:app"
-[tool.flwr.app.config]
-signature = ""
-"""
+PROJECT = f'{alone.PROJECT}[tool.flwr.app.config]\nsignature = ""\n'
 BUNDLE, _ = build_fab_from_files({"pyproject.toml": PROJECT.encode(), "acts.py": b"app = None"})
 
 
