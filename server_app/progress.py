@@ -12,10 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedstride.errors import last_line
+
 from .folder import write
 from .rows import Row
 
 FILE = "progress.json"
+MOST_REASONS, LONGEST_REASON = 20, 200  # told of a round, and characters of one
 BATCHES = 20  # of replies in a round, at most; after each, the file is written and a line logged
 
 WAITING, TRAINING, ANSWERED, REJECTED, LOST = "waiting", "training", "answered", "rejected", "lost"
@@ -47,13 +50,23 @@ def answered(server_round: int, clients: Sequence[Label]) -> Event:
 
 
 def closed(server_round: int, clients: Sequence[Row], value: float | None) -> Event:
-    """A round is over. `clients`: its rows of clients.jsonl; `value`: the metric that decides."""
-    states = {
-        str(row["client"]): STATES[row["status"]]
-        for row in clients
-        if row.get("client") is not None and STATES[row["status"]] != ANSWERED
+    """A round is over. `clients`: its rows of clients.jsonl; `value`: the metric that decides.
+
+    Why a reply was not used is told of the first `MOST_REASONS` clients: a log is not the place for all of a large
+    federation, and a client can write a long text.
+    """
+    unused = [row for row in clients if row.get("client") is not None and STATES[row["status"]] != ANSWERED]
+    return {
+        "event": "closed",
+        "round": server_round,
+        "states": {str(row["client"]): STATES[row["status"]] for row in unused},
+        "reasons": {
+            str(row["client"]): last_line(row["reason"])[:LONGEST_REASON]
+            for row in unused[:MOST_REASONS]
+            if row.get("reason")
+        },
+        "value": value,
     }
-    return {"event": "closed", "round": server_round, "states": states, "value": value}
 
 
 def after(states: Mapping[str, str], event: Event) -> dict[str, str]:

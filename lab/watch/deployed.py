@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from fedstride.errors import RunError
+from fedstride.errors import RunError, printable
 from server_app.progress import after
 
 from ..flower.control import Control
@@ -53,6 +53,7 @@ def event_in(line: str) -> dict[str, Any] | None:
 def seen(sight: Sight, event: dict[str, Any]) -> Sight:
     """What is known after an event (`server_app/progress.py`)."""
     points = dict(sight.points)
+    texts = event.get("reasons") or {} if event.get("event") in ("asked", "closed") else sight.reasons
     if event.get("event") == "closed" and event.get("value") is not None:
         points[int(event["round"])] = float(event["value"])
     return replace(
@@ -63,4 +64,5 @@ def seen(sight: Sight, event: dict[str, Any]) -> Sight:
         metric=event.get("metric", sight.metric),
         points=points,
         clients=after(sight.clients, event),
+        reasons={str(label): printable(str(text)) for label, text in texts.items()},
     )

@@ -16,7 +16,9 @@ from server_app.progress import (
     ANSWERED,
     BATCHES,
     FILE,
+    LONGEST_REASON,
     LOST,
+    MOST_REASONS,
     REJECTED,
     STATES,
     TRAINING,
@@ -42,11 +44,14 @@ def test_a_round_from_its_beginning_to_its_end(tmp_path: Path) -> None:
     progress.answered("b")
     assert on_disk(tmp_path) == (1, {"a": TRAINING, "b": ANSWERED, "c": WAITING, "3": TRAINING})
     progress.answered(3)
+    texts = {"a": "Traceback\n  a line\nValueError: no", 3: "n" * 300}
     rows = [row("a", "no reply"), row("b", "used"), row(3, "rejected"), row("c", "left out"), row(None, "refused")]
+    rows = [{**each, "reason": texts.get(each["client"])} for each in rows]
     progress.closed(rows, 0.5)
     assert on_disk(tmp_path) == (1, {"a": LOST, "b": ANSWERED, "c": LOST, "3": REJECTED})
     assert events[-1] == {
-        "event": "closed", "round": 1, "states": {"a": LOST, "3": REJECTED, "c": LOST}, "value": 0.5,
+        "event": "closed", "round": 1, "states": {"a": LOST, "3": REJECTED, "c": LOST},
+        "reasons": {"a": "ValueError: no", "3": "n" * LONGEST_REASON}, "value": 0.5,
     }  # fmt: skip
     progress.asked(2, ["a", "d"])  # a new one
     assert on_disk(tmp_path) == (2, {"a": TRAINING, "b": WAITING, "c": WAITING, "3": WAITING, "d": TRAINING})
@@ -84,6 +89,8 @@ def test_every_status_of_a_row_has_a_state(tmp_path: Path) -> None:
     assert after({"a": TRAINING}, {"event": "something else"}) == {"a": TRAINING}
     assert begins(["a"], 3, "m", 2)["round"] == 2 and asked(3, [1])["clients"] == [1]
     assert closed(1, [row("a", "used")], None)["states"] == {}
+    many = closed(1, [row(k, "rejected") | {"reason": "no"} for k in range(100)], None)
+    assert (len(many["states"]), len(many["reasons"])) == (100, MOST_REASONS)
 
 
 def test_a_run_keeps_the_file_while_it_lasts(tmp_path: Path) -> None:

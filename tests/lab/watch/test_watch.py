@@ -282,7 +282,7 @@ def test_a_deployed_run_is_followed_over_a_broken_connection(monkeypatch: pytest
             line(begins(["a", "b"], 2, "local/accuracy", 0)),
             line(asked(1, ["a", "b"])),
             line(answered(1, ["a"])),
-            line(closed(1, [{"client": "b", "status": "no reply"}], 0.5)),
+            line(closed(1, [{"client": "b", "status": "no reply", "reason": "hung \x1b[2J up"}], 0.5)),
             'INFO :      progress {"event": \n',  # damaged
         ]
     )
@@ -298,6 +298,8 @@ def test_a_deployed_run_is_followed_over_a_broken_connection(monkeypatch: pytest
         {"a": "answered", "b": "lost"},
     ]
     assert sights[-1].points == {1: 0.5} and sights[-1].rounds == 2
+    assert sights[-1].reasons == {"b": "hung  [2J up"}
+    assert deployed.seen(sights[4], asked(2, ["a"])).reasons == {}
 
 
 def test_a_superlink_that_is_gone_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
