@@ -45,13 +45,19 @@ def fedalr(runs: Sequence[Run]) -> Figure:
     return figure
 
 
-def _map(axes: Axes, run: Run) -> None:
+def rates_of_clients(run: Run) -> tuple[dict[int | str, int], list[float], np.ndarray]:
+    """The row of each client, the rounds, and eta (rows, rounds): NaN for a client that did not take part."""
     rows = [row for row in run.rows if row.get("fedalr/client")]
     places = _places([client for row in rows for client in row["fedalr/client"]], run.config.clients)
     values = np.full((max(run.config.clients, 1 + max(places.values(), default=0)), len(rows)), np.nan)
     for column, row in enumerate(rows):
         for client, eta in zip(row["fedalr/client"], row["fedalr/eta"], strict=True):
             values[places[client], column] = eta
+    return places, [row["round"] for row in rows], values
+
+
+def _map(axes: Axes, run: Run) -> None:
+    places, rounds, values = rates_of_clients(run)
     if np.isfinite(values).any():
         heat_map(axes, values, unit="eta")
     axes.set_ylabel("client")
@@ -60,7 +66,7 @@ def _map(axes: Axes, run: Run) -> None:
     else:
         shown = some(sorted(places, key=places.__getitem__), MOST_NAMES)
         axes.set_yticks([places[client] for client in shown], [legend_label(str(client)) for client in shown])
-    label_columns(axes, [row["round"] for row in rows])
+    label_columns(axes, rounds)
 
 
 def _places(clients: Sequence[int | str], count: int) -> dict[int | str, int]:

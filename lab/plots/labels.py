@@ -67,6 +67,12 @@ def draw_labels(parts: Parts, source: Data, path: Path, title: str) -> None:
 
 def labels(runs: Sequence[Run]) -> Figure:
     """The partitions of these runs, each plotted once. Raises DataError if the data are missing."""
+    maps, left_out = maps_of_runs(runs)
+    return figure(maps, f"training examples of each class at each client{left_out}")
+
+
+def maps_of_runs(runs: Sequence[Run]) -> tuple[list[Map], str]:
+    """The heat maps of the first partitions, each once, and a note if there are others. Raises DataError."""
     distinct: dict[str, Config] = {}
     for run in runs:
         config = run.config
@@ -76,8 +82,7 @@ def labels(runs: Sequence[Run]) -> Figure:
         source = data.load(config.task)
         parts = partition(config.partition, source.divisible, config.clients, config.seed)
         maps += maps_of(parts, source, f"{summary(config)}, seed {config.seed}")
-    left_out = f"; {LIMIT} of {len(distinct)} partitions" if len(distinct) > LIMIT else ""
-    return figure(maps, f"training examples of each class at each client{left_out}")
+    return maps, f"; {LIMIT} of {len(distinct)} partitions" if len(distinct) > LIMIT else ""
 
 
 def figure(maps: Sequence[Map], title: str) -> Figure:

@@ -1,8 +1,8 @@
-"""Draws a metric of every layer over rounds: lines for a few layers, a heat map for many."""
+"""A metric of every layer over rounds: lines for a few layers, a heat map for many."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from server_app.figures.style import LONGEST_LABEL, STYLES, against_rounds, shown
 
 from ..results.runs import Run
-from .canvas import heat_map, line, over_rounds
+from .canvas import Band, heat_map, line, over_rounds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,17 +33,23 @@ def by_layer(axes: Axes, runs: Sequence[Run], prefix: str, name: str) -> None:
         axes.set_ylabel(name)
         axes.ticklabel_format(axis="y", useOffset=False)
         return
-    found = {layer: band for layer, band in bands.items() if band is not None}
-    rounds = sorted({x for band in found.values() for x in band.x})
-    values = np.full((len(found), len(rounds)), np.nan)
-    for row, band in enumerate(found.values()):
-        values[row, [rounds.index(x) for x in band.x]] = band.mean
+    found, rounds, values = matrix(bands)
     heat_map(axes, values, unit=name, form="{:.3g}")
     axes.grid(visible=False)
     axes.set_yticks(
         range(len(found)), [shown(name, LONGEST_LABEL) for name in found], fontsize=min(7.0, 150 / len(found))
     )
     label_columns(axes, rounds)
+
+
+def matrix(bands: Mapping[str, Band | None]) -> tuple[list[str], list[float], np.ndarray]:
+    """The names that have values, the rounds, and the means (names, rounds), NaN where there is none."""
+    found = {name: band for name, band in bands.items() if band is not None}
+    rounds = sorted({x for band in found.values() for x in band.x})
+    values = np.full((len(found), len(rounds)), np.nan)
+    for row, band in enumerate(found.values()):
+        values[row, [rounds.index(x) for x in band.x]] = band.mean
+    return list(found), rounds, values
 
 
 def label_columns(axes: Axes, rounds: Sequence[float], limit: int = 8) -> None:

@@ -37,7 +37,7 @@ def two_d_lrd(runs: Sequence[Run]) -> Figure:
         title=f"2D-LRD: detector and rates; dotted line: d increases\n{which}",
     )
     for column, (run, name) in enumerate(shown):
-        detector, counts, alpha, rates = (row[column] for row in grid)
+        detector, counts, alpha, below = (row[column] for row in grid)
         _lines(detector, run, {"S": "S, before the test", "inner": "inner product of two steps"})
         detector.axhline(0.0, color="k", linewidth=0.7)
         detector.set_ylabel("S (norm² of weights)", fontsize=8)
@@ -49,11 +49,11 @@ def two_d_lrd(runs: Sequence[Run]) -> Figure:
         alpha.set_ylabel("alpha (factor)", fontsize=8)
         alpha.set_ylim(0, 1.08)
         for axes in (detector, counts, alpha):
-            for fired in _fired(run):
-                axes.axvline(fired, color="k", linestyle=":", linewidth=1)
+            for moment in fired(run):
+                axes.axvline(moment, color="k", linestyle=":", linewidth=1)
             axes.legend(fontsize=7, handlelength=4, framealpha=0.8, edgecolor="none")
             axes.set_xlabel("")
-        _rates(rates, run)
+        _rates(below, run)
     return figure
 
 
@@ -64,19 +64,24 @@ def _lines(axes: Axes, run: Run, names: dict[str, str]) -> None:
     against_rounds(axes)
 
 
-def _fired(run: Run) -> list[int]:
+def fired(run: Run) -> list[int]:
     """The rounds after which d is higher than before."""
     counts = points(run.rows, "two_d_lrd/d")
     return [after[0] for before, after in zip([(0, 0), *counts], counts, strict=False) if after[1] > before[1]]
 
 
-def _rates(axes: Axes, run: Run) -> None:
+def rates(run: Run) -> tuple[list[float], np.ndarray]:
+    """The rounds, and the rate of each local iteration (iterations, rounds) as a fraction of the first: or NaN."""
     rows = [row for row in run.rows if row.get(RATES)]
-    longest = max(len(row[RATES]) for row in rows)
-    values = np.full((longest, len(rows)), np.nan)
+    values = np.full((max((len(row[RATES]) for row in rows), default=0), len(rows)), np.nan)
     for column, row in enumerate(rows):
         values[: len(row[RATES]), column] = row[RATES]
+    return [row["round"] for row in rows], values
+
+
+def _rates(axes: Axes, run: Run) -> None:
+    rounds, values = rates(run)
     heat_map(axes, values, unit="fraction of the first rate", limits=(0.0, 1.0))
     axes.set_ylabel("local iteration j", fontsize=8)
-    whole_numbers(axes.yaxis, longest)
-    label_columns(axes, [row["round"] for row in rows])
+    whole_numbers(axes.yaxis, len(values))
+    label_columns(axes, rounds)

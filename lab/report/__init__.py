@@ -1,7 +1,8 @@
 """The HTML report about a set of runs: tables, plots, differences, failures, and how to repeat each run.
 
-`sections.py` writes the sections, `page.py` the HTML around them, `verdict.py` the first line, `charts.py` the
-data of the charts, which `drawing.js` draws in the browser with uPlot (`uplot/`, MIT License).
+`sections.py` writes the sections, `page.py` the HTML around them, `verdict.py` the first line, `charts.py` and
+`diagnostics.py` the data of the charts, which `drawing.js` draws in the browser, with uPlot (`uplot/`, MIT
+License).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ..results.runs import Run, by_headline
 from ..results.tables import Statistic, several_metrics
 from . import sections
 from .charts import charts
+from .diagnostics import diagnostics
 from .page import escape, page
 
 TARGET = 0.9
@@ -34,14 +36,14 @@ def report(
     """
     kept, repeated = newest(runs)
     targets = _targets(kept, target)
-    made = charts(kept)
+    made, parts = charts(kept), diagnostics(kept)
     return page(
         f"fedstride: {_count(len({run.method for run in kept}), 'method')}, {_count(len(runs), 'run')}",
         sections.verdict(kept) + _lead(kept),
         [
             ("Results", sections.results(kept, targets)),
             ("Curves", sections.curves(made)),
-            ("Diagnostics of the methods", sections.diagnostics(kept)),
+            ("Diagnostics of the methods", sections.measured(parts, len(made))),
             ("Differences between configurations", sections.differences(kept)),
             ("Failures", sections.failures(runs, [*remarks, *repeated])),
             ("Runs", sections.overview(runs)),
@@ -49,7 +51,7 @@ def report(
             ("How to repeat each run", sections.commands(runs)),
             ("Papers", sections.papers(runs)),
         ],
-        [each.data() for each in made],
+        [*made, *(drawing for part in parts for drawing in (*part.drawings, *part.folded))],
         refresh=refresh,
     )
 

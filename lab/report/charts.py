@@ -1,15 +1,10 @@
-"""The data of the charts that the browser draws: lines over rounds, bytes or seconds, with bands over seeds.
-
-Knows nothing about HTML or the library that draws. A line has a value or null at each point of its chart.
-"""
+"""The charts of the comparison: lines over rounds, bytes or seconds, with bands over seeds. Knows no HTML."""
 
 from __future__ import annotations
 
 import itertools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from fedstride import wire
 from fedstride.metrics import fact, shown, with_unit
@@ -18,40 +13,29 @@ from server_app.rows import Row
 from ..plots.canvas import Band, over_rounds
 from ..results.grouping import Group, group
 from ..results.runs import Run, by_headline
+from .drawings import Chart, chart
 
 LOSSES = ("test/loss", f"{wire.LOCAL}/loss", wire.TRAIN_LOSS)
 OF_CLIENTS = (f"{wire.LOCAL}/accuracy", f"{wire.LOCAL}/loss", wire.TRAIN_ACCURACY, wire.TRAIN_LOSS)
 """Metrics of clients whose spread is shown: the first that the runs have."""
 
 
-@dataclass(frozen=True)
-class Chart:
-    """One chart; `lines` have name, colour (a number), mean, and low and high if there is a band."""
-
-    title: str
-    caption: str
-    x: str
-    unit: str
-    digits: int
-    points: list[float]
-    lines: list[dict[str, Any]]
-
-    def data(self) -> dict[str, Any]:
-        """What the browser gets, as JSON values."""
-        return dict(vars(self))
-
-
 def charts(runs: Sequence[Run]) -> list[Chart]:
     """For each setting: the metric that decides and the loss by rounds, then by bytes and seconds; the clients."""
     found: list[Chart] = []
-    methods = list(dict.fromkeys(each.method for each in sorted(group(runs), key=lambda each: each.order[0])))
+    methods = numbers_of_methods(runs)
     for metric, decided in by_headline(runs).items():
         groups = group(decided)
         for setting in dict.fromkeys(each.setting for each in sorted(groups, key=lambda each: each.order[1])):
             chosen = [each for each in groups if each.setting == setting]
-            colours = {each.method: methods.index(each.method) if each.method in methods else 0 for each in chosen}
-            found += _of_setting(chosen, metric, setting, colours)
+            found += _of_setting(chosen, metric, setting, methods)
     return found
+
+
+def numbers_of_methods(runs: Sequence[Run]) -> dict[str, int]:
+    """The place of each method in the report, which decides its colour in all charts."""
+    order = sorted(group(runs), key=lambda each: each.order[0])
+    return {name: number for number, name in enumerate(dict.fromkeys(each.method for each in order))}
 
 
 def _of_setting(groups: list[Group], metric: str, setting: str, colours: Mapping[str, int]) -> list[Chart]:
@@ -63,7 +47,7 @@ def _of_setting(groups: list[Group], metric: str, setting: str, colours: Mapping
         made.append(_chart(groups, metric, setting, colours, "megabytes sent and received so far", _megabytes))
     made.append(_chart(groups, metric, setting, colours, "seconds of training and aggregation", _seconds))
     made.append(_clients(groups, setting, colours))
-    return [chart for chart in made if chart is not None and chart.lines]
+    return [each for each in made if each is not None and each.lines]
 
 
 def _has(groups: Sequence[Group], metric: str) -> bool:
@@ -147,18 +131,7 @@ def _spread(rows: Sequence[Row], metric: str) -> Band | None:
 def _drawn(
     title: str, caption: str, x: str, metric: str, bands: Mapping[str, Band], colours: Mapping[str, int]
 ) -> Chart:
-    points = sorted({value for band in bands.values() for value in band.x})
-    lines = []
-    for name, band in bands.items():
-        line: dict[str, Any] = {"name": name, "colour": colours[name], "mean": _at(points, band.x, band.mean)}
-        if band.n > 1:
-            line |= {"low": _at(points, band.x, band.low), "high": _at(points, band.x, band.high)}
-        lines.append(line)
     known = fact(metric)
     unit, digits = (" %", 2) if known.unit == "%" else (f" {known.unit}" if known.unit else "", 4)
-    return Chart(title, caption + f" {with_unit(metric)}.", x, unit, digits, points, lines)
-
-
-def _at(points: Sequence[float], x: Sequence[float], values: Sequence[float]) -> list[float | None]:
-    known = dict(zip(x, values, strict=True))
-    return [None if (value := known.get(point)) is None else float(f"{value:.6g}") for point in points]
+    caption = f"{caption} {with_unit(metric)}."
+    return chart(title, caption, bands, x=x, colours=colours, unit=unit, digits=digits)

@@ -1,7 +1,7 @@
-"""The HTML of a self-contained page: style, tables, plots, and the scripts that draw its charts, are embedded.
+"""The HTML of a self-contained page: style, tables, data, and the scripts that draw its charts, are embedded.
 
-A policy in the page's head forbids the browser to fetch anything, and to execute other scripts. Wide tables and
-plots scroll inside their own boxes, so that the page fits the screen of a phone.
+A policy in the page's head forbids the browser to fetch anything, and to execute other scripts. Wide tables scroll
+inside their own boxes, so that the page fits the screen of a phone.
 """
 
 from __future__ import annotations
@@ -9,33 +9,28 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from server_app.figures.style import save_figure
 from server_app.folder import write
 
 from ..results.files import check_replaceable, writing
 from ..results.formats import Grid
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from .drawings import Chart, Heat
 
 GENERATOR = "fedstride report"
 """Written into the head of every page: only a file that contains it is replaced."""
 
-SMALLEST = 0.62  # a plot shrinks to this fraction of its width and then scrolls, so that its text is readable
-
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1b1b; --paper: #fff; --dim: #555; --rule: #d5d5d5; --strong: #0b3c5d;
-  --soft: #f3f4f6; --bad: #b03a2e; --line-0: #0b3c5d; --line-1: #c46f14; --line-2: #2f7d46; --line-3: #8e44ad;
+  --soft: #f3f4f6; --pale: #e2ecf4; --bad: #b03a2e;
+  --line-0: #0b3c5d; --line-1: #c46f14; --line-2: #2f7d46; --line-3: #8e44ad;
   --line-4: #b03a2e; --line-5: #2389c4; --line-6: #555555; --line-7: #7c8612; }
 @media (prefers-color-scheme: dark) {
   :root { --ink: #e6e6e6; --paper: #15181c; --dim: #a9b0b8; --rule: #3a4048; --strong: #8ec5ee; --soft: #20252b;
-    --bad: #f0887d; --line-0: #8ec5ee; --line-1: #f2a65a; --line-2: #7fd39a; --line-3: #d09ee6; --line-4: #f0887d;
+    --pale: #22303c; --bad: #f0887d;
+    --line-0: #8ec5ee; --line-1: #f2a65a; --line-2: #7fd39a; --line-3: #d09ee6; --line-4: #f0887d;
     --line-5: #5fb6ea; --line-6: #c0c0c0; --line-7: #d3dc5f; }
 }
 * { box-sizing: border-box; }
@@ -43,7 +38,8 @@ body { margin: 0 auto; padding: 1rem; max-width: 72rem; color: var(--ink); backg
   font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
 h1 { font-size: 1.6rem; line-height: 1.2; margin: .5rem 0; }
 h2 { font-size: 1.25rem; margin: 2.2rem 0 .6rem; padding-top: .6rem; border-top: 2px solid var(--strong); }
-h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
+h3 { font-size: 1.05rem; margin: 1.6rem 0 .3rem; }
+h4 { font-size: .95rem; margin: .8rem 0 .2rem; }
 a { color: var(--strong); }
 nav a { display: inline-block; margin: .1rem .9rem .1rem 0; }
 .verdict { font-size: 1.15rem; font-weight: 600; margin: .6rem 0 .3rem; }
@@ -59,13 +55,16 @@ tbody th, td.word { white-space: normal; min-width: 9rem; }
 .box tbody tr:nth-child(even) { background: var(--soft); }
 figure { margin: 1rem 0 1.6rem; }
 figcaption { font-size: .92rem; color: var(--dim); }
-img { display: block; max-width: 100%; height: auto; background: #fff; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: 0 1.5rem; }
 .charts figure { min-width: 0; }
 .chart { width: 100%; min-height: 220px; overflow: hidden; }
 .chart .uplot { width: 100%; }
 .chart table, .chart th, .chart td { border: 0; padding: 0 .2rem; font-size: .85rem; min-width: 0; }
 .chart .u-legend { text-align: left; }
+.chart:has(.heat) { min-height: 0; }
+.chart .heat { display: block; cursor: crosshair; touch-action: pan-y; }
+.chart .reading { margin: 0; font-size: .85rem; min-height: 1.5em; }
+summary { cursor: pointer; color: var(--strong); }
 .chart .edge, .chart .u-legend .edge { display: none; }
 pre { white-space: pre-wrap; background: var(--soft); padding: .6rem .8rem; border-radius: 4px; font-size: .85rem;
   margin: .3rem 0 .9rem; }
@@ -89,13 +88,13 @@ def page(
     title: str,
     lead: str,
     sections: Iterable[tuple[str, str]],
-    charts: Sequence[Mapping[str, Any]] = (),
+    charts: Sequence[Chart | Heat] = (),
     *,
     refresh: int = 0,
 ) -> str:
     """The complete page; `sections` are (heading, HTML), empty ones are left out.
 
-    `charts`: what `drawing.js` draws, each in the element that `place_of_chart` makes for its number. `refresh`:
+    `charts`: what `drawing.js` draws, each in the element that `places_of_charts` makes for its number. `refresh`:
     after so many seconds the browser loads the page again; 0: never.
     """
     shown = [(heading, body) for heading, body in sections if body]
@@ -108,9 +107,9 @@ def page(
     scripts = [library, _file("drawing.js")] if charts else []
     style = STYLE + (_file("uplot/uPlot.min.css") if charts else "")
     allowed = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts) or "'none'"
-    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {allowed}"
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}"
     again = f'<meta http-equiv="refresh" content="{refresh}">\n' if refresh else ""
-    data = json.dumps(list(charts), allow_nan=False).replace("<", "\\u003c")
+    data = json.dumps([each.data() for each in charts], allow_nan=False).replace("<", "\\u003c")
     drawn = f'<script type="application/json" id="charts">{data}</script>\n' if charts else ""
     drawn += "".join(f"<script>{script}</script>\n" for script in scripts)
     return (
@@ -123,10 +122,18 @@ def page(
     )
 
 
-def place_of_chart(number: int, title: str, caption: str) -> str:
+def places_of_charts(made: Sequence[Chart | Heat], first: int) -> str:
+    """The elements in which the browser draws charts, of which the first has this number."""
+    places = "".join(
+        _place_of_chart(number, each.title, each.caption) for number, each in enumerate(made, start=first)
+    )
+    return f'<div class="charts">{places}</div>\n' if made else ""
+
+
+def _place_of_chart(number: int, title: str, caption: str) -> str:
     """The element in which the browser draws chart `number`; without scripts, the tables have its figures."""
     return (
-        f'<figure><h3>{escape(title)}</h3><div class="chart" data-chart="{number}" role="img" '
+        f'<figure><h4>{escape(title)}</h4><div class="chart" data-chart="{number}" role="img" '
         f'aria-label="{escape(title)}"></div><figcaption>{escape(caption)}</figcaption></figure>\n'
     )
 
@@ -157,19 +164,6 @@ def _row(cells: Iterable[str], words: int, *, head: bool = False) -> str:
         text = escape(cell).replace("+", "+<wbr>")  # a long method name may break here
         parts.append(f"<{tag}{scope}{kind}>{text}</{tag}>")
     return f"<tr>{''.join(parts)}</tr>"
-
-
-def embedded(figure: Figure, alt: str, caption: str) -> str:
-    """A figure embedded in the page; `alt`: a description in words."""
-    file = io.BytesIO()
-    save_figure(figure, file, format="png", dpi=110, metadata={"Software": GENERATOR})
-    width, height = (round(110 * inches) for inches in figure.get_size_inches())
-    content = base64.b64encode(file.getvalue()).decode()
-    return (
-        f'<figure><div class="box"><img src="data:image/png;base64,{content}" alt="{escape(alt)}" '
-        f'width="{width}" height="{height}" style="min-width:{round(SMALLEST * width)}px"></div>'
-        f"<figcaption>{escape(caption)}</figcaption></figure>\n"
-    )
 
 
 def listed(lines: Iterable[str], kind: str = "") -> str:

@@ -14,18 +14,15 @@ from fedstride.metrics import with_unit
 from server_app.config.compose import to_yaml
 
 from ..papers.links import links
-from ..plots import KINDS, draw
 from ..results.formats import Grid
 from ..results.grouping import describe, differing, group, method_values, plain, setting_values
 from ..results.runs import Run, by_headline
 from ..results.tables import NONE, Statistic, compare, number
-from .charts import Chart
-from .page import embedded, escape, listed, place_of_chart, table
+from .diagnostics import Shown
+from .drawings import Chart
+from .page import escape, listed, places_of_charts, table
 from .repeat import command
 from .verdict import verdicts
-
-DRAWN_BY_THE_BROWSER = ("accuracy", "seconds")
-"""Kinds of plots that are charts on the page."""
 
 
 def results(runs: Sequence[Run], targets: Mapping[str, float]) -> str:
@@ -61,33 +58,25 @@ def verdict(runs: Sequence[Run]) -> str:
 
 def curves(made: Sequence[Chart]) -> str:
     """The places of the charts that the browser draws."""
-    places = "".join(place_of_chart(number, each.title, each.caption) for number, each in enumerate(made))
-    return (
-        f'<div class="charts">{places}</div>\n<noscript><p>The charts need JavaScript, which this browser '
-        "does not execute; the tables have the figures.</p></noscript>\n"
-        if made
-        else ""
+    without = (
+        "<noscript><p>The charts need JavaScript, which this browser does not execute; the tables have the "
+        "figures.</p></noscript>\n"
     )
+    return places_of_charts(made, 0) + without if made else ""
 
 
-def diagnostics(runs: Sequence[Run]) -> str:
-    """The plots of single methods, for the runs that have their metrics."""
-    return "".join(_plot(name, runs) for name in KINDS if name not in DRAWN_BY_THE_BROWSER)
-
-
-def _plot(name: str, runs: Sequence[Run]) -> str:
-    chosen = KINDS[name]
-    shown = chosen.shown(runs)
-    if not shown:
-        return ""
-    title = chosen.title(shown)
-    try:
-        figure = draw(name, shown)
-    except FedstrideError as error:  # plots of partitions need the data, which may be missing here
-        return f'<p class="small">{escape(title)}: not available on this machine: {escape(str(error))}</p>'
-    methods = ", ".join(dict.fromkeys(each.method for each in group(shown)))
-    caption = f"{len(shown)} of {len(runs)} runs" if len(shown) < len(runs) else f"all {len(runs)} runs"
-    return f"<h3>{escape(title)}</h3>" + embedded(figure, f"{title}: {methods}", caption)
+def measured(parts: Sequence[Shown], first: int) -> str:
+    """What single methods measured, for the runs that have their metrics; its charts begin with number `first`."""
+    body = ""
+    for part in parts:
+        body += f'<h3>{escape(part.title)}</h3><p class="small">{escape(part.caption)}</p>\n'
+        body += f'<p class="small">{escape(part.fault)}</p>\n' if part.fault else ""
+        body += places_of_charts(part.drawings, first)
+        first += len(part.drawings)
+        if part.folded:
+            body += f"<details><summary>each layer</summary>{places_of_charts(part.folded, first)}</details>\n"
+            first += len(part.folded)
+    return body
 
 
 def differences(runs: Sequence[Run]) -> str:

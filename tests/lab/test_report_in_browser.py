@@ -33,6 +33,15 @@ setTimeout(() => {
     {clientX: box.left + box.width / 2, clientY: box.top + box.height / 2, bubbles: true}));
 }, 300);
 setTimeout(() => {
+  const map = [...document.querySelectorAll(".heat")].find((each) => each.offsetParent);
+  const place = map.getBoundingClientRect();
+  map.dispatchEvent(new PointerEvent("pointermove",
+    {clientX: place.right - 20, clientY: place.top + 8, bubbles: true}));
+}, 300);
+setTimeout(() => {
+  document.querySelector("details").open = true;
+}, 400);
+setTimeout(() => {
   const painted = [...document.querySelectorAll("canvas")].map((canvas) =>
     canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some((value) => value > 0));
   document.body.dataset.probe = JSON.stringify({
@@ -40,6 +49,9 @@ setTimeout(() => {
     sharp: [...document.querySelectorAll("canvas")].every((canvas) =>
       Math.abs(canvas.width - devicePixelRatio * canvas.getBoundingClientRect().width) <= 1),
     paper: getComputedStyle(document.body).backgroundColor,
+    reading: document.querySelector(".reading").innerText,
+    narrow: [...document.querySelectorAll("details .chart")].filter((each) => each.clientWidth &&
+      Math.abs(each.querySelector("canvas").getBoundingClientRect().width - each.clientWidth) > 1).length,
     legend: document.querySelector(".u-legend").innerText});
 }, 900);
 </script>"""
@@ -112,10 +124,12 @@ def test_the_page_in_a_browser(html: str, tmp_path: Path, width: int, dark: bool
     seen: dict[str, Any] = json.loads(found[1].replace("&quot;", '"').replace("&amp;", "&"))
     assert seen["width"] == width
     assert seen["needed"] <= width  # nothing makes the page wider than the screen
-    assert len(seen["painted"]) == 5  # accuracy, loss, by bytes, by seconds, clients
+    assert len(seen["painted"]) == len(json.loads(re.search(r'id="charts">(.*?)</script>', html)[1]))  # type: ignore[index]
     assert all(seen["painted"])
     assert seen["sharp"]
     assert len(re.findall(r"\d+\.\d\d %", seen["legend"])) >= len(METHODS)  # values under the pointer
+    assert seen["reading"] == "round 15, client 0: 0.4"
+    assert seen["narrow"] == 0  # charts that were folded
 
     # The page as it is, with its policy: what a person sees.
     shot = tmp_path / "page.png"
