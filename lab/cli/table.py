@@ -28,6 +28,13 @@ def table(
         float | None,
         typer.Option(help="Show the number of rounds until this value, as in 0.9.", show_default=False),
     ] = None,
+    tune: Annotated[
+        str | None,
+        typer.Option(
+            help="For each method only the runs with the best value of this key, as in client.lr.",
+            show_default=False,
+        ),
+    ] = None,
     paper: Annotated[
         str | None,
         typer.Option(help="Compare with a paper's table, as in fednnnn/table2.", show_default=False),
@@ -51,12 +58,12 @@ def table(
     published = None if paper is None else paper_table(paper)
     if published is None and not runs:
         raise ConfigError("name one or more run folders, as in: fedstride table runs")
-    if published is not None and (target is not None or metric is not None):
-        raise ConfigError(f"--paper {paper} has its own metric: remove --metric and --target")
+    if published is not None and (target is not None or metric is not None or tune is not None):
+        raise ConfigError(f"--paper {paper} has its own metric and settings: remove --metric, --target and --tune")
     found, remarks = find_runs(runs or [])
     statistic = Statistic(last=last, best=best, target=target)
     if published is None:
-        comparisons = compare_all(found, metric, statistic)
+        comparisons = compare_all(found, metric, statistic, tune)
         tables = [(each.grid(), each.sheet()) for each in comparisons]
         more = [remark for each in comparisons for remark in each.remarks]
     else:

@@ -121,12 +121,19 @@ def _key(run: Run) -> str:
     return json.dumps([run.method, method_values(run.config), setting_values(run.config), run.config.seed])
 
 
-def group(runs: Sequence[Run]) -> list[Group]:
-    """Group runs by method and setting, FedAvg first; runs that are not completed form separate, marked groups."""
+def group(runs: Sequence[Run], *, without: str | None = None) -> list[Group]:
+    """Group runs by method and setting, FedAvg first; runs that are not completed form separate, marked groups.
+
+    `without`: a key in which the runs of a group may differ.
+    """
     settings = [setting_values(run.config) for run in runs]
-    setting_keys = differing(settings)
+    setting_keys = [key for key in differing(settings) if key != without]
     variants = {
-        method: differing([method_values(run.config) for run in runs if run.method == method])
+        method: [
+            key
+            for key in differing([method_values(run.config) for run in runs if run.method == method])
+            if key != without
+        ]
         for method in {run.method for run in runs}
     }
     found: dict[tuple[Order, Order], list[Run]] = {}
@@ -138,8 +145,8 @@ def group(runs: Sequence[Run]) -> list[Group]:
         column = describe(setting, setting_keys) if setting_keys else summary(run.config)
         first = (0 if run.method == "fedavg" else 1, 0.0, run.method)
         order = (
-            (first, *(_order(values.get(key)) for key in keys), _order(row)),
-            tuple(_order(setting.get(key)) for key in setting_keys),
+            (first, *(order_of(values.get(key)) for key in keys), order_of(row)),
+            tuple(order_of(setting.get(key)) for key in setting_keys),
         )
         found.setdefault(order, []).append(run)
         labels[order] = (row, column)
@@ -149,6 +156,7 @@ def group(runs: Sequence[Run]) -> list[Group]:
     ]
 
 
-def _order(value: Any) -> tuple[int, float, str]:
+def order_of(value: Any) -> tuple[int, float, str]:
+    """A sort key of values: numbers by value, before words."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return (0, float(value), "") if number else (1, 0.0, str(value))

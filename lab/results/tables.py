@@ -16,6 +16,7 @@ from server_app.stopping import best_round
 from .formats import Grid, Sheet
 from .grouping import Group, group, method_values, newest
 from .runs import Run, by_headline
+from .tuning import tuned
 
 NONE = "–"
 
@@ -84,6 +85,7 @@ class Cell:
     std: float | None  # None if n < 2
     n: int
     of: int  # more than n if some runs did not reach a target
+    chosen: str = ""  # the value of a tuned key, as in `lr=0.05`
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ class Comparison:
     groups: list[Group]
     cells: dict[tuple[str, str], Cell]
     remarks: list[str]
+    tuned: str | None = None  # the key of which each cell has its own value
 
     @property
     def methods(self) -> list[str]:
@@ -126,31 +129,35 @@ class Comparison:
         if self.statistic.target is not None:
             mean = NONE if not cell.n else f"{cell.mean:.1f}" + ("" if cell.std is None else f" ± {cell.std:.1f}")
             return f"{mean} ({cell.n} of {cell.of})"
-        return spread(cell, self.metric) + (f" (n={cell.n})" if with_n else "")
+        notes = [*([cell.chosen] if cell.chosen else []), *([f"n={cell.n}"] if with_n else [])]
+        return spread(cell, self.metric) + (f" ({', '.join(notes)})" if notes else "")
 
     def sheet(self) -> Sheet:
         """The table for programs, a line per cell; accuracies are fractions, as in the records."""
         rows = [
             [*place, self.metric, self.statistic.short, cell.mean if cell.n else None, cell.std, cell.n, cell.of]
+            + ([] if self.tuned is None else [cell.chosen])
             for place, cell in self.cells.items()
         ]
-        return Sheet(["method", "setting", "metric", "statistic", "mean", "std", "n", "runs"], rows)
+        more = [] if self.tuned is None else ["chosen"]
+        return Sheet(["method", "setting", "metric", "statistic", "mean", "std", "n", "runs", *more], rows)
 
 
 def compare_all(
-    runs: Sequence[Run], metric: str | None = None, statistic: Statistic | None = None
+    runs: Sequence[Run], metric: str | None = None, statistic: Statistic | None = None, tune: str | None = None
 ) -> list[Comparison]:
     """The table of this metric; for None, a table for each metric that decides in some of the runs.
 
-    Raises ConfigError as `compare` does, if no table can be made; and for a target of several metrics.
+    `tune`: as for `compare`. Raises ConfigError as `compare` does, if no table can be made; and for a target of
+    several metrics.
     """
     statistic = statistic or Statistic()
     if metric is not None:
-        return [compare(runs, metric, statistic)]
+        return [compare(runs, metric, statistic, tune)]
     parts = by_headline([run for run in runs if run.completed] or runs)
     if statistic.target is not None and len(parts) > 1:
         raise several_metrics(statistic.target, runs)
-    made = [compare(part, name, statistic) for name, part in parts.items()]
+    made = [compare(part, name, statistic, tune) for name, part in parts.items()]
     unfinished = [_left_out(run) for run in runs if not run.completed]
     return [replace(made[0], remarks=[*unfinished, *made[0].remarks]), *made[1:]]
 
@@ -164,16 +171,24 @@ def several_metrics(target: float, runs: Sequence[Run]) -> ConfigError:
     )
 
 
-def compare(runs: Sequence[Run], metric: str, statistic: Statistic | None = None) -> Comparison:
+def compare(
+    runs: Sequence[Run], metric: str, statistic: Statistic | None = None, tune: str | None = None
+) -> Comparison:
     """The table of these runs.
 
+    `tune`: a key, such as `client.lr`, of which each method in each setting has the value with the best mean.
     Runs that are not completed, lack the metric, or repeat another run are left out, each with a remark.
-    Raises ConfigError, with the available metrics, if no run is left.
+    Raises ConfigError, with the available metrics, if no run is left; and as `tuned` does.
     """
     statistic = statistic or Statistic()
     kept, remarks = _comparable(runs, metric)
     statistic.check(metric)
-    groups = group(kept)
+    groups, chosen = group(kept), dict[tuple[str, str], str]()
+    if tune is not None:
+        if statistic.target is not None:
+            raise ConfigError(f"--tune {tune} chooses by the last or best rounds: remove --target")
+        groups, chosen, more = tuned(kept, tune, metric, lambda run: statistic.of(run.rows, metric))
+        remarks += more
     frame = pd.DataFrame(
         [
             {"method": each.method, "setting": each.setting, "value": statistic.of(run.rows, metric)}
@@ -184,10 +199,15 @@ def compare(runs: Sequence[Run], metric: str, statistic: Statistic | None = None
     frame["value"] = frame["value"].astype(float)
     numbers = frame.groupby(["method", "setting"], sort=False)["value"].agg(["mean", "std", "count", "size"])
     cells = {
-        place: Cell(float(row["mean"]), None if math.isnan(row["std"]) else float(row["std"]), *_counts(row))
+        place: Cell(
+            float(row["mean"]),
+            None if math.isnan(row["std"]) else float(row["std"]),
+            *_counts(row),
+            chosen.get(place, ""),
+        )
         for place, row in numbers.iterrows()
     }
-    return Comparison(metric, statistic, groups, cells, [*remarks, *_budgets(groups)])
+    return Comparison(metric, statistic, groups, cells, [*remarks, *_budgets(groups)], tune)
 
 
 def _counts(row: pd.Series) -> tuple[int, int]:

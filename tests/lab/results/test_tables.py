@@ -130,6 +130,70 @@ def test_variants_of_a_method_get_separate_rows(tmp_path: Path) -> None:
     assert compare(runs).methods == ["fedavg", "fednnnn+fedlws beta=0.05", "fednnnn+fedlws beta=0.1"]
 
 
+def tuning(tmp_path: Path, *overrides: str, accuracy: float) -> Run:
+    return load(make(tmp_path / "-".join(overrides), config(*overrides), [accuracy]))
+
+
+def test_each_method_has_its_best_value_of_a_tuned_key(tmp_path: Path) -> None:
+    """Chosen by the mean over seeds, not by the best seed; values that not all seeds have are left out."""
+    accuracy = {
+        ("fedavg", 0.01): [0.80, 0.82], ("fedavg", 0.05): [0.90, 0.60], ("fedavg", 0.1): [0.99],
+        ("fednnnn", 0.01): [0.70, 0.70], ("fednnnn", 0.05): [0.71, 0.73], ("fednnnn", 0.1): [0.90, 0.92],
+    }  # fmt: skip
+    runs = [
+        load(
+            make(
+                tmp_path / f"{name}-{lr}-{seed}",
+                config(f"strategy={name}", f"client.lr={lr}", f"seed={seed}"),
+                [v],
+            )
+        )
+        for (name, lr), values in accuracy.items()
+        for seed, v in enumerate(values, start=1)
+    ]
+    made = tables.compare(runs, "test/accuracy", tune="client.lr")
+    assert made.grid().rows == [["fedavg", "81.00 ± 1.41 (lr=0.01)"], ["fednnnn", "91.00 ± 1.41 (lr=0.1)"]]
+    assert made.settings == ["mnist5k, dirichlet alpha=0.1, 10 clients"]  # the key is no longer a column
+    assert [row[-1] for row in made.sheet().rows] == ["lr=0.01", "lr=0.1"]
+    assert made.remarks[:4] == [
+        "each method has the client.lr of 0.01, 0.05, 0.1 with the best mean of the number that the table shows",
+        "fedavg, mnist5k, dirichlet alpha=0.1, 10 clients: client.lr=0.1 is not compared: only 1 of 2 seeds have "
+        "a number",
+        "fedavg, mnist5k, dirichlet alpha=0.1, 10 clients: client.lr=0.01 is the smallest of the grid",
+        "fednnnn, mnist5k, dirichlet alpha=0.1, 10 clients: client.lr=0.1 is the largest of the grid",
+    ]
+    losses = tables.compare(runs, "test/loss", tune="client.lr")  # 1 - accuracy: smaller is better
+    assert {cell.chosen for cell in losses.cells.values()} == {"lr=0.01", "lr=0.1"}
+
+
+def test_a_key_of_one_method_only_is_tuned_there(tmp_path: Path) -> None:
+    runs = [
+        *seeds(tmp_path, [0.5], [0.6]),
+        *(
+            load(
+                make(
+                    tmp_path / f"b{b}-{seed}",
+                    config("strategy=fednnnn", f"strategy.beta={b}", f"seed={seed}"),
+                    [b],
+                )
+            )
+            for b in (0.2, 0.8)
+            for seed in (1, 2)
+        ),
+    ]
+    made = tables.compare(runs, "test/accuracy", tune="fednnnn.beta")
+    assert {place[0]: cell.chosen for place, cell in made.cells.items()} == {"fedavg": "", "fednnnn": "beta=0.8"}
+    assert made.grid().rows == [["fedavg", "55.00 ± 7.07"], ["fednnnn", "80.00 ± 0.00 (beta=0.8)"]]
+
+
+def test_a_key_in_which_the_runs_do_not_differ_cannot_be_tuned(tmp_path: Path) -> None:
+    runs = [load(make(tmp_path / f"{lr}", config(f"client.lr={lr}"), [0.5])) for lr in (0.1, 0.2)]
+    with pytest.raises(ConfigError, match=r"do not differ in 'client.lrr'.*Did you mean 'client.lr'"):
+        tables.compare(runs, "test/accuracy", tune="client.lrr")
+    with pytest.raises(ConfigError, match="remove --target"):
+        tables.compare(runs, "test/accuracy", Statistic(target=0.4), tune="client.lr")
+
+
 def test_keys_are_shortened_if_unambiguous() -> None:
     values = [
         {"fednnnn.beta": 0.7, "fedlws.beta": b, "a.window": 5, "a.terms": t} for b, t in [(0.1, None), (0.2, True)]
@@ -300,7 +364,7 @@ def test_the_command_prints_the_table_and_writes_remarks_to_stderr(tmp_path: Pat
         (["RUNS", "--last", "3", "--best"], "exclude each other"),
         (["RUNS", "--format", "html"], "'text', 'markdown', 'csv', 'latex'"),
         (["RUNS", "--paper", "fednnnn/table"], "Did you mean 'fednnnn/table5'"),
-        (["RUNS", "--paper", "fednnnn/table2", "--target", "0.9"], "remove --metric and --target"),
+        (["RUNS", "--paper", "fednnnn/table2", "--target", "0.9"], "remove --metric, --target and --tune"),
     ],
 )
 def test_invalid_requests_give_exit_code_2(

@@ -1,0 +1,89 @@
+"""Chooses one value of a key for each method, as who tunes every method over the same grid. Knows no table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from fedstride.errors import ConfigError, nearest
+from fedstride.metrics import is_better, require_direction
+
+from .grouping import Group, describe, differing, group, method_values, order_of, plain, setting_values
+from .runs import Run
+
+
+class Tuned(NamedTuple):
+    """The groups with the runs of the chosen values, the value of each (method, setting), and remarks."""
+
+    groups: list[Group]
+    values: dict[tuple[str, str], str]
+    remarks: list[str]
+
+
+def tuned(runs: Sequence[Run], key: str, metric: str, number: Callable[[Run], float | None]) -> Tuned:
+    """For each method and setting the runs with the value of `key` whose mean over the seeds is best.
+
+    `number`: the run's number, None if it has none. Only values that all seeds of a method have are compared; of
+    equal means, the first value in order is chosen. Raises ConfigError if the runs do not differ in the key, or if
+    it is not known whether more or less of the metric is better.
+    """
+    require_direction(metric)
+    grid = _grid(runs, key)
+    kept: list[Group] = []
+    values: dict[tuple[str, str], str] = {}
+    remarks = [
+        f"each method has the {key} of {', '.join(map(plain, grid))} with the best mean of the number that the "
+        "table shows"
+    ]
+    for each in group(runs, without=key):
+        chosen, more = _choose(each, key, metric, number)
+        remarks += more
+        kept.append(replace(each, runs=tuple(run for run in each.runs if _value(run, key) == chosen)))
+        values[each.method, each.setting] = describe({key: chosen}, [key]) if chosen is not None else ""
+        edge = {grid[0]: "smallest", grid[-1]: "largest"}.get(chosen)
+        if edge is not None and not isinstance(chosen, str):
+            remarks.append(f"{each.method}, {each.setting}: {key}={plain(chosen)} is the {edge} of the grid")
+    return Tuned(kept, values, remarks)
+
+
+def _choose(each: Group, key: str, metric: str, number: Callable[[Run], float | None]) -> tuple[Any, list[str]]:
+    """The best value of a group, None if its runs do not have the key; and remarks on values left out."""
+    seeds = {run.config.seed for run in each.runs}
+    means: dict[Any, float] = {}
+    remarks = []
+    for value in sorted({_value(run, key) for run in each.runs} - {None}, key=order_of):
+        found = [number(run) for run in each.runs if _value(run, key) == value]
+        numbers = [one for one in found if one is not None and math.isfinite(one)]
+        if len(numbers) == len(seeds):
+            means[value] = math.fsum(numbers) / len(numbers)
+        else:
+            remarks.append(
+                f"{each.method}, {each.setting}: {key}={plain(value)} is not compared: only {len(numbers)} of "
+                f"{len(seeds)} seeds have a number"
+            )
+    best = None
+    for value, mean in means.items():
+        if best is None or is_better(metric, mean, means[best]):
+            best = value
+    return best, remarks
+
+
+def _grid(runs: Sequence[Run], key: str) -> list[Any]:
+    """The values of the key in these runs, in order."""
+    values = {_value(run, key) for run in runs} - {None}
+    if len(values) < 2:
+        known = differing([{**method_values(run.config), **setting_values(run.config)} for run in runs])
+        close = nearest(key, known)
+        hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+        raise ConfigError(
+            f"the runs do not differ in {key!r}, so there is nothing to choose.{hint} They differ in: "
+            f"{', '.join(known) or 'nothing'}"
+        )
+    return sorted(values, key=order_of)
+
+
+def _value(run: Run, key: str) -> Any:
+    found = {**method_values(run.config), **setting_values(run.config)}.get(key)
+    return tuple(found) if isinstance(found, list) else found
