@@ -80,7 +80,7 @@ def compose(overrides: Sequence[str] = ()) -> Config:
             presets.register(name, is_nested=not chooses_a_rule(chosen))
     values = [override for override in parsed if _group_of(override) is None]
     with _Hydra():
-        tree = _compose(chosen)
+        tree = _composed(chosen)
         _check_keys(values, tree)
         tree = _compose(chosen, _presets(tree), _inner_defaults(tree, chosen), values)
     tree.parts = parts and str(find(parts))  # absolute, because the run may be resumed from another folder
@@ -291,6 +291,24 @@ def _inner_defaults(tree: DictConfig, chosen: Sequence[Override]) -> list[Overri
 # ---------------------------------------------------------------- Hydra
 
 
+_COMPOSED: dict[tuple[str, ...], DictConfig] = {}
+"""What `_composed` has found, by the folder and the choices: the runs of a sweep have few different ones."""
+
+MOST_COMPOSED = 64
+
+
+def _composed(chosen: Sequence[Override]) -> DictConfig:
+    """The tree of these choices alone, read-only; composed once."""
+    key = (str(conf_dir()), *(str(override.input_line) for override in chosen))
+    if key not in _COMPOSED:
+        if len(_COMPOSED) == MOST_COMPOSED:
+            _COMPOSED.clear()
+        tree = _compose(chosen)
+        OmegaConf.set_readonly(tree, True)
+        _COMPOSED[key] = tree
+    return _COMPOSED[key]
+
+
 def _compose(*overrides: Sequence[Override]) -> DictConfig:
     lines = [str(override.input_line) for group in overrides for override in group]
     try:
@@ -342,6 +360,7 @@ def _register() -> None:
             if _REGISTERED.get((group, name)) is kind:
                 continue
             _REGISTERED[group, name] = kind
+            _COMPOSED.clear()
             store.store(name, kind, group=f"schema/{group}")
             defaults: list[Any] = [f"/schema/{group}/{name}@_here_"]
             if table.wraps(name):

@@ -591,3 +591,17 @@ def test_local_steps_that_differ_from_those_of_2d_lrd_are_rejected(strategy: str
         compose([f"strategy={strategy}", "client.local_steps=3"])
     assert compose([f"strategy={strategy}", "client.local_steps=10"]).client.local_steps == 10
     assert compose([f"strategy={strategy}", "client.local_steps=3", "strategy.local_steps=3"]) is not None
+
+
+def test_the_same_choices_are_composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second configuration has its own values, and nothing of the first one's."""
+    calls: list[int] = []
+    real = module._compose
+    monkeypatch.setattr(module, "_compose", lambda *given: calls.append(len(given)) or real(*given))
+    monkeypatch.setattr(module, "_COMPOSED", {})
+    first = compose(["strategy=fedlws", "strategy.beta=0.5", "rounds=3"])
+    second = compose(["strategy=fedlws", "seed=7"])
+    assert calls == [1, 4, 4]
+    assert (first.rounds, first.strategy.beta, first.seed) == (3, 0.5, 1)  # type: ignore[attr-defined]
+    assert (second.rounds, second.seed) == (20, 7)
+    assert second.strategy.beta != 0.5  # type: ignore[attr-defined]
