@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="measure only what has this text in its name")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all values to this file")
     given = parser.parse_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a user's second command finds the bytecode of the first
     machine = {"versions": versions(), "hardware": hardware(), "load at the start": os.getloadavg()[0]}
     records = [measure(name, given.repeats, given.only) for name in given.name or known]
     for what, found in machine.items():
