@@ -99,6 +99,12 @@ class Federation:
             else:
                 return
 
+    def run_id(self, name: str) -> str:
+        """The id that the SuperLink gave to a run, as its submitter has printed it."""
+        found = re.search(r"run (\d+) submitted", self.log(name))
+        assert found, self.log(name)
+        return found[1]
+
     def end(self) -> None:
         """End all processes."""
         for process in self.running.values():
@@ -129,12 +135,11 @@ def play(federation: Federation) -> None:
 
     federation.start("long", *submit, *LONG)
     federation.wait("long", r"\n +3 ")
-    ids = run_ids(federation.run("fedstride", "runs", "clinics"))
-    federation.run("fedstride", "stop", ids["long"], "clinics")
+    federation.run("fedstride", "stop", federation.run_id("long"), "clinics")
     federation.running["long"].wait()
     federation.run("fedstride", "runs", "clinics")
     for name in ("digits", "cells"):
-        federation.run("fedstride", "fetch", ids[name], "clinics")
+        federation.run("fedstride", "fetch", federation.run_id(name), "clinics")
     federation.run("fedstride", "table", "fetched")
     federation.run("fedstride", "report", "fetched", "-o", "report.html")
     for name in HOSPITALS:
@@ -163,12 +168,6 @@ def prepare(federation: Federation) -> None:
     federation.run("fedstride", "register", "clinics", *(f"certs/{name}.pub" for name in HOSPITALS))
     for name in HOSPITALS:
         federation.hospital(name)
-
-
-def run_ids(listed: str) -> dict[str, str]:
-    """The id of each run by its name, from the output of `fedstride runs`."""
-    found = re.findall(r"^\s*(\d{6,}).*?\b(digits|cells|long)\b", listed, flags=re.MULTILINE)
-    return {name: run_id for run_id, name in found}
 
 
 def main() -> None:
