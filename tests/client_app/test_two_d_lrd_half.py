@@ -11,8 +11,7 @@ from client_talk import fednlr, initial, message, node, round_config, same, sgd,
 from flwr.app import MessageType
 from torch import nn
 
-from client_app import app as client
-from client_app import batches, work
+from client_app import batches, stages, work
 from client_app.app import app
 from client_app.halves.two_d_lrd import Half
 from client_app.local_steps import cursor_of
@@ -30,14 +29,14 @@ PLAIN = sgd(batch_size=10)  # 100 examples: 10 mini-batches an epoch
 def met(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """The mini-batches that clients train on, in order."""
     seen: list[list[int]] = []
-    whole = client.train
+    whole = stages.train
 
     def watched(model: nn.Module, examples: object, steps: object, *more: object, **options: object) -> object:
         chosen = list(steps)
         seen.extend(batch.tolist() for batch, _ in chosen)
         return whole(model, examples, chosen, *more, **options)
 
-    monkeypatch.setattr(client, "train", watched)
+    monkeypatch.setattr(stages, "train", watched)
     return seen
 
 
