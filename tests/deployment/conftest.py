@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
-from processes import Deployment, Desk, Site, answers, left_over, until
+from processes import Deployment, Desk, Running, Site, answers, left_over, stop, until
 
 
 @pytest.fixture(scope="module")
@@ -39,3 +40,17 @@ def site(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Site
             registered = dict(zip(names, ids, strict=True))
         yield Site(deployment, certificates, link, desk, registered)
     until(lambda: True if not left_over(deployment.mark) else None, "end of all processes", 10.0)
+
+
+@pytest.fixture
+def join(site: Site) -> Iterator[Callable[..., list[Running]]]:
+    """`Site.joined` for nodes that end with the test, also if it fails: the next one needs their keys."""
+    joined: list[Running] = []
+
+    def start(*arguments: Any, **options: Any) -> list[Running]:
+        nodes = site.joined(*arguments, **options)
+        joined.extend(nodes)
+        return nodes
+
+    yield start
+    stop(*joined)

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from lab.results.runs import load
 pytestmark = pytest.mark.slow
 
 REAL = ("model=mlp", "clients=2", "client.local_steps=3", "client.batch_size=20", "client.device=cpu")
+Join = Callable[..., list[Running]]
 LIMIT = 15  # seconds for a message; what is not meant to hang takes less than one
 
 FRAGILE = '''
@@ -146,11 +147,11 @@ def at_work(node: Running) -> list[int] | None:
     return family if "Receiving: train message" in node.log() and len(family) == 2 else None
 
 
-def test_named_nodes_keep_a_log_and_do_nothing_without_it(site: Site, tmp_path: Path) -> None:
+def test_named_nodes_keep_a_log_and_do_nothing_without_it(site: Site, join: Join, tmp_path: Path) -> None:
     """A third node is connected, and is not chosen."""
     site.forget()
     keys = ("one", "two", "three")
-    nodes = site.joined({key: f'{config(k % 2)} name="{key}"' for k, key in enumerate(keys)})
+    nodes = join({key: f'{config(k % 2)} name="{key}"' for k, key in enumerate(keys)})
     folder = submitted(site, "rounds=2", "strategy=fedalr", "nodes=one,tw?", "name=named")
     local = play(tmp_path, *REAL, "rounds=2", "strategy=fedalr", small=False)
     assert weights(folder) == weights(local.folder)
@@ -185,12 +186,10 @@ def test_named_nodes_keep_a_log_and_do_nothing_without_it(site: Site, tmp_path: 
     assert re.search(
         r"\('two'\) cannot take part \(code 901\): this node's log .* cannot be written", refused.stderr
     )
-    stop(*nodes)
-    logs["two"].rmdir()  # its next node starts again
 
 
 def test_a_node_runs_only_apps_that_a_trusted_key_has_signed(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Site, join: Join, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unsigned, signed by a stranger, altered: the reason is at the submitter; then the same app, signed."""
     monkeypatch.setenv("FLWR_HOME", site.desk.env["FLWR_HOME"])
@@ -204,7 +203,7 @@ def test_a_node_runs_only_apps_that_a_trusted_key_has_signed(
     (tmp_path / "altered.sig").write_text(json.dumps(altered))
 
     site.forget()
-    nodes = site.joined({"one": config(0), "two": config(1)}, "--trusted-entities", str(tmp_path / "study.yaml"))
+    nodes = join({"one": config(0), "two": config(1)}, "--trusted-entities", str(tmp_path / "study.yaml"))
     given = [*REAL, "rounds=1", "node_wait=60"]
     for signed, said in (
         (None, "is not signed, and this node runs signed apps only"),
@@ -224,4 +223,3 @@ def test_a_node_runs_only_apps_that_a_trusted_key_has_signed(
     assert len(reasons) == 3
     assert all("code 901" in row["reason"] and row["bytes_out"] < 2000 for row in reasons)
     assert log[-1]["event"] == "answered" and log[-1]["app_hash"] == real["app"]
-    stop(*nodes)
