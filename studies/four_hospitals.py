@@ -22,9 +22,9 @@ from pathlib import Path
 from lab.flower.command import Connection, free_port, write_connection
 
 HOSPITALS = ("hospital-a", "hospital-b", "hospital-c", "hospital-d")
-DIGITS = ("nodes=hospital-[ab]", "clients=2", "min_clients=1", "rounds=30", "timeout=120", "name=digits")
-CELLS = ("nodes=hospital-[cd]", "clients=2", "rounds=30", "task=breast_cancer", "model=mlp", "name=cells")
-LONG = ("nodes=hospital-[cd]", "clients=2", "rounds=500", "task=breast_cancer", "model=mlp", "name=long")
+DIGITS = ("nodes=hospital-a,hospital-b", "clients=2", "min_clients=1", "rounds=30", "timeout=120", "name=digits")
+CELLS = ("nodes=hospital-c,hospital-d", "clients=2", "rounds=30", "task=breast_cancer", "model=mlp", "name=cells")
+LONG = ("nodes=hospital-c,hospital-d", "clients=2", "rounds=500", "task=breast_cancer", "model=mlp", "name=long")
 WAIT_SECONDS = 300.0
 
 
@@ -32,7 +32,7 @@ class Federation:
     """The processes and files below a folder."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True)
+        (folder / "desk").mkdir(parents=True)
         self.folder = folder
         self.env = {
             **os.environ,
@@ -120,7 +120,7 @@ def play(federation: Federation) -> None:
     """The whole day."""
     prepare(federation)
     submit = ("fedstride", "submit", "clinics", "--signature", "study.sig")
-    federation.run("fedstride", "submit", "clinics", *CELLS)  # not signed
+    federation.run("fedstride", "submit", "clinics", *CELLS, "node_wait=30")  # not signed
 
     federation.start("digits", *submit, *DIGITS)
     federation.start("cells", *submit, *CELLS)
@@ -164,7 +164,7 @@ def prepare(federation: Federation) -> None:
         Path(federation.env["FLWR_HOME"]),
         Connection("clinics", federation.control, federation.folder / "certs/ca.crt"),
     )
-    federation.wait("superlink", "Uvicorn running|Application startup complete|Starting Fleet")
+    federation.wait("superlink", "Uvicorn running")
     federation.run("fedstride", "register", "clinics", *(f"certs/{name}.pub" for name in HOSPITALS))
     for name in HOSPITALS:
         federation.hospital(name)

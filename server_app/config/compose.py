@@ -13,12 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra import compose as hydra_compose
-from hydra import initialize_config_dir
-from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
@@ -31,6 +26,7 @@ from .checks import check
 from .conf import conf_dir
 from .overrides import chooses_a_rule, expand_wrappers, nodes_as_text, parse, parts_in, quote
 from .schema import FIXED_ON_RESUME, GROUPS, TABLES, Config, keys, names
+from .tree import Hydra, composed, composed_with, explain
 from .variables import check_interpolations
 
 
@@ -79,10 +75,10 @@ def compose(overrides: Sequence[str] = ()) -> Config:
         if "/" in (name := str(override.value())):  # an experiment of a paper, which has no file
             presets.register(name, is_nested=not chooses_a_rule(chosen))
     values = [override for override in parsed if _group_of(override) is None]
-    with _Hydra():
-        tree = _composed(chosen)
+    with Hydra():
+        tree = composed(chosen)
         _check_keys(values, tree)
-        tree = _compose(chosen, _presets(tree), _inner_defaults(tree, chosen), values)
+        tree = composed_with(chosen, _presets(tree), _inner_defaults(tree, chosen), values)
     tree.parts = parts and str(find(parts))  # absolute, because the run may be resumed from another folder
     return _checked(tree)
 
@@ -186,7 +182,7 @@ def _resume(folder: str, overrides: Sequence[Override], parts: str | None) -> Co
             try:
                 OmegaConf.update(tree, key, now)
             except OmegaConfBaseException as error:
-                raise _explain(error, [str(override.input_line)]) from error
+                raise explain(error, [str(override.input_line)]) from error
         elif before != now:
             raise ConfigError(
                 f"{key} = {now!r}, but the run in {path} has {before!r}: a resumed run can change only "
@@ -286,83 +282,3 @@ def _inner_defaults(tree: DictConfig, chosen: Sequence[Override]) -> list[Overri
             lines += [f"{path}.inner.{key}={quote(value)}" for key, value in settings.items()]
         path, node = f"{path}.inner", inner
     return parse(lines)
-
-
-# ---------------------------------------------------------------- Hydra
-
-
-_COMPOSED: dict[tuple[str, ...], DictConfig] = {}
-"""What `_composed` has found, by the folder and the choices: the runs of a sweep have few different ones."""
-
-MOST_COMPOSED = 64
-
-
-def _composed(chosen: Sequence[Override]) -> DictConfig:
-    """The tree of these choices alone, read-only; composed once."""
-    key = (str(conf_dir()), *(str(override.input_line) for override in chosen))
-    if key not in _COMPOSED:
-        if len(_COMPOSED) == MOST_COMPOSED:
-            _COMPOSED.clear()
-        tree = _compose(chosen)
-        OmegaConf.set_readonly(tree, True)
-        _COMPOSED[key] = tree
-    return _COMPOSED[key]
-
-
-def _compose(*overrides: Sequence[Override]) -> DictConfig:
-    lines = [str(override.input_line) for group in overrides for override in group]
-    try:
-        return hydra_compose("config", lines)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise _explain(error, lines) from error
-
-
-def _explain(error: Exception, lines: Sequence[str]) -> ConfigError:
-    """Reduce Hydra's error to one line: the cause, and the override that caused it."""
-    cause: BaseException = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
-    text = str(cause).strip().splitlines()[0]
-    key = getattr(cause, "full_key", None)
-    culprit = next((line for line in reversed(lines) if key and line.partition("=")[0] == key), None)
-    if culprit is not None:
-        return ConfigError(f"{culprit!r} is not allowed: {text}")
-    return ConfigError(f"the configuration cannot be composed: {text}")
-
-
-class _Hydra:
-    """Initialises Hydra with our `conf/`, in any working directory. Afterwards the caller's Hydra is restored."""
-
-    def __enter__(self) -> None:
-        _register()
-        self.before = GlobalHydra.instance().hydra
-        GlobalHydra.instance().clear()
-        self.context = initialize_config_dir(str(conf_dir()), version_base="1.3")
-        self.context.__enter__()
-
-    def __exit__(self, *details: Any) -> None:
-        self.context.__exit__(*details)
-        presets.forget()
-        GlobalHydra.instance().hydra = self.before
-
-
-_REGISTERED: dict[tuple[str, str], type] = {}
-"""The schemas that Hydra has, by group and name: to register all again takes longer than to compose."""
-
-
-def _register() -> None:
-    """Register every part with Hydra: its typed schema, and a choice of the same name that uses the schema."""
-    store = ConfigStore.instance()
-    store.store("config", Config, group="schema")
-    for group, table in TABLES.items():
-        for name in table:
-            kind = table.config(name)
-            if _REGISTERED.get((group, name)) is kind:
-                continue
-            _REGISTERED[group, name] = kind
-            _COMPOSED.clear()
-            store.store(name, kind, group=f"schema/{group}")
-            defaults: list[Any] = [f"/schema/{group}/{name}@_here_"]
-            if table.wraps(name):
-                defaults.append({f"/{group}@inner": "fedavg"})
-            store.store(name, {"defaults": defaults, "name": name}, group=group)

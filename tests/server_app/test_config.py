@@ -17,6 +17,7 @@ from fedstride.settings import REQUIRED
 from fedstride.tasks.parts import PARTITIONS
 from server_app.config import compose as module
 from server_app.config import conf as places
+from server_app.config import tree
 from server_app.config.compose import (
     choices,
     compose,
@@ -223,6 +224,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "    fednlr: {a1: 0.45, a2: 0.3}\n"
     )
     monkeypatch.setattr(module, "conf_dir", lambda: conf)
+    monkeypatch.setattr(tree, "conf_dir", lambda: conf)
     return "experiment=mine"
 
 
@@ -269,6 +271,7 @@ def with_presets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
     conf = tmp_path / "conf"
     shutil.copytree(conf_dir(), conf)
     monkeypatch.setattr(module, "conf_dir", lambda: conf)
+    monkeypatch.setattr(tree, "conf_dir", lambda: conf)
 
     def write(presets: str) -> None:
         (conf / "experiment" / "mine.yaml").write_text(
@@ -596,9 +599,10 @@ def test_local_steps_that_differ_from_those_of_2d_lrd_are_rejected(strategy: str
 def test_the_same_choices_are_composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second configuration has its own values, and nothing of the first one's."""
     calls: list[int] = []
-    real = module._compose
-    monkeypatch.setattr(module, "_compose", lambda *given: calls.append(len(given)) or real(*given))
-    monkeypatch.setattr(module, "_COMPOSED", {})
+    real = tree.composed_with
+    for place in (module, tree):
+        monkeypatch.setattr(place, "composed_with", lambda *given: calls.append(len(given)) or real(*given))
+    monkeypatch.setattr(tree, "_COMPOSED", {})
     first = compose(["strategy=fedlws", "strategy.beta=0.5", "rounds=3"])
     second = compose(["strategy=fedlws", "seed=7"])
     assert calls == [1, 4, 4]

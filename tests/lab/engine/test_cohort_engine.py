@@ -76,7 +76,7 @@ def test_a_method_that_needs_its_own_client_is_named(tmp_path: Path) -> None:
 
 
 def test_a_network_that_cannot_be_stacked_is_named(tmp_path: Path) -> None:
-    (tmp_path / "parts.py").write_text(
+    (tmp_path / "centred.py").write_text(
         "import torch\nfrom fedstride import part\n\n"
         "@part(model='centred')\nclass Centred(torch.nn.Module):\n"
         "    'The mean over the examples is subtracted.'\n\n"
@@ -84,7 +84,7 @@ def test_a_network_that_cannot_be_stacked_is_named(tmp_path: Path) -> None:
         "        super().__init__()\n        self.fc = torch.nn.Linear(inputs.size, outputs)\n\n"
         "    def forward(self, x):\n        return self.fc(x.flatten(1) - x.flatten(1).square().mean(0))\n"
     )
-    _, (note,) = desk(tmp_path, f"parts='{tmp_path / 'parts.py'}'", "model=centred")
+    _, (note,) = desk(tmp_path, f"parts='{tmp_path / 'centred.py'}'", "model=centred")
     assert note.startswith(
         "engine=cohort: clients with model=centred cannot be trained together (the gradient fc."
     )
