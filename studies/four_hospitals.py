@@ -22,7 +22,7 @@ from pathlib import Path
 from lab.flower.command import Connection, free_port, write_connection
 
 HOSPITALS = ("hospital-a", "hospital-b", "hospital-c", "hospital-d")
-DIGITS = ("nodes=hospital-a,hospital-b", "clients=2", "min_clients=1", "rounds=30", "timeout=120", "name=digits")
+DIGITS = ("nodes=hospital-a,hospital-b", "clients=2", "min_clients=1", "rounds=15", "timeout=120", "name=digits")
 CELLS = ("nodes=hospital-c,hospital-d", "clients=2", "rounds=30", "task=breast_cancer", "model=mlp", "name=cells")
 LONG = ("nodes=hospital-c,hospital-d", "clients=2", "rounds=500", "task=breast_cancer", "model=mlp", "name=long")
 WAIT_SECONDS = 300.0
@@ -54,9 +54,10 @@ class Federation:
         print(done.stdout.rstrip() + (f"\n(exit code {done.returncode})" if done.returncode else ""), flush=True)
         return done.stdout
 
-    def start(self, name: str, *command: str, **env: str) -> None:
-        """Print a command and start it; its output goes to the file NAME.log."""
-        print(f"\n$ {shlex.join(command)} >{name}.log 2>&1 &", flush=True)
+    def start(self, name: str, *command: str, again: bool = False, **env: str) -> None:
+        """Print a command, unless it is started again, and start it; its output goes to the file NAME.log."""
+        if not again:
+            print(f"\n$ {shlex.join(command)} >{name}.log 2>&1 &", flush=True)
         with (self.folder / f"{name}.log").open("ab") as log:
             self.running[name] = subprocess.Popen(
                 command, cwd=self.folder, env={**self.env, **env}, stdout=log, stderr=log
@@ -95,7 +96,7 @@ class Federation:
                     raise
                 time.sleep(5.0)
                 (self.folder / f"{name}.log").write_bytes(b"")
-                self.start(name, *command, FLWR_HOME=str(home))
+                self.start(name, *command, again=True, FLWR_HOME=str(home))
             else:
                 return
 
@@ -120,11 +121,11 @@ def play(federation: Federation) -> None:
     """The whole day."""
     prepare(federation)
     submit = ("fedstride", "submit", "clinics", "--signature", "study.sig")
-    federation.run("fedstride", "submit", "clinics", *CELLS, "node_wait=30")  # not signed
+    federation.run("fedstride", "submit", "clinics", *CELLS, "name=unsigned", "node_wait=30")
 
     federation.start("digits", *submit, *DIGITS)
     federation.start("cells", *submit, *CELLS)
-    federation.wait("digits", r"\n +3 ")
+    federation.wait("digits", r"round +3 ")
     print("\n# hospital-b loses its power", flush=True)
     federation.running["hospital-b"].kill()
     federation.run("fedstride", "runs", "clinics")
@@ -134,7 +135,7 @@ def play(federation: Federation) -> None:
         print(f"\n# {name}.log\n{federation.log(name).rstrip()}", flush=True)
 
     federation.start("long", *submit, *LONG)
-    federation.wait("long", r"\n +3 ")
+    federation.wait("long", r"round +3 ")
     federation.run("fedstride", "stop", federation.run_id("long"), "clinics")
     federation.running["long"].wait()
     federation.run("fedstride", "runs", "clinics")
