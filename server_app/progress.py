@@ -18,7 +18,7 @@ from .folder import write
 from .rows import Row
 
 FILE = "progress.json"
-MOST_REASONS, LONGEST_REASON = 20, 200  # told of a round, and characters of one
+MOST_REASONS, LONGEST_REASON = 20, 200  # in the event of a round, and characters of one
 BATCHES = 20  # of replies in a round, at most; after each, the file is written and a line logged
 
 WAITING, TRAINING, ANSWERED, REJECTED, LOST = "waiting", "training", "answered", "rejected", "lost"
@@ -52,8 +52,8 @@ def answered(server_round: int, clients: Sequence[Label]) -> Event:
 def closed(server_round: int, clients: Sequence[Row], value: float | None) -> Event:
     """A round is over. `clients`: its rows of clients.jsonl; `value`: the metric that decides.
 
-    Why a reply was not used is told of the first `MOST_REASONS` clients: a log is not the place for all of a large
-    federation, and a client can write a long text.
+    It has the reasons of the first `MOST_REASONS` replies that were not used: a large federation can have very
+    many, and a client can write a long text.
     """
     unused = [row for row in clients if row.get("client") is not None and STATES[row["status"]] != ANSWERED]
     return {

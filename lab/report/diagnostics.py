@@ -34,10 +34,14 @@ SEEDS = "Line: mean over seeds; band: lowest to highest seed."
 
 @dataclass
 class Shown:
-    """The drawings of one kind of plot. `folded`: those that a reader opens. `fault`: why there are none."""
+    """The drawings of one kind of plot. `folded`: those that a reader opens. `fault`: why there are none.
+
+    `colours`: the number of each method's colour in the whole report.
+    """
 
     title: str
     caption: str
+    colours: Mapping[str, int]
     drawings: list[Drawing] = field(default_factory=list)
     folded: list[Drawing] = field(default_factory=list)
     fault: str = ""
@@ -45,13 +49,13 @@ class Shown:
 
 def diagnostics(runs: Sequence[Run]) -> list[Shown]:
     """For each kind of plot the drawings of the runs that have its metrics."""
-    found = []
+    found, colours = [], numbers_of_methods(runs)
     for name, make in MADE.items():
         shown = KINDS[name].shown(runs)
         if not shown:
             continue
         count = f"{len(shown)} of {len(runs)} runs" if len(shown) < len(runs) else f"all {len(runs)} runs"
-        part = Shown(KINDS[name].title(shown), count)
+        part = Shown(KINDS[name].title(shown), count, colours)
         try:
             make(shown, part)
         except FedstrideError as error:  # a partition is drawn again from the data, which may be missing here
@@ -63,7 +67,7 @@ def diagnostics(runs: Sequence[Run]) -> list[Shown]:
 def _norms(runs: Sequence[Run], part: Shown) -> None:
     groups, layers = group(runs), layers_of(runs, "norms/N")
     shown = some(layers, ROWS)
-    colours = _colours(groups, numbers_of_methods(runs))
+    colours = _colours(groups, part.colours)
     part.caption += f". In the units of the weights. {_spread(groups)}"
     if len(shown) < len(layers):
         part.caption += f" {len(shown)} of {len(layers)} layers."

@@ -26,8 +26,8 @@ def tuned(runs: Sequence[Run], key: str, metric: str, number: Callable[[Run], fl
     """For each method and setting the runs with the value of `key` whose mean over the seeds is best.
 
     `number`: the run's number, None if it has none. Only values that all seeds of a method have are compared; of
-    equal means, the first value in order is chosen. Raises ConfigError if the runs do not differ in the key, or if
-    it is not known whether more or less of the metric is better.
+    equal means, the first value in order is chosen. Raises ConfigError if the runs do not differ in the key, if no
+    value can be compared, or if it is not known whether more or less of the metric is better.
     """
     require_direction(metric)
     grid = _grid(runs, key)
@@ -40,11 +40,16 @@ def tuned(runs: Sequence[Run], key: str, metric: str, number: Callable[[Run], fl
     for each in group(runs, without=key):
         chosen, more = _choose(each, key, metric, number)
         remarks += more
-        kept.append(replace(each, runs=tuple(run for run in each.runs if _value(run, key) == chosen)))
+        own = tuple(run for run in each.runs if _value(run, key) == chosen)
+        if not own:  # no value has a number for all seeds, and the remarks say so
+            continue
+        kept.append(replace(each, runs=own))
         values[each.method, each.setting] = describe({key: chosen}, [key]) if chosen is not None else ""
         edge = {grid[0]: "smallest", grid[-1]: "largest"}.get(chosen)
         if edge is not None and not isinstance(chosen, str):
             remarks.append(f"{each.method}, {each.setting}: {key}={plain(chosen)} is the {edge} of the grid")
+    if not kept:
+        raise ConfigError(f"no method has a value of {key} for all its seeds: {'; '.join(remarks[1:])}")
     return Tuned(kept, values, remarks)
 
 

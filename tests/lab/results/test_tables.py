@@ -166,6 +166,19 @@ def test_each_method_has_its_best_value_of_a_tuned_key(tmp_path: Path) -> None:
     assert {cell.chosen for cell in losses.cells.values()} == {"lr=0.01", "lr=0.1"}
 
 
+def test_a_method_without_a_value_that_all_seeds_have_is_left_out(tmp_path: Path) -> None:
+    runs = [
+        *(tuning(tmp_path, "client.lr=0.1", f"seed={seed}", accuracy=0.5) for seed in (1, 2)),
+        tuning(tmp_path, "strategy=fedavg", "client.lr=0.1", "seed=1", accuracy=0.5),
+        tuning(tmp_path, "strategy=fedavg", "client.lr=0.2", "seed=2", accuracy=0.5),
+    ]
+    made = tables.compare(runs, "test/accuracy", tune="client.lr")
+    assert [row[0] for row in made.grid().rows] == ["fednnnn"]
+    assert sum("fedavg" in remark and "is not compared" in remark for remark in made.remarks) == 2
+    with pytest.raises(ConfigError, match="no method has a value of client.lr for all its seeds"):
+        tables.compare(runs[2:], "test/accuracy", tune="client.lr")
+
+
 def test_a_key_of_one_method_only_is_tuned_there(tmp_path: Path) -> None:
     runs = [
         *seeds(tmp_path, [0.5], [0.6]),
