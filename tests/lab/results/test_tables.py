@@ -175,7 +175,7 @@ def test_a_method_without_a_value_that_all_seeds_have_is_left_out(tmp_path: Path
     made = tables.compare(runs, "test/accuracy", tune="client.lr")
     assert [row[0] for row in made.grid().rows] == ["fednnnn"]
     assert sum("fedavg" in remark and "is not compared" in remark for remark in made.remarks) == 2
-    with pytest.raises(ConfigError, match="no method has a value of client.lr for all its seeds"):
+    with pytest.raises(ConfigError, match=r"no method has a value of client\.lr for all its seeds"):
         tables.compare(runs[2:], "test/accuracy", tune="client.lr")
 
 
