@@ -27,7 +27,8 @@ def default_name(config: Config) -> str:
     objective = [] if config.objective.name == "plain" else [config.objective.name]
     privacy = [] if config.privacy.name == "none" else [config.privacy.name]
     attack = [] if config.attack.name == "none" else [config.attack.name]
-    method = [label(config), config.client.name, *objective, *privacy]
+    calibration = [] if config.calibration.name == "none" else [config.calibration.name]
+    method = [label(config), config.client.name, *objective, *calibration, *privacy]
     choices = [config.task.name, config.partition.name, *method, *attack]
     return folder_name("-".join([*choices, f"seed{config.seed}"]))
 

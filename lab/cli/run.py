@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from server_app.rows import Row
 
     from ..engine.comparison import ComparisonRun
-    from ..engine.sweep import Ended, Job
+    from ..engine.plan import Job
+    from ..engine.sweep import Ended
 
 OVERRIDES = typer.Argument(
-    help="Hydra overrides, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2.",
+    help="Hydra overrides, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2; "
+    "method=feddyn+fednlr names all parts of a method, and method=all (with -m) each method alone.",
     show_default=False,
 )
 
@@ -190,15 +192,20 @@ def _wait_for(other: ComparisonRun, console: Console, rounds: int) -> None:
 def sweep(overrides: list[str], console: Console, *, at_once: int | None, on: str, dry_run: bool) -> None:
     """Run every combination. A failed run does not stop the others; the summary names it."""
     from ..engine.engine import cores
-    from ..engine.sweep import checked, plan
+    from ..engine.plan import checked, plan
 
-    jobs = plan(overrides)
+    planned = plan(overrides)
+    jobs = planned.jobs
     for number, job in enumerate(jobs, start=1):
         if dry_run:
             say(console, f"[{number}/{len(jobs)}] fedstride run {' '.join(job.overrides)}")
     if dry_run:
+        for note in planned.notes:
+            say(console, f"note: {note}")
         return
-    for note in checked(jobs):
+    planned = checked(planned)
+    jobs = planned.jobs
+    for note in planned.notes:
         say(console, f"note: {note}")
     runs: Callable[..., Iterator[Ended]]
     if on == "ray":

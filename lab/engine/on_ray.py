@@ -18,9 +18,10 @@ from server_app.config.schema import Config
 from server_app.folder import runs_dir
 
 from . import cluster
+from .plan import Job
 from .pool import Work
 from .ray_pool import RayPool
-from .sweep import Ended, Job, run_job
+from .sweep import Ended, run_job
 
 
 @contextlib.contextmanager

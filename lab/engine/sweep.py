@@ -1,49 +1,22 @@
-"""Sweeps: runs every combination of listed values, as in `seed=1,2,3`, in worker processes."""
+"""Runs the jobs of a sweep in worker processes."""
 
 from __future__ import annotations
 
 import itertools
 import logging
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from pathlib import Path
 from types import FrameType
 
 from fedstride import signals
-from fedstride.errors import ConfigError, FedstrideError
 from fedstride.metrics import as_text
-from server_app.config.compose import compose, from_yaml, to_yaml
-from server_app.config.overrides import read
-from server_app.config.schema import GROUPS, Config
-from server_app.config.variables import with_variables
-from server_app.folder import default_name, folder_name, runs_dir
 
 from .interrupt import InterruptHandler, how_to_resume
+from .plan import Job
 from .pool import Pool, WorkerDiedError
-
-
-@dataclass(frozen=True)
-class Job:
-    """One run of a sweep. The configuration is text, since each process creates its types itself."""
-
-    overrides: tuple[str, ...]
-    text: str  # the configuration as YAML
-    workers: int = 0  # processes that train its clients, if the configuration does not say it; 0: its own
-
-    @property
-    def config(self) -> Config:
-        """The configuration of the run."""
-        return _read(self.text)
-
-    @property
-    def folder(self) -> Path:
-        """The run folder."""
-        return runs_dir(self.config) / str(self.config.name)
 
 
 @dataclass(frozen=True)
@@ -55,75 +28,6 @@ class Ended:
     figure: str = ""  # the final value of the metric that decides
     seconds: float = 0.0
     reason: str = ""
-
-
-def expand(overrides: Sequence[str]) -> list[list[str]]:
-    """All combinations of overrides like `seed=1,2,3`; the last key varies fastest.
-
-    Raises ConfigError for text that is not an override, and for a sweep that does not list its values.
-    """
-    columns: list[list[str]] = []
-    for text in overrides:
-        override = read(text, "key=value or key=value,value as in seed=1,2,3")
-        if not override.is_sweep_override():
-            columns.append([text])
-        elif override.is_discrete_sweep():
-            key = override.get_key_element()
-            columns.append([f"{key}={value}" for value in override.sweep_string_iterator()])
-        else:
-            raise ConfigError(f"{text!r} is not allowed: list the values, as in strategy.beta=0.05,0.1")
-    return [list(row) for row in itertools.product(*columns)]
-
-
-def plan(overrides: Sequence[str]) -> list[Job]:
-    """The runs of a sweep, each composed and named; none is started yet.
-
-    They share a folder `sweep-<time>` below the folder of runs, or `out` if it is given. Raises ConfigError
-    for the first invalid run, and if a run folder already exists.
-    """
-    rows = expand(overrides)
-    swept = [i for i in range(len(overrides)) if len({row[i] for row in rows}) > 1]
-    shared = f"sweep-{time.strftime('%Y%m%d-%H%M%S')}"
-    jobs = []
-    for row in rows:
-        config = compose(with_variables(row, os.environ))
-        if config.name is not None:
-            raise ConfigError(
-                f"name = {config.name!r} is not allowed in a sweep, which names its runs itself: use out=FOLDER"
-            )
-        if config.out is None:
-            config = replace(config, out=str(runs_dir(config) / shared))
-        config = replace(config, name=_name(config, [row[i] for i in swept]))
-        job = Job(tuple(row), to_yaml(config))
-        if job.folder.exists():
-            raise ConfigError(f"{job.folder} exists and is not overwritten: choose another out=FOLDER")
-        jobs.append(job)
-    return jobs
-
-
-def _name(config: Config, swept: Sequence[str]) -> str:
-    """The default name and all other swept values, as in `...-seed1-beta=0.05`."""
-    in_default = (*GROUPS, "seed")
-    pairs = [text.partition("=") for text in swept]
-    extra = [f"{key.rpartition('.')[2]}={value}" for key, _, value in pairs if key not in in_default]
-    return folder_name("-".join([default_name(config), *extra]))
-
-
-def checked(jobs: Sequence[Job]) -> Sequence[str]:
-    """Build what each run needs, before the first starts; the notes on their data.
-
-    Data and partitions are then in the cache, and in the memory that the workers share. Raises the error of the
-    first invalid run, with its overrides.
-    """
-    from server_app import session
-
-    notes: list[str] = []
-    for job in jobs:
-        try:
-            notes += session.prepare(job.config).notes
-        except FedstrideError as error:
-            raise type(error)(f"{' '.join(job.overrides)}: {error}") from error
-    return list(dict.fromkeys(notes))
 
 
 def shared_out(jobs: Sequence[Job], at_once: int) -> list[Job]:
@@ -235,11 +139,6 @@ def run_job(job: Job) -> Ended:
     seconds = time.monotonic() - started
     metric = prepared.config.headline
     return Ended(job, "completed", figure=as_text(metric, outcome.rows[-1].get(metric)), seconds=seconds)
-
-
-@lru_cache(maxsize=1024)
-def _read(text: str) -> Config:
-    return from_yaml(text)
 
 
 class _Start:

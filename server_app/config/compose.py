@@ -24,9 +24,10 @@ from strategies.parts import STRATEGIES
 from . import presets
 from .checks import check
 from .conf import conf_dir
+from .methods import expand_method
 from .overrides import chooses_a_rule, expand_wrappers, nodes_as_text, parse, parts_in, quote
 from .schema import FIXED_ON_RESUME, GROUPS, TABLES, Config, keys, names
-from .tree import Hydra, composed, composed_with, explain
+from .tree import Hydra, changed, composed, explain
 from .variables import check_interpolations
 
 
@@ -57,6 +58,7 @@ def compose(overrides: Sequence[str] = ()) -> Config:
 
     `strategy=fednnnn+fedlws+two_d_lrd` names a base strategy and the wrappers around it, in the papers' order. The
     settings of the outermost wrapper are `strategy.*`, those of the strategy inside it are `strategy.inner.*`.
+    `method=feddyn+fednlr` names all parts of a method at once: see `methods`.
 
     Raises ConfigError for an unknown name or key (with the most similar ones), for a value of another type, and
     for a value out of its range, and for `${...}` that is not a reference to another key: see `variables`.
@@ -65,7 +67,7 @@ def compose(overrides: Sequence[str] = ()) -> Config:
     parts = parts_in(overrides)
     if parts is not None:  # first, because the other overrides can choose parts from this file
         load_parts(parts, TABLES)
-    parsed = parse(nodes_as_text(expand_wrappers(overrides)))
+    parsed = parse(nodes_as_text(expand_wrappers(expand_method(overrides))))
     resumed = [override for override in parsed if override.key_or_group == "resume"]
     if resumed and resumed[-1].value():
         return _resume(str(resumed[-1].value()), [o for o in parsed if o.key_or_group != "resume"], parts)
@@ -78,7 +80,7 @@ def compose(overrides: Sequence[str] = ()) -> Config:
     with Hydra():
         tree = composed(chosen)
         _check_keys(values, tree)
-        tree = composed_with(chosen, _presets(tree), _inner_defaults(tree, chosen), values)
+        tree = changed(tree, [*_presets(tree), *_inner_defaults(tree, chosen), *values])
     tree.parts = parts and str(find(parts))  # absolute, because the run may be resumed from another folder
     return _checked(tree)
 

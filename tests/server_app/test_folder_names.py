@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedstride.errors import ConfigError
-from lab.engine.sweep import plan
+from lab.engine.plan import plan
 from server_app.config.checks import MAX_FOLDER_NAME, is_folder_name
 from server_app.config.compose import compose
 from server_app.config.overrides import quote
@@ -51,13 +51,13 @@ def test_the_folders_of_a_sweep_are_directly_in_its_folder(tmp_path: Path) -> No
     """A swept text becomes a part of the name."""
     key = "client.exclude"
     swept = f"{key}=['../../x'],['a\\b'],['{'y' * 300}']"
-    jobs = plan([f"out='{tmp_path}'", "client=fednlr", swept])
+    jobs = plan([f"out='{tmp_path}'", "client=fednlr", swept]).jobs
     assert [job.folder.parent for job in jobs] == [tmp_path] * 3
     assert all(is_folder_name(str(job.config.name)) for job in jobs)
 
 
 def test_a_run_of_a_sweep_is_named_by_key_and_value(tmp_path: Path) -> None:
-    jobs = plan([f"out='{tmp_path}'", "client.lr=0.05,0.1", "seed=1,2"])
+    jobs = plan([f"out='{tmp_path}'", "client.lr=0.05,0.1", "seed=1,2"]).jobs
     assert [str(job.config.name) for job in jobs] == [
         f"mnist5k-dirichlet-fednnnn-sgd-seed{seed}-lr={lr}" for lr in ("0.05", "0.1") for seed in (1, 2)
     ]

@@ -12,7 +12,7 @@ from flwr.app import Context, RecordDict
 
 from fedstride.errors import ConfigError
 from lab.attacks.grid import attackers_of
-from lab.engine.sweep import plan
+from lab.engine.plan import plan
 from server_app.app import main as server_main
 from server_app.attacks import ATTACKS
 from server_app.config.compose import compose, from_yaml, to_yaml
@@ -103,7 +103,7 @@ def test_a_task_without_classes_has_no_labels_to_flip(tmp_path: Path) -> None:
 
 
 def test_a_sweep_names_its_runs_by_the_attack(tmp_path: Path) -> None:
-    jobs = plan([f"out={tmp_path}", "attack=none,sign_flip,scaled", "seed=1,2"])
+    jobs = plan([f"out={tmp_path}", "attack=none,sign_flip,scaled", "seed=1,2"]).jobs
     assert len({job.folder for job in jobs}) == 6
     assert [job.config.attack.name for job in jobs[::2]] == ["none", "sign_flip", "scaled"]
     assert "sign_flip" in jobs[2].folder.name

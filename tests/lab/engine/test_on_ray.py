@@ -16,8 +16,8 @@ from fedstride.errors import RunError
 from lab.engine import cluster
 from lab.engine.engine import engine
 from lab.engine.on_ray import run_jobs
+from lab.engine.plan import plan
 from lab.engine.ray_pool import RayPool
-from lab.engine.sweep import plan
 from server_app import session
 from server_app.config.compose import compose
 
@@ -86,7 +86,7 @@ def test_a_run_has_the_bits_of_one_machine(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("second")
 def test_the_runs_of_a_sweep_have_the_bits_of_one_machine(tmp_path: Path) -> None:
-    jobs = plan([*SMALL, "rounds=2", "seed=1,2,3", f"out='{tmp_path / 'sweep'}'"])
+    jobs = plan([*SMALL, "rounds=2", "seed=1,2,3", f"out='{tmp_path / 'sweep'}'"]).jobs
     begun: list[Any] = []
     ended = list(run_jobs(jobs, at_once=None, on_start=begun.append))
     assert begun == jobs
