@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedstride.errors import RunError
+from server_app.checkpoint import FOLDER as CHECKPOINTS
 from server_app.lines import read_lines
 
 INTERVAL = 0.1
@@ -42,8 +43,8 @@ def fedstride(arguments: Sequence[str]) -> Observed:
     with tempfile.TemporaryDirectory(prefix="fedstride-benchmark-") as folder:
         command = [sys.executable, "-m", "fedstride", *arguments, f"out={folder}/runs"]
         seen = watched(command, Path(folder), "metrics.jsonl")
-        rows = read_lines(min(_found(folder, "metrics.jsonl")))
-        clients = [read_lines(path) for path in _found(folder, "clients.jsonl")]
+        rows = read_lines(min(files(folder, "metrics.jsonl")))
+        clients = [read_lines(path) for path in files(folder, "clients.jsonl")]
         return Observed(seen.seconds, seen.results[1], seen.memory, rows, clients)
 
 
@@ -63,7 +64,7 @@ def watched(command: Sequence[str], folder: Path, name: str, *, memory: bool = T
         running = True
         while running:
             running = process.poll() is None  # before the look at the files, so that no line is missed
-            lines = max(map(_lines, _found(folder, name)), default=0)
+            lines = max(map(_lines, files(folder, name)), default=0)
             results += [time.perf_counter() - started] * (lines - len(results))
             if running:
                 time.sleep(0.01)  # the error of a result; a look at the files costs much less
@@ -76,8 +77,9 @@ def watched(command: Sequence[str], folder: Path, name: str, *, memory: bool = T
     return Watched(seconds, results, looks.most if looks else 0)
 
 
-def _found(folder: str | Path, name: str) -> list[Path]:
-    return sorted(Path(folder).rglob(name))
+def files(folder: str | Path, name: str) -> list[Path]:
+    """The files with this name of all runs below the folder, without the copies next to their checkpoints."""
+    return sorted(path for path in Path(folder).rglob(name) if path.parent.name != CHECKPOINTS)
 
 
 def _lines(path: Path) -> int:

@@ -48,7 +48,7 @@ def work(config: Config) -> Work:
     source = data.load(config.task)
     parts = partitions.partition(config.partition, source.divisible, config.clients, config.seed)
     train_x, train_y = prepared(Examples(source.train_x, source.train_y, source.spec, device=torch.device("cpu")))
-    clients = [Client(train_x[part], train_y[part]) for part in map(torch.from_numpy, parts)]
+    clients = [Client(train_x[part], train_y[part]) for part in map(torch.from_numpy, map(np.array, parts))]
     test = prepared(Examples(source.test_x, source.test_y, source.spec, device=torch.device("cpu")))
     return Work(clients, test, models.build(config.model, source.spec.inputs, source.spec.outputs, config.seed))
 

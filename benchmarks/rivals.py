@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks import Measured
-from benchmarks._command import Watched, watched
+from benchmarks._command import Watched, files, watched
 from benchmarks._environments import python
 from benchmarks._plain import work
 from fedstride.errors import RunError
@@ -167,7 +167,7 @@ def ours(folder: Path) -> Run:
     command = [sys.executable, "-m", "fedstride", "run", "-q", "--no-compare", *QUICKSTART, f"rounds={ROUNDS}"]
     with tempfile.TemporaryDirectory(dir=folder) as place:
         seen = watched([*command, f"out={place}/runs"], Path(place), "metrics.jsonl", memory=False)
-        (rows,) = Path(place).rglob("metrics.jsonl")
+        (rows,) = files(place, "metrics.jsonl")
         return run(seen, read_lines(rows), before=1)  # the first row is that of the initial weights
 
 
