@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks import Measured
 from benchmarks._command import Watched, files, watched
 from benchmarks._environments import python
-from benchmarks._plain import work
+from benchmarks._plain import Work, work
 from fedstride.errors import RunError
 from server_app.config.compose import compose
 from server_app.lines import read_lines
@@ -64,6 +64,13 @@ class Rival(NamedTuple):
 
 ONE_PROCESS = "one process, one client after the other, torch's default of one thread for each core"
 BLAZEFL = "two at a time, each with torch's default of one thread for each core"
+
+DRJAX = Rival(
+    "DrJAX",
+    "drjax==0.2.1",
+    ("jax==0.10.2", "jaxlib==0.10.2"),
+    "one program for all clients, which have as many steps as the largest, empty ones included; XLA's threads",
+)
 
 RIVALS = (
     Rival(
@@ -105,12 +112,7 @@ RIVALS = (
         "3.12",
         ("threads",),
     ),
-    Rival(
-        "DrJAX",
-        "drjax==0.2.1",
-        ("jax==0.10.2", "jaxlib==0.10.2"),
-        "one program for all clients, which have as many steps as the largest, empty ones included; XLA's threads",
-    ),
+    DRJAX,
 )
 """The pinned versions. Flower and torch are those of this environment. BlazeFL's version 3 needs Python 3.14."""
 
@@ -142,7 +144,7 @@ def timings(repeats: int, only: str = "") -> Iterator[Measured | str]:
 
 def compared(rival: Rival, folder: Path) -> list[Measured]:
     """Ours and then the rival, once. Raises RunError if it cannot run or does not do the same work."""
-    interpreter = python(rival.environment, rival.python, [rival.package, *rival.others])
+    interpreter = interpreter_of(rival)
     floor = ours(folder)
     found = theirs(rival, interpreter, folder)
     same_work(found.accuracy, floor.accuracy)
@@ -151,6 +153,11 @@ def compared(rival: Rival, folder: Path) -> list[Measured]:
         Measured(f"{rival.name}: first result", found.first, floor.first),
         Measured(f"{rival.name}: accuracy", found.accuracy, floor.accuracy, "1"),
     ]
+
+
+def interpreter_of(rival: Rival) -> Path:
+    """The Python of the rival's environment, which is made if there is none. Raises RunError if that fails."""
+    return python(rival.environment, rival.python, [rival.package, *rival.others])
 
 
 def same_work(found: float, expected: float) -> None:
@@ -196,7 +203,12 @@ def run(seen: Watched, rows: list[dict[str, object]], before: int) -> Run:
 def write(path: Path) -> None:
     """The work as a file that needs no package of ours to be read: `_rivals/given.py`."""
     config = compose(QUICKSTART)
-    clients, test, network = work(config)
+    save(path, work(config), config.client.local_epochs, config.client.batch_size, config.client.lr)
+
+
+def save(path: Path, work: Work, epochs: int, batch_size: int, lr: float) -> None:
+    """Write this work. Without test examples, nothing is evaluated."""
+    clients, test, network = work
     np.savez(
         path,
         x=np.concatenate([client.x.numpy() for client in clients]),
@@ -204,8 +216,8 @@ def write(path: Path) -> None:
         ends=np.cumsum([len(client.y) for client in clients]),
         test_x=test.x.numpy(),
         test_y=test.y.numpy(),
-        epochs=config.client.local_epochs,
-        batch_size=config.client.batch_size,
-        lr=config.client.lr,
+        epochs=epochs,
+        batch_size=batch_size,
+        lr=lr,
         **{f"weights/{name}": value.numpy() for name, value in network.state_dict().items()},
     )

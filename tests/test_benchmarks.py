@@ -11,9 +11,10 @@ from importlib import import_module
 from pathlib import Path
 
 import federation as fed
+import numpy as np
 import pytest
 
-from benchmarks import Measured, __main__, _command, _environments, aggregation, client, rivals
+from benchmarks import Measured, __main__, _command, _environments, aggregation, client, cohort, rivals
 from fedstride.errors import RunError
 
 
@@ -197,3 +198,33 @@ def test_the_work_of_the_rivals_is_that_of_the_quickstart(tmp_path: Path) -> Non
     given = [str(tmp_path / "work.npz"), str(results), "2"]
     subprocess.run([sys.executable, "-c", code, *given], cwd=rivals.SCRIPTS, check=True)
     assert 0.0 <= json.loads(results.read_text())["test/accuracy"] < 0.3
+
+
+def test_drjax_gets_the_work_of_the_cohort(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+
+    def theirs(rival: rivals.Rival, interpreter: Path, folder: Path) -> rivals.Run:
+        with np.load(folder / "work.npz") as work:
+            sizes.append((np.diff(work["ends"], prepend=0).tolist(), work["x"].shape, len(work["test_y"])))
+        return rivals.Run(3.0, 9.0, 0.0)
+
+    monkeypatch.setattr(cohort, "CASES", {cohort.RIVAL: ("mlp", cohort.GREY, 4, 3)})
+    monkeypatch.setattr(rivals, "interpreter_of", lambda rival: Path(sys.executable))
+    monkeypatch.setattr(rivals, "theirs", theirs)
+    *measured, remark = cohort.timings(2)
+    assert [each.name for each in measured if isinstance(each, Measured)] == [
+        *["small CNN, 3 clients"] * 2,
+        *["small CNN, 3 clients: DrJAX"] * 2,
+    ]
+    assert isinstance(measured[-1], Measured) and measured[-1].value == 1.0  # seconds for each of three clients
+    assert sizes == [([cohort.IMAGES] * 3, (3 * cohort.IMAGES, 1, 28, 28), 0)] * 2
+    assert isinstance(remark, str) and remark.startswith("DrJAX (drjax==")
+
+
+def test_without_drjax_the_cohort_is_measured_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(rival: rivals.Rival) -> Path:
+        raise RunError("uv venv failed: no such Python")
+
+    monkeypatch.setattr(cohort, "CASES", {cohort.RIVAL: ("mlp", cohort.GREY, 2, 2)})
+    monkeypatch.setattr(rivals, "interpreter_of", refuse)
+    assert list(cohort.timings(1))[1:] == ["DrJAX was not measured: uv venv failed: no such Python"]

@@ -15,7 +15,7 @@ class Given(NamedTuple):
 
     x: list[np.ndarray]  # of each client: float32 (n, 1, 28, 28), normalised
     y: list[np.ndarray]  # int64 (n,)
-    test_x: np.ndarray
+    test_x: np.ndarray  # empty: nothing is evaluated
     test_y: np.ndarray
     weights: dict[str, np.ndarray]
     rounds: int

@@ -81,4 +81,4 @@ def accuracy(weights):
 weights = {name: jnp.asarray(value) for name, value in work.weights.items()}
 for _ in range(work.rounds):
     weights = a_round(weights, *batches(), jnp.asarray(sizes, jnp.float32))
-    report(float(accuracy(weights)))
+    report(float(accuracy(weights)) if len(test_x) else float(jax.block_until_ready(weights)["fc2.bias"][0]))
