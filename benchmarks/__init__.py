@@ -3,8 +3,8 @@
     python -m benchmarks NAME ...
 
 A measurement is a module of this package with the constant `FLOOR`, which says in words what the floor is, and the
-function `timings(repeats, only)`, which yields a `Measured` for each name in each repetition. Nothing here is a
-test: the figures depend on the machine.
+function `timings(repeats, only)`, which yields a `Measured` for each name in each repetition, and remarks (str)
+that are printed below the table. Nothing here is a test: the figures depend on the machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Measured(NamedTuple):
     name: str
     value: float  # in `unit`
     floor: float  # in `unit`
-    unit: str = "s"  # or B, bytes
+    unit: str = "s"  # or B, bytes, or 1, a share
 
 
 def seconds(call: Callable[[], object]) -> float:

@@ -17,7 +17,7 @@ import benchmarks
 from benchmarks import Measured
 from server_app.machine import hardware, versions
 
-UNITS = {"s": (1e3, "ms"), "B": (1e-6, "MB")}
+UNITS = {"s": (1e3, "ms"), "B": (1e-6, "MB"), "1": (1e2, "%")}
 """How values are printed: factor and unit."""
 
 
@@ -50,9 +50,11 @@ def names() -> list[str]:
 def measure(name: str, repeats: int, only: str) -> dict[str, Any]:
     """One measurement, printed as a table. Returns its record."""
     module = import_module(f"benchmarks.{name}")
-    measured = list(module.timings(repeats, only))
-    print(f"{name}, in units of {module.FLOOR}\n\n{table(measured)}\n", flush=True)
-    return {"name": name, "floor": module.FLOOR, "values": collected(measured)}
+    found = list(module.timings(repeats, only))
+    measured = [each for each in found if isinstance(each, Measured)]
+    remarks = [each for each in found if isinstance(each, str)]
+    print("\n".join([f"{name}, in units of {module.FLOOR}\n", table(measured), *remarks, ""]), flush=True)
+    return {"name": name, "floor": module.FLOOR, "values": collected(measured), "remarks": remarks}
 
 
 def table(measured: Iterable[Measured]) -> str:

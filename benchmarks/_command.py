@@ -1,4 +1,4 @@
-"""Runs a command of fedstride and observes it: seconds to the first round's result and to the end, and memory."""
+"""Runs a command and observes it: seconds to the first round's result and to the end, and memory."""
 
 from __future__ import annotations
 
@@ -13,18 +13,27 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedstride.errors import RunError
+from server_app.checkpoint import FOLDER as CHECKPOINTS
 from server_app.lines import read_lines
 
 INTERVAL = 0.1
 """Seconds between two looks at the memory of the processes."""
 
 
+class Watched(NamedTuple):
+    """What was seen of a process from outside."""
+
+    seconds: float  # from the start to the end
+    results: list[float]  # from the start to each line of the file with results
+    memory: int  # bytes: the largest sum over its processes of what each holds (shared pages are divided)
+
+
 class Observed(NamedTuple):
-    """What was seen of a command."""
+    """What was seen of a command of fedstride, and what it wrote."""
 
     seconds: float  # from the start to the end
     first: float  # from the start to the end of the first round of the first run
-    memory: int  # bytes: the largest sum over its processes of what each holds (shared pages are divided)
+    memory: int  # bytes, as in Watched
     rows: list[dict[str, Any]]  # of metrics.jsonl, of the first run
     clients: list[list[dict[str, Any]]]  # of clients.jsonl, of each run
 
@@ -33,27 +42,44 @@ def fedstride(arguments: Sequence[str]) -> Observed:
     """Run the command in an output folder of its own. Raises RunError, with its output, if it fails."""
     with tempfile.TemporaryDirectory(prefix="fedstride-benchmark-") as folder:
         command = [sys.executable, "-m", "fedstride", *arguments, f"out={folder}/runs"]
+        seen = watched(command, Path(folder), "metrics.jsonl")
+        rows = read_lines(min(files(folder, "metrics.jsonl")))
+        clients = [read_lines(path) for path in files(folder, "clients.jsonl")]
+        return Observed(seen.seconds, seen.results[1], seen.memory, rows, clients)
+
+
+def watched(command: Sequence[str], folder: Path, name: str, *, memory: bool = True, **options: Any) -> Watched:
+    """Run a command that writes a line for each result to a file `name` below the folder.
+
+    Of several such files, the one that has a number of lines first counts. `memory`: look at it, which costs some
+    time for each process. `options` are those of Popen. Raises RunError, with the command's output, if it fails.
+    """
+    with (folder / "said").open("w+") as said:
         started = time.perf_counter()
-        with (Path(folder) / "said").open("w+") as said:
-            process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-            memory = Memory(process.pid)
-            first = 0.0
-            while process.poll() is None:
-                if not first and any(_lines(path) > 1 for path in _found(folder, "metrics.jsonl")):
-                    first = time.perf_counter() - started
-                time.sleep(0.01)  # the error of `first`; a look at the files costs much less
-            seconds = time.perf_counter() - started
-            memory.stop()
-            said.seek(0)
-            if process.returncode:
-                raise RunError(f"{' '.join(command)} ended with code {process.returncode}:\n{said.read()}")
-        rows = read_lines(min(_found(folder, "metrics.jsonl")))
-        clients = [read_lines(path) for path in _found(folder, "clients.jsonl")]
-        return Observed(seconds, first, memory.most, rows, clients)
+        process = subprocess.Popen(
+            command, stdout=said, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, **options
+        )
+        looks = Memory(process.pid) if memory else None
+        results: list[float] = []
+        running = True
+        while running:
+            running = process.poll() is None  # before the look at the files, so that no line is missed
+            lines = max(map(_lines, files(folder, name)), default=0)
+            results += [time.perf_counter() - started] * (lines - len(results))
+            if running:
+                time.sleep(0.01)  # the error of a result; a look at the files costs much less
+        seconds = time.perf_counter() - started
+        if looks:
+            looks.stop()
+        said.seek(0)
+        if process.returncode:
+            raise RunError(f"{' '.join(command)} ended with code {process.returncode}:\n{said.read()}")
+    return Watched(seconds, results, looks.most if looks else 0)
 
 
-def _found(folder: str, name: str) -> list[Path]:
-    return sorted(Path(folder).rglob(name))
+def files(folder: str | Path, name: str) -> list[Path]:
+    """The files with this name of all runs below the folder, without the copies next to their checkpoints."""
+    return sorted(path for path in Path(folder).rglob(name) if path.parent.name != CHECKPOINTS)
 
 
 def _lines(path: Path) -> int:

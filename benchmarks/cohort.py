@@ -6,12 +6,16 @@ Each client has 50 random images, in one epoch of batches of 10; the data are he
 
 "CIFAR-10 of pfl" has the sizes of the task of that name in pfl-research (Granqvist et al., 2024): 1,000 clients,
 of which other 50 train in each round, and its network.
+
+"DrJAX" is the same work of the small CNN as a jitted program of that package, beside the same floor: `rivals`.
 """
 
 from __future__ import annotations
 
 import functools
+import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -20,18 +24,20 @@ import torch
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from torch import nn
 
-from benchmarks import Measured, seconds
+from benchmarks import Measured, rivals, seconds
+from benchmarks._plain import Client, Work, prepared
 from client_app.app import app
 from client_app.parts import OBJECTIVES, RULES
 from fedstride import flower, wire
 from fedstride.arrays import to_record
+from fedstride.errors import RunError
 from fedstride.parts import USER_PARTS, Part
 from fedstride.tasks import models
 from fedstride.tasks.data import Data
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.spec import Spec
-from fedstride.tasks.tensors import to_arrays
+from fedstride.tasks.tensors import Examples, to_arrays
 from lab.engine.local import LocalGrid
 from lab.engine.together import TogetherGrid
 
@@ -72,17 +78,24 @@ class PflCNN(nn.Module):
         return logits
 
 
-def timings(repeats: int, only: str = "") -> Iterator[Measured]:
+RIVAL = "small CNN"
+"""The case that DrJAX does, too."""
+
+LR, BATCH = 0.05, 10
+
+
+def timings(repeats: int, only: str = "") -> Iterator[Measured | str]:
     """Each network, `repeats` rounds after the first, each time next to the floor."""
     flower.set_identity()
     for name, (model, shape, clients, cohort) in CASES.items():
         if only in name:
-            yield from _timings(f"{name}, {cohort} clients", model, shape, clients, cohort, repeats)
+            yield from _timings(name, model, shape, clients, cohort, repeats)
 
 
 def _timings(
     name: str, model: str, shape: tuple[int, ...], clients: int, cohort: int, repeats: int
-) -> Iterator[Measured]:
+) -> Iterator[Measured | str]:
+    label = f"{name}, {cohort} clients"
     task = Part("random_images", lambda: _images(shape, clients), "Random images.")
     network = Part("pfl_cnn", PflCNN, "The network of pfl-research for CIFAR-10.")
     with (
@@ -96,19 +109,38 @@ def _timings(
                 seconds(functools.partial(rounds.play, grid, number + 1)) / cohort for grid in (alone, together)
             )
             if number:  # the first calls are slower
-                yield Measured(name, value, floor)
+                yield Measured(label, value, floor)
+        if name == RIVAL:
+            yield from _drjax(f"{label}: DrJAX", rounds, alone, repeats)
+
+
+def _drjax(label: str, rounds: Rounds, alone: LocalGrid, repeats: int) -> Iterator[Measured | str]:
+    """DrJAX's program, started anew in each repetition, next to the floor; or why it was not measured."""
+    try:
+        interpreter = rivals.interpreter_of(rivals.DRJAX)
+        with tempfile.TemporaryDirectory(prefix="fedstride-rivals-") as folder:
+            rivals.save(Path(folder) / "work.npz", rounds.work(), 1, BATCH, LR)
+            for number in range(repeats):
+                floor = seconds(functools.partial(rounds.play, alone, number + 1)) / rounds.cohort
+                theirs = rivals.theirs(rivals.DRJAX, interpreter, Path(folder))
+                yield Measured(label, theirs.round / rounds.cohort, floor)
+        yield f"{rivals.DRJAX.name} ({rivals.DRJAX.package}): {rivals.DRJAX.differs}; no messages."
+    except RunError as error:
+        yield f"{rivals.DRJAX.name} was not measured: {error}"
 
 
 class Rounds:
     """Rounds of a federation with random images."""
 
     def __init__(self, task: str, model: str, shape: tuple[int, ...], clients: int, cohort: int) -> None:
-        self._clients, self._cohort = clients, cohort
+        self.cohort = cohort
+        self._clients, self._shape = clients, shape
         spec = _spec(shape)
         chosen = MODELS.config(model)()
         training: Any = RULES.config("sgd")()
-        training.lr, training.batch_size = 0.05, 10
-        self._model = to_record(to_arrays(models.build(chosen, spec.inputs, spec.outputs, seed=1)))
+        training.lr, training.batch_size = LR, BATCH
+        self._network = models.build(chosen, spec.inputs, spec.outputs, seed=1)
+        self._model = to_record(to_arrays(self._network))
         self._config: dict[str, Any] = {
             wire.SEED: 1,
             wire.NUM_CLIENTS: clients,
@@ -120,6 +152,13 @@ class Rounds:
             **PARTITIONS.flatten(PARTITIONS.config("iid")()),
         }
 
+    def work(self) -> Work:
+        """The same work without messages, for a cohort of all clients; nothing is evaluated."""
+        images = _images(self._shape, self.cohort)
+        x, y = prepared(Examples(images.train_x, images.train_y, images.spec, device=torch.device("cpu")))
+        clients = [Client(x[k : k + IMAGES], y[k : k + IMAGES]) for k in range(0, len(y), IMAGES)]
+        return Work(clients, Client(x[:0], y[:0]), self._network)
+
     def play(self, grid: LocalGrid, number: int) -> None:
         """Send the model to the clients of round `number`, and wait for their replies."""
         config = ConfigRecord({**self._config, wire.SERVER_ROUND: number})
@@ -130,7 +169,7 @@ class Rounds:
             raise RuntimeError(failed[0])
 
     def _messages(self, content: RecordDict, nodes: Sequence[int], number: int) -> list[Message]:
-        drawn = np.random.default_rng(number).choice(len(nodes), self._cohort, replace=False)
+        drawn = np.random.default_rng(number).choice(len(nodes), self.cohort, replace=False)
         return [
             Message(content=content, message_type=MessageType.TRAIN, dst_node_id=nodes[client])
             for client in sorted(drawn.tolist())

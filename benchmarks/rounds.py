@@ -1,8 +1,8 @@
 """What a round of ten clients costs on this machine, from messages to the evaluated model.
 
-The floor is the loop that a user would write for two cores: two forked processes, each with half of the clients
-(the longest first, each to the process with less to do), plain torch on normalised tensors in memory, the mean of
-the models and the evaluation in the main process. It writes no records and checks nothing.
+The floor is the loop that a user would write for two cores (`_plain.py`), with our network. Our networks have the
+ReLU after the pooling, which gives the same values in less time. So the quickstart has a second floor, with the
+network as one writes it: "as one writes it".
 
 One round each of floor and ours in turn. "one process" is `workers=0`.
 """
@@ -10,30 +10,22 @@ One round each of floor and ours in turn. "one process" is `workers=0`.
 from __future__ import annotations
 
 import copy
-import multiprocessing
 import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
-
-import numpy as np
-import torch
-from torch import nn
+from typing import Any
 
 from benchmarks import Measured, seconds
+from benchmarks._plain import WORKERS, Plain
+from benchmarks._rivals.network import Network
 from client_app.app import app
-from fedstride import seeds
-from fedstride.tasks import data, models, partitions
-from fedstride.tasks.tensors import Examples
 from lab.engine.engine import engine
 from server_app import session
 from server_app.config.compose import compose
 from server_app.config.schema import Config
 from server_app.rounds import Round
 
-WORKERS = 2
 FLOOR = f"a round of a plain loop in {WORKERS} forked processes"
 CASES = {
     "quickstart, 431,080 parameters": ["model=cnn_mnist"],
@@ -41,6 +33,9 @@ CASES = {
     "LEAF's CNN, 1,690,046": ["model=cnn_emnist"],
     "MLP, 159,010": ["model=mlp"],
 }
+AS_ONE_WRITES_IT = {next(iter(CASES)): Network}
+"""Networks of a second floor."""
+
 FOREVER = 1_000_000  # rounds
 
 
@@ -53,14 +48,17 @@ def timings(repeats: int, only: str = "") -> Iterator[Measured]:
             config = compose(
                 [*overrides, "strategy=fedavg", f"rounds={FOREVER}", f"out='{folder}'", "client.device=cpu"]
             )
-            floor = stack.enter_context(Plain(config))
+            floors = {"": stack.enter_context(Plain(config))}
+            if written := AS_ONE_WRITES_IT.get(name):
+                floors[", floor as one writes it"] = stack.enter_context(Plain(config, written()))
             runs = {
                 f"{name}: {label}": stack.enter_context(Ours(config, workers))
                 for label, workers in (("workers", WORKERS), ("one process", 0))
             }
             for _ in range(repeats):
                 for label, run in runs.items():
-                    yield Measured(label, seconds(run.round), seconds(floor.round))
+                    for kind, floor in floors.items():
+                        yield Measured(label + kind, seconds(run.round), seconds(floor.round))
 
 
 class Ours:
@@ -121,111 +119,3 @@ def compose_again(config: Config, name: str) -> Config:
     found = copy.copy(config)
     found.name = name
     return found
-
-
-class Client(NamedTuple):
-    """The examples of a client, prepared."""
-
-    x: torch.Tensor
-    y: torch.Tensor
-
-
-def shared(value: torch.Tensor) -> torch.Tensor:
-    """A copy in memory that forks of this process share."""
-    found: torch.Tensor = value.clone().share_memory_()  # type: ignore[no-untyped-call]
-    return found
-
-
-class Plain:
-    """The floor."""
-
-    def __init__(self, config: Config) -> None:
-        source = data.load(config.task)
-        parts = partitions.partition(config.partition, source.divisible, config.clients, config.seed)
-        cpu = torch.device("cpu")
-        everything = Examples(source.train_x, source.train_y, source.spec, device=cpu)
-        x, y = (each.contiguous() for each in everything.batch(np.arange(len(source.train_y))))
-        self._clients = [Client(x[part], y[part]) for part in map(torch.from_numpy, parts)]
-        test = Examples(source.test_x, source.test_y, source.spec, device=cpu)
-        self._test = Client(*(each.contiguous() for each in test.batch(np.arange(len(source.test_y)))))
-        self._network = models.build(config.model, source.spec.inputs, source.spec.outputs, config.seed)
-        self._weights = {name: shared(value) for name, value in self._network.state_dict().items()}
-        self._results = [{name: shared(value) for name, value in self._weights.items()} for _ in self._clients]
-        self._config = config
-        self._round = 0
-        self._pipes: list[Connection] = []
-        self._processes: list[Any] = []
-
-    def __enter__(self) -> Plain:
-        torch.set_num_threads(1)
-        context = multiprocessing.get_context("fork")
-        for _ in range(WORKERS):
-            mine, other = context.Pipe()
-            process = context.Process(target=self._serve, args=(other,), daemon=True)
-            process.start()
-            self._pipes.append(mine)
-            self._processes.append(process)
-        self.round()
-        return self
-
-    def __exit__(self, *details: Any) -> None:
-        for pipe in self._pipes:
-            pipe.send(None)
-        for process in self._processes:
-            process.join()
-
-    def round(self) -> None:
-        """One round: training in the processes, mean and evaluation here."""
-        self._round += 1
-        for pipe, clients in zip(self._pipes, self._halves(), strict=True):
-            pipe.send((self._round, clients))
-        for pipe in self._pipes:
-            pipe.recv()
-        total = sum(len(client.y) for client in self._clients)
-        for name, weights in self._weights.items():
-            weights.zero_()
-            for client, result in zip(self._clients, self._results, strict=True):
-                weights.add_(result[name], alpha=len(client.y) / total)
-        self._evaluate()
-
-    def _halves(self) -> list[list[int]]:
-        """The clients of each process."""
-        shares: list[list[int]] = [[] for _ in range(WORKERS)]
-        work = [0] * WORKERS
-        for client in sorted(range(len(self._clients)), key=lambda k: -len(self._clients[k].y)):
-            least = work.index(min(work))
-            shares[least].append(client)
-            work[least] += len(self._clients[client].y)
-        return shares
-
-    def _serve(self, pipe: Connection) -> None:
-        torch.set_num_threads(1)
-        while (asked := pipe.recv()) is not None:
-            server_round, clients = asked
-            for client in clients:
-                self._train(server_round, client)
-            pipe.send(None)
-
-    def _train(self, server_round: int, client: int) -> None:
-        settings, (x, y) = self._config.client, self._clients[client]
-        self._network.load_state_dict(self._weights)
-        self._network.train()
-        optimiser = torch.optim.SGD(self._network.parameters(), lr=settings.lr)
-        order = torch.from_numpy(seeds.generator(1, "batches", server_round, client).permutation(len(y)))
-        for chosen in order.split(settings.batch_size):  # type: ignore[no-untyped-call]
-            optimiser.zero_grad()
-            nn.functional.cross_entropy(self._network(x[chosen]), y[chosen]).backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-        for name, value in self._network.state_dict().items():
-            self._results[client][name].copy_(value)
-
-    @torch.no_grad()
-    def _evaluate(self) -> tuple[float, float]:
-        self._network.load_state_dict(self._weights)
-        self._network.eval()
-        loss, right = 0.0, 0
-        for x, y in zip(self._test.x.split(250), self._test.y.split(250), strict=True):  # type: ignore[no-untyped-call]
-            logits = self._network(x)
-            loss += float(nn.functional.cross_entropy(logits, y, reduction="sum"))
-            right += int((logits.argmax(1) == y).sum())
-        return loss / len(self._test.y), right / len(self._test.y)

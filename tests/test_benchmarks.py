@@ -11,9 +11,11 @@ from importlib import import_module
 from pathlib import Path
 
 import federation as fed
+import numpy as np
 import pytest
 
-from benchmarks import Measured, __main__, _command, aggregation, client
+from benchmarks import Measured, __main__, _command, _environments, aggregation, client, cohort, rivals
+from fedstride.errors import RunError
 
 
 @pytest.mark.parametrize("name", __main__.names())
@@ -42,16 +44,18 @@ def test_every_strategy_aggregates_a_small_model() -> None:
 def test_the_command_prints_and_writes_all_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(aggregation, "timings", lambda repeats, only: [Measured(only, 1.0, 0.5)] * repeats)
+    monkeypatch.setattr(aggregation, "timings", lambda n, only: [*[Measured(only, 1.0, 0.5)] * n, "a remark"])
     file = tmp_path / "times.json"
     given = ["aggregation", "--repeats", "3", "--only", "a", "--json", str(file)]
     monkeypatch.setattr("sys.argv", ["benchmarks", *given])
     __main__.main()
     said = capsys.readouterr().out
     assert aggregation.FLOOR in said and "versions: " in said and "hardware: " in said
+    assert "\na remark\n" in said
     record = json.loads(file.read_text())
     (found,) = record["measurements"]
     assert found["name"] == "aggregation" and found["values"] == {"a": [[1.0, 0.5]] * 3}
+    assert found["remarks"] == ["a remark"]
     assert record["versions"]["numpy"] and record["hardware"]["cores"]
 
 
@@ -86,3 +90,141 @@ def test_memory_is_that_of_a_process_and_what_it_started() -> None:
         watch.stop()
         process.stdin.write(b"\n")
     assert size < watch.most < 2 * size
+
+
+# ---------------------------------------------------------------- rivals
+
+LINES = "import sys, time\nfor k in range({n}):\n    open('{name}', 'a').write('{row}\\n'); time.sleep(0.05)\n"
+
+
+@pytest.mark.parametrize("rival", rivals.RIVALS, ids=lambda rival: rival.name)
+def test_a_rival_has_a_script_pinned_versions_and_says_how_it_differs(rival: rivals.Rival) -> None:
+    compile(rival.script.read_text(), rival.script, "exec")
+    assert all("==" in package for package in (rival.package, *rival.others))
+    assert rival.differs and not rival.differs.endswith(".")  # the remark adds it
+
+
+def test_every_script_belongs_to_a_rival() -> None:
+    assert set(rivals.SCRIPTS.glob("run_*.py")) == {rival.script for rival in rivals.RIVALS}
+
+
+def test_a_script_knows_nothing_of_this_project() -> None:
+    for script in rivals.SCRIPTS.rglob("*.py"):
+        for package in ("fedstride", "strategies", "client_app", "server_app", "lab", "benchmarks"):
+            for line in script.read_text().splitlines():
+                assert not line.startswith((f"import {package}", f"from {package}")), (script, line)
+
+
+def test_the_results_of_a_process_are_timed_from_its_start(tmp_path: Path) -> None:
+    code = LINES.format(n=3, name=tmp_path / "results", row="x")
+    seen = _command.watched([sys.executable, "-c", code], tmp_path, "results", memory=False)
+    assert len(seen.results) == 3 and 0.0 < seen.results[0] < seen.results[1] < seen.results[2] <= seen.seconds
+    assert seen.memory == 0
+
+
+def test_a_process_that_fails_is_an_error_with_its_output(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="ended with code 3:\nbad"):
+        _command.watched([sys.executable, "-c", "print('bad'); raise SystemExit(3)"], tmp_path, "results")
+
+
+def test_a_round_is_the_median_after_the_first() -> None:
+    rows: list[dict[str, object]] = [{"test/accuracy": k / 10} for k in range(1 + rivals.ROUNDS)]
+    times = [1.0, 5.0, 5.2, 5.5, 5.7, 9.0, 9.2]
+    found = rivals.run(_command.Watched(10.0, times, 0), rows, before=1)
+    assert found.first == 5.0 and found.round == pytest.approx(0.2) and found.accuracy == rivals.ROUNDS / 10
+    with pytest.raises(RunError, match=f"reported {rivals.ROUNDS - 1} rounds instead of {rivals.ROUNDS}"):
+        rivals.run(_command.Watched(10.0, times, 0), rows[:-1], before=1)
+
+
+@pytest.mark.parametrize("found", [0.79, 1.01, float("nan")])
+def test_other_work_is_refused_by_its_accuracy(found: float) -> None:
+    rivals.same_work(0.85, 0.9)
+    with pytest.raises(RunError, match="does not do the same work"):
+        rivals.same_work(found, 0.9)
+
+
+def test_a_rival_that_cannot_be_installed_is_a_remark_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def python(name: str, version: str, packages: object) -> Path:
+        if name == "pfl":
+            raise RunError("uv pip failed: no such version")
+        return Path(sys.executable)
+
+    def theirs(rival: rivals.Rival, interpreter: Path, folder: Path) -> rivals.Run:
+        return rivals.Run(2.0, 9.0, 0.1 if rival.name == "fluke" else 0.9)
+
+    monkeypatch.setattr(rivals, "python", python)
+    monkeypatch.setattr(rivals, "write", lambda path: None)
+    monkeypatch.setattr(rivals, "ours", lambda folder: rivals.Run(1.0, 6.0, 0.9))
+    monkeypatch.setattr(rivals, "theirs", theirs)
+    found = list(rivals.timings(2, only="f"))
+    measured = [each for each in found if isinstance(each, Measured)]
+    remarks = [each for each in found if isinstance(each, str)]
+    names = [rival.name for rival in rivals.RIVALS if "f" in rival.name]
+    assert "pfl" in names and "fluke" in names
+    kept = [name for name in names if name not in ("pfl", "fluke")]
+    assert [each.name for each in measured if each.name.endswith(": a round")] == [
+        f"{n}: a round" for n in kept
+    ] * 2
+    assert [remark.partition(" (")[0] for remark in remarks] == names
+    assert any(
+        "pfl (pfl==" in each and "was not measured: uv pip failed: no such version" in each for each in remarks
+    )
+    assert any("fluke (" in each and "does not do the same work" in each for each in remarks)
+
+
+def test_an_environment_is_in_the_cache_and_its_failure_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert _environments.folder() == tmp_path / "fedstride-benchmarks"
+    with pytest.raises(RunError, match="uv venv failed: ") as error:
+        _environments.python("none", "3.99", ["nothing==1"])
+    assert "\n" not in str(error.value)
+
+
+def test_the_work_of_the_rivals_is_that_of_the_quickstart(tmp_path: Path) -> None:
+    rivals.write(tmp_path / "work.npz")
+    results = tmp_path / "results.jsonl"
+    code = (
+        "from given import given, report; from network import accuracy, network; import torch\n"
+        "w = given(); n = network(w.weights); assert sum(p.numel() for p in n.parameters()) == 431_080\n"
+        "assert [len(y) for y in w.y] == [len(x) for x in w.x] and len(w.x) == 10\n"
+        "assert sum(len(y) for y in w.y) == 4000\n"
+        "assert (w.rounds, w.epochs, w.batch_size, w.lr) == (2, 1, 50, 0.05)\n"
+        "report(accuracy(n, w.test_x, w.test_y))\n"
+    )
+    given = [str(tmp_path / "work.npz"), str(results), "2"]
+    subprocess.run([sys.executable, "-c", code, *given], cwd=rivals.SCRIPTS, check=True)
+    assert 0.0 <= json.loads(results.read_text())["test/accuracy"] < 0.3
+
+
+def test_drjax_gets_the_work_of_the_cohort(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+
+    def theirs(rival: rivals.Rival, interpreter: Path, folder: Path) -> rivals.Run:
+        with np.load(folder / "work.npz") as work:
+            sizes.append((np.diff(work["ends"], prepend=0).tolist(), work["x"].shape, len(work["test_y"])))
+        return rivals.Run(3.0, 9.0, 0.0)
+
+    monkeypatch.setattr(cohort, "CASES", {cohort.RIVAL: ("mlp", cohort.GREY, 4, 3)})
+    monkeypatch.setattr(rivals, "interpreter_of", lambda rival: Path(sys.executable))
+    monkeypatch.setattr(rivals, "theirs", theirs)
+    *measured, remark = cohort.timings(2)
+    assert [each.name for each in measured if isinstance(each, Measured)] == [
+        *["small CNN, 3 clients"] * 2,
+        *["small CNN, 3 clients: DrJAX"] * 2,
+    ]
+    assert isinstance(measured[-1], Measured) and measured[-1].value == 1.0  # seconds for each of three clients
+    assert sizes == [([cohort.IMAGES] * 3, (3 * cohort.IMAGES, 1, 28, 28), 0)] * 2
+    assert isinstance(remark, str) and remark.startswith("DrJAX (drjax==")
+
+
+def test_without_drjax_the_cohort_is_measured_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(rival: rivals.Rival) -> Path:
+        raise RunError("uv venv failed: no such Python")
+
+    monkeypatch.setattr(cohort, "CASES", {cohort.RIVAL: ("mlp", cohort.GREY, 2, 2)})
+    monkeypatch.setattr(rivals, "interpreter_of", refuse)
+    assert list(cohort.timings(1))[1:] == ["DrJAX was not measured: uv venv failed: no such Python"]

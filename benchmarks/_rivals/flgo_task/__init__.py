@@ -1,0 +1,1 @@
+"""The work as a benchmark of FLGo, which imports it by its name."""
