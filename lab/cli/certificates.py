@@ -70,18 +70,23 @@ def _next_commands(folder: Path, made: list[Made], hosts: list[str]) -> list[str
         f"--ssl-keyfile {_file(folder, 'server.key')} --database state.db --enable-supernode-auth "
         "--disable-runtime-dependency-installation"
     )
-    register = [
-        f"flwr supernode register {_file(folder, node + '.pub')} CONNECTION --name {node}" for node in pairs
-    ]
+    keys = " ".join(_file(folder, node + ".pub") for node in pairs)
+    register = f"fedstride register --address localhost:8000 --root-certificates {ca} {keys}"
     join = [
         f"fedstride node --root-certificates {ca} --superlink {at}:9092 "
-        f"--auth-supernode-private-key {_file(folder, node)} --node-config 'data=\"/path/of/its/data\"'"
+        f"--auth-supernode-private-key {_file(folder, node)} "
+        f"--node-config 'name=\"{node}\" data=\"/path/of/its/data\"'"
         for node in pairs
     ]
     submit = (
         f"fedstride submit --address localhost:8000 --root-certificates {ca} partition=own clients={len(pairs)}"
     )
-    return [*([start] if hosts else []), *register, *join, *([submit] if hosts and pairs else [])]
+    return [
+        *([start] if hosts else []),
+        *([register] if pairs else []),
+        *join,
+        *([submit] if hosts and pairs else []),
+    ]
 
 
 def _file(folder: Path, name: str) -> str:
