@@ -22,6 +22,20 @@ def runs_dir(config: Config) -> Path:
     return Path(config.out or os.environ.get("FEDSTRIDE_RUNS") or "runs").expanduser().resolve()
 
 
+IN_DEFAULT_NAME = (
+    "task",
+    "partition",
+    "strategy",
+    "client",
+    "objective",
+    "calibration",
+    "privacy",
+    "attack",
+    "seed",
+)
+"""The choices of which the default name of a run is made."""
+
+
 def default_name(config: Config) -> str:
     """The default name of a run, made from its choices, as in `mnist5k-dirichlet-fednnnn-sgd-seed1`."""
     objective = [] if config.objective.name == "plain" else [config.objective.name]

@@ -75,7 +75,7 @@ def _next_commands(folder: Path, made: list[Made], hosts: list[str]) -> list[str
     join = [
         f"fedstride node --root-certificates {ca} --superlink {at}:9092 "
         f"--auth-supernode-private-key {_file(folder, node)} "
-        f"--node-config 'name=\"{node}\" data=\"/path/of/its/data\"'"
+        f'--node-config \'name="{node}" data="/path/of/its/data"\''
         for node in pairs
     ]
     submit = (

@@ -62,11 +62,12 @@ def _check(overrides: list[str], console: Console) -> None:
     from server_app.attacks import refuse_attack
     from server_app.build import build_strategy
     from server_app.config.compose import compose
+    from server_app.config.methods import expand_method
     from server_app.config.overrides import parse
 
     resumed = [text.partition("=")[2].strip("'\"") for text in overrides if text.startswith("resume=")]
     if resumed and not Path(resumed[-1]).is_dir():
-        parse(overrides)
+        parse(expand_method(overrides))
         say(console, f"resumes {resumed[-1]}, which only the SuperLink's machine can read")
         return
     config = compose(overrides)

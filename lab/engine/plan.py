@@ -5,6 +5,7 @@ Nothing is trained here.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import time
@@ -12,15 +13,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from fedstride.errors import ConfigError, FedstrideError
 from fedstride.own import load_parts
+from server_app.build import build_strategy
 from server_app.config.compose import compose, from_yaml, to_yaml
 from server_app.config.methods import ALL, METHOD, alone
-from server_app.config.overrides import parts_in, read
-from server_app.config.schema import GROUPS, TABLES, Config
+from server_app.config.overrides import parse, parts_in, read
+from server_app.config.schema import TABLES, Config
 from server_app.config.variables import with_variables
-from server_app.folder import default_name, folder_name, runs_dir
+from server_app.folder import IN_DEFAULT_NAME, default_name, folder_name, runs_dir
+
+ALL_METHODS = f"{METHOD}={ALL}"
+
+
+class Value(NamedTuple):
+    """An override with one value."""
+
+    text: str
+    from_all: bool = False  # whether only `method=all` asks for it
 
 
 @dataclass(frozen=True)
@@ -30,7 +42,8 @@ class Job:
     overrides: tuple[str, ...]
     text: str  # the configuration as YAML
     workers: int = 0  # processes that train its clients, if the configuration does not say it; 0: its own
-    optional: str | None = None  # the override that chose its method, if only `method=all` asks for this method
+    swept: tuple[str, ...] = ()  # those of the overrides in which the runs differ
+    optional: str | None = None  # the override of its method, if only `method=all` asks for this method
 
     @property
     def config(self) -> Config:
@@ -43,125 +56,154 @@ class Job:
         return runs_dir(self.config) / str(self.config.name)
 
 
-def expand(overrides: Sequence[str]) -> list[list[str]]:
-    """All combinations of overrides like `seed=1,2,3`; the last key varies fastest. `method=all`: each method.
+class Left(NamedTuple):
+    """A run that `method=all` leaves out."""
 
-    Raises ConfigError for text that is not an override, and for a sweep that does not list its values.
-    """
-    columns: list[list[str]] = []
-    for text in map(_with_all, overrides):
-        override = read(text, "key=value or key=value,value as in seed=1,2,3")
-        if not override.is_sweep_override():
-            columns.append([text])
-        elif override.is_discrete_sweep():
-            key = override.get_key_element()
-            columns.append([f"{key}={value}" for value in override.sweep_string_iterator()])
-        else:
-            raise ConfigError(f"{text!r} is not allowed: list the values, as in strategy.beta=0.05,0.1")
-    return [list(row) for row in itertools.product(*columns)]
+    method: str
+    swept: tuple[str, ...]  # the overrides in which the runs of the sweep differ
+    reason: str
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """The runs of a sweep, and notes on what is not run."""
+    """The runs of a sweep, and those that `method=all` has left out."""
 
     jobs: list[Job]
-    notes: list[str]
+    left: list[Left]
+    on_data: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> list[str]:
+        """On the data, and on what is left out: a method, or single runs of a method that has others."""
+        kept = {job.optional for job in self.jobs}
+        named = (
+            f"{' '.join(each.swept) if each.method in kept else each.method} is left out: {each.reason}"
+            for each in self.left
+        )
+        return list(dict.fromkeys([*self.on_data, *named]))
 
 
-def _with_all(text: str) -> str:
-    """The override with the names of all methods in place of `all`."""
-    if not _is_method(text):
-        return text
-    values = text.partition("=")[2].split(",")
-    return f"{METHOD}={','.join(dict.fromkeys(name for v in values for name in (alone() if v == ALL else [v])))}"
+def expand(overrides: Sequence[str]) -> list[list[Value]]:
+    """All combinations of overrides like `seed=1,2,3`; the last key varies fastest. `method=all`: each method.
+
+    Raises ConfigError for text that is not an override, and for a sweep that does not list its values.
+    """
+    columns: list[list[Value]] = []
+    for text in overrides:
+        override = read(text, "key=value or key=value,value as in seed=1,2,3")
+        key, texts = override.get_key_element(), [text]
+        if override.is_discrete_sweep():
+            texts = [f"{key}={value}" for value in override.sweep_string_iterator()]
+        elif override.is_sweep_override():
+            raise ConfigError(f"{text!r} is not allowed: list the values, as in strategy.beta=0.05,0.1")
+        columns.append(_methods(texts) if key == METHOD else [Value(each) for each in texts])
+    return [list(row) for row in itertools.product(*columns)]
+
+
+def _methods(texts: Sequence[str]) -> list[Value]:
+    """The methods; in place of `method=all` each one that is not named beside it.
+
+    Plain averaging counts as named: if it is invalid, so are all others.
+    """
+    texts = [f"{METHOD}={parse([text])[0].value()}" for text in texts]  # without quotes
+    every = [f"{METHOD}={name}" for name in alone()]
+    unnamed = [Value(each, each != every[0]) for each in every if each not in texts]
+    return [value for text in texts for value in (unnamed if text == ALL_METHODS else [Value(text)])]
 
 
 def plan(overrides: Sequence[str]) -> Sweep:
     """The runs of a sweep, each composed and named; none is started yet.
 
     They share a folder `sweep-<time>` below the folder of runs, or `out` if it is given. `method=all` leaves out
-    the methods that this run cannot have, with a note. Raises ConfigError for the first other run that is invalid,
-    and if a run folder already exists.
+    what cannot be run. Raises ConfigError for the first other run that is invalid, and if a run folder already
+    exists.
     """
     _load_parts(overrides)
-    from_all = _from_all(overrides)
     rows = expand(overrides)
-    swept = [i for i in range(len(overrides)) if len({row[i] for row in rows}) > 1]
+    swept = [i for i in range(len(overrides)) if len({row[i].text for row in rows}) > 1]
     shared = f"sweep-{time.strftime('%Y%m%d-%H%M%S')}"
     jobs: list[Job] = []
-    notes: list[str] = []
+    left: list[Left] = []
     for row in rows:
-        optional = next((text for text in row if text in from_all), None)
+        texts, differing = [value.text for value in row], tuple(row[i].text for i in swept)
+        optional = next((value.text for value in row if value.from_all), None)
         try:
-            config = compose(with_variables(row, os.environ))
+            config = compose(with_variables(texts, os.environ))
+            build_strategy(config)
         except ConfigError as error:
             if optional is None:
                 raise
-            notes.append(f"{optional} is left out: {error}")
+            left.append(Left(optional, differing, str(error)))
             continue
-        jobs.append(_named(config, row, [row[i] for i in swept], shared, optional))
-    _check_names(jobs)
-    return Sweep(jobs, list(dict.fromkeys(notes)))
-
-
-def _from_all(overrides: Sequence[str]) -> set[str]:
-    """The choices that only `method=all` brings in. Not plain averaging: if it is invalid, so are all others."""
-    values = {text for row in expand([text for text in overrides if _is_method(text)]) for text in row}
-    named = {part for text in overrides if _is_method(text) for part in text.partition("=")[2].split(",")}
-    return {text for text in values if text.partition("=")[2] not in {*named, alone()[0]}}
+        text = to_yaml(_named(config, differing, shared))
+        jobs.append(Job(tuple(texts), text, swept=differing, optional=optional))
+    return Sweep(_distinct(jobs), left)
 
 
 def _load_parts(overrides: Sequence[str]) -> None:
-    """Load the user's parts, which are methods of `method=all` too."""
-    path = parts_in(overrides) if any(map(_is_method, overrides)) else None
-    if path is not None:
-        load_parts(path, TABLES)
+    """Load the user's parts first, which are methods of `method=all` too."""
+    for text in overrides:
+        if text.partition("=")[0] == "parts":
+            for ((value, _),) in expand([text]):
+                path = parts_in(with_variables([value], os.environ))
+                if path is not None:
+                    load_parts(path, TABLES)
 
 
-def _is_method(text: str) -> bool:
-    return text.partition("=")[0] == METHOD
-
-
-def _named(config: Config, row: Sequence[str], swept: Sequence[str], shared: str, optional: str | None) -> Job:
+def _named(config: Config, swept: Sequence[str], shared: str) -> Config:
     if config.name is not None:
         raise ConfigError(
             f"name = {config.name!r} is not allowed in a sweep, which names its runs itself: use out=FOLDER"
         )
-    if config.out is None:
-        config = replace(config, out=str(runs_dir(config) / shared))
-    return Job(tuple(row), to_yaml(replace(config, name=_name(config, swept))), optional=optional)
-
-
-def _check_names(jobs: Sequence[Job]) -> None:
-    """Raise ConfigError if a folder exists already, or if two runs would have the same one."""
-    named: dict[Path, Job] = {}
-    for job in jobs:
-        if job.folder.exists():
-            raise ConfigError(f"{job.folder} exists and is not overwritten: choose another out=FOLDER")
-        if job.folder in named:
-            first, second = (" ".join(each.overrides) for each in (named[job.folder], job))
-            raise ConfigError(f"two runs of the sweep have the same name: {first!r} and {second!r}; remove one")
-        named[job.folder] = job
+    out = config.out or str(runs_dir(config) / shared)
+    return replace(config, out=out, name=_name(config, swept))
 
 
 def _name(config: Config, swept: Sequence[str]) -> str:
     """The default name and all other swept values, as in `...-seed1-beta=0.05`."""
-    in_default = (METHOD, *GROUPS, "seed")
     pairs = [text.partition("=") for text in swept]
-    extra = [f"{key.rpartition('.')[2]}={value}" for key, _, value in pairs if key not in in_default]
+    extra = [
+        f"{key.rpartition('.')[2]}={value}" for key, _, value in pairs if key not in (METHOD, *IN_DEFAULT_NAME)
+    ]
     return folder_name("-".join([default_name(config), *extra]))
 
 
+def _distinct(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs, without those of `method=all` that another one does too; each with a folder of its own.
+
+    Raises ConfigError if a folder exists already, or if the same run is asked for twice.
+    """
+    named: dict[Path, Job] = {}
+    for job in jobs:
+        other = named.get(job.folder)
+        if other is not None and other.text != job.text:  # as the names of two values may be shown alike
+            job = _renamed(job)
+        elif other is not None and other.optional is None and job.optional is None:
+            first, second = (" ".join(each.overrides) for each in (other, job))
+            raise ConfigError(f"the sweep has the same run twice, as {first!r} and as {second!r}: remove one")
+        if job.folder.exists():
+            raise ConfigError(f"{job.folder} exists and is not overwritten: choose another out=FOLDER")
+        if other is None or job.folder not in named or job.optional is None:
+            named[job.folder] = job
+    return list(named.values())
+
+
+def _renamed(job: Job) -> Job:
+    """The job with a part of its configuration's hash in its name."""
+    end = hashlib.sha256(job.text.encode()).hexdigest()[:8]
+    config = job.config
+    return replace(job, text=to_yaml(replace(config, name=folder_name(f"{config.name}-{end}"))))
+
+
 def checked(sweep: Sweep) -> Sweep:
-    """Build what each run needs, before the first starts; the runs that remain, with the notes on their data.
+    """Build what each run needs, before the first starts; the runs that remain.
 
     Data and partitions are then in the cache, and in the memory that the workers share. Raises the error of the
-    first invalid run, with its overrides; a run of `method=all` is left out instead, with a note.
+    first invalid run, with its overrides; a run of `method=all` is left out instead.
     """
     from server_app import session
 
-    jobs, notes = [], list(sweep.notes)
+    jobs, left, notes = [], list(sweep.left), list(sweep.on_data)
     for job in sweep.jobs:
         try:
             notes += session.prepare(job.config).notes
@@ -169,8 +211,8 @@ def checked(sweep: Sweep) -> Sweep:
         except FedstrideError as error:
             if job.optional is None:
                 raise type(error)(f"{' '.join(job.overrides)}: {error}") from error
-            notes.append(f"{job.optional} is left out: {error}")
-    return Sweep(jobs, list(dict.fromkeys(notes)))
+            left.append(Left(job.optional, job.swept, str(error)))
+    return Sweep(jobs, left, tuple(dict.fromkeys(notes)))
 
 
 @lru_cache(maxsize=1024)

@@ -13,8 +13,9 @@ from fedstride.metrics import fact, is_better, require_direction, shown, with_un
 from server_app.rows import Row
 from server_app.stopping import best_round
 
+from .fairness import fairness
 from .formats import Grid, Sheet
-from .grouping import Group, group, method_values, newest
+from .grouping import Group, group, newest
 from .runs import Run, by_headline
 from .tuning import tuned
 
@@ -207,7 +208,7 @@ def compare(
         )
         for place, row in numbers.iterrows()
     }
-    return Comparison(metric, statistic, groups, cells, [*remarks, *_budgets(groups)], tune)
+    return Comparison(metric, statistic, groups, cells, [*remarks, *fairness(groups)], tune)
 
 
 def _counts(row: pd.Series) -> tuple[int, int]:
@@ -241,24 +242,6 @@ def _unknown_metric(metric: str, runs: Sequence[Run]) -> ConfigError:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _budgets(groups: Sequence[Group]) -> list[str]:
-    """Remarks on settings whose methods train different amounts: 2D-LRD counts mini-batches, others epochs."""
-    remarks = []
-    for setting in dict.fromkeys(each.setting for each in groups):
-        steps = {
-            each.method: method_values(each.config).get("two_d_lrd.local_steps") or each.config.client.local_steps
-            for each in groups
-            if each.setting == setting
-        }
-        counted = [f"{method} {n} mini-batches" for method, n in steps.items() if n]
-        if len(set(steps.values())) > 1:
-            others = "" if all(steps.values()) else ", the others full epochs"
-            remarks.append(
-                f"{setting}: the methods train different amounts per round: {', '.join(counted)}{others}"
-            )
-    return remarks
 
 
 # ---------------------------------------------------------------- numbers as text

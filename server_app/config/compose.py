@@ -24,9 +24,9 @@ from strategies.parts import STRATEGIES
 from . import presets
 from .checks import check
 from .conf import conf_dir
-from .methods import expand_method
+from .methods import METHOD, expand_method, names_method
 from .overrides import chooses_a_rule, expand_wrappers, nodes_as_text, parse, parts_in, quote
-from .schema import FIXED_ON_RESUME, GROUPS, TABLES, Config, keys, names
+from .schema import FIXED_ON_RESUME, GROUPS, TABLES, Config, keys, label, names
 from .tree import Hydra, changed, composed, explain
 from .variables import check_interpolations
 
@@ -70,12 +70,15 @@ def compose(overrides: Sequence[str] = ()) -> Config:
     parsed = parse(nodes_as_text(expand_wrappers(expand_method(overrides))))
     resumed = [override for override in parsed if override.key_or_group == "resume"]
     if resumed and resumed[-1].value():
-        return _resume(str(resumed[-1].value()), [o for o in parsed if o.key_or_group != "resume"], parts)
+        others = [override for override in parsed if override.key_or_group != "resume"]
+        config = _resume(str(resumed[-1].value()), others, parts)
+        _check_resumed_method(config, overrides)
+        return config
     chosen = [override for override in parsed if _group_of(override) is not None]
     for override in chosen:
         _check_choice(override)
         if "/" in (name := str(override.value())):  # an experiment of a paper, which has no file
-            presets.register(name, is_nested=not chooses_a_rule(chosen))
+            presets.register(name, is_nested=not (names_method(overrides) or chooses_a_rule(chosen)))
     values = [override for override in parsed if _group_of(override) is None]
     with Hydra():
         tree = composed(chosen)
@@ -194,6 +197,19 @@ def _resume(folder: str, overrides: Sequence[Override], parts: str | None) -> Co
     return _checked(tree)
 
 
+def _check_resumed_method(config: Config, overrides: Sequence[str]) -> None:
+    """Raise ConfigError if `method=...` names another strategy inside a wrapper than the run has."""
+    if names_method(overrides):
+        fresh = expand_wrappers(expand_method([text for text in overrides if text.partition("=")[0] == METHOD]))
+        inside = [
+            text.partition("=")[2] for text in fresh if text.partition("=")[0].partition("@")[0] == "strategy"
+        ]
+        rule = [] if not STRATEGIES.wraps(inside[-1]) else [next(iter(STRATEGIES))]
+        given, found = "+".join(reversed([*inside, *rule])), label(config)
+        if given != found:
+            raise ConfigError(f"{METHOD} is {given}, but the run has {found}: start a new run instead")
+
+
 def _config_text(folder: str, file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
@@ -228,10 +244,14 @@ def _check_keys(overrides: Sequence[Override], tree: DictConfig) -> None:
     allowed = _leaves(tree)
     for override in overrides:
         key = str(override.key_or_group)
+        if override.package is not None:
+            raise ConfigError(f"{override.input_line!r} is not allowed: only a choice can have @, not a value")
         if key in allowed:
             continue
         short = {name.rsplit(".", 1)[-1]: name for name in allowed}
-        close = nearest(key, [*allowed, *GROUPS]) or [short[n] for n in nearest(key.rsplit(".", 1)[-1], short)]
+        close = nearest(key, [*allowed, *GROUPS, METHOD]) or [
+            short[n] for n in nearest(key.rsplit(".", 1)[-1], short)
+        ]
         hint = f" Did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
         around = key.rsplit(".", 1)[0] + "." if "." in key else ""
         siblings = [name for name in allowed if name.startswith(around)] if around else []

@@ -12,6 +12,8 @@ from fedstride.errors import ConfigError, unknown
 from fedstride.parts import Table
 from strategies.parts import STRATEGIES
 
+from .overrides import parse
+
 METHOD = "method"
 ALL = "all"
 
@@ -30,36 +32,53 @@ def alone() -> list[str]:
     return [plain(STRATEGIES), *others]
 
 
+def names_method(overrides: Sequence[str]) -> bool:
+    """Whether one of the overrides is `method=...`."""
+    return any(map(_is_method, overrides))
+
+
+def _is_method(text: str) -> bool:
+    return text.partition("=")[0] == METHOD
+
+
 def expand_method(overrides: Sequence[str]) -> list[str]:
     """Replace `method=A+B` by the overrides that choose these parts, and the plain part in all other groups.
 
     The names can be in any order, but wrappers are put around the server rule in the given order.
-    Raises ConfigError for an unknown name, for two parts of one group of which none is a wrapper, and for another
-    override that chooses a part of the method.
+    Raises ConfigError for several values, for an unknown name, for two parts of one group of which none is a
+    wrapper, and for another override that chooses a part of the method.
     """
-    named = [text for text in overrides if text.partition("=")[0] == METHOD]
-    if not named:
-        return list(overrides)
-    others = [text for text in overrides if text not in named]
+    methods, others = (list(filter(of, overrides)) for of in (_is_method, lambda text: not _is_method(text)))
+    if not methods:
+        return others
+    if len(methods) > 1:
+        raise ConfigError(f"{' and '.join(methods)} are given: name all parts in one of them, as in {METHOD}=A+B")
     for text in others:
         key = text.partition("=")[0].partition("@")[0]
         if key in {table.group for table in PARTS}:
-            raise ConfigError(f"{text!r} is not allowed beside {named[-1]}: add the part to the method, as in A+B")
-    return [*others, *_chosen(named[-1].partition("=")[2])]
+            raise ConfigError(
+                f"{text!r} is not allowed beside {methods[0]}: add the part to the method, as in A+B"
+            )
+    parts = parts_of(str(parse(methods)[0].value()))
+    return [*others, *(f"{group}={names[0]}" for group, names in parts.items())]
 
 
-def _chosen(method: str) -> list[str]:
+def parts_of(method: str) -> dict[str, list[str]]:
+    """The chosen part of each group, as a list of one name; `strategy` as `RULE+WRAPPER`.
+
+    A wrapper alone keeps the strategy that it has by default. Raises ConfigError.
+    """
     parts: dict[str, list[str]] = {table.group: [] for table in PARTS}
     for name in method.split("+"):
         parts[_group_of(name, method)].append(name)
-    rules = [name for name in parts["strategy"] if not STRATEGIES.wraps(name)]
     wrappers = [name for name in parts["strategy"] if STRATEGIES.wraps(name)]
-    for group, names in {**parts, "strategy": rules}.items():
+    parts["strategy"] = [name for name in parts["strategy"] if name not in wrappers]
+    for group, names in parts.items():
         if len(names) > 1:
             both = " and ".join(names)
             raise ConfigError(f"{METHOD} = {method!r} is not allowed: {both} are both {group} parts; name one")
-    parts["strategy"] = ["+".join([*rules, *wrappers])] if rules or wrappers else []
-    return [f"{table.group}={(parts[table.group] or [plain(table)])[0]}" for table in PARTS]
+    parts["strategy"] = ["+".join([*parts["strategy"], *wrappers])] if wrappers else parts["strategy"]
+    return {table.group: parts[table.group] or [plain(table)] for table in PARTS}
 
 
 def _group_of(name: str, method: str) -> str:

@@ -223,7 +223,8 @@ class Config:
             "where the clients of `fedstride run` train: local (on this machine), cohort (in this process, "
             "several at once as one tensor program), or ray (in the Ray cluster at RAY_ADDRESS)",
             options=("local", "cohort", "ray"),
-            kind=NONE,
+            kind=CHANCE,
+            extends=True,
         ),
     ] = "local"
     workers: Annotated[
@@ -243,7 +244,8 @@ class Config:
             "16 on a processor",
             least=1,
             most=MOST_CLIENTS,
-            kind=NONE,
+            kind=CHANCE,
+            extends=True,
         ),
     ] = None
     track: Annotated[list[str], Setting("trackers that get each round's metrics: docs/commands.md", kind=NONE)] = (

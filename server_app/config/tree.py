@@ -22,17 +22,19 @@ from .conf import conf_dir
 from .schema import TABLES, Config
 
 _COMPOSED: dict[tuple[str, ...], DictConfig] = {}
-"""What `composed` has found, by the folder and the choices: the runs of a sweep have few different ones."""
+"""What `composed` has found, by the files and the choices: the runs of a sweep have few different ones."""
 
-MOST_COMPOSED = 64
+MOST_COMPOSED = 512
 
 
 def composed(chosen: Sequence[Override]) -> DictConfig:
     """The tree of these choices alone, read-only; composed once. Raises ConfigError with the cause in one line."""
-    key = (str(conf_dir()), *(str(override.input_line) for override in chosen))
+    files = sorted(conf_dir().rglob("*.yaml"))
+    stamps = (f"{file} {file.stat().st_mtime_ns}" for file in files)  # a notebook's user may edit one
+    key = (*stamps, *(str(override.input_line) for override in chosen))
     if key not in _COMPOSED:
         if len(_COMPOSED) == MOST_COMPOSED:
-            _COMPOSED.clear()
+            del _COMPOSED[next(iter(_COMPOSED))]
         lines = [str(override.input_line) for override in chosen]
         try:
             tree = hydra_compose("config", lines)
@@ -51,11 +53,11 @@ def changed(tree: DictConfig, values: Sequence[Override]) -> DictConfig:
     """
     copy = deepcopy(tree)
     OmegaConf.set_readonly(copy, False)
-    try:
-        for override in values:
+    for override in values:
+        try:
             OmegaConf.update(copy, str(override.key_or_group), override.value(), merge=True)
-    except OmegaConfBaseException as error:
-        raise explain(error, [str(override.input_line) for override in values]) from error
+        except OmegaConfBaseException as error:
+            raise explain(error, [str(override.input_line)]) from error
     return copy
 
 
@@ -64,7 +66,7 @@ def explain(error: Exception, lines: Sequence[str]) -> ConfigError:
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
-    text = str(cause).strip().splitlines()[0]
+    text = " ".join(str(cause).strip().splitlines()[: 2 if str(cause).partition("\n")[0].endswith(":") else 1])
     key = getattr(cause, "full_key", None)
     culprit = next((line for line in reversed(lines) if key and line.partition("=")[0] == key), None)
     if culprit is not None:

@@ -257,10 +257,22 @@ def test_of_repeated_runs_the_newest_completed_one_counts(tmp_path: Path) -> Non
 
 def test_a_remark_on_different_budgets(tmp_path: Path) -> None:
     runs = [load(make(tmp_path / name, config(f"strategy={name}"), [0.5])) for name in ("fedavg", "two_d_lrd")]
-    (remark,) = compare(runs).remarks
-    assert remark.endswith(
+    budgets, weights = compare(runs).remarks
+    assert budgets.endswith(
         "the methods train different amounts per round: fedavg+two_d_lrd 10 mini-batches, the others full epochs"
     )
+    assert weights.endswith("(1/m) with fedavg+two_d_lrd: compare with fedavg with strategy.weighting=uniform")
+
+
+@pytest.mark.parametrize("overrides", [["strategy=scaffold"], ["strategy=fedavg", "strategy.weighting=uniform"]])
+def test_a_remark_on_equal_weights(tmp_path: Path, overrides: list[str]) -> None:
+    runs = [
+        load(make(tmp_path / str(k), config(*each), [0.5]))
+        for k, each in enumerate((["strategy=fedavg"], overrides))
+    ]
+    (remark,) = compare(runs).remarks
+    assert "clients have equal weights (1/m) with " in remark
+    assert compare(runs[1:]).remarks == []
 
 
 @pytest.mark.parametrize(
