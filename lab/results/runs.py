@@ -47,6 +47,7 @@ class Run:
     status: dict[str, Any]  # status.json; empty if there is none
     faults: tuple[str, ...] = ()  # what is damaged in its records and therefore not used
     fetched: dict[str, Any] = field(default_factory=dict)  # fetched.json; empty if the run was not fetched
+    in_progress: bool = False  # whether a process of this machine wrote to its folder when it was read
 
     @cached_property
     def clients(self) -> Found:
@@ -77,7 +78,7 @@ class Run:
         run was running if it ran when it was fetched.
         """
         state = str(self.status.get("state", "unknown"))
-        if state != "running" or self.fetched.get("state") == "running" or is_locked(self.folder):
+        if state != "running" or self.fetched.get("state") == "running" or self.in_progress:
             return state
         return "lost"
 
@@ -150,18 +151,21 @@ def load(folder: Path) -> Run:
         config = from_yaml((folder / name).read_text(encoding="utf-8"), execute=False)
         if config.best is None:
             raise ValueError("it has no metric `best`, which every run has")
+        # A run may end meanwhile: it writes its last metrics, then its status, and then releases the lock.
+        in_progress = is_locked(folder)
+        name = STATUS
+        status = _status(folder / name)
         name = METRICS
         metrics = find_lines(folder / name)
         if metrics.damaged and not metrics.lines:
             raise ValueError("no line has its digest: it is damaged, or from another version of fedstride")
-        name = STATUS
-        status = _status(folder / name)
         name = FETCHED
         fetched = _status(folder / name)
     except DAMAGE as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise ConfigError(f"{folder} cannot be read: {name}: {reason}") from error
-    return Run(folder.resolve(), config, metrics.rows, status, _faults(folder, metrics, status), fetched)
+    faults = _faults(folder, metrics, status)
+    return Run(folder.resolve(), config, metrics.rows, status, faults, fetched, in_progress)
 
 
 def _status(path: Path) -> dict[str, Any]:

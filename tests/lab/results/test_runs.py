@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,10 @@ from folders import config, make
 
 from fedstride.errors import ConfigError
 from lab.report.repeat import command
+from lab.results import runs
 from lab.results.runs import find_runs, load, method_of
 from lab.results.tables import compare
+from server_app.folder import lock
 
 
 def test_a_real_run_is_read_completely(tmp_path: Path) -> None:
@@ -29,6 +32,28 @@ def test_a_real_run_is_read_completely(tmp_path: Path) -> None:
     assert {row["status"] for row in run.clients.rows} == {"used"}
     assert run.status["versions"]["flwr"]
     assert run.started > 1.7e9
+
+
+@pytest.mark.parametrize("after", ["is_locked", "_status", "find_lines"])
+def test_a_run_that_ends_while_it_is_read_is_running_or_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    """Not lost, and not damaged: it writes metrics and status, and then releases its lock."""
+    folder = make(tmp_path / "run", config(), [0.5], state="running")
+    held, real = lock(folder), getattr(runs, after)
+
+    def then_it_ends(path: Path) -> object:
+        found = real(path)
+        if not held.closed:
+            shutil.rmtree(folder)
+            make(folder, config(), [0.5, 0.8])
+            held.close()
+        return found
+
+    monkeypatch.setattr(runs, after, then_it_ends)
+    run = load(folder)
+    assert run.state in ("running", "completed") and run.faults == ()
+    assert len(run.rows) == (2 if after == "find_lines" else 3)
 
 
 @pytest.mark.parametrize(
