@@ -24,6 +24,7 @@ from torch import nn
 
 from fedstride import wire
 from fedstride.errors import DataError
+from fedstride.tasks import numerics
 from fedstride.tasks.freezing import fixed_norms
 from fedstride.tasks.seeded import seeded
 from fedstride.tasks.spec import Target
@@ -177,8 +178,9 @@ class _Training:
 
     def run(self) -> None:
         """All steps of all clients."""
-        for number in range(len(self.steps[0])):
-            self._step(number, sum(len(each) > number for each in self.steps))
+        with numerics.products_in(self.clients[0].job.client.precision):
+            for number in range(len(self.steps[0])):
+                self._step(number, sum(len(each) > number for each in self.steps))
 
     def _step(self, number: int, count: int) -> None:
         """One step of the first clients, which all have one."""

@@ -45,6 +45,14 @@ class Training(Choice):
     threads: Annotated[
         int, Setting("number of CPU threads of torch", least=1, most=MOST_THREADS, kind=Kind.CHANCE)
     ] = 1
+    precision: Annotated[
+        str,
+        Setting(
+            "of products in training: float32; tf32 (factors rounded on a GPU); or bf16 (factors and results of "
+            "linear and convolution layers rounded to bfloat16)",
+            options=("float32", "tf32", "bf16"),
+        ),
+    ] = "float32"
 
 
 @dataclass

@@ -14,6 +14,7 @@ from flwr.app import Context, Message, MetricRecord, RecordDict
 from fedstride import seeds, wire
 from fedstride.arrays import Arrays, declare, to_record
 from fedstride.errors import ConfigError
+from fedstride.tasks import numerics
 from fedstride.tasks.freezing import fixed_norms
 from fedstride.tasks.tensors import buffer_names, load_arrays, to_arrays
 
@@ -58,16 +59,17 @@ def begin(message: Message, context: Context, job: Work) -> Begun:
 def train_alone(begun: Begun) -> Result:
     """Train the network of the job, which has the received weights."""
     job = begun.job
-    return train(
-        job.model,
-        job.examples,
-        steps(job, begun.plan),
-        begun.plan,
-        momentum=job.client.momentum,
-        weight_decay=job.client.weight_decay,
-        fixed=fixed_norms(job.model, job.parts),
-        change=job.change,
-    )
+    with numerics.products_in(job.client.precision):
+        return train(
+            job.model,
+            job.examples,
+            steps(job, begun.plan),
+            begun.plan,
+            momentum=job.client.momentum,
+            weight_decay=job.client.weight_decay,
+            fixed=fixed_norms(job.model, job.parts),
+            change=job.change,
+        )
 
 
 def reply(begun: Begun, result: Result, started: float) -> Message:

@@ -19,6 +19,7 @@ from ..scores import SCORES
 from .goals import Goal, goal_of, rates_of
 from .inputs import Kind
 from .layout import as_images
+from .numerics import repeatable
 from .spec import Spec, Target
 
 COLUMN = {
@@ -111,7 +112,7 @@ class Examples:
 def pick_device(name: str) -> torch.device:
     """The device with this name; `auto` is CUDA if available. Raises ConfigError if the device does not exist."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return repeatable(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     try:
         device = torch.device(name)
     except RuntimeError as error:
@@ -121,7 +122,7 @@ def pick_device(name: str) -> torch.device:
             f"client.device = {name!r} is not available: this machine has {torch.cuda.device_count()} CUDA "
             "devices; use cpu or auto"
         )
-    return device
+    return repeatable(device)
 
 
 def to_arrays(model: nn.Module, names: Iterable[str] | None = None) -> Arrays:

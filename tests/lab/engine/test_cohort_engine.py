@@ -18,11 +18,11 @@ from server_app.config.compose import compose
 COHORT = "engine=cohort"
 
 
-def close(a: Path, b: Path) -> None:
+def close(a: Path, b: Path, within: float = 1e-4) -> None:
     one, other = load(weights(a)), load(weights(b))
     assert set(one) == set(other)
     for name in one:
-        np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(one[name], other[name], rtol=within, atol=within)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,18 @@ def test_a_run_has_the_results_and_records_of_clients_alone(overrides: tuple[str
     close(alone, together)
     assert table(alone)[0] == table(together)[0]
     assert len(table(alone)) == len(table(together))
+
+
+def test_products_in_bfloat16_are_close_to_float32_and_alike_in_both_engines(tmp_path: Path) -> None:
+    overrides = ("rounds=2", "client=fednlr", "client.local_steps=3", "clients=3")
+    exact = play(tmp_path, *overrides, "name=exact").folder
+    alone = play(tmp_path, *overrides, "client.precision=bf16", "name=alone").folder
+    again = play(tmp_path, *overrides, "client.precision=bf16", "name=again").folder
+    together = play(tmp_path, *overrides, "client.precision=bf16", "name=together", COHORT).folder
+    assert weights(alone) == weights(again) != weights(exact)
+    close(alone, exact, within=0.01)
+    close(alone, together, within=0.002)
+    assert {array.dtype for array in load(weights(alone)).values()} == {np.dtype(np.float32)}
 
 
 def test_a_resumed_run_has_the_bits_of_one_that_was_not_stopped(tmp_path: Path) -> None:
