@@ -23,7 +23,8 @@ from strategies.norms import NormAnalysis
 from strategies.parts import PRIVACY, STRATEGIES
 from strategies.wrapper import Wrapper
 
-from .config.schema import Config, chain, label
+from .config.keys import chain, label
+from .config.schema import Config
 
 ALL_NODES = {"fraction_train": 1.0, "min_train_nodes": 1, "min_evaluate_nodes": 1, "min_available_nodes": 1}
 """Options of Flower's strategies: use all nodes. The loop over rounds draws the cohort itself, and the strategy

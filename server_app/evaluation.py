@@ -30,7 +30,8 @@ from fedstride.tasks.tensors import (
 )
 
 from . import initial
-from .config.schema import TABLES, Config, keys
+from .config.keys import keys
+from .config.schema import TABLES, Config
 
 
 class CentralEvaluation:

@@ -14,7 +14,8 @@ from typing import IO
 from fedstride.errors import ConfigError, RunError
 
 from .config.checks import MAX_FOLDER_NAME
-from .config.schema import Config, label
+from .config.keys import label
+from .config.schema import Config
 
 
 def runs_dir(config: Config) -> Path:

@@ -30,7 +30,8 @@ from strategies.norms import NormAnalysis
 
 from .checkpoint import FOLDER, KEPT, Checkpoint, set_aside_newer, valid_checkpoints, write_checkpoint
 from .config.compose import digest, to_yaml
-from .config.schema import Config, label
+from .config.keys import label
+from .config.schema import Config
 from .folder import default_name, free, lock, remove_temporary_files, write
 from .lines import Lines
 from .machine import hardware, versions

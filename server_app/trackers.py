@@ -19,7 +19,8 @@ from typing import Any, ClassVar, Protocol
 from fedstride.errors import ConfigError, unknown
 from fedstride.flower import log
 
-from .config.schema import Config, by_key
+from .config.keys import by_key
+from .config.schema import Config
 from .rounds import Round
 
 

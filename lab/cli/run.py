@@ -137,7 +137,7 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
 
 def title(config: Config) -> str:
     """One line that describes the run."""
-    from server_app.config.schema import label
+    from server_app.config.keys import label
 
     data = f"{config.task.name}, {config.partition.name}, {config.model.name}"
     attackers = getattr(config.attack, "clients", 0)
@@ -153,7 +153,7 @@ def _report(
 ) -> None:
     """Print the summary lines: the final figure, that of FedAvg, the plot and the run folder."""
     from fedstride.metrics import as_text, fact, shown
-    from server_app.config.schema import label
+    from server_app.config.keys import label
     from server_app.figures.curve import draw
 
     metric = config.headline

@@ -25,7 +25,7 @@ def simulate(
     from server_app import session
     from server_app.attacks import refuse_attack
     from server_app.config.compose import compose
-    from server_app.config.schema import label
+    from server_app.config.keys import label
     from server_app.config.variables import with_variables
 
     from ..flower.simulation import run_simulation

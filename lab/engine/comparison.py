@@ -12,7 +12,8 @@ from fedstride.settings import fields_of
 from fedstride.signals import STOPPED
 from server_app import session
 from server_app.build import build_strategy
-from server_app.config.schema import Config, chain
+from server_app.config.keys import chain
+from server_app.config.schema import Config
 from server_app.rounds import Round
 from server_app.rows import Row
 from server_app.session import Prepared

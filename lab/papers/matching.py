@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from server_app.config.keys import by_key
 from server_app.config.papers import UNSTATED
-from server_app.config.schema import Config, by_key
+from server_app.config.schema import Config
 from server_app.config.terms import (
     ALIASES,
     FIELDS,

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedstride.settings import Kind
-from server_app.config.schema import TABLES, Config, keys
+from server_app.config.keys import keys
+from server_app.config.schema import TABLES, Config
 
 from .runs import Run
 

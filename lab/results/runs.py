@@ -15,7 +15,8 @@ import yaml
 
 from fedstride.errors import ConfigError, printable
 from server_app.config.compose import from_yaml
-from server_app.config.schema import Config, label
+from server_app.config.keys import label
+from server_app.config.schema import Config
 from server_app.folder import is_locked
 from server_app.lines import Found, find_lines, read_lines
 from server_app.restore import CLIENTS, METRICS

@@ -9,7 +9,8 @@ from fedstride.settings import check_fields, fields_of
 from strategies.limits import Screening
 
 from ..attacks import check_attack
-from .schema import BY_CLIENTS, TABLES, Config, chain
+from .keys import chain
+from .schema import BY_CLIENTS, TABLES, Config
 
 
 def check(config: Config) -> None:

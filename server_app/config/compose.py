@@ -24,9 +24,10 @@ from strategies.parts import STRATEGIES
 from . import presets
 from .checks import check
 from .conf import conf_dir
+from .keys import keys, label, names
 from .methods import METHOD, expand_method, names_method
 from .overrides import chooses_a_rule, expand_wrappers, nodes_as_text, parse, parts_in, quote
-from .schema import FIXED_ON_RESUME, GROUPS, TABLES, Config, keys, label, names
+from .schema import FIXED_ON_RESUME, GROUPS, TABLES, Config
 from .tree import Hydra, changed, composed, explain
 from .variables import check_interpolations
 

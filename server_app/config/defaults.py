@@ -14,7 +14,8 @@ from fedstride.tasks.spec import LOSSES, Spec
 
 from ..calibrations import check_calibration
 from .checks import check
-from .schema import TABLES, Config, chain
+from .keys import chain
+from .schema import TABLES, Config
 
 HOLDOUT = 0.2
 """The share of held-out examples if only the clients can measure."""

@@ -9,7 +9,8 @@ import pytest
 from fedstride import parts
 from lab.reference import COMMAND, reference
 from server_app.config.compose import compose
-from server_app.config.schema import FIXED_ON_RESUME, TABLES, keys
+from server_app.config.keys import keys
+from server_app.config.schema import FIXED_ON_RESUME, TABLES
 
 PAGE = Path(__file__).parents[2] / "docs/settings.md"
 

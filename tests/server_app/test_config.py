@@ -27,8 +27,9 @@ from server_app.config.compose import (
     to_yaml,
 )
 from server_app.config.conf import conf_dir
+from server_app.config.keys import keys
 from server_app.config.overrides import overrides_of, quote
-from server_app.config.schema import FIXED_ON_RESUME, GROUPS, TABLES, Config, keys
+from server_app.config.schema import FIXED_ON_RESUME, GROUPS, TABLES, Config
 from strategies.limits import Screening
 from strategies.parts import STRATEGIES
 

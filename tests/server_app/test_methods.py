@@ -10,8 +10,8 @@ from client_app.parts import OBJECTIVES, RULES
 from fedstride.errors import ConfigError, FedstrideError
 from lab.engine.plan import Job, checked, expand, plan
 from server_app.config.compose import compose, to_yaml
+from server_app.config.keys import label
 from server_app.config.methods import PARTS, alone, expand_method, plain
-from server_app.config.schema import label
 from strategies.parts import STRATEGIES
 
 

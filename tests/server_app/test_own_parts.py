@@ -22,7 +22,8 @@ from fedstride.tasks import data
 from lab.report.repeat import overrides_for
 from server_app.build import client_config
 from server_app.config.compose import choices, compose, describe, digest, from_yaml, to_yaml
-from server_app.config.schema import TABLES, keys
+from server_app.config.keys import keys
+from server_app.config.schema import TABLES
 
 SOURCE = '''
 from dataclasses import dataclass

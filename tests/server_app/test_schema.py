@@ -14,7 +14,8 @@ from fedstride.settings import Kind, fields_of
 from fedstride.tasks.parts import PARTITIONS
 from server_app.config.checks import check
 from server_app.config.compose import choices, compose
-from server_app.config.schema import GROUPS, TABLES, Config, by_key, chain, keys, label, names
+from server_app.config.keys import by_key, chain, keys, label, names
+from server_app.config.schema import GROUPS, TABLES, Config
 from strategies.limits import Screening
 from strategies.parts import PRIVACY, STRATEGIES
 
