@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs/own-data.md").read_text()
 BLOOD, TABLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 (COMMAND,) = re.findall(r"^fedstride (run .*?\\\n.*?)$", PAGE, re.MULTILINE)
-OVERRIDES = COMMAND.replace("\\\n", "").split()[1:]
+OVERRIDES = shlex.split(COMMAND.replace("\\\n", ""))[1:]

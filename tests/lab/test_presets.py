@@ -78,7 +78,7 @@ def test_the_facts_are_those_of_the_specification() -> None:
 def test_all_experiments_but_a_few_are_presets() -> None:
     assert [name for name in papers.experiment_names() if impossible(name)] == IMPOSSIBLE
     assert len(names()) == len(papers.experiment_names()) - len(IMPOSSIBLE) == 137
-    assert choices("experiment") == ["quickstart", *names()]
+    assert choices("experiment") == ["attacks", "methods", "quickstart", *names()]
 
 
 @pytest.mark.parametrize("name", IMPOSSIBLE)
