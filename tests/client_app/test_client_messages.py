@@ -182,6 +182,7 @@ def test_fedproxs_first_step_is_plain() -> None:
     assert same(train(round_config(client=one))[0], train(round_config(client=one, objective=fedprox(mu=3.0)))[0])
 
 
+@pytest.mark.slow
 def test_fedprox_with_momentum_by_hand(tiny: str) -> None:
     """mu (w - w_sent) is added before momentum; two steps of one full batch, without dropout."""
     config = sgd(batch_size=100, local_epochs=2, momentum=0.9, lr=0.1)
@@ -255,6 +256,7 @@ def test_the_roll_call_returns_client_id_examples_device_and_versions() -> None:
 # ---------------------------------------------------------------- as the server sends them
 
 
+@pytest.mark.slow
 def test_clients_can_read_the_servers_configuration() -> None:
     overrides = ["client=fednlr", "client.device=cpu", "objective=fedprox", "model=mlp", "client.threads=2"]
     config = compose(overrides)
@@ -345,6 +347,7 @@ def test_the_general_modules_contain_no_method_names(module: str) -> None:
 # ---------------------------------------------------------------- the cost of a client process
 
 
+@pytest.mark.slow
 def test_a_new_process_with_cached_data_imports_only_what_it_uses() -> None:
     """As in a deployment: import the app and train, with the data and the partition in the cache."""
     train(round_config())

@@ -35,6 +35,7 @@ def fetched(before: str) -> float:
     return float(subprocess.check_output([sys.executable, "-c", textwrap.dedent(program)], text=True))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not heap.keep_freed_memory(), reason="the C library is not glibc")
 def test_a_freed_block_is_not_fetched_again() -> None:
     assert fetched("from client_app import heap; heap.keep_freed_memory()") < SIZE / 10

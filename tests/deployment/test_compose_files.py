@@ -97,6 +97,7 @@ def prepared(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("sh") is None, reason="there is no shell")
 def test_the_demonstration_signs_the_app_that_it_submits(prepared: Path) -> None:
     node, public = prepared / "handout/node1", prepared / "handout/public"

@@ -158,6 +158,7 @@ def test_harmless_faults_do_not_change_the_weights(tmp_path: Path, monkeypatch, 
     assert weights(folder) == weights(plain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [["round", "clients"], ["test/accuracy", "test/loss"], ["seconds/evaluate"]])
 def test_clients_cannot_replace_the_servers_metrics(tmp_path: Path, monkeypatch, names: list[str]) -> None:
     """All clients report metrics with names that the server writes itself, in a round without evaluation."""
@@ -178,6 +179,7 @@ STATEFUL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STATEFUL)
 @pytest.mark.parametrize("how", ["rejected", "answers too late"])
 def test_a_reply_that_is_not_used_has_no_effect(tmp_path: Path, monkeypatch, kind: str, how: str) -> None:
@@ -210,6 +212,7 @@ def client_of(message: Message) -> int:
     return message.metadata.dst_node_id - 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STATEFUL)
 def test_no_client_state_is_sent(tmp_path: Path, monkeypatch, kind: str) -> None:
     """Messages contain the model, plain values and the rule's arrays, and of the state only the round."""
@@ -239,6 +242,7 @@ SAID: dict[str, ConfigRecord] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SAID)
 def test_an_unknown_record_is_neither_saved_nor_sent_back(tmp_path: Path, monkeypatch, kind: str) -> None:
     fault = Fault(1, 2, content(lambda c: RecordDict({**c, "state": SAID[kind]})))
@@ -265,6 +269,7 @@ BEYOND: dict[str, RecordDict] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BEYOND)
 def test_a_reply_with_more_than_the_bounds_allow(tmp_path: Path, monkeypatch, kind: str) -> None:
     """It is rejected before the screening looks at it, and the reason has both numbers and the node."""
@@ -331,6 +336,7 @@ def test_a_node_that_disconnects_and_reconnects(tmp_path: Path, monkeypatch) -> 
     assert [len(cohort) for cohort in seen.cohorts] == [4, 3, 3, 4, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STATEFUL)
 def test_a_client_that_reconnects_as_another_node_finds_its_state(tmp_path: Path, monkeypatch, kind: str) -> None:
     """The state is on its disk, by client id: the result has the bits of a node that was not restarted."""
@@ -343,6 +349,7 @@ def test_a_client_that_reconnects_as_another_node_finds_its_state(tmp_path: Path
     assert weights(folder) == weights(plain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STATEFUL)
 def test_a_client_that_reconnects_without_its_disk_reports_it(tmp_path: Path, monkeypatch, kind: str) -> None:
     """It starts with an empty state, which is noted in its row; its replies are used."""
@@ -407,6 +414,7 @@ def evaluated(**values) -> Change:
 FIGURES = ("train/loss", "train/accuracy", "train/steps")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lie", [math.nan, math.inf, -1e308, 1e308, [1.0]])
 def test_figures_of_one_client_are_left_out_and_the_others_are_averaged(tmp_path: Path, monkeypatch, lie) -> None:
     lies = [Fault(1, t, metrics(**dict.fromkeys(FIGURES, lie))) for t in (1, 2)]
@@ -471,6 +479,7 @@ def test_a_target_that_most_clients_reach_ends_the_run_also_after_a_resume(tmp_p
     assert outcome.stopped == f"train/accuracy reached {reached:g} in round {first} (target {target:g})"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refused", [False, True])
 def test_a_client_cannot_own_the_evaluation_by_its_number_of_examples(
     tmp_path: Path, monkeypatch, refused: bool
@@ -487,6 +496,7 @@ def test_a_client_cannot_own_the_evaluation_by_its_number_of_examples(
     assert row["local/accuracy"] == want["local/accuracy"] < 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("endless", "status"),
     [

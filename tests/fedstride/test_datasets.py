@@ -26,6 +26,7 @@ pytestmark = pytest.mark.usefixtures("forgotten_data")
 # ---------------------------------------------------------------- the real bytes
 
 
+@pytest.mark.slow
 @real
 @pytest.mark.parametrize(
     ("name", "train", "test"),

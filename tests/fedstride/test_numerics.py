@@ -63,6 +63,7 @@ def test_everything_is_as_before_afterwards(precision: str) -> None:
     assert [switch.fp32_precision for switch in SWITCHES] == switches
 
 
+@pytest.mark.slow
 def test_on_a_gpu_results_are_repeatable_and_tf32_is_off() -> None:
     """In a process of its own, because the switches stay; they can be set without a GPU."""
     code = (

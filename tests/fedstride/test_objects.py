@@ -83,6 +83,7 @@ SCREENED = {  # well-formed objects of an allowed size, which the screening reje
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_malformed_reply_is_a_reason_and_no_other_error(kind: str) -> None:
     crafted = craft(kind, reply_to(ASKED))
@@ -161,6 +162,7 @@ def metric_bodies() -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", metric_bodies())
 @pytest.mark.parametrize("kind", ["MetricRecord", "ConfigRecord"])
 def test_what_a_small_body_can_cost(kind: str, body: str) -> None:
@@ -170,6 +172,7 @@ def test_what_a_small_body_can_cost(kind: str, body: str) -> None:
     assert peak(sealed(root), ALLOWED) < limit(ALLOWED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["[", "[],", "{},"])
 def test_what_nested_text_can_cost(text: str) -> None:
     for kind in ("RecordDict", "ArrayRecord", "Array"):

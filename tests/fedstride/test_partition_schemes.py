@@ -71,6 +71,7 @@ def table_of(parts: list[np.ndarray], labels: np.ndarray) -> np.ndarray:
 # ---------------------------------------------------------------- all schemes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DRAWS)
 def test_each_example_belongs_to_one_client_or_the_division_is_refused(name: str) -> None:
     """For all sizes, classes, groups, clients and seeds. A refusal is one line with what to change."""

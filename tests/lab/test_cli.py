@@ -247,6 +247,7 @@ def test_runs_of_a_sweep_have_the_bits_of_single_runs(call, tmp_path: Path) -> N
     assert weights(tmp_path / "sweep" / name) == weights(tmp_path / "runs" / name)
 
 
+@pytest.mark.slow
 def test_resume_continues_a_run(call, tmp_path: Path) -> None:
     call("run", *QUICK, "name=part", "--no-compare", "-q")
     code, out, _ = call("resume", "runs/part", "rounds=2")

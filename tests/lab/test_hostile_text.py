@@ -38,6 +38,7 @@ TEXTS = {
 NAMES = list(TEXTS.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plot", "method", "override", "layers"),
     [

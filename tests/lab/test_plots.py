@@ -62,6 +62,7 @@ def words(figure: Figure) -> str:
 # ---------------------------------------------------------------- every kind
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_every_kind_is_drawn_and_every_panel_labelled(plot: Plot, tmp_path: Path, name: str) -> None:
     figure = plot(name)

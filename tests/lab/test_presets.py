@@ -106,6 +106,7 @@ def test_choices_are_about_open_values_only() -> None:
 # ---------------------------------------------------------------- the values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_a_preset_has_the_values_of_the_paper(name: str) -> None:
     """Every field is compared here, without the code that converts it."""
@@ -247,6 +248,7 @@ def runs_of_methods() -> list[tuple[str, str, str | None]]:
     return list(found.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "method", "variant"), runs_of_methods())
 def test_the_printed_lines_of_our_methods_are_reached(name: str, method: str, variant: str | None) -> None:
     line = next(each for each in preset(name).lines if (each.name, each.variant) == (method, variant))

@@ -86,6 +86,7 @@ def page(html: str) -> Reader:
 # ---------------------------------------------------------------- one file
 
 
+@pytest.mark.slow
 def test_the_page_is_self_contained(html: str, page: Reader) -> None:
     names = {tag for tag, _ in page.tags}
     assert not names & {"link", "iframe", "object", "embed", "video", "audio", "base", "form"}

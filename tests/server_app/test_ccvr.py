@@ -138,6 +138,7 @@ def test_zero_epochs_give_the_figures_of_the_model(tmp_path: Path) -> None:
     assert (row["ccvr/accuracy"], row["ccvr/loss"]) == (row["test/accuracy"], row["test/loss"])
 
 
+@pytest.mark.slow
 def test_the_bits_do_not_depend_on_workers_and_survive_a_resume(tmp_path: Path) -> None:
     runs = [play(tmp_path, *CCVR_RUN, f"name={n}", workers=n).folder for n in (0, 2)]
     assert table(runs[0]) == table(runs[1])
@@ -146,6 +147,7 @@ def test_the_bits_do_not_depend_on_workers_and_survive_a_resume(tmp_path: Path) 
     assert table(whole) == table(resumed)
 
 
+@pytest.mark.slow
 def test_the_moments_are_those_of_the_training_examples_in_eval_mode(tmp_path: Path) -> None:
     """By hand, from the saved model and the clients' parts."""
     from fedstride.tasks import data, models

@@ -53,6 +53,7 @@ def test_the_default_is_the_quickstart() -> None:
 CHOICES = [(group, name) for group, table in TABLES.items() for name in table]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("group", "name"), CHOICES, ids=lambda value: value)
 def test_every_choice_composes_with_its_type_and_defaults_and_comes_back_from_yaml(group: str, name: str) -> None:
     fields = TABLES[group].all_fields(name)
@@ -509,6 +510,7 @@ UNLIKE = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", UNLIKE)
 def test_a_resumed_run_may_change_keys_without_influence_and_keys_that_extend_it(run: Path, key: str) -> None:
     usual, config = resume(run), resume(run, f"{key}={quote(UNLIKE[key])}")

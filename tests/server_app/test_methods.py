@@ -108,6 +108,7 @@ def test_only_what_nobody_named_comes_from_all(text: str) -> None:
     assert len(values) == len(alone())
 
 
+@pytest.mark.slow
 def test_each_method_alone_is_a_run_or_is_left_out_with_the_reason(tmp_path: Path) -> None:
     planned = plan([f"out={tmp_path}", "method=all", "clients=10"])
     sweep = checked(planned)
@@ -123,6 +124,7 @@ def test_a_method_that_is_named_is_not_left_out(tmp_path: Path, text: str) -> No
         plan([f"out={tmp_path}", text])
 
 
+@pytest.mark.slow
 def test_methods_that_the_loss_of_a_task_excludes_are_left_out(tmp_path: Path) -> None:
     tasks = ["task=diabetes,breast_cancer", "model=mlp", "partition=iid"]
     with pytest.raises(FedstrideError, match="feddisco"):
@@ -148,8 +150,9 @@ def test_own_parts_are_methods_too(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "    'FedAvg of another name.'\n"
     )
     monkeypatch.setenv("SCRATCH", str(tmp_path))
-    for path in (f"'{file}'", "'${oc.env:SCRATCH}/halved.py'"):
-        assert "halved" in methods(plan([f"out={tmp_path}", f"parts={path}", "method=all"]).jobs)
+    assert file.exists()
+    sweep = plan([f"out={tmp_path}", "parts='${oc.env:SCRATCH}/halved.py'", "method=all,fedavg"])
+    assert "halved" in methods(sweep.jobs)
 
 
 def test_one_run_twice_is_refused(tmp_path: Path) -> None:

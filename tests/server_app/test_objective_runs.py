@@ -22,6 +22,7 @@ from server_app.lines import read_lines
 SKEWED = ("partition=dirichlet", "partition.alpha=0.3", "rounds=3", "cohort=3")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "given",
     [("objective=fedrs", "client=fednlr"), ("objective=fedlc", "strategy=scaffold"), ("objective=moon",)],

@@ -62,6 +62,7 @@ def test_with_local_noise_clients_report_no_metrics_of_their_data(tmp_path: Path
         assert not {"train/loss", "train/accuracy", "train/steps", "seconds/train"} & set(row)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["server_side", "client_side privacy.adaptive=true"])
 def test_a_resumed_run_draws_the_noise_that_it_would_have_drawn(tmp_path: Path, kind: str) -> None:
     """The secret is in the checkpoint; two continuations of it end with the same bits."""

@@ -155,6 +155,7 @@ def test_honest_replies_are_used_and_confirmed(server: SuperLinkServer) -> None:
     assert all(len(ids) == 1 for ids in server.asked)
 
 
+@pytest.mark.slow
 def test_all_malformed_replies_at_once_cost_their_nodes_only(server: SuperLinkServer) -> None:
     """Every kind between two honest replies; each is rejected with its node id and freed at the SuperLink."""
     federation = Federation(server, len(KINDS) + 2)
@@ -171,6 +172,7 @@ def test_all_malformed_replies_at_once_cost_their_nodes_only(server: SuperLinkSe
     assert all(0 < len(reason) < 600 and reason.isprintable() for reason in reasons.values())
 
 
+@pytest.mark.slow
 def test_an_object_that_never_comes_costs_no_more_than_the_timeout(server: SuperLinkServer) -> None:
     """The reply counts as absent, and the others do not wait for it."""
     federation = Federation(server, 3)

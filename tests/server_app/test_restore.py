@@ -73,6 +73,7 @@ def empty(path: Path, number: int) -> bytes:
     return b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [flip, drop, last_lost, empty])
 def test_damaged_metrics_are_restored_from_their_copy(
     whole: Path, part: Path, damage: Callable[[Path, int], bytes]
@@ -211,6 +212,7 @@ def no_sums(folder: Path) -> None:
     (folder / "SHA256SUMS").unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [as_file, folder_inside, other_name, other_round, no_sums])
 def test_whatever_is_wrong_with_the_newest_checkpoint_the_one_before_is_taken(
     whole: Path, part: Path, damage: Callable[[Path], None]

@@ -135,6 +135,7 @@ def test_a_folder_without_a_run_is_rejected(tmp_path: Path) -> None:
         resume(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tear", ["truncate", "flip", "remove", "garbage"])
 def test_a_damaged_checkpoint_is_skipped_and_reported(tmp_path: Path, tear: str) -> None:
     whole = play(tmp_path, "rounds=4", "name=whole").folder
@@ -230,6 +231,7 @@ def small_checkpoint(folder: Path) -> Path:
     return write_checkpoint(folder, checkpoint)
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_of_a_checkpoint_is_noticed(tmp_path: Path) -> None:
     folder = small_checkpoint(tmp_path)
     whole = read_checkpoint(folder)
@@ -256,6 +258,7 @@ def test_the_digests_have_the_form_of_sha256sum(tmp_path: Path) -> None:
     assert done.stdout.count(": OK") == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [{"S": "many"}, {"momentum/b": None}, {"strange": 1}])
 def test_a_state_that_the_strategy_does_not_take_leaves_the_checkpoint_before(
     tmp_path: Path, change: dict[str, Any]

@@ -72,6 +72,7 @@ def test_a_single_client_that_reports_without_end_does_not_fill_the_disk(metrics
     assert f"reported {len(metrics) + 1} metrics, of which" in row["note"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metrics", ENDLESS, ids=ENDLESS_IDS)
 def test_the_rounds_row_is_limited_if_all_clients_report_without_end(metrics: dict[str, Any]) -> None:
     cohort = screen([fed.reply(node, {"w": np.ones(3)}, metrics=metrics) for node in (1, 2, 3)], SENT)

@@ -15,6 +15,7 @@ from server_app.checkpoint import newest_checkpoint
 from server_app.evaluation import CentralEvaluation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [KeyboardInterrupt, Terminated, RuntimeError])
 def test_the_strategy_has_gone_on_when_the_run_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]

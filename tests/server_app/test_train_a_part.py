@@ -80,6 +80,7 @@ def test_fednlr_reports_rates_of_trained_layers_only(tmp_path: Path) -> None:
     assert {key.rpartition("/")[2] for key in row if key.startswith("fednlr/mu")} == {"fc2"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["strategy=scaffold client.momentum=0.5", "strategy=fedalr client=fednlr"])
 def test_a_resumed_run_has_the_same_bits(tmp_path: Path, rule: str) -> None:
     start = play(tmp_path, "rounds=1", "name=start").folder / "model.safetensors"

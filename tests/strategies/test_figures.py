@@ -332,6 +332,7 @@ def test_no_strategy_inside_sees_a_number_that_is_not_valid(reported: list[dict[
     assert {name for name in metrics if name in NAMES} == set(cohort.metrics())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lie", [math.nan, math.inf, -1e308, 1e308, -5.0, [1.0], None])
 @pytest.mark.parametrize("name", ["train/loss", "train_loss"])
 def test_flowers_qfedavg_never_fails_because_of_one_client(name: str, lie: Any) -> None:
@@ -344,6 +345,7 @@ def test_flowers_qfedavg_never_fails_because_of_one_client(name: str, lie: Any) 
     assert metrics is not None and metrics[name] == pytest.approx(5 / 3)
 
 
+@pytest.mark.slow
 def test_of_two_clients_one_without_a_loss_leaves_the_model_as_it_is() -> None:
     def aggregate(*reported: dict[str, Any]) -> Any:
         strategy = NormAnalysis(QFedAvg(client_learning_rate=0.1, train_loss_key="train/loss", **fed.OPEN))

@@ -51,6 +51,7 @@ def everything(made: Kernels, xs: list[Any], w: Any, vector: Any, factors: list[
     return [np.array(found).tobytes() for found in numbers] + [out.tobytes(), other.tobytes()]
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, database=None, derandomize=True)
 @given(blocks_of_clients())
 def test_compiled_sums_have_the_bits_of_numpys(values: tuple[list[Any], Any, Any, list[float]]) -> None:

@@ -84,6 +84,7 @@ def test_rounds_with_other_clients_each_time(dtype: str, q: float) -> None:
         fed.assert_close(model, expected, start)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("q", [0.0, 0.2, 1.0, 5.0])
 def test_flowers_own_gives_the_same_parameters(q: float) -> None:
     start = fed.only_parameters(fed.make_model(np.float64))

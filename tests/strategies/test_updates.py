@@ -233,6 +233,7 @@ def test_a_strategy_has_the_bits_of_its_plain_sums(name: str, monkeypatch: pytes
     assert three_rounds(RULES[name]) == fast
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RULES)
 def test_a_strategy_does_not_depend_on_the_number_of_threads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
@@ -242,6 +243,7 @@ def test_a_strategy_does_not_depend_on_the_number_of_threads(name: str, monkeypa
     assert results[0] == results[1] == results[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", [np.nan, 1e30], ids=["not finite", "too long"])
 @pytest.mark.parametrize("name", RULES)
 def test_a_rejected_reply_leaves_the_bits_of_a_round_without_it(name: str, bad: float) -> None:
@@ -337,6 +339,7 @@ def peak(make: Callable[[], Strategy], clients: int, order: str) -> int:
     return most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("name", RULES)
 def test_memory_does_not_grow_with_the_clients(name: str, order: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,7 @@ def test_systemd_accepts_the_units(unit: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "program"), [("superlink", "flower-superlink"), ("node", "flower-supernode")])
 def test_the_units_start_programs_with_options_that_exist(name: str, program: str) -> None:
     (unit,) = [unit for unit in UNITS if unit.stem == f"fedstride-{name}"]

@@ -99,6 +99,7 @@ def test_the_submitter_is_told_that_the_app_is_another_one(key: Path, tmp_path: 
         read_signature(tmp_path / "sig", BUNDLE + b"!")
 
 
+@pytest.mark.slow
 def test_a_bundle_has_the_same_bytes_for_who_signs_and_who_submits(tmp_path: Path) -> None:
     """Whenever, and with whatever rights files are written; with user-defined parts it is another one."""
     parts = tmp_path / "mine.py"
@@ -130,6 +131,7 @@ def test_nothing_is_replaced_and_wrong_keys_are_one_line(key: Path, tmp_path: Pa
             sign(BUNDLE, wrong)
 
 
+@pytest.mark.slow
 def test_the_commands(tmp_path: Path) -> None:
     call = CliRunner()
     made = call.invoke(app, ["sign", "key", str(tmp_path / "study")])

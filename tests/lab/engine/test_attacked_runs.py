@@ -27,6 +27,7 @@ def used(folder: Path) -> list[tuple[int, str]]:
     return [(row["client"], row["status"]) for row in read_lines(folder / "clients.jsonl")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_the_bits_do_not_depend_on_the_workers(name: str, tmp_path: Path) -> None:
     given = (*FIVE, f"attack={name}", *SETTINGS.get(name, ()), "strategy=scaffold")
@@ -39,6 +40,7 @@ def test_the_bits_do_not_depend_on_the_workers(name: str, tmp_path: Path) -> Non
     assert (weights(runs[0]) == weights(honest)) == (name == "many_examples")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ipm", "label_flip"])
 def test_a_resumed_run_has_the_same_bits(name: str, tmp_path: Path) -> None:
     whole, resumed = whole_and_resumed(tmp_path, f"attack={name}", "clients=5", "rounds=4", "cohort=3")
@@ -46,6 +48,7 @@ def test_a_resumed_run_has_the_same_bits(name: str, tmp_path: Path) -> None:
     assert table(whole) == table(resumed)
 
 
+@pytest.mark.slow
 def test_the_first_round_by_hand(tmp_path: Path) -> None:
     """FedAvg with equal sizes: the mean of three honest updates and two reversed ones."""
     one = ("clients=5", "rounds=1", "partition=iid", "strategy=fedavg", "screening.factor=1e6")

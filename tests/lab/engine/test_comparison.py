@@ -18,6 +18,7 @@ def prepared(out: Path, *overrides: str) -> Prepared:
     return session.prepare(compose([*SMALL, f"out='{out}'", "rounds=3", *overrides]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_it_is_the_run_of_fedavg(workers: int, tmp_path: Path) -> None:
     from client_app.app import app

@@ -246,6 +246,7 @@ WITH_STATE = ("sgd", "feddyn", "scaffold", "two_d_lrd")
 """Rules whose second round differs from a first one: the rate of `sgd` decays."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "network"),
     [(rule, name) for rule in RULES_HERE for name in NETWORKS if rule in ON_ALL or name in ("mlp", "textcnn")],

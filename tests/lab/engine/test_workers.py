@@ -68,6 +68,7 @@ def overrides_of(name: str, folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_the_bits_do_not_depend_on_the_number_of_workers(name: str, tmp_path: Path) -> None:
     overrides = overrides_of(name, tmp_path)
@@ -76,6 +77,7 @@ def test_the_bits_do_not_depend_on_the_number_of_workers(name: str, tmp_path: Pa
     assert all(table(folder) == table(runs[0]) for folder in runs)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_with_another_number_of_workers(tmp_path: Path) -> None:
     overrides = ("strategy=scaffold", "client.lr=0.02", "rounds=4")
     whole = play(tmp_path, *overrides, "name=whole").folder
@@ -124,6 +126,7 @@ def test_the_result_is_that_of_a_client_that_raised(tmp_path: Path) -> None:
     assert weights(one) == weights(two)
 
 
+@pytest.mark.slow
 def test_the_evaluation_is_the_same_in_any_number_of_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

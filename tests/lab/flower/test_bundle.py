@@ -24,6 +24,7 @@ def files(folder: Path) -> dict[str, str]:
     return {name: opened.read(name).decode(errors="replace") for name in opened.namelist()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("parts", "found"), [(None, []), (str(EXAMPLE), ["own_parts/own_strategy.py"])])
 def test_user_defined_parts_are_in_the_bundle(parts: str | None, found: list[str]) -> None:
     """Flower leaves out folders with certain names, such as `parts`, without a message."""
@@ -52,6 +53,7 @@ def check_without_attacks(found: dict[str, str], settings: str) -> None:
             assert "class SignFlip" not in text and "def on_flipped_labels" not in text, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [None, str(EXAMPLE)])
 def test_a_bundle_of_a_clone_has_no_attacks(parts: str | None) -> None:
     with app_folder(parts) as folder:

@@ -79,6 +79,7 @@ def open_files(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
+@pytest.mark.slow
 def test_every_message_has_a_process_of_its_own(node: Alone) -> None:
     """It is a fork of the template, as new as one that imports everything itself."""
     first, second = node.did("describe"), node.did("describe")
@@ -135,6 +136,7 @@ def test_a_process_that_dies_while_it_replies(node: Alone) -> None:
     assert node.did("describe")["calls"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("do", ["hang", "hang, deaf"])
 def test_a_client_that_hangs_is_killed_at_the_limit(node: Alone, do: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node.executors, "_limit", LIMIT)

@@ -118,6 +118,7 @@ def test_flowers_modules_are_as_before_after_the_end() -> None:
     assert [*(getattr(loop, name) for name in names), main.NodeStateFactory, sys.argv] == before
 
 
+@pytest.mark.slow
 def test_the_arguments_are_those_of_flowers_own() -> None:
     """Its parser reads them, so the usage text is the same but for the name."""
     texts = []

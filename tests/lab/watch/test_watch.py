@@ -203,6 +203,7 @@ def running(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)  # four processes import what they need
 def test_a_real_run_is_watched_from_other_processes(tmp_path: Path) -> None:
     """Without a terminal, lines; on one, a display that is drawn again and again."""
