@@ -10,12 +10,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 SLOW_SECONDS = 900.0  # real processes on a machine that may have other work
 
-settings.register_profile("long", max_examples=10_000, deadline=None, database=None)
+# No test may fail because the machine has other work: the time limit of a test is pytest's.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("long", settings.get_profile("untimed"), max_examples=10_000, database=None)
+settings.load_profile("untimed")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
