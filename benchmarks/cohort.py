@@ -115,7 +115,7 @@ def _timings(
 
 
 def _drjax(label: str, rounds: Rounds, alone: LocalGrid, repeats: int) -> Iterator[Measured | str]:
-    """DrJAX's program, started anew in each repetition, next to the floor; or why it was not measured."""
+    """The times of DrJAX's program, started again for each repetition, and of the floor; or why there are none."""
     try:
         interpreter = rivals.interpreter_of(rivals.DRJAX)
         with tempfile.TemporaryDirectory(prefix="fedstride-rivals-") as folder:

@@ -100,7 +100,7 @@ RIVALS = (
         "BlazeFL, processes",
         "blazefl[reproducibility]==2.0.3",
         (TORCH,),
-        f"processes made anew in each round, {BLAZEFL}",
+        f"new processes in each round, {BLAZEFL}",
         "3.12",
         ("processes",),
     ),

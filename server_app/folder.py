@@ -23,29 +23,16 @@ def runs_dir(config: Config) -> Path:
     return Path(config.out or os.environ.get("FEDSTRIDE_RUNS") or "runs").expanduser().resolve()
 
 
-IN_DEFAULT_NAME = (
-    "task",
-    "partition",
-    "strategy",
-    "client",
-    "objective",
-    "calibration",
-    "privacy",
-    "attack",
-    "seed",
-)
-"""The choices of which the default name of a run is made."""
+NAMED = ("task", "partition", "strategy", "client", "objective", "calibration", "privacy", "attack")
+"""The choices in the default name of a run, in this order."""
 
 
 def default_name(config: Config) -> str:
     """The default name of a run, made from its choices, as in `mnist5k-dirichlet-fednnnn-sgd-seed1`."""
-    objective = [] if config.objective.name == "plain" else [config.objective.name]
-    privacy = [] if config.privacy.name == "none" else [config.privacy.name]
-    attack = [] if config.attack.name == "none" else [config.attack.name]
-    calibration = [] if config.calibration.name == "none" else [config.calibration.name]
-    method = [label(config), config.client.name, *objective, *calibration, *privacy]
-    choices = [config.task.name, config.partition.name, *method, *attack]
-    return folder_name("-".join([*choices, f"seed{config.seed}"]))
+    names = [label(config) if group == "strategy" else getattr(config, group).name for group in NAMED]
+    return folder_name(
+        "-".join([*(name for name in names if name not in ("plain", "none")), f"seed{config.seed}"])
+    )
 
 
 def folder_name(text: str) -> str:

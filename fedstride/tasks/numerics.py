@@ -29,7 +29,8 @@ def repeatable(device: torch.device) -> torch.device:
     if device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it at its first use
         torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # only slower
+        # Filling memory that is written anyway costs time. Torch has no types for this switch.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         torch.backends.cudnn.benchmark = False
         _set(FULL)
     return device
@@ -75,7 +76,7 @@ def _round(value: Any) -> Any:
 
 
 def _switches() -> tuple[Any, ...]:
-    """Where torch's precision of products in float32 is set."""
+    """Where torch's precision of products in float32 is set; torch has no types for it."""
     return torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn  # type: ignore[attr-defined]
 
 

@@ -195,18 +195,16 @@ def sweep(overrides: list[str], console: Console, *, at_once: int | None, on: st
     from ..engine.plan import checked, plan
 
     planned = plan(overrides)
-    jobs = planned.jobs
-    for number, job in enumerate(jobs, start=1):
-        if dry_run:
-            say(console, f"[{number}/{len(jobs)}] fedstride run {' '.join(job.overrides)}")
     if dry_run:
-        for note in planned.notes:
-            say(console, f"note: {note}")
-        return
-    planned = checked(planned)
-    jobs = planned.jobs
+        for number, job in enumerate(planned.jobs, start=1):
+            say(console, f"[{number}/{len(planned.jobs)}] fedstride run {' '.join(job.overrides)}")
+    else:
+        planned = checked(planned)
     for note in planned.notes:
         say(console, f"note: {note}")
+    if dry_run:
+        return
+    jobs = planned.jobs
     runs: Callable[..., Iterator[Ended]]
     if on == "ray":
         from ..engine.on_ray import run_jobs as runs

@@ -23,7 +23,7 @@ from server_app.config.methods import ALL, METHOD, alone
 from server_app.config.overrides import parse, parts_in, read
 from server_app.config.schema import TABLES, Config
 from server_app.config.variables import with_variables
-from server_app.folder import IN_DEFAULT_NAME, default_name, folder_name, runs_dir
+from server_app.folder import NAMED, default_name, folder_name, runs_dir
 
 ALL_METHODS = f"{METHOD}={ALL}"
 
@@ -161,10 +161,9 @@ def _named(config: Config, swept: Sequence[str], shared: str) -> Config:
 
 def _name(config: Config, swept: Sequence[str]) -> str:
     """The default name and all other swept values, as in `...-seed1-beta=0.05`."""
+    in_default = (METHOD, "seed", *NAMED)
     pairs = [text.partition("=") for text in swept]
-    extra = [
-        f"{key.rpartition('.')[2]}={value}" for key, _, value in pairs if key not in (METHOD, *IN_DEFAULT_NAME)
-    ]
+    extra = [f"{key.rpartition('.')[2]}={value}" for key, _, value in pairs if key not in in_default]
     return folder_name("-".join([default_name(config), *extra]))
 
 

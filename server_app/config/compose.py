@@ -25,7 +25,7 @@ from . import presets
 from .checks import check
 from .conf import conf_dir
 from .keys import keys, label, names
-from .methods import METHOD, expand_method, names_method
+from .methods import METHOD, expand_method, label_of, method_in
 from .overrides import chooses_a_rule, expand_wrappers, nodes_as_text, parse, parts_in, quote
 from .schema import FIXED_ON_RESUME, GROUPS, TABLES, Config
 from .tree import Hydra, changed, composed, explain
@@ -79,7 +79,7 @@ def compose(overrides: Sequence[str] = ()) -> Config:
     for override in chosen:
         _check_choice(override)
         if "/" in (name := str(override.value())):  # an experiment of a paper, which has no file
-            presets.register(name, is_nested=not (names_method(overrides) or chooses_a_rule(chosen)))
+            presets.register(name, is_nested=method_in(overrides) is None and not chooses_a_rule(chosen))
     values = [override for override in parsed if _group_of(override) is None]
     with Hydra():
         tree = composed(chosen)
@@ -200,15 +200,11 @@ def _resume(folder: str, overrides: Sequence[Override], parts: str | None) -> Co
 
 def _check_resumed_method(config: Config, overrides: Sequence[str]) -> None:
     """Raise ConfigError if `method=...` names another strategy inside a wrapper than the run has."""
-    if names_method(overrides):
-        fresh = expand_wrappers(expand_method([text for text in overrides if text.partition("=")[0] == METHOD]))
-        inside = [
-            text.partition("=")[2] for text in fresh if text.partition("=")[0].partition("@")[0] == "strategy"
-        ]
-        rule = [] if not STRATEGIES.wraps(inside[-1]) else [next(iter(STRATEGIES))]
-        given, found = "+".join(reversed([*inside, *rule])), label(config)
-        if given != found:
-            raise ConfigError(f"{METHOD} is {given}, but the run has {found}: start a new run instead")
+    method = method_in(overrides)
+    if method is not None and label_of(method) != label(config):
+        raise ConfigError(
+            f"{METHOD} is {label_of(method)}, but the run has {label(config)}: start a new run instead"
+        )
 
 
 def _config_text(folder: str, file: Path) -> str:

@@ -32,9 +32,12 @@ def alone() -> list[str]:
     return [plain(STRATEGIES), *others]
 
 
-def names_method(overrides: Sequence[str]) -> bool:
-    """Whether one of the overrides is `method=...`."""
-    return any(map(_is_method, overrides))
+def method_in(overrides: Sequence[str]) -> str | None:
+    """The value of `method=...`; None if it is not given. Raises ConfigError if it is given twice, or a list."""
+    given = [text for text in overrides if _is_method(text)]
+    if len(given) > 1:
+        raise ConfigError(f"{' and '.join(given)} are given: name all parts in one of them, as in {METHOD}=A+B")
+    return str(parse(given)[0].value()) if given else None
 
 
 def _is_method(text: str) -> bool:
@@ -44,41 +47,46 @@ def _is_method(text: str) -> bool:
 def expand_method(overrides: Sequence[str]) -> list[str]:
     """Replace `method=A+B` by the overrides that choose these parts, and the plain part in all other groups.
 
-    The names can be in any order, but wrappers are put around the server rule in the given order.
-    Raises ConfigError for several values, for an unknown name, for two parts of one group of which none is a
-    wrapper, and for another override that chooses a part of the method.
+    Raises ConfigError for a method that is not allowed (see `method_in`, `parts_of`), and for another override
+    that chooses a part of the method.
     """
-    methods, others = (list(filter(of, overrides)) for of in (_is_method, lambda text: not _is_method(text)))
-    if not methods:
-        return others
-    if len(methods) > 1:
-        raise ConfigError(f"{' and '.join(methods)} are given: name all parts in one of them, as in {METHOD}=A+B")
+    method = method_in(overrides)
+    if method is None:
+        return list(overrides)
+    others = [text for text in overrides if not _is_method(text)]
     for text in others:
-        key = text.partition("=")[0].partition("@")[0]
-        if key in {table.group for table in PARTS}:
+        if text.partition("=")[0].partition("@")[0] in {table.group for table in PARTS}:
             raise ConfigError(
-                f"{text!r} is not allowed beside {methods[0]}: add the part to the method, as in A+B"
+                f"{text!r} is not allowed beside {METHOD}={method}: add the part to the method, as in A+B"
             )
-    parts = parts_of(str(parse(methods)[0].value()))
-    return [*others, *(f"{group}={names[0]}" for group, names in parts.items())]
+    return [*others, *(f"{group}={name}" for group, name in parts_of(method).items())]
 
 
-def parts_of(method: str) -> dict[str, list[str]]:
-    """The chosen part of each group, as a list of one name; `strategy` as `RULE+WRAPPER`.
+def parts_of(method: str) -> dict[str, str]:
+    """The part of each group, the strategy as `RULE+WRAPPER`; a wrapper alone keeps its default rule.
 
-    A wrapper alone keeps the strategy that it has by default. Raises ConfigError.
+    The names can be in any order, but wrappers are put around the server rule in the given order.
+    Raises ConfigError for an unknown name, and for two parts of one group of which none is a wrapper.
     """
-    parts: dict[str, list[str]] = {table.group: [] for table in PARTS}
-    for name in method.split("+"):
-        parts[_group_of(name, method)].append(name)
-    wrappers = [name for name in parts["strategy"] if STRATEGIES.wraps(name)]
-    parts["strategy"] = [name for name in parts["strategy"] if name not in wrappers]
-    for group, names in parts.items():
-        if len(names) > 1:
-            both = " and ".join(names)
-            raise ConfigError(f"{METHOD} = {method!r} is not allowed: {both} are both {group} parts; name one")
-    parts["strategy"] = ["+".join([*parts["strategy"], *wrappers])] if wrappers else parts["strategy"]
-    return {table.group: parts[table.group] or [plain(table)] for table in PARTS}
+    parts = {}
+    for table in PARTS:
+        own = [name for name in method.split("+") if _group_of(name, method) == table.group]
+        wrappers = [name for name in own if table.wraps(name)]
+        others = [name for name in own if name not in wrappers]
+        if len(others) > 1:
+            both = " and ".join(others)
+            raise ConfigError(
+                f"{METHOD} = {method!r} is not allowed: {both} are both {table.group} parts; name one"
+            )
+        parts[table.group] = "+".join([*others, *wrappers]) or plain(table)
+    return parts
+
+
+def label_of(method: str) -> str:
+    """The strategy of this method as in the papers' tables, with the plain rule inside a wrapper that has none."""
+    strategy = parts_of(method)[STRATEGIES.group]
+    is_around = STRATEGIES.wraps(strategy.partition("+")[0])
+    return f"{plain(STRATEGIES)}+{strategy}" if is_around else strategy
 
 
 def _group_of(name: str, method: str) -> str:

@@ -9,6 +9,7 @@ import pytest
 from client_app.parts import OBJECTIVES, RULES
 from fedstride.errors import ConfigError, FedstrideError
 from lab.engine.plan import Job, checked, expand, plan
+from server_app.attacks import ATTACKS
 from server_app.config.compose import compose, to_yaml
 from server_app.config.keys import label
 from server_app.config.methods import PARTS, alone, expand_method, plain
@@ -185,3 +186,8 @@ def test_values_whose_names_are_shown_alike_get_a_part_of_a_hash(tmp_path: Path)
 def test_the_experiment_of_attacks_takes_another_partition() -> None:
     assert compose(["experiment=attacks", "partition=iid"]).partition.name == "iid"
     assert compose(["experiment=attacks"]).partition.alpha == 0.5  # type: ignore[attr-defined]
+
+
+def test_the_experiment_of_attacks_has_two_attackers_with_every_attack() -> None:
+    for name in set(ATTACKS) - {"none"}:
+        assert compose(["experiment=attacks", f"attack={name}"]).attack.clients == 2  # type: ignore[attr-defined]
