@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from fedstride import seeds
-from fedstride.tasks import data, models, partitions
+from fedstride.tasks import data, layout, models, partitions
 from fedstride.tasks.tensors import Examples
 from server_app.config.schema import Config
 
@@ -53,17 +53,34 @@ def work(config: Config) -> Work:
     return Work(clients, test, models.build(config.model, source.spec.inputs, source.spec.outputs, config.seed))
 
 
+def _laid(client: Client, placed: bool) -> Client:
+    """With images in our layout, or in torch's usual one.
+
+    They are copied: for torch, images of one channel have every layout, so only new memory has the usual strides.
+    """
+    if client.x.dim() != 4:
+        return client
+    return Client(layout.as_images(client.x) if placed else torch.empty(client.x.shape).copy_(client.x), client.y)
+
+
 def prepared(examples: Examples) -> Client:
     """All examples, normalised."""
     return Client(*(each.contiguous() for each in examples.batch(np.arange(len(examples)))))
 
 
 class Plain:
-    """The loop. `network`: one to use instead of that of the configuration."""
+    """The loop.
 
-    def __init__(self, config: Config, network: nn.Module | None = None) -> None:
-        self._clients, self._test, own = work(config)
+    `network`: one to use instead of that of the configuration. `placed`: with our layout of images and filters in
+    memory, and not with torch's usual one.
+    """
+
+    def __init__(self, config: Config, network: nn.Module | None = None, *, placed: bool = False) -> None:
+        clients, test, own = work(config)
+        self._clients, self._test = [_laid(client, placed) for client in clients], _laid(test, placed)
         self._network = own if network is None else network
+        if placed:
+            self._network = layout.place(self._network, torch.device("cpu"))
         self._weights = {name: shared(value) for name, value in self._network.state_dict().items()}
         self._results = [{name: shared(value) for name, value in self._weights.items()} for _ in self._clients]
         self._config = config
