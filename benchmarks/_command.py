@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import os
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from fedstride.errors import RunError
 from server_app.checkpoint import FOLDER as CHECKPOINTS
@@ -48,33 +51,60 @@ def fedstride(arguments: Sequence[str]) -> Observed:
         return Observed(seen.seconds, seen.results[1], seen.memory, rows, clients)
 
 
-def watched(command: Sequence[str], folder: Path, name: str, *, memory: bool = True, **options: Any) -> Watched:
+def watched(
+    command: Sequence[str],
+    folder: Path,
+    name: str,
+    *,
+    memory: bool = True,
+    limit: float = math.inf,
+    **options: Any,
+) -> Watched:
     """Run a command that writes a line for each result to a file `name` below the folder.
 
     Of several such files, the one that has a number of lines first counts. `memory`: look at it, which costs some
-    time for each process. `options` are those of Popen. Raises RunError, with the command's output, if it fails.
+    time for each process. `limit`: seconds after which it is killed. `options` are those of Popen.
+    Raises RunError, with the command's output, if it fails or takes longer.
     """
     with (folder / "said").open("w+") as said:
         started = time.perf_counter()
-        process = subprocess.Popen(
-            command, stdout=said, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, **options
-        )
-        looks = Memory(process.pid) if memory else None
-        results: list[float] = []
-        running = True
-        while running:
-            running = process.poll() is None  # before the look at the files, so that no line is missed
-            lines = max(map(_lines, files(folder, name)), default=0)
-            results += [time.perf_counter() - started] * (lines - len(results))
-            if running:
-                time.sleep(0.01)  # the error of a result; a look at the files costs much less
-        seconds = time.perf_counter() - started
-        if looks:
-            looks.stop()
+        with _process(command, said, **options) as process:
+            looks = Memory(process.pid) if memory else None
+            results: list[float] = []
+            running = True
+            while running and time.perf_counter() - started < limit:
+                running = process.poll() is None  # before the look at the files, so that no line is missed
+                lines = max(map(_lines, files(folder, name)), default=0)
+                results += [time.perf_counter() - started] * (lines - len(results))
+                if running:
+                    time.sleep(0.01)  # the error of a result; a look at the files costs much less
+            seconds = time.perf_counter() - started
+            if looks:
+                looks.stop()
         said.seek(0)
-        if process.returncode:
-            raise RunError(f"{' '.join(command)} ended with code {process.returncode}:\n{said.read()}")
+        if running or process.returncode:
+            ended = f"took longer than {limit:g} s" if running else f"ended with code {process.returncode}"
+            raise RunError(f"{' '.join(command)} {ended}:\n{said.read()}")
     return Watched(seconds, results, looks.most if looks else 0)
+
+
+@contextmanager
+def _process(command: Sequence[str], said: TextIO, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """This command in a session of its own; whatever is left of the session is killed at the end."""
+    process = subprocess.Popen(
+        command,
+        stdout=said,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        **options,
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def files(folder: str | Path, name: str) -> list[Path]:

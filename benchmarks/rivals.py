@@ -11,6 +11,7 @@ the first. All have the number of threads that is their default. A package whose
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import sys
@@ -35,6 +36,9 @@ FLOOR = "`fedstride run --no-compare strategy=fedavg`, doing the same work"
 ROUNDS = 6
 CLOSE = 0.1
 """The largest difference of the accuracy after the last round."""
+
+LIMIT = 300.0
+"""Seconds after which a rival is given up."""
 
 SCRIPTS = Path(__file__).parent / "_rivals"
 QUICKSTART = ["strategy=fedavg"]
@@ -77,7 +81,7 @@ RIVALS = (
         "Flower's simulation, FedAvg",
         f"flwr[simulation]=={version('flwr')}",
         (TORCH,),
-        "Ray, one core and one thread for each client that trains; a client's data are read for each message",
+        "Ray, one core and one thread for each client that trains; each process reads the data once",
     ),
     Rival(
         "pfl",
@@ -99,7 +103,7 @@ RIVALS = (
     Rival(
         "BlazeFL, processes",
         "blazefl[reproducibility]==2.0.3",
-        (TORCH,),
+        (TORCH, "tqdm==4.70.1"),
         f"new processes in each round, {BLAZEFL}",
         "3.12",
         ("processes",),
@@ -107,7 +111,7 @@ RIVALS = (
     Rival(
         "BlazeFL, threads",
         "blazefl[reproducibility]==2.0.3",
-        (TORCH,),
+        (TORCH, "tqdm==4.70.1"),
         f"threads of a Python with a global lock, {BLAZEFL}",
         "3.12",
         ("threads",),
@@ -187,8 +191,9 @@ def theirs(rival: Rival, interpreter: Path, folder: Path) -> Run:
             "FLWR_HOME": place
         }
         command = [str(interpreter), str(rival.script), *given]
-        seen = watched(command, Path(place), results.name, memory=False, cwd=place, env=environment)
-        return run(seen, read_lines(results) if results.exists() else [], before=0)
+        seen = watched(command, Path(place), results.name, memory=False, limit=LIMIT, cwd=place, env=environment)
+        lines = results.read_text().splitlines() if results.exists() else []
+        return run(seen, [json.loads(line) for line in lines], before=0)
 
 
 def run(seen: Watched, rows: list[dict[str, object]], before: int) -> Run:

@@ -127,6 +127,25 @@ def test_a_process_that_fails_is_an_error_with_its_output(tmp_path: Path) -> Non
         _command.watched([sys.executable, "-c", "print('bad'); raise SystemExit(3)"], tmp_path, "results")
 
 
+def test_a_process_that_takes_too_long_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+    code = "import subprocess, time; p = subprocess.Popen(['sleep', '600']); print(p.pid, flush=True); time.sleep(600)"
+    with pytest.raises(RunError, match=r"took longer than 2 s:\n\d+") as error:
+        _command.watched([sys.executable, "-c", code], tmp_path, "results", limit=2.0)
+    child = Path(f"/proc/{str(error.value).split()[-1]}/stat")
+    assert not child.exists() or child.read_text().split()[2] == "Z"
+
+
+def test_the_results_of_a_rival_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run_made_up.py").write_text(
+        "import json, sys\n"
+        "for k in range(int(sys.argv[3])):\n"
+        "    open(sys.argv[2], 'a').write(json.dumps({'test/accuracy': 0.1 * k}) + '\\n')\n"
+    )
+    monkeypatch.setattr(rivals, "SCRIPTS", tmp_path)
+    found = rivals.theirs(rivals.Rival("made up", "made_up==1", (), "not at all"), Path(sys.executable), tmp_path)
+    assert found.accuracy == pytest.approx(0.1 * (rivals.ROUNDS - 1)) and found.first > 0.0
+
+
 def test_a_round_is_the_median_after_the_first() -> None:
     rows: list[dict[str, object]] = [{"test/accuracy": k / 10} for k in range(1 + rivals.ROUNDS)]
     times = [1.0, 5.0, 5.2, 5.5, 5.7, 9.0, 9.2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from pathlib import Path
@@ -24,9 +25,10 @@ class Given(NamedTuple):
     lr: float
 
 
-def given() -> Given:
-    """The work of this process: `SCRIPT DATA RESULTS ROUNDS`."""
-    with np.load(sys.argv[1]) as file:
+@functools.cache
+def given(data: str = "", rounds: int = 0) -> Given:
+    """The work of this process, `SCRIPT DATA RESULTS ROUNDS`, or with these data; read once in a process."""
+    with np.load(data or sys.argv[1]) as file:
         found = {name: file[name] for name in file.files}
     ends = found["ends"][:-1]
     return Given(
@@ -35,7 +37,7 @@ def given() -> Given:
         found["test_x"],
         found["test_y"],
         {name.removeprefix("weights/"): value for name, value in found.items() if name.startswith("weights/")},
-        int(sys.argv[3]),
+        rounds or int(sys.argv[3]),
         int(found["epochs"]),
         int(found["batch_size"]),
         float(found["lr"]),

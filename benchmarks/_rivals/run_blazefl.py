@@ -83,5 +83,6 @@ def main(kind, folder):
 
 
 if __name__ == "__main__":
+    torch.multiprocessing.set_start_method("forkserver")  # forks of this process, whose torch has threads, hang
     with tempfile.TemporaryDirectory() as temporary:
         main(sys.argv[4], Path(temporary))

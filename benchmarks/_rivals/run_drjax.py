@@ -68,7 +68,8 @@ def local(weights, chosen, counts):
 def a_round(weights, chosen, counts, shares):
     """The new weights."""
     trained = drjax.map_fn(local, (drjax.broadcast(weights), chosen, counts))
-    return drjax.reduce_weighted_mean(trained, shares)
+    # Each array alone: the function takes weights only for a value that is one array.
+    return jax.tree.map(lambda array: drjax.reduce_weighted_mean(array, shares), trained)
 
 
 @jax.jit

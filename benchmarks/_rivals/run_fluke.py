@@ -5,15 +5,18 @@ from fluke import DDict, FlukeENV
 from fluke.algorithms.fedavg import FedAVG
 from fluke.data import DataSplitter, DummyDataContainer, FastDataLoader
 from fluke.evaluation import ClassificationEval
-from fluke.utils import ServerObserver
+from fluke.utils import FederationObserver
 from given import given, report
 from network import EVALUATION_BATCH, network
 
 work = given()
 
 
-class Report(ServerObserver):
-    """Reports each evaluation but the last, which fluke repeats at its end."""
+class Report(FederationObserver):
+    """Reports each evaluation but the last, which fluke repeats at its end.
+
+    fluke sends its evaluations on the server to the observers of the algorithm.
+    """
 
     rounds = 0
 

@@ -1,6 +1,7 @@
 """Flower: its Ray simulation with its FedAvg and a plain ClientApp, one CPU core for each client that trains."""
 
 import os
+import sys
 
 os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
@@ -15,12 +16,13 @@ from network import accuracy, network, train
 
 client_app, server_app = ClientApp(), ServerApp()
 work = given()
+DATA, ROUNDS = os.path.abspath(sys.argv[1]), work.rounds  # of this process, for those of Ray
 
 
 @client_app.train()
 def fit(message, context):
-    """A client's part of a round. Its data are read for each message, as nothing is kept between them."""
-    mine = given()
+    """A client's part of a round. The data are read once in each of Ray's processes."""
+    mine = given(DATA, ROUNDS)
     client = context.node_config["partition-id"]
     x, y = torch.from_numpy(mine.x[client]), torch.from_numpy(mine.y[client])
     model = network(mine.weights)

@@ -26,7 +26,7 @@ class WithLoss(Network):
     def loss(self, x, y, eval=False):  # noqa: A002
         """The mean loss."""
         self.train(not eval)
-        return nn.functional.cross_entropy(self(x), y)
+        return nn.functional.cross_entropy(self(x), y.long())  # pfl makes all arrays float32
 
     @torch.no_grad()
     def metrics(self, x, y, eval=True):  # noqa: A002

@@ -21,6 +21,13 @@ class TaskGenerator(FromDatasetGenerator):
 class TaskPipe(FromDatasetPipe):
     """The data of a task that was written before."""
 
+    class TaskDataset(FromDatasetPipe.TaskDataset):
+        """FLGo's, with the method that this torch asks of a subset with its own `__getitem__`."""
+
+        def __getitems__(self, indices):
+            """The examples at these positions."""
+            return [self[i] for i in indices]
+
     def __init__(self, task_path):
         super().__init__(task_path, train_data=train_data, test_data=test_data)
 
