@@ -128,7 +128,7 @@ def test_a_process_that_fails_is_an_error_with_its_output(tmp_path: Path) -> Non
 
 
 def test_a_process_that_takes_too_long_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
-    code = "import subprocess, time; p = subprocess.Popen(['sleep', '600']); print(p.pid, flush=True); time.sleep(600)"
+    code = "import subprocess; p = subprocess.Popen(['sleep', '600']); print(p.pid, flush=True); p.wait()"
     with pytest.raises(RunError, match=r"took longer than 2 s:\n\d+") as error:
         _command.watched([sys.executable, "-c", code], tmp_path, "results", limit=2.0)
     child = Path(f"/proc/{str(error.value).split()[-1]}/stat")
