@@ -36,16 +36,19 @@ class Observed(NamedTuple):
 
     seconds: float  # from the start to the end
     first: float  # from the start to the end of the first round of the first run
-    memory: int  # bytes, as in Watched
+    memory: int  # bytes, as in Watched; 0 if it was not looked at
     rows: list[dict[str, Any]]  # of metrics.jsonl, of the first run
     clients: list[list[dict[str, Any]]]  # of clients.jsonl, of each run
 
 
-def fedstride(arguments: Sequence[str]) -> Observed:
-    """Run the command in an output folder of its own. Raises RunError, with its output, if it fails."""
+def fedstride(arguments: Sequence[str], *, memory: bool = False) -> Observed:
+    """Run the command in an output folder of its own. `memory`: as in `watched`.
+
+    Raises RunError, with the command's output, if it fails.
+    """
     with tempfile.TemporaryDirectory(prefix="fedstride-benchmark-") as folder:
         command = [sys.executable, "-m", "fedstride", *arguments, f"out={folder}/runs"]
-        seen = watched(command, Path(folder), "metrics.jsonl")
+        seen = watched(command, Path(folder), "metrics.jsonl", memory=memory)
         rows = read_lines(min(files(folder, "metrics.jsonl")))
         clients = [read_lines(path) for path in files(folder, "clients.jsonl")]
         return Observed(seen.seconds, seen.results[1], seen.memory, rows, clients)
@@ -56,7 +59,7 @@ def watched(
     folder: Path,
     name: str,
     *,
-    memory: bool = True,
+    memory: bool = False,
     limit: float = math.inf,
     **options: Any,
 ) -> Watched:

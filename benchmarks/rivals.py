@@ -177,7 +177,7 @@ def ours(folder: Path) -> Run:
     """The command."""
     command = [sys.executable, "-m", "fedstride", "run", "-q", "--no-compare", *QUICKSTART, f"rounds={ROUNDS}"]
     with tempfile.TemporaryDirectory(dir=folder) as place:
-        seen = watched([*command, f"out={place}/runs"], Path(place), "metrics.jsonl", memory=False)
+        seen = watched([*command, f"out={place}/runs"], Path(place), "metrics.jsonl")
         (rows,) = files(place, "metrics.jsonl")
         return run(seen, read_lines(rows), before=1)  # the first row is that of the initial weights
 
@@ -191,7 +191,7 @@ def theirs(rival: Rival, interpreter: Path, folder: Path) -> Run:
             "FLWR_HOME": place
         }
         command = [str(interpreter), str(rival.script), *given]
-        seen = watched(command, Path(place), results.name, memory=False, limit=LIMIT, cwd=place, env=environment)
+        seen = watched(command, Path(place), results.name, limit=LIMIT, cwd=place, env=environment)
         lines = results.read_text().splitlines() if results.exists() else []
         return run(seen, [json.loads(line) for line in lines], before=0)
 

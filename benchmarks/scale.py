@@ -24,7 +24,7 @@ RUN = [
 def timings(repeats: int, only: str = "") -> Iterator[Measured]:
     """The runs in turn, `repeats` times: the median round after the first, the first result, and memory."""
     for _ in range(repeats):
-        found = {count: fedstride([*RUN, f"clients={count}"]) for count in COUNTS}
+        found = {count: fedstride([*RUN, f"clients={count}"], memory=True) for count in COUNTS}
         floor = found[COUNTS[0]]
         for count, each in found.items():
             name = f"{count:,} clients"

@@ -67,7 +67,7 @@ def test_a_method_is_measured_on_a_message_of_a_run() -> None:
 @pytest.mark.slow
 def test_a_command_is_observed() -> None:
     found = _command.fedstride(
-        ["run", "-q", "--no-compare", "task=breast_cancer", "model=mlp", "partition=iid", "rounds=2"]
+        ["run", "-q", "--no-compare", "task=breast_cancer", "model=mlp", "partition=iid", "rounds=2"], memory=True
     )
     assert 0.0 < found.first < found.seconds
     assert [row["round"] for row in found.rows] == [0, 1, 2]
@@ -117,7 +117,7 @@ def test_a_script_knows_nothing_of_this_project() -> None:
 
 def test_the_results_of_a_process_are_timed_from_its_start(tmp_path: Path) -> None:
     code = LINES.format(n=3, name=tmp_path / "results", row="x")
-    seen = _command.watched([sys.executable, "-c", code], tmp_path, "results", memory=False)
+    seen = _command.watched([sys.executable, "-c", code], tmp_path, "results")
     assert len(seen.results) == 3 and 0.0 < seen.results[0] < seen.results[1] < seen.results[2] <= seen.seconds
     assert seen.memory == 0
 

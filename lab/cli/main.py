@@ -14,6 +14,7 @@ from fedstride.errors import FedstrideError, printable
 # Set before Flower is imported: by default, Flower reports usage over the network.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 
+from ..engine import startup
 from . import certificates as certificates_group
 from . import doctor as doctor_group
 from . import listing, one_run
@@ -65,6 +66,7 @@ app.command("report")(report_group.report)
 
 def main() -> None:
     """Entry point. Exit codes: 0 completed, 1 failed, 2 invalid request, 130 interrupted, 143 terminated."""
+    startup.begin()
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
         signal.signal(signal.SIGTERM, signals.RaiseOnce())
     try:

@@ -24,6 +24,7 @@ from server_app.rounds import Evaluate
 from server_app.session import Prepared
 
 from ..attacks.grid import AttackedGrid, attacked
+from . import startup
 from .local import LocalGrid
 from .pool import Jobs, Pool
 from .workers import DividedEvaluation, Worker, WorkersGrid
@@ -99,6 +100,7 @@ def engine(app: ClientApp, prepared: Prepared, workers: int | None = None) -> It
     `workers`: how many, if the configuration does not say it; by default `places`. Use it in the main thread,
     before the process has other threads. At its end all workers end.
     """
+    startup.done()
     with ExitStack() as stack:
         yield _opened(stack, app, prepared, workers)
 

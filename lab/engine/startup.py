@@ -1,0 +1,26 @@
+"""Python's collection of garbage while a command starts: rare, as imports make a million objects and no garbage.
+
+It knows neither the command nor what it starts.
+"""
+
+from __future__ import annotations
+
+import gc
+
+WHILE_STARTING = 200_000
+"""New objects between two collections; Python's default is 700 or 2,000."""
+
+_usual: list[tuple[int, int, int]] = []
+
+
+def begin() -> None:
+    """Collect rarely, until `done`. It saves about a tenth of the time of the imports."""
+    if not _usual:
+        _usual.append(gc.get_threshold())
+        gc.set_threshold(WHILE_STARTING)
+
+
+def done() -> None:
+    """Collect as before `begin`; without it, nothing changes."""
+    if _usual:
+        gc.set_threshold(*_usual.pop())

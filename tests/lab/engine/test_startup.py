@@ -1,0 +1,37 @@
+"""Garbage is collected rarely while a command starts, and as usual when clients train."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from pathlib import Path
+
+from lab.engine import startup
+
+
+def test_done_restores_what_begin_found() -> None:
+    usual = gc.get_threshold()
+    startup.done()
+    assert gc.get_threshold() == usual
+    startup.begin()
+    startup.begin()
+    assert gc.get_threshold()[0] == startup.WHILE_STARTING > usual[0]
+    startup.done()
+    assert gc.get_threshold() == usual
+
+
+def test_the_clients_of_a_command_train_with_the_usual_collection(tmp_path: Path) -> None:
+    code = (
+        "import gc, sys; usual = gc.get_threshold(); import lab.cli.main; from lab.engine import startup\n"
+        "from server_app import session\n"
+        "def check(*given, **options): assert gc.get_threshold() == usual; print('checked'); raise SystemExit\n"
+        "begin = startup.begin\n"
+        "startup.begin = lambda: [begin(), print('begins', gc.get_threshold() != usual)]\n"
+        "session.run = check\n"
+        "run = ['fedstride', 'run', '-q', '--no-compare', 'task=breast_cancer', 'model=mlp', 'partition=iid']\n"
+        "sys.argv = [*run, 'workers=0', 'out=' + sys.argv[1]]\n"
+        "lab.cli.main.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert "begins True\n" in done.stdout and done.stdout.endswith("checked\n")
