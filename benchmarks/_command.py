@@ -111,8 +111,12 @@ def _process(command: Sequence[str], said: TextIO, **options: Any) -> Iterator[s
 
 
 def files(folder: str | Path, name: str) -> list[Path]:
-    """The files with this name of all runs below the folder, without the copies next to their checkpoints."""
-    return sorted(path for path in Path(folder).rglob(name) if path.parent.name != CHECKPOINTS)
+    """The files with this name of all runs below the folder, without the copies next to their checkpoints.
+
+    Folders that vanish meanwhile, as the temporary ones of a run do, are no error.
+    """
+    places = [Path(place) for place, _, names in os.walk(folder) if name in names]
+    return sorted(place / name for place in places if place.name != CHECKPOINTS)
 
 
 def _lines(path: Path) -> int:

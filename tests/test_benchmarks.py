@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import threading
 import time
 from importlib import import_module
 from pathlib import Path
@@ -125,6 +127,25 @@ def test_the_results_of_a_process_are_timed_from_its_start(tmp_path: Path) -> No
 def test_a_process_that_fails_is_an_error_with_its_output(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="ended with code 3:\nbad"):
         _command.watched([sys.executable, "-c", "print('bad'); raise SystemExit(3)"], tmp_path, "results")
+
+
+def test_files_are_found_while_folders_come_and_go(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept/results").touch()
+    ends = threading.Event()
+
+    def churn() -> None:
+        while not ends.is_set():
+            (tmp_path / "kept/gone/deeper").mkdir(parents=True)
+            shutil.rmtree(tmp_path / "kept/gone")
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        assert all(_command.files(tmp_path, "results") == [tmp_path / "kept/results"] for _ in range(300))
+    finally:
+        ends.set()
+        thread.join()
 
 
 def test_a_process_that_takes_too_long_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
