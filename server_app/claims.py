@@ -6,7 +6,7 @@ registered node the same node id after each restart, by its key, so the key is t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from fedstride.errors import ReplyError
@@ -30,6 +30,7 @@ class Claims:
 
     def __init__(self, clients: int, node_ids: str = "fixed", owners: Mapping[int, Owner] | None = None) -> None:
         self.owners = dict(owners or {})
+        self._id_of = {owner.key: client for client, owner in reversed(self.owners.items())}  # the first of a key
         self._clients = clients
         self._fixed = node_ids == "fixed"
 
@@ -46,26 +47,42 @@ class Claims:
                 f"{node} claims client id {client}, which belongs to {owner.label}; give each node another "
                 f"partition-id in --node-config, from 0 to {self._clients - 1}{self._advice()}"
             )
-        before = next((known for known, owner in self.owners.items() if owner.key == node.key), client)
+        before = self._id_of.get(node.key, client)
         if before != client and self._fixed:
             raise ReplyError(
                 f"{node} claims client id {client}, but it is client {before} of this run; start it with its "
                 f"former partition-id{self._advice()}"
             )
-        others = [o for o in self.owners.values() if o.key != node.key and (self._fixed or o.key in connected)]
-        if (namesake := next((other for other in others if name and other.name == name), None)) is not None:
+        namesakes = (other for other in self._others(node, connected) if other.name == name)
+        if name and (namesake := next(namesakes, None)) is not None:
             raise ReplyError(
                 f"{node} has the name {name!r}, which belongs to {namesake.label}; give each node another name"
                 f"{self._advice()}"
             )
-        if owner is None and len(others) >= self._clients:
+        if owner is None and self._is_full(node, connected):
             raise ReplyError(
                 f"{node} claims client id {client}, but all clients = {self._clients} ids belong to other nodes"
                 f"{self._advice()}"
             )
+        for changed in (before, client):
+            if changed in self.owners:
+                self._id_of.pop(self.owners[changed].key, None)
         self.owners.pop(before, None)
         self.owners[client] = Owner(node.key, str(node), name)
+        self._id_of[node.key] = client
         return client
+
+    def id_of(self, node: Node) -> int | None:
+        """The id that belongs to this node, if one does."""
+        return self._id_of.get(node.key)
+
+    def _others(self, node: Node, connected: Collection[str]) -> Iterator[Owner]:
+        """The owners whose ids this node cannot take."""
+        return (o for o in self.owners.values() if o.key != node.key and (self._fixed or o.key in connected))
+
+    def _is_full(self, node: Node, connected: Collection[str]) -> bool:
+        """Whether all ids belong to others. Counted only if it can be, because a roll call asks for each node."""
+        return len(self.owners) >= self._clients and sum(1 for _ in self._others(node, connected)) >= self._clients
 
     def _valid(self, claim: Any, node: Node) -> int:
         if type(claim) is int and (0 <= claim < self._clients or claim == node.id):  # True is an int, but no id

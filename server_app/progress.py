@@ -21,6 +21,9 @@ FILE = "progress.json"
 MOST_REASONS, LONGEST_REASON = 20, 200  # in the event of a round, and characters of one
 BATCHES = 20  # of replies in a round, at most; after each, the file is written and a line logged
 
+SHARE = 0.01
+"""The file is written when so many of the run's clients have replied: with 10,000 it takes 20 milliseconds."""
+
 WAITING, TRAINING, ANSWERED, REJECTED, LOST = "waiting", "training", "answered", "rejected", "lost"
 """States of a client: not asked in this round, asked, has replied, its reply was not used, it did not reply."""
 
@@ -98,6 +101,7 @@ class Progress:
         self._round = 0
         self._replied: list[Label] = []
         self._batch = 1
+        self._unwritten = 0  # replies since the file was written
 
     def begins(self, clients: Sequence[Label], rounds: int, metric: str, done: int) -> None:
         """The roll call is over."""
@@ -115,7 +119,8 @@ class Progress:
         self._replied.append(client)
         if len(self._replied) >= self._batch:
             replied, self._replied = self._replied, []
-            self._pass(answered(self._round, replied))
+            self._unwritten += len(replied)
+            self._pass(answered(self._round, replied), writes=self._unwritten >= SHARE * len(self._states))
 
     def closed(self, clients: Sequence[Row], value: float | None) -> None:
         """The round is over, and what is due has been evaluated."""
@@ -126,9 +131,11 @@ class Progress:
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
 
-    def _pass(self, event: Event) -> None:
+    def _pass(self, event: Event, *, writes: bool = True) -> None:
         self._states = after(self._states, event)
-        with contextlib.suppress(OSError):
-            write(self._path, json.dumps({"round": self._round, "clients": self._states}).encode())
+        if writes:
+            self._unwritten = 0
+            with contextlib.suppress(OSError):
+                write(self._path, json.dumps({"round": self._round, "clients": self._states}).encode())
         if self._tell is not None:
             self._tell(event)

@@ -232,6 +232,7 @@ class Roster:
                     self._register(node, _facts(node, replies[node.id]), connected)
                 except ReplyError as error:
                     self._refuse(node, str(error))
+        self._node_of = {known: self._node_of[known] for known in self._claims.owners if known in self._node_of}
 
     def _register(self, node: Node, facts: Mapping[str, Any], connected: Collection[str]) -> None:
         name = _name(node, facts)
@@ -240,7 +241,10 @@ class Roster:
             self._others[node.key] = known_as
             log(INFO, "%s takes no part, since it is not one of nodes = %s", node, self._config.nodes)
             return
+        former = self._claims.id_of(node)
         client = self._claims.settle(facts[wire.CLIENT_ID], node, connected, name)
+        if former is not None and former not in self._claims.owners:
+            self._node_of.pop(former, None)
         for number in (client, node.id):
             self.names.pop(number, None)
             if name:
@@ -249,7 +253,6 @@ class Roster:
         if before is not None and before != node.id:
             log(INFO, "client %s is connected again, now as node %d", self.label(client), node.id)
         self._node_of[client] = node.id
-        self._node_of = {known: self._node_of[known] for known in self._claims.owners if known in self._node_of}
         self.facts[client] = {**facts, wire.CLIENT_ID: client}
         self._attendance.shows(client)
 

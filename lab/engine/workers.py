@@ -6,11 +6,13 @@ depends on the message only, and the server puts replies in the order of clients
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from flwr.app import ArrayRecord, Context, Message, RecordDict
@@ -76,7 +78,9 @@ class WorkersGrid(LocalGrid):
     def __init__(self, pool: Jobs, *args: Any, priority: int = 0, **options: Any) -> None:
         super().__init__(*args, **options)
         self._pool, self._priority = pool, priority
-        self._underway: dict[Future[Done], Message] = {}
+        self._underway: dict[str, tuple[Message, Future[Done]]] = {}  # by message id
+        self._done: SimpleQueue[str] = SimpleQueue()  # ids of messages, in the order in which they were done
+        self._ready: list[str] = []  # those that were taken from the queue, and have not been pulled
         self._seconds: dict[tuple[int, str], float] = {}  # what the last job of this node and kind took
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
@@ -87,18 +91,29 @@ class WorkersGrid(LocalGrid):
             job = ClientJob(message, self._contexts[message.metadata.dst_node_id])
             expected = self._seconds.get(_kind(message), 0.0)
             future = self._pool.submit(packer.pack(job), priority=self._priority, seconds=expected)
-            self._underway[future] = message
+            self._underway[ids[-1]] = message, future
+            future.add_done_callback(functools.partial(self._note, ids[-1]))
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """The replies that are there, at least one: waits for it. Empty if no message with these ids is queued."""
         wanted = set(message_ids)
-        asked = [job for job, message in self._underway.items() if message.metadata.message_id in wanted]
-        done = wait(asked, return_when=FIRST_COMPLETED).done if asked else ()
-        return [self._taken(job) for job in asked if job in done]
+        if self._underway.keys().isdisjoint(wanted):
+            return []
+        while True:
+            # What is done comes by itself: to look through thousands of jobs for each reply would take longer.
+            while not self._done.empty():
+                self._ready.append(self._done.get())
+            if found := [each for each in self._ready if each in wanted]:
+                self._ready = [each for each in self._ready if each not in wanted]
+                return [self._taken(each) for each in found]
+            self._ready.append(self._done.get())
 
-    def _taken(self, job: Future[Done]) -> Message:
-        message = self._underway.pop(job)
+    def _note(self, message_id: str, job: Future[Done]) -> None:
+        self._done.put(message_id)
+
+    def _taken(self, message_id: str) -> Message:
+        message, job = self._underway.pop(message_id)
         try:
             done = job.result()
         except WorkerDiedError as error:

@@ -105,6 +105,8 @@ def test_one_key_has_one_id_and_an_id_one_key(node_ids: str, steps: list) -> Non
             assert claims.owners == before
         keys = [owner.key for owner in claims.owners.values()]
         assert len(keys) == len(set(keys))
+        ids = {owner.key: client for client, owner in claims.owners.items()}
+        assert [claims.id_of(node) for node in nodes] == [ids.get(node.key) for node in nodes]
         kept = before if node_ids == "fixed" else {c: o for c, o in before.items() if o.key in connected}
         others = {c: o for c, o in kept.items() if o.key != f"key{number}"}
         assert others.items() <= claims.owners.items()

@@ -83,6 +83,17 @@ def test_replies_are_told_in_few_parts(tmp_path_factory: pytest.TempPathFactory,
     assert states == dict.fromkeys(names, ANSWERED)
 
 
+def test_with_many_clients_the_file_is_written_less_often(tmp_path: Path) -> None:
+    progress = Progress(tmp_path, None)
+    progress.begins(range(1000), 10, "test/accuracy", 0)
+    progress.asked(1, range(20))
+    for client in range(9):
+        progress.answered(client)
+    assert set(on_disk(tmp_path)[1].values()) == {WAITING, TRAINING}
+    progress.answered(9)
+    assert list(on_disk(tmp_path)[1].values()).count(ANSWERED) == 10
+
+
 def test_every_status_of_a_row_has_a_state(tmp_path: Path) -> None:
     """Those that the documentation of clients.jsonl lists, and an unknown event changes nothing."""
     assert set(STATES) == {"used", "rejected", "refused", "no reply", "left out"}
