@@ -23,11 +23,12 @@ from fedstride.tasks.seeded import seeded
 from fedstride.tasks.tensors import evaluate
 
 from . import frozen, heap, work
+from .in_kind import in_kind
 from .representations import moments_of_classes
 from .stages import begin, dropout_seed, load_model, reply, train_alone
 from .work import Work
 
-app = ClientApp()
+app = ClientApp(mods=[in_kind])
 
 
 @app.train()
@@ -90,6 +91,7 @@ def roll_call(message: Message, context: Context) -> Message:
             wire.CLIENT_ID: job.client_id,
             wire.NUM_EXAMPLES: 1 if job.protection.is_local else len(job.examples),
             "device": str(job.device),
+            wire.PACKED: "yes",
             **_versions(),
             **frozen.present(config, job.parts.frozen),
         }

@@ -28,6 +28,7 @@ from .bounds import (
     SPARE_BYTES,
 )
 from .errors import ReplyError, last_line
+from .packing import unpacked
 
 CHILDREN = {
     "Message": ("RecordDict",),
@@ -92,11 +93,13 @@ def parse(message_id: str, contents: dict[str, bytes], allowance: Allowance) -> 
     try:
         _check(message_id, contents, allowance)
         message = superlink.inflate(message_id, contents)
+        assert isinstance(message, Message)  # `_check` has seen the kind
+        if message.has_content():
+            message.content = unpacked(message.content, allowance.most_arrays)
     except ReplyError:
         raise
     except Exception as error:  # Flower's parsers raise KeyError, RecursionError, DecodeError and others
         raise ReplyError(f"it cannot be parsed: {type(error).__name__}: {last_line(str(error))}") from None
-    assert isinstance(message, Message)  # `_check` has seen the kind
     return message
 
 

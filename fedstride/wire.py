@@ -67,6 +67,7 @@ FROZEN_HELD: Final = "frozen/held"  # 1 if the client could not write the frozen
 LOCAL: Final = "local"  # before `/` and a figure of federated evaluation: loss, accuracy, or a list of rates
 
 # Key of a node's node-config and of its reply to the roll call
+PACKED: Final = "packed"  # "yes" in the reply to the roll call: this client understands a packed model
 NAME: Final = "name"  # str: the node's name, of the form that `names.py` describes
 
 # ConfigRecord of the reply to a QUERY (the roll call): client id, number of examples, device, versions

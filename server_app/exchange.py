@@ -7,15 +7,16 @@ end. `exchange` looks more often and reports each reply when it arrives.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import Any
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedstride import flower
+from fedstride import flower, superlink
 from fedstride.arrays import Arrays
+from fedstride.packing import Packer
 
 from .receiving import Receiver, receiver
 from .waiting import CEILING, Fixed, Patience
@@ -36,27 +37,47 @@ def exchange(
     timeout: float = CEILING,
     patience: Patience | None = None,
     returns: Mapping[str, Arrays] | None = None,
+    unpacking: Container[int] = (),
     on_reply: Callable[[int, int, int], None] = lambda node, done, total: None,
 ) -> dict[int, Message]:
     """Send the messages, wait for the replies, and return them by node id. A node that did not reply is absent.
 
     Waits as long as `patience` says; without it, at most `timeout` seconds. Only the first reply to a message is
     used, and one with more than is allowed or of another form is an error (see `receiving.py`). `returns`: records
-    of arrays that are asked back, by name. `on_reply(node, done, total)` is called after each reply.
+    of arrays that are asked back, by name. `unpacking`: see `send`. `on_reply(node, done, total)` is called after
+    each reply.
     """
     return collect(
         grid,
-        send(grid, messages),
+        send(grid, messages, unpacking),
         patience or Fixed(timeout),
         returns=returns,
         on_reply=lambda node, done: on_reply(node, done, len(messages)),
     )
 
 
-def send(grid: Grid, messages: Sequence[Message]) -> Waiting:
-    """Send the messages. Those that the SuperLink does not accept are not in the result."""
-    ids = list(grid.push_messages(messages))
+def send(grid: Grid, messages: Sequence[Message], unpacking: Container[int] = ()) -> Waiting:
+    """Send the messages. Those that the SuperLink does not accept are not in the result.
+
+    `unpacking`: the nodes that understand a packed model. On a deployment they get it packed, and reply so.
+    """
+    packs = [message for message in messages if message.metadata.dst_node_id in unpacking]
+    with _packed(packs if superlink.behind(grid) else []):
+        ids = list(grid.push_messages(messages))
     return {mid: message for mid, message in zip(ids, messages, strict=True) if mid}
+
+
+@contextmanager
+def _packed(messages: Sequence[Message]) -> Iterator[None]:
+    """Within this context the messages are packed; for all else they have their arrays by name."""
+    packer, contents = Packer(), [message.content for message in messages]
+    try:
+        for message, content in zip(messages, contents, strict=True):
+            message.content = packer.packed(content)
+        yield
+    finally:
+        for message, content in zip(messages, contents, strict=True):
+            message.content = content
 
 
 def collect(

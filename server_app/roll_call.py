@@ -38,6 +38,7 @@ TEXTS = (
     "flwr",
     "fedstride",
     wire.FROZEN,
+    wire.PACKED,
     wire.NAME,
 )  # facts of a client that are texts
 
@@ -81,6 +82,11 @@ class Roster:
     def owners(self) -> Mapping[int, Owner]:
         """The node that each client id belongs to. Empty if nodes have no keys, which outlast the run."""
         return dict(self._claims.owners) if flower.has_keys(self._grid) else {}
+
+    @property
+    def unpacking(self) -> set[int]:
+        """The nodes that understand a packed model."""
+        return {node for client, node in self._node_of.items() if self.facts[client].get(wire.PACKED)}
 
     def call(self) -> None:
         """Send the roll call to the connected nodes at the start of the run, and wait until enough replied.

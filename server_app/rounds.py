@@ -169,12 +169,15 @@ class Federation:
             self.progress.answered(self.roster.label(clients[node]))
             self._notify_replied(server_round, done, total)
 
-        replies = exchange(
-            self.grid, messages, patience=wait, returns=self.strategy.expected.returns, on_reply=on_reply
-        )
+        returns = self.strategy.expected.returns
+        replies = self._exchanged(messages, wait, returns=returns, on_reply=on_reply)
         self.delivery.note(messages, replies, self.roster)
         self._set_client_ids(replies)
         return _Asked(messages, {node: replies[node] for node in nodes if node in replies}, wait)
+
+    def _exchanged(self, messages: Sequence[Message], wait: Wait, **options: Any) -> dict[int, Message]:
+        """The replies to these messages, by node."""
+        return exchange(self.grid, messages, patience=wait, unpacking=self.roster.unpacking, **options)
 
     def _evaluations(
         self, server_round: int, model: ArrayRecord, trained: Cohort, answering: Sequence[int]
@@ -212,7 +215,7 @@ class Federation:
             ]
             self.delivery.add(messages, self.roster)
             wait = self.waits.wait("calibrate", self._clients_of(messages))
-            replies = exchange(self.grid, messages, patience=wait, returns=returns)
+            replies = self._exchanged(messages, wait, returns=returns)
             bytes_of_arrays += sum(bytes_in(each) for each in (*messages, *replies.values()))
             return {self.roster.client_of(node): reply for node, reply in replies.items()}
 
@@ -286,7 +289,7 @@ class Federation:
         messages = list(self.strategy.configure_evaluate(server_round, arrays, config, grid))
         self.delivery.add(messages, self.roster)
         wait = self.waits.wait("evaluate", self._clients_of(messages))
-        replies = exchange(self.grid, messages, patience=wait)
+        replies = self._exchanged(messages, wait)
         self.delivery.note(messages, replies, self.roster)
         wait.finished({self.roster.client_of(reply.node_id) for reply in trained.replies})
         self._set_client_ids(replies)

@@ -19,6 +19,7 @@ from fedstride import bounds, flower, wire
 from fedstride.arrays import views
 from fedstride.errors import ReplyError
 from fedstride.objects import Allowance, check_values, parse
+from fedstride.packing import Packer
 
 flower.set_identity()
 
@@ -61,6 +62,41 @@ def test_an_honest_reply_comes_out_as_it_went_in() -> None:
         np.testing.assert_array_equal(views(again.content.array_records[wire.ARRAYS])[name], array)
     assert again.metadata.reply_to_message_id == ASKED.metadata.message_id
     assert again.metadata.message_id == HONEST.object_id
+
+
+def test_a_packed_reply_comes_out_with_its_arrays() -> None:
+    reply = reply_to(ASKED)
+    expected = views(reply.content.array_records[wire.ARRAYS])
+    reply.content = Packer().packed(reply.content)
+    again = received(sealed(as_node(reply))).content
+    assert again[wire.METRICS] == reply.content[wire.METRICS]
+    for name, array in views(again.array_records[wire.ARRAYS]).items():
+        np.testing.assert_array_equal(array, expected.pop(name))
+    assert not expected
+
+
+def test_a_packed_reply_with_too_many_arrays_is_refused() -> None:
+    reply = reply_to(ASKED)
+    many = {f"a{k}": Array(np.zeros(0)) for k in range(ALLOWED.most_arrays + 1)}
+    reply.content[wire.ARRAYS] = ArrayRecord(many)
+    reply.content = Packer().packed(reply.content)
+    with pytest.raises(ReplyError, match=f"at most {ALLOWED.most_arrays} are allowed"):
+        received(sealed(as_node(reply)))
+
+
+def test_a_packed_reply_needs_no_more_memory_than_any_other() -> None:
+    asked = sent(500_000)
+    reply, allowance = reply_to(asked), Allowance.of(asked)
+    reply.content = Packer().packed(reply.content)
+    objects = sealed(as_node(reply))
+    message_id, contents = objects.message_id, dict(objects.contents)
+    del objects, reply
+    tracemalloc.start()
+    try:
+        parse(message_id, contents, allowance)
+        assert tracemalloc.get_traced_memory()[1] < limit(allowance)
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_largest_honest_reply_is_allowed() -> None:

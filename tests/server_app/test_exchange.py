@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
-from flwr.app import Message, MessageType, RecordDict
+import numpy as np
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
 from fedstride import flower
+from fedstride.arrays import to_record
+from fedstride.packing import is_packed
 from lab.engine.local import LocalGrid
 from server_app import exchange as module
-from server_app.exchange import CohortGrid, exchange
+from server_app.exchange import CohortGrid, exchange, send
 
 flower.set_identity()
 
@@ -91,6 +95,40 @@ def test_a_rejected_message_is_not_waited_for(monkeypatch) -> None:
 
 def test_an_exchange_without_messages(monkeypatch) -> None:
     assert exchange(Scripted(Clock(monkeypatch), {}), [], timeout=30) == {}
+
+
+class HttpGrid(LocalGrid):
+    """A Grid with the name of that of a deployment. It keeps what it was given to send."""
+
+    _runtime_client = node = None
+    run: Any = SimpleNamespace(run_id=1)
+
+    def __init__(self) -> None:
+        self.pushed: list[RecordDict] = []
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        self.pushed = [message.content for message in messages]
+        return [str(k) for k in range(len(self.pushed))]
+
+
+def test_on_a_deployment_nodes_that_understand_it_get_a_packed_model() -> None:
+    model, grid = to_record({"w": np.ones(3), "b": np.zeros(1)}), HttpGrid()
+    messages = to(1, 2, 3)
+    for message in messages:
+        message.content = RecordDict({"arrays": model, "config": ConfigRecord()})
+    waiting = send(grid, messages, unpacking={1, 3})
+    assert [is_packed(content["arrays"]) for content in grid.pushed] == [True, False, True]
+    assert grid.pushed[0]["arrays"] is grid.pushed[2]["arrays"]
+    assert list(waiting.values()) == messages
+    assert all(message.content["arrays"] is model for message in messages)
+
+
+def test_elsewhere_no_model_is_packed(monkeypatch) -> None:
+    model, grid = to_record({"w": np.ones(3)}), Scripted(Clock(monkeypatch), {})
+    (message,) = to(1)
+    message.content = RecordDict({"arrays": model})
+    monkeypatch.setattr(module.Packer, "packed", None)
+    send(grid, [message], unpacking={1})
 
 
 def test_a_cohort_is_all_that_a_strategy_sees() -> None:

@@ -1,0 +1,110 @@
+"""The arrays of a record as one array, so that a model travels in few objects.
+
+A SuperLink keeps, announces and hands over each array of a message by itself, in requests of their own, and the
+requests take longer than the bytes. A packed record has one array: a JSON list that describes the arrays, and then
+their bytes. It knows neither what the arrays are nor who gets them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from flwr.app import Array, ArrayRecord, RecordDict
+
+from .bounds import MAX_NAME
+
+PACKED = "fedstride.packed"
+"""The name of a packed record's only array, and its `stype`."""
+
+_LENGTH = 8  # bytes of the length of the description
+_MOST_DIMENSIONS = 64
+
+
+class Packer:
+    """Packs contents. A record that several of them have, as a round's messages have the model, is packed once.
+
+    The records must stay unchanged as long as this object is used.
+    """
+
+    def __init__(self) -> None:
+        self._done: dict[int, tuple[ArrayRecord, ArrayRecord]] = {}  # by id: a record, which must not end, packed
+
+    def packed(self, content: RecordDict) -> RecordDict:
+        """The content with each of its records of arrays packed; the same object if it has none."""
+        if not content.array_records:
+            return content
+        return RecordDict(
+            {
+                name: self._pack(record) if isinstance(record, ArrayRecord) else record
+                for name, record in content.items()
+            }
+        )
+
+    def _pack(self, record: ArrayRecord) -> ArrayRecord:
+        if id(record) not in self._done:
+            self._done[id(record)] = record, pack(record)
+        return self._done[id(record)][1]
+
+
+def unpacked(content: RecordDict, most_arrays: int | None = None) -> RecordDict:
+    """The content with each packed record as it was; the same object if none is packed.
+
+    `most_arrays`: how many arrays the packed records may have. Raises ValueError for a packed record that does not
+    describe its bytes, or has more.
+    """
+    if not any(map(is_packed, content.array_records.values())):
+        return content
+    return RecordDict(
+        {
+            name: unpack(record, most_arrays) if isinstance(record, ArrayRecord) else record
+            for name, record in content.items()
+        }
+    )
+
+
+def is_packed(record: ArrayRecord) -> bool:
+    """Whether this is a packed record."""
+    return list(record) == [PACKED] and record[PACKED].stype == PACKED
+
+
+def pack(record: ArrayRecord) -> ArrayRecord:
+    """A record with the arrays of this one as its only array; `unpack` gives equal arrays in the same order."""
+    described = [[name, a.dtype, list(a.shape), a.stype, len(a.data)] for name, a in record.items()]
+    head = json.dumps(described).encode()
+    data = b"".join([len(head).to_bytes(_LENGTH, "big"), head, *(array.data for array in record.values())])
+    return ArrayRecord({PACKED: Array("uint8", (len(data),), PACKED, data)})
+
+
+def unpack(record: ArrayRecord, most_arrays: int | None = None) -> ArrayRecord:
+    """The record that was packed; this one if it is not packed. Raises ValueError, see `unpacked`."""
+    if not is_packed(record):
+        return record
+    data = memoryview(record[PACKED].data)
+    start = _LENGTH + int.from_bytes(data[:_LENGTH], "big")
+    try:
+        described = json.loads(bytes(data[_LENGTH:start]))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the description of a packed model cannot be read: {error}") from None
+    if not isinstance(described, list) or not all(map(_is_description, described)):
+        raise ValueError("the description of a packed model has another form")
+    if most_arrays is not None and len(described) > most_arrays:
+        raise ValueError(f"{len(described)} arrays in a packed model, at most {most_arrays} are allowed")
+    if len({each[0] for each in described}) != len(described):
+        raise ValueError("a packed model has two arrays with one name")
+    if start + sum(each[-1] for each in described) != len(data):
+        raise ValueError("a packed model has not as many bytes as its description says")
+    found: dict[str, Array] = {}
+    for name, dtype, shape, stype, size in described:
+        found[name] = Array(dtype, tuple(shape), stype, bytes(data[start : start + size]))
+        start += size
+    return ArrayRecord(found)
+
+
+def _is_description(value: Any) -> bool:
+    if not (isinstance(value, list) and len(value) == 5):
+        return False
+    name, dtype, shape, stype, size = value
+    texts = all(isinstance(text, str) and len(text) <= MAX_NAME for text in (name, dtype, stype))
+    numbers = isinstance(shape, list) and len(shape) <= _MOST_DIMENSIONS
+    return texts and numbers and all(type(n) is int and n >= 0 for n in [*shape, size])
