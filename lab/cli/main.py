@@ -80,6 +80,8 @@ def main() -> None:
     except signals.Terminated:
         print("terminated", file=sys.stderr)
         sys.exit(signals.EXIT_TERMINATED)
+    finally:
+        startup.done()
 
 
 if __name__ == "__main__":

@@ -286,14 +286,6 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def is_alive(pid: int) -> bool:
-    """Whether this process exists, and is no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
-    except OSError:
-        return False
-
-
 def left_over(mark: str) -> list[str]:
     """The command lines of processes with the mark in their environment."""
     found = []

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from desk import play, table, weights
-from processes import STOCK, Running, Site, descendants, folder_in, is_alive, stop, until
+from pids import is_alive
+from processes import STOCK, Running, Site, descendants, folder_in, stop, until
 
 from lab.cli.submit import signature_of
 from lab.deployment.signing import new_key, sign

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pids import gone
 
 from lab.engine import processes
 from lab.engine.pool import Pool, WorkerDiedError
@@ -173,28 +174,12 @@ def test_no_worker_at_all_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         Pool(work, 2)
 
 
-def exists(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def gone(ids: list[int]) -> bool:
-    deadline = time.monotonic() + SECONDS
-    while any(exists(process) for process in ids):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
-
-
 def test_closing_ends_all_processes_and_jobs(tmp_path: Path) -> None:
     with Pool(work, 2) as pool:
         ids = [*pool.process_ids, pool.template_process]
         never = [submit(pool, "wait", str(tmp_path / "never")) for _ in range(4)]
         time.sleep(0.05)
-    assert gone(ids)
+    assert gone(*ids, seconds=SECONDS)
     for future in never:
         with pytest.raises(WorkerDiedError, match="the pool was closed"):
             future.result(SECONDS)
@@ -237,4 +222,4 @@ def test_all_processes_end_with_a_main_process_that_is_killed() -> None:
         ids = [int(word) for word in main.stdout.readline().split()]
         assert len(ids) == 3
         main.kill()
-    assert gone(ids)
+    assert gone(*ids, seconds=SECONDS)

@@ -7,18 +7,28 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from lab.cli import main as command
 from lab.engine import startup
 
 
 def test_done_restores_what_begin_found() -> None:
     usual = gc.get_threshold()
-    startup.done()
+    startup.done()  # without a begin
     assert gc.get_threshold() == usual
     startup.begin()
     startup.begin()
     assert gc.get_threshold()[0] == startup.WHILE_STARTING > usual[0]
     startup.done()
     assert gc.get_threshold() == usual
+
+
+def test_a_command_that_opens_no_engine_leaves_the_collection_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual, within = gc.get_threshold(), []
+    monkeypatch.setattr(command, "app", lambda: within.append(gc.get_threshold()))
+    command.main()
+    assert within[0] != gc.get_threshold() == usual
 
 
 def test_the_clients_of_a_command_train_with_the_usual_collection(tmp_path: Path) -> None:

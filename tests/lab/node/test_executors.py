@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from alone import Alone, descendants
 from flwr.app import Message
+from pids import gone, is_alive
 
 from lab.node import executors as module
 from lab.node import seams
@@ -46,24 +47,8 @@ def crashed(reply: Message) -> bool:
     return reply.has_error() and (reply.error.code, reply.error.reason) == (8, "ClientApp stopped responding.")
 
 
-def is_alive(pid: int) -> bool:
-    """Whether this process exists, and is no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
-    except OSError:
-        return False
-
-
 def command(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-
-
-def gone(pid: int) -> None:
-    """Wait until this process has ended."""
-    deadline = time.monotonic() + 20
-    while is_alive(pid):
-        assert time.monotonic() < deadline, f"process {pid} is still there"
-        time.sleep(0.02)
 
 
 def started(node: Alone) -> int:
@@ -180,7 +165,7 @@ def test_a_template_that_is_killed_is_started_again(node: Alone, warnings: list[
     process = started(node)
     os.kill(before, signal.SIGKILL)
     assert crashed(node.reply())
-    gone(process)
+    assert gone(process)
     assert node.did("describe")["parent"] == template(node) != before
     assert warnings.pop() == "the process from which executors are forked has ended (-9), and is started again"
 
@@ -228,5 +213,5 @@ def test_the_end_of_a_supernode_ends_everything(node: Alone) -> None:
     node.put("hang")
     process = started(node)
     node.executors._line.close()  # type: ignore[union-attr]
-    gone(process)
-    gone(template(node))
+    assert gone(process)
+    assert gone(template(node))
