@@ -41,7 +41,7 @@ class Executors:
         self._warn = warn
         self._waits = {
             seconds: Growing(shortest, seconds)
-            for shortest, seconds in ((0.1, seams.IDLE_SECONDS), (0.01, seams.REPLY_SECONDS))
+            for shortest, seconds in ((0.03, seams.IDLE_SECONDS), (0.01, seams.REPLY_SECONDS))
         }
         self._last = 0.0  # what the last wait was for, a key of `_waits`
         self._template: subprocess.Popen[bytes] | None = None
