@@ -122,6 +122,26 @@ def test_the_networks_take_the_features(model: str, settings: dict[str, int]) ->
 
 
 @real
+@pytest.mark.slow
+def test_the_lstm_learns_recordings_that_end_with_silence() -> None:
+    """With the state after the last frame, the loss stays at ln 10 = 2.3: half of each example is silence."""
+    found = load("spoken_digits", REAL, window=50.0, step=25.0)
+    examples = Examples(found.train_x, found.train_y, found.spec, device=CPU)
+    torch.manual_seed(1)
+    model = MODELS.make(MODELS.config("lstm")(), found.spec.inputs, found.spec.outputs)
+    losses = []
+    for part in np.random.default_rng(1).integers(0, len(found.train_y), (200, 20)):
+        x, y = examples.batch(part)
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        for weights, gradient in zip(
+            model.parameters(), torch.autograd.grad(loss, list(model.parameters())), strict=True
+        ):
+            weights.data -= 0.5 * gradient
+        losses.append(loss.item())
+    assert np.mean(losses[:20]) > 2.2 and np.mean(losses[-20:]) < 1.7
+
+
+@real
 def test_the_samples_themselves() -> None:
     found = load("spoken_digits", REAL, features="waveform")
     assert found.spec.inputs == Inputs(Kind.SIGNAL, (1, 8000))

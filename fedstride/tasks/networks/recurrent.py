@@ -13,8 +13,8 @@ from .text import lengths, token_embedding
 class LSTM(nn.Module):
     """An LSTM for 2D-LRD: tokens (n, length) or frames (n, frames, features) -> (n, outputs).
 
-    The linear layer takes the hidden state of the last layer after the last token of the text, or after the last
-    frame. Padding that follows a text has no influence. 2D-LRD uses an LSTM for KWS and AG News and gives no
+    The linear layer takes the hidden state of the last layer after the last token of the text, or its mean over
+    all frames. Padding that follows a text has no influence. 2D-LRD uses an LSTM for KWS and AG News and gives no
     sizes. Our defaults are one layer of 128 units, and an embedding of 100 values for tokens; no dropout.
     """
 
@@ -35,10 +35,12 @@ class LSTM(nn.Module):
         """Logits."""
         if self.embedding is None:
             states, _ = self.lstm(x)
-            last = states[:, -1]
+            summary = states.mean(
+                1
+            )  # recordings end with silence, after which the last state has forgotten the word
         else:
             states, _ = self.lstm(self.embedding(x))
             # The state after a token does not depend on what follows it.
-            last = states[torch.arange(len(x), device=x.device), (lengths(x) - 1).clamp(min=0)]
-        logits: torch.Tensor = self.fc(last)
+            summary = states[torch.arange(len(x), device=x.device), (lengths(x) - 1).clamp(min=0)]
+        logits: torch.Tensor = self.fc(summary)
         return logits
