@@ -91,11 +91,12 @@ def parse(message_id: str, contents: dict[str, bytes], allowance: Allowance) -> 
     Raises ReplyError, and nothing else, whatever the bytes are.
     """
     try:
-        _check(message_id, contents, allowance)
+        parsed = _check(message_id, contents, allowance)
         message = superlink.inflate(message_id, contents)
         assert isinstance(message, Message)  # `_check` has seen the kind
         if message.has_content():
-            message.content = unpacked(message.content, allowance.most_arrays)
+            rest = allowance.most_plain_bytes - parsed
+            message.content = unpacked(message.content, allowance.most_arrays, rest)
     except ReplyError:
         raise
     except Exception as error:  # Flower's parsers raise KeyError, RecursionError, DecodeError and others
@@ -103,8 +104,8 @@ def parse(message_id: str, contents: dict[str, bytes], allowance: Allowance) -> 
     return message
 
 
-def _check(message_id: str, contents: Mapping[str, bytes], allowance: Allowance) -> None:
-    """Raise ReplyError (or any error) unless the objects form one message of an allowed size."""
+def _check(message_id: str, contents: Mapping[str, bytes], allowance: Allowance) -> int:
+    """The bytes that will be parsed. Raises ReplyError (or any error) unless this is a message of allowed size."""
     heads = {
         each: superlink.head_of(content, 200 + 65 * allowance.most_objects) for each, content in contents.items()
     }
@@ -117,6 +118,7 @@ def _check(message_id: str, contents: Mapping[str, bytes], allowance: Allowance)
         if kind == "Array":
             joined += _joined_bytes(contents[each][body:], [bodies[child] for child in children])
     _at_most("bytes that its arrays declare", joined, allowance.most_bytes)
+    return plain
 
 
 def _check_kinds(message_id: str, heads: Mapping[str, tuple[str, list[str], int]]) -> None:

@@ -47,14 +47,19 @@ class Packer:
         return self._done[id(record)][1]
 
 
-def unpacked(content: RecordDict, most_arrays: int | None = None) -> RecordDict:
+def unpacked(content: RecordDict, most_arrays: int | None = None, most_described: int | None = None) -> RecordDict:
     """The content with each packed record as it was; the same object if none is packed.
 
-    `most_arrays`: how many arrays the packed records may have. Raises ValueError for a packed record that does not
-    describe its bytes, or has more.
+    `most_arrays`: how many arrays a packed record may have; `most_described`: the bytes that the descriptions of
+    all records together may have, as parsing needs a multiple of them. Raises ValueError for a packed record that
+    does not describe its bytes, or for more than is allowed.
     """
-    if not any(map(is_packed, content.array_records.values())):
+    packs = [record for record in content.array_records.values() if is_packed(record)]
+    if not packs:
         return content
+    described = sum(_described(memoryview(record[PACKED].data)) for record in packs)
+    if most_described is not None and described > most_described:
+        raise ValueError(f"{described} bytes that describe a packed model, at most {most_described} are allowed")
     return RecordDict(
         {
             name: unpack(record, most_arrays) if isinstance(record, ArrayRecord) else record
@@ -81,7 +86,7 @@ def unpack(record: ArrayRecord, most_arrays: int | None = None) -> ArrayRecord:
     if not is_packed(record):
         return record
     data = memoryview(record[PACKED].data)
-    start = _LENGTH + int.from_bytes(data[:_LENGTH], "big")
+    start = _LENGTH + _described(data)
     try:
         described = json.loads(bytes(data[_LENGTH:start]))
     except (ValueError, RecursionError) as error:
@@ -99,6 +104,11 @@ def unpack(record: ArrayRecord, most_arrays: int | None = None) -> ArrayRecord:
         found[name] = Array(dtype, tuple(shape), stype, bytes(data[start : start + size]))
         start += size
     return ArrayRecord(found)
+
+
+def _described(data: memoryview) -> int:
+    """The bytes of the description, as a packed array says; they may be more than it has."""
+    return int.from_bytes(data[:_LENGTH], "big")
 
 
 def _is_description(value: Any) -> bool:
