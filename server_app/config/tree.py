@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
+from functools import cached_property, partial
 from typing import Any
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
-from hydra.core.config_store import ConfigStore
+from hydra.core.config_store import ConfigNode, ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
@@ -16,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fedstride.errors import ConfigError
+from fedstride.parts import Part
 
 from . import presets
 from .conf import conf_dir
@@ -90,23 +92,51 @@ class Hydra:
         GlobalHydra.instance().hydra = self.before
 
 
-_REGISTERED: dict[tuple[str, str], type] = {}
-"""The schemas that Hydra has, by group and name: to register all again takes longer than to compose."""
+_REGISTERED: dict[tuple[str, str], Part] = {}
+"""The parts that Hydra has, by group and name."""
 
 
 def _register() -> None:
     """Register every part with Hydra: its typed schema, and a choice of the same name that uses the schema."""
-    store = ConfigStore.instance()
-    store.store("config", Config, group="schema")
+    _store("schema", "config", lambda: Config)
     for group, table in TABLES.items():
         for name in table:
-            kind = table.config(name)
-            if _REGISTERED.get((group, name)) is kind:
-                continue
-            _REGISTERED[group, name] = kind
-            _COMPOSED.clear()
-            store.store(name, kind, group=f"schema/{group}")
-            defaults: list[Any] = [f"/schema/{group}/{name}@_here_"]
-            if table.wraps(name):
-                defaults.append({f"/{group}@inner": "fedavg"})
-            store.store(name, {"defaults": defaults, "name": name}, group=group)
+            if _REGISTERED.get((group, name)) != table[name]:
+                _REGISTERED[group, name] = table[name]
+                _COMPOSED.clear()
+                _store(f"schema/{group}", name, partial(table.config, name))
+                _store(group, name, partial(_choice, group, name))
+
+
+def _choice(group: str, name: str) -> dict[str, Any]:
+    """What Hydra composes when this part is chosen."""
+    defaults: list[Any] = [f"/schema/{group}/{name}@_here_"]
+    if TABLES[group].wraps(name):
+        defaults.append({f"/{group}@inner": "fedavg"})
+    return {"defaults": defaults, "name": name}
+
+
+def _store(group: str, name: str, content: Callable[[], Any]) -> None:
+    """As `ConfigStore.store`, but parts that are not chosen are neither imported nor made into nodes."""
+    place = ConfigStore.instance().repo
+    for part in group.split("/"):
+        place = place.setdefault(part, {})
+    place[f"{name}.yaml"] = _OnDemand(name, group, content)
+
+
+class _OnDemand(ConfigNode):
+    """An entry of Hydra's store whose content is made when Hydra reads it."""
+
+    def __init__(self, name: str, group: str, content: Callable[[], Any]) -> None:
+        self.name, self.group, self.package, self.provider = f"{name}.yaml", group, None, None
+        self._content = content
+
+    def __deepcopy__(self, memo: Any) -> _OnDemand:
+        """This object, which never changes: Hydra copies its whole store to restore it later."""
+        return self
+
+    @cached_property
+    def node(self) -> DictConfig:  # type: ignore[override]
+        """The content as Hydra's node."""
+        node: DictConfig = OmegaConf.structured(self._content())
+        return node
