@@ -28,6 +28,7 @@ from grpc import RpcError
 
 from client_app.app import app
 from fedstride import flower, wire
+from fedstride.packing import unpacked
 
 Maker = Callable[[Message], Crafted]
 
@@ -102,7 +103,7 @@ def attempt(calls: Calls, message: Message, kind: str, client: int, server_round
 
 
 def pulled(calls: Calls, message: Message, tree: Any) -> Message:
-    """The message with its content, as a SuperNode fetches it."""
+    """The message with its content, as a SuperNode fetches it, and unpacked; replies need not be packed."""
     run_id = message.metadata.run_id
     contents = {}
     for node in iterate_object_tree(tree):
@@ -115,6 +116,7 @@ def pulled(calls: Calls, message: Message, tree: Any) -> Message:
     calls.confirm(run_id, message_id)
     whole: Any = inflate_object_from_contents(message_id, contents)
     whole.metadata.__dict__["_message_id"] = message_id
+    whole.content = unpacked(whole.content)
     return whole  # type: ignore[no-any-return]
 
 
