@@ -8,6 +8,7 @@ their bytes. It knows neither what the arrays are nor who gets them.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, RecordDict
@@ -32,14 +33,7 @@ class Packer:
 
     def packed(self, content: RecordDict) -> RecordDict:
         """The content with each of its records of arrays packed; the same object if it has none."""
-        if not content.array_records:
-            return content
-        return RecordDict(
-            {
-                name: self._pack(record) if isinstance(record, ArrayRecord) else record
-                for name, record in content.items()
-            }
-        )
+        return _mapped(self._pack, content) if content.array_records else content
 
     def _pack(self, record: ArrayRecord) -> ArrayRecord:
         if id(record) not in self._done:
@@ -60,12 +54,7 @@ def unpacked(content: RecordDict, most_arrays: int | None = None, most_described
     described = sum(_described(memoryview(record[PACKED].data)) for record in packs)
     if most_described is not None and described > most_described:
         raise ValueError(f"{described} bytes that describe a packed model, at most {most_described} are allowed")
-    return RecordDict(
-        {
-            name: unpack(record, most_arrays) if isinstance(record, ArrayRecord) else record
-            for name, record in content.items()
-        }
-    )
+    return _mapped(lambda record: unpack(record, most_arrays), content)
 
 
 def is_packed(record: ArrayRecord) -> bool:
@@ -104,6 +93,12 @@ def unpack(record: ArrayRecord, most_arrays: int | None = None) -> ArrayRecord:
         found[name] = Array(dtype, tuple(shape), stype, bytes(data[start : start + size]))
         start += size
     return ArrayRecord(found)
+
+
+def _mapped(change: Callable[[ArrayRecord], ArrayRecord], content: RecordDict) -> RecordDict:
+    """The content with each of its records of arrays changed."""
+    records = content.items()
+    return RecordDict({name: change(it) if isinstance(it, ArrayRecord) else it for name, it in records})
 
 
 def _described(data: memoryview) -> int:

@@ -93,7 +93,7 @@ class Hydra:
 
 
 _REGISTERED: dict[tuple[str, str], Part] = {}
-"""The parts that Hydra has, by group and name."""
+"""The parts that Hydra has, by group and name. Registering a further one makes `_COMPOSED` old."""
 
 
 def _register() -> None:
@@ -135,6 +135,7 @@ class _OnDemand(ConfigNode):
         """This object, which never changes: Hydra copies its whole store to restore it later."""
         return self
 
+    # Hydra declares a field. A cached property is read in the same way, and makes the value at the first reading.
     @cached_property
     def node(self) -> DictConfig:  # type: ignore[override]
         """The content as Hydra's node."""

@@ -35,9 +35,8 @@ class LSTM(nn.Module):
         """Logits."""
         if self.embedding is None:
             states, _ = self.lstm(x)
-            summary = states.mean(
-                1
-            )  # recordings end with silence, after which the last state has forgotten the word
+            # Recordings end with silence, after which the last state has forgotten the word.
+            summary = states.mean(1)
         else:
             states, _ = self.lstm(self.embedding(x))
             # The state after a token does not depend on what follows it.
