@@ -18,7 +18,7 @@ from fedstride.errors import ConfigError
 from fedstride.names import FORM, is_name
 from fedstride.own import load_bundled
 from fedstride.parts import Choice
-from fedstride.tasks import data, models, partitions
+from fedstride.tasks import data, models, numerics, partitions
 from fedstride.tasks import own as node_data
 from fedstride.tasks.augmentation import augmented, check_augmentation
 from fedstride.tasks.freezing import Split, freeze_, split
@@ -103,7 +103,7 @@ def read(config: Mapping[str, Any], context: Context, settings: Settings | None 
     Raises ConfigError for invalid values and for parts that are unknown here.
     """
     said = Settings.of(config) if settings is None else settings
-    torch.set_num_threads(said.client.threads)
+    numerics.use_threads(said.client.threads)
     device = pick_device(said.client.device)
     found = _client_data(context, said.task, said.partition, said.spec, said.clients, said.seed)
     positions = np.arange(len(found.y)) if found.members is None else found.members

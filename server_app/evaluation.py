@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import torch
 from flwr.app import ArrayRecord
 from torch import nn
 
 from fedstride.arrays import Arrays, declare, to_record, views
 from fedstride.errors import ConfigError
-from fedstride.tasks import data, models
+from fedstride.tasks import data, models, numerics
 from fedstride.tasks.freezing import split
 from fedstride.tasks.goals import goal_of
 from fedstride.tasks.last_layer import last_layer
@@ -50,7 +49,7 @@ class CentralEvaluation:
     """
 
     def __init__(self, config: Config) -> None:
-        torch.set_num_threads(1)  # threads that torch has started are missing in a copy of the process
+        numerics.use_threads(1)  # threads that torch has started are missing in a copy of the process
         source = data.load(config.task)
         model = models.build(config.model, source.spec.inputs, source.spec.outputs, config.seed)
         for key in keys(config):
@@ -85,7 +84,7 @@ class CentralEvaluation:
 
     def measure(self, arrays: ArrayRecord, batches: Iterable[int], spec: Spec) -> list[BatchSums]:
         """The sums of the batches with these numbers. `arrays`: those that are sent."""
-        torch.set_num_threads(self._threads)
+        numerics.use_threads(self._threads)
         examples = self._prepared(spec)
         load_arrays(place(self._model, self._device), {**self.frozen, **views(arrays)})
         return measure(self._model, examples, batches)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from fedstride.arrays import Arrays
-from fedstride.tasks import data, models
+from fedstride.tasks import data, models, numerics
 from fedstride.tasks.data import Data, WithProxy
 from fedstride.tasks.freezing import fixed_norms, freeze_, split
 from fedstride.tasks.goals import goal_of
@@ -53,7 +53,7 @@ class ServerProxy:
     def gradient(self, model: Arrays, positions: np.ndarray, seed: int) -> Gradient:
         """Mean loss and gradient of the network with these arrays on the examples at these positions."""
         threads = torch.get_num_threads()
-        torch.set_num_threads(self._threads)
+        numerics.use_threads(self._threads)
         try:
             return self._gradient(model, positions, seed)
         finally:

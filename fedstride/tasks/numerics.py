@@ -1,4 +1,4 @@
-"""How numbers are computed: the same bits in each run, and the precision of products while training.
+"""How numbers are computed: on how many threads, to the same bits in each run, and the precision of products.
 
 It knows torch's switches and functions, and no network.
 """
@@ -19,6 +19,23 @@ PRODUCTS = ("linear", "conv1d", "conv2d", "conv3d")
 """The functions whose factors `bf16` rounds: those of linear and convolution layers."""
 
 FULL, TF32 = "ieee", "tf32"
+
+_most_threads = 1  # on which this process, or one that it is a copy of, may have computed
+
+
+def use_threads(count: int) -> None:
+    """Let torch compute on so many threads of the processor from now on."""
+    global _most_threads
+    _most_threads = max(_most_threads, count)
+    torch.set_num_threads(count)
+
+
+def has_used_threads() -> bool:
+    """Whether this process may have computed on several threads.
+
+    A copy of it (`fork`) does not have these threads, and would wait for them for ever if it used several itself.
+    """
+    return _most_threads > 1
 
 
 def repeatable(device: torch.device) -> torch.device:

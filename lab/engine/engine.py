@@ -17,6 +17,7 @@ from flwr.clientapp import ClientApp
 
 from client_app.parts import OBJECTIVES, RULES
 from fedstride.errors import RunError, require
+from fedstride.tasks import numerics
 from fedstride.tasks.spec import Spec
 from server_app.config.schema import Config
 from server_app.evaluation import CentralEvaluation
@@ -124,6 +125,12 @@ def _opened(stack: ExitStack, app: ClientApp, prepared: Prepared, workers: int |
         notes.append(f"engine=cohort: {reason}; the clients train one by one")
     wanted = next(n for n in (config.workers, workers, places(config)) if n is not None)
     if not wanted:
+        return InThisProcess(app, evaluation, notes)
+    if config.client.threads > 1 and numerics.has_used_threads():  # by an earlier run of a sweep
+        notes.append(
+            "no worker process is started, because this process has computed on several threads, which a copy of "
+            "it would not have; the clients train in this one"
+        )
         return InThisProcess(app, evaluation, notes)
     try:
         pool = stack.enter_context(Pool(Worker(app, evaluation), wanted, _Start(config)))

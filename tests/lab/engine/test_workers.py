@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from flwr.clientapp import ClientApp
 
 from fedstride import flower, wire
 from fedstride.arrays import to_record, views
+from fedstride.tasks import numerics
 from lab.engine import engine as engines
 from lab.engine.engine import engine, places
 from lab.engine.pool import Pool
@@ -232,6 +235,30 @@ def test_more_workers_than_cores_are_used_and_noted(tmp_path: Path, monkeypatch:
         assert desk.workers == 3
         assert "3 workers" in desk.notes[0]
         assert "workers=2" in desk.notes[0]
+
+
+def test_a_process_that_has_used_threads_is_not_copied_for_clients_that_use_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from client_app.app import app
+
+    monkeypatch.setattr(numerics, "_most_threads", 2)
+    expected = {1: 2, 2: 0}  # workers, by threads of a client
+    for threads, workers in expected.items():
+        choices = ["model=mlp", f"client.threads={threads}", f"out='{tmp_path}'"]
+        with engine(app, session.prepare(compose(choices)), 2) as desk:
+            assert desk.workers == workers
+            assert any("several threads" in note for note in desk.notes) == (workers == 0)
+
+
+@pytest.mark.slow
+def test_a_sweep_of_runs_on_several_threads_ends(tmp_path: Path) -> None:
+    """Its last run is alone in its turn, in a process in which the run before it has started torch's threads."""
+    command = [sys.executable, "-m", "fedstride", "run", "-m", "--jobs", "2"]
+    choices = ["client.threads=2", "clients=2", "rounds=1", "seed=1,2,3", f"out={tmp_path}"]
+    done = subprocess.run([*command, *choices], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "3 of 3 runs completed" in done.stdout
 
 
 def test_without_processes_the_clients_run_in_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
