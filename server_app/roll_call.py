@@ -68,6 +68,7 @@ class Roster:
         self._others: dict[str, str] = {}  # nodes that are not meant, by key: the name that each states
         self._attendance = Attendance(config.mute_rounds)
         self._node_of: dict[int, int] = {}
+        self._client_of: dict[int, int] = {}  # the same from node to client
         self._asked: set[tuple[int, str]] = set()  # the nodes that were sent a roll call, each with its connection
         self._pending: Waiting = {}  # roll calls without a reply
         self._slow: set[str] = set()  # keys of nodes that did not reply to a roll call in time
@@ -150,7 +151,7 @@ class Roster:
 
     def client_of(self, node: int) -> int:
         """The client id of a node; the node id itself if the node is unknown."""
-        return next((client for client, known in self._node_of.items() if known == node), node)
+        return self._client_of.get(node, node)
 
     def label(self, client: int) -> int | str:
         """What stands for a client in records: its name, or its id if it has none."""
@@ -239,6 +240,7 @@ class Roster:
                 except ReplyError as error:
                     self._refuse(node, str(error))
         self._node_of = {known: self._node_of[known] for known in self._claims.owners if known in self._node_of}
+        self._client_of = {node: client for client, node in self._node_of.items()}
 
     def _register(self, node: Node, facts: Mapping[str, Any], connected: Collection[str]) -> None:
         name = _name(node, facts)
