@@ -27,7 +27,7 @@ from fedstride import seeds, wire
 from fedstride.arrays import Arrays, like, to_record, views
 from fedstride.errors import ConfigError, ReplyError, last_line
 from fedstride.flower import log
-from fedstride.tasks import class_moments
+from fedstride.tasks import class_moments, numerics
 from fedstride.tasks.class_moments import ClassMoments
 
 from .calibrations import CALIBRATIONS, CCVRSettings
@@ -84,12 +84,8 @@ class CCVR:
         if not found:
             return Calibrated(arrays, 0)
         model = views(arrays)
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # the bits of a product depend on their number
-        try:
+        with numerics.on_threads(1):  # the bits of a product depend on their number
             fitted = self._fitted(server_round, model, class_moments.pooled(found))
-        finally:
-            torch.set_num_threads(threads)
         return Calibrated(to_record({**model, **fitted}), len(found))
 
     def _read(self, reply: Message, examples: int) -> ClassMoments:

@@ -52,12 +52,8 @@ class ServerProxy:
 
     def gradient(self, model: Arrays, positions: np.ndarray, seed: int) -> Gradient:
         """Mean loss and gradient of the network with these arrays on the examples at these positions."""
-        threads = torch.get_num_threads()
-        numerics.use_threads(self._threads)
-        try:
+        with numerics.on_threads(self._threads):
             return self._gradient(model, positions, seed)
-        finally:
-            torch.set_num_threads(threads)
 
     def _gradient(self, model: Arrays, positions: np.ndarray, seed: int) -> Gradient:
         network = place(self._model, self._device)

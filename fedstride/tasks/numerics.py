@@ -1,4 +1,4 @@
-"""How numbers are computed: on how many threads, to the same bits in each run, and the precision of products.
+"""How numbers are computed: on how many threads, in which precision, and with the same bits in each run.
 
 It knows torch's switches and functions, and no network.
 """
@@ -24,10 +24,21 @@ _most_threads = 1  # on which this process, or one that it is a copy of, may hav
 
 
 def use_threads(count: int) -> None:
-    """Let torch compute on so many threads of the processor from now on."""
+    """Let torch compute on this number of threads of the processor from now on."""
     global _most_threads
     _most_threads = max(_most_threads, count)
     torch.set_num_threads(count)
+
+
+@contextlib.contextmanager
+def on_threads(count: int) -> Iterator[None]:
+    """Inside, torch computes on this number of threads."""
+    before = torch.get_num_threads()
+    use_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def has_used_threads() -> bool:
