@@ -75,8 +75,15 @@ def is_simulation(grid: object) -> bool:
 
 
 def no_longer_runs(error: BaseException) -> bool:
-    """Whether this is Flower's error for a request of a run that was stopped meanwhile (1.39)."""
-    return type(error).__name__ == "RunNotRunningException"
+    """Whether this is Flower's error for a request of a run that was stopped meanwhile (1.39).
+
+    The SuperLink then refuses the run's token. The first thread that notices it sends SIGINT to its process; what
+    another thread asks before the signal arrives fails with the bare HTTP status.
+    """
+    if type(error).__name__ == "RunNotRunningException":
+        return True
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    return type(error).__name__ == "HTTPStatusError" and status in (401, 403)
 
 
 class Node(NamedTuple):

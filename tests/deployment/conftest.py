@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,6 +10,21 @@ from typing import Any
 
 import pytest
 from processes import Deployment, Desk, Running, Site, answers, left_over, stop, until
+
+LINES = 60  # of a log, at its end
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A test that failed shows the last lines of the logs of its processes: they end and are deleted with it."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    site = getattr(item, "funcargs", {}).get("site")
+    if report.failed and site is not None:
+        for file in sorted({*site.deployment.root.glob("*/log"), *site.deployment.root.glob("*.log")}):
+            with contextlib.suppress(OSError):
+                lines = file.read_text(errors="replace").splitlines()[-LINES:]
+                report.sections.append((f"{file.relative_to(site.deployment.root)}", "\n".join(lines)))
 
 
 @pytest.fixture(scope="module")

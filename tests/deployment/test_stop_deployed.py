@@ -76,7 +76,7 @@ def test_the_run_folder_says_how_it_ended(
             "end of the run",
             180.0,
         )
-        assert status["state"] == state
+        assert status["state"] == state, status
         assert newest_checkpoint(folder)[0].server_round == status["rounds"]
         if end is not end_of_the_superlink:
             assert submitted.wait(60) == 1

@@ -7,6 +7,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 from desk import StopAfter, play, table, weights
@@ -24,6 +25,7 @@ from server_app import session
 from server_app.checkpoint import newest_checkpoint
 from server_app.config.compose import compose, from_yaml
 from server_app.lines import read_lines
+from server_app.rounds import Round
 
 
 def broken(train) -> ClientApp:
@@ -222,6 +224,21 @@ def test_an_interrupted_run_keeps_its_completed_rounds(tmp_path: Path) -> None:
     folder = tmp_path / "mnist5k-dirichlet-fednnnn-sgd-seed1"
     assert json.loads((folder / "status.json").read_text())["state"] == "interrupted"
     assert weights(folder) == weights(play(tmp_path, "rounds=2", "name=two").folder)
+
+
+@pytest.mark.parametrize(("status", "state"), [(401, "interrupted"), (403, "interrupted"), (500, "failed")])
+def test_a_run_whose_token_the_superlink_refuses_was_stopped(tmp_path: Path, status: int, state: str) -> None:
+    request = httpx.Request("POST", "http://127.0.0.1/v1/runtime/pull-messages")
+    refused = httpx.HTTPStatusError("refused", request=request, response=httpx.Response(status, request=request))
+
+    class Refused(StopAfter):
+        def round_done(self, done: Round) -> None:
+            raise refused
+
+    with pytest.raises(httpx.HTTPStatusError):
+        play(tmp_path, "rounds=5", observers=[Refused(1)])
+    folder = tmp_path / "mnist5k-dirichlet-fednnnn-sgd-seed1"
+    assert json.loads((folder / "status.json").read_text())["state"] == state
 
 
 def test_the_error_for_a_wrong_number_of_nodes_names_the_option(tmp_path: Path) -> None:
