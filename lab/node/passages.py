@@ -13,6 +13,8 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import grpc
+
 from fedstride import wire
 from fedstride.errors import ConfigError, last_line
 from fedstride.replacing import replaced
@@ -111,6 +113,11 @@ class _Passages:
                 )
             except RefusedError as error:
                 return self._refuse(came[0][0], str(error), state, object_store)
+            except grpc.RpcError as error:
+                if not came:
+                    raise
+                reason = f"the SuperLink did not hand over the run or its app ({error.code().name})"
+                return self._refuse(came[0][0], reason, state, object_store)
             for message, tree in came:
                 if run_id is None:
                     self._open.pop(message.metadata.message_id, None)

@@ -37,12 +37,14 @@ comes before them.
 
 LOOP = "flwr.supernode.start_client_internal"
 MAIN = "flwr.supernode.cli.flower_supernode"
+_EXIT = "flwr.supercore.exit"
 _APP = "flwr.supernode.runtime.run_clientapp"
 _STATE = "flwr.supernode.nodestate.in_memory_nodestate"
 
 _PARAMETERS = {
     f"{MAIN}:flower_supernode": "",
     f"{MAIN}:NodeStateFactory.state": "self",
+    f"{_EXIT}:flwr_exit": "code message event_type event_details emit_telemetry",
     f"{LOOP}:_push_messages": "state object_store send push_object",
     f"{LOOP}:_insert_message": "msg state store",
     f"{LOOP}:_pull_and_store_message": (
@@ -136,6 +138,9 @@ def run_supernode(
 ) -> None:
     """Run Flower's SuperNode with these arguments until it ends with SystemExit.
 
+    After an error of the SuperLink, Flower's function returns, but its threads would keep the process alive. The
+    process then ends with exit code 1.
+
     `start` is called with the command of the program that starts processes for messages, instead of starting it;
     `wait` instead of sleeping for so many seconds. Both are called in the main thread. `state` then knows the
     tasks and messages.
@@ -152,6 +157,10 @@ def run_supernode(
         replaced(sys, argv=["fedstride node", *arguments]),
     ):
         main.flower_supernode()
+        flower_exit = importlib.import_module(_EXIT)
+        flower_exit.flwr_exit(
+            flower_exit.ExitCode.SUPERNODE_CONNECTION_ERROR, "The SuperLink's last answer was an error; see above."
+        )
 
 
 def run_stock(arguments: Sequence[str]) -> None:

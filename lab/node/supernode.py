@@ -10,6 +10,7 @@ from fedstride.errors import ConfigError, RunError
 
 from . import passages, seams
 from .accounts import Accounts, RefusedError
+from .enduring import enduring
 from .executors import Executors
 from .journal import Journal
 from .options import OFF, Options, options
@@ -44,7 +45,7 @@ def run(arguments: Sequence[str]) -> None:
     state = seams.State()
     executors = Executors(state, limit, _warn)
     try:
-        with passages.accounted(lambda: _accounts(given)):
+        with passages.accounted(lambda: _accounts(given)), enduring():
             seams.run_supernode(arguments, state, executors.start, executors.wait)
     finally:
         executors.close()

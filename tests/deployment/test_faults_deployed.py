@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import signal
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -142,3 +144,17 @@ def test_a_superlink_that_is_killed_and_restarted(site: Site, nodes: dict[str, R
     whole = play(tmp_path, *SMALL, *given, small=False).folder
     assert weights(run.folder) == weights(whole)
     assert table(run.folder) == table(whole)
+
+
+def test_a_node_survives_errors_of_the_superlink(site: Site, nodes: dict[str, Running]) -> None:
+    """Those of a locked database. The SuperLink starts no run afterwards, so this test is the last."""
+    node = nodes["three"] = site.joined({"three": part(2)})[0]
+    database = site.link.running.folder / "state.db"
+    with closing(sqlite3.connect(database, isolation_level=None, timeout=60.0)) as locked:
+        locked.execute("BEGIN EXCLUSIVE")
+        until(
+            lambda: "the SuperLink answered with an error" in node.log() or None, "error of the SuperLink", 120.0
+        )
+    until(lambda: "the SuperLink answers again" in node.log() or None, "answer of the SuperLink", 120.0)
+    assert node.ended() is None
+    assert node.log().count("answered with an error (INTERNAL") == 1
