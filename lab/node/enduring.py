@@ -1,8 +1,9 @@
 """Lets a SuperNode survive requests that its SuperLink answers with an error. Knows nothing of messages' contents.
 
 Flower's loop (1.39) repeats a request only if the SuperLink cannot be reached. After any other error it ends, but
-the process goes on: a node that does nothing and looks healthy. The SuperLink answers with such an error, for
-example, if its database is locked for more than five seconds.
+the process goes on: a node that does nothing and looks healthy. The thread that sends heartbeats ends likewise, and
+the SuperLink then believes that the node is gone. Such an error is the answer, for example, if the SuperLink's
+database is locked for more than five seconds.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import grpc
 
 from fedstride.replacing import replaced
 
-from .seams import LOOP
+from .seams import CONNECTION, LOOP
 
 PASSING = frozenset(
     {
@@ -37,9 +38,12 @@ _log = logging.getLogger("flwr").log
 
 @contextlib.contextmanager
 def enduring() -> Iterator[None]:
-    """Within this context, a SuperNode asks again for messages after an error of its SuperLink."""
-    loop = importlib.import_module(LOOP)
-    with replaced(loop, _pull_and_store_message=repeated(loop._pull_and_store_message)):
+    """Within this context, a SuperNode asks again for messages, and goes on to say that it is there."""
+    loop, connection = importlib.import_module(LOOP), importlib.import_module(CONNECTION)
+    with (
+        replaced(loop, _pull_and_store_message=repeated(loop._pull_and_store_message)),
+        replaced(connection, HeartbeatSender=lasting(connection.HeartbeatSender)),
+    ):
         yield
 
 
@@ -73,3 +77,20 @@ def repeated(pull: Callable[..., Any]) -> Callable[..., Any]:
         return run_id
 
     return repeated_pull
+
+
+def lasting(sender: Callable[..., Any]) -> Callable[..., Any]:
+    """A `HeartbeatSender` for which a passing error is a heartbeat that it has to repeat."""
+
+    def made(heartbeat: Callable[[], bool]) -> Any:
+        def beat() -> bool:
+            try:
+                return heartbeat()
+            except grpc.RpcError as error:
+                if error.code() not in PASSING:
+                    raise
+                return False
+
+        return sender(beat)
+
+    return made

@@ -37,6 +37,7 @@ comes before them.
 
 LOOP = "flwr.supernode.start_client_internal"
 MAIN = "flwr.supernode.cli.flower_supernode"
+CONNECTION = "flwr.client.grpc_rere_client.connection"
 _EXIT = "flwr.supercore.exit"
 _APP = "flwr.supernode.runtime.run_clientapp"
 _STATE = "flwr.supernode.nodestate.in_memory_nodestate"
@@ -44,6 +45,7 @@ _STATE = "flwr.supernode.nodestate.in_memory_nodestate"
 _PARAMETERS = {
     f"{MAIN}:flower_supernode": "",
     f"{MAIN}:NodeStateFactory.state": "self",
+    f"{CONNECTION}:HeartbeatSender": "heartbeat_fn",
     f"{_EXIT}:flwr_exit": "code message event_type event_details emit_telemetry",
     f"{LOOP}:_push_messages": "state object_store send push_object",
     f"{LOOP}:_insert_message": "msg state store",

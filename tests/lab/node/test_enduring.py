@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Any
 
 import grpc
 import pytest
+from flwr.supercore.heartbeat import HeartbeatSender
 
-from lab.node.enduring import repeated
+from lab.node.enduring import lasting, repeated
 
 
 class Answer(grpc.RpcError):
@@ -64,3 +66,29 @@ def test_other_errors_end_the_loop(code: grpc.StatusCode) -> None:
 def test_an_error_that_is_none_of_the_superlink_ends_the_loop() -> None:
     with pytest.raises(KeyError):
         asked(KeyError("x"))(state="the state")
+
+
+def test_flowers_heartbeats_go_on_after_an_error_that_passes() -> None:
+    """Without `lasting` the thread ends with the first error."""
+    answers, repeated_once = [True, Answer(grpc.StatusCode.INTERNAL)], threading.Event()
+
+    def heartbeat() -> bool:
+        answer = answers.pop()
+        if isinstance(answer, Exception):
+            raise answer
+        repeated_once.set()
+        return answer
+
+    sender = lasting(HeartbeatSender)(heartbeat)
+    sender.start()
+    assert repeated_once.wait(30.0)
+    assert sender.is_running
+    sender.stop()
+
+
+def test_other_errors_of_a_heartbeat_are_raised() -> None:
+    def heartbeat() -> bool:
+        raise Answer(grpc.StatusCode.NOT_FOUND)
+
+    with pytest.raises(Answer):
+        lasting(lambda beat: beat)(heartbeat)()
