@@ -1,8 +1,8 @@
 """Lets a SuperNode survive requests that its SuperLink answers with an error. Knows nothing of messages' contents.
 
 Flower's loop (1.39) repeats a request only if the SuperLink cannot be reached. After any other error it ends, but
-the process goes on: a node that does nothing and looks healthy. The thread that sends heartbeats ends likewise, and
-the SuperLink then believes that the node is gone. Such an error is the answer, for example, if the SuperLink's
+the process goes on: a node that does nothing and looks healthy. The thread for heartbeats ends likewise, and the
+SuperLink then believes that the node is gone. Such an error is the answer, for example, if the SuperLink's
 database is locked for more than five seconds.
 """
 
