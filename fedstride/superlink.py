@@ -21,6 +21,9 @@ READ_SECONDS = 30.0
 """Longest wait for the next bytes of an answer; Flower's own clients wait as long."""
 
 
+CONFIRM_TRIES = 3
+
+
 class TooLargeError(Exception):
     """An answer of the SuperLink is larger than allowed. What is left of it is not read."""
 
@@ -127,13 +130,22 @@ class SuperLink:
         return bytes(content)
 
     def confirm(self, message_id: str) -> None:
-        """Let the SuperLink delete the reply's objects; without this it deletes them at the end of the run."""
+        """Let the SuperLink delete the reply's objects; without this it deletes them at the end of the run.
+
+        If the connection breaks, it is asked again, up to `CONFIRM_TRIES` times in all.
+        """
         import httpx
         from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
 
         request = ConfirmMessageReceivedRequest(node=self._node, run_id=self._run_id, message_object_id=message_id)
-        with suppress(httpx.HTTPError):
-            self._opened("ConfirmMessageReceived", "confirm-message-received", request).close()
+        for _ in range(CONFIRM_TRIES):
+            try:
+                self._opened("ConfirmMessageReceived", "confirm-message-received", request).close()
+            except httpx.TransportError:
+                continue
+            except httpx.HTTPError:
+                return  # the reply is here, and the SuperLink deletes its objects later
+            return
 
     def _opened(self, method: str, path: str, request: Any) -> Any:
         """The open answer to a request, of which no byte of the body is read."""

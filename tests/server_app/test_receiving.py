@@ -32,6 +32,7 @@ class SuperLinkServer(ThreadingHTTPServer):
     """The three requests of a ServerApp that receives replies. `held`: replies by the id of the message."""
 
     daemon_threads = True
+    request_queue_size = 128  # a SuperLink refuses no connection when all replies come at once
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Requests)
@@ -39,6 +40,7 @@ class SuperLinkServer(ThreadingHTTPServer):
         self.before: list[Crafted] = []  # messages that nobody asked for
         self.broken: dict[str, Answer] = {}  # how a request for this id goes wrong
         self.confirmed: list[str] = []
+        self.lost_confirmations = 0  # the next ones, after which the connection ends without an answer
         self.asked: list[list[str]] = []
         self.sent = 0  # bytes of answers
 
@@ -81,6 +83,10 @@ class Requests(BaseHTTPRequestHandler):
                     object_found=known, object_available=bool(content), object_content=content or b""
                 ).SerializeToString()
             )
+        if server.lost_confirmations:
+            server.lost_confirmations -= 1
+            self.close_connection = True
+            return None
         server.confirmed.append(body)
         return self.answer(b"")
 
@@ -170,6 +176,18 @@ def test_all_malformed_replies_at_once_cost_their_nodes_only(server: SuperLinkSe
         "more than" in reason and "objects" in reason for reason in reasons.values()
     )
     assert all(0 < len(reason) < 600 and reason.isprintable() for reason in reasons.values())
+
+
+@pytest.mark.parametrize(("lost", "confirmed"), [(2, 1), (3, 0)])
+def test_a_confirmation_whose_connection_breaks_is_repeated(
+    server: SuperLinkServer, lost: int, confirmed: int
+) -> None:
+    """At most twice. The reply is used in any case."""
+    federation = Federation(server, 1)
+    federation.replies(0)
+    server.lost_confirmations = lost
+    assert federation.received() == ([0], {})
+    assert len(server.confirmed) == confirmed
 
 
 @pytest.mark.slow
