@@ -74,6 +74,10 @@ def is_simulation(grid: object) -> bool:
     return type(grid).__name__ == "InMemoryGrid"
 
 
+TOKEN_REFUSED = (401, 403)
+"""The HTTP status of the SuperLink's answer to a request of a run that has ended (1.39)."""
+
+
 def no_longer_runs(error: BaseException) -> bool:
     """Whether this is Flower's error for a request of a run that was stopped meanwhile (1.39).
 
@@ -83,7 +87,7 @@ def no_longer_runs(error: BaseException) -> bool:
     if type(error).__name__ == "RunNotRunningException":
         return True
     status = getattr(getattr(error, "response", None), "status_code", None)
-    return type(error).__name__ == "HTTPStatusError" and status in (401, 403)
+    return type(error).__name__ == "HTTPStatusError" and status in TOKEN_REFUSED
 
 
 class Node(NamedTuple):

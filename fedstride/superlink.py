@@ -14,6 +14,8 @@ from typing import Any
 
 from flwr.app import Message
 
+from .flower import TOKEN_REFUSED
+
 MESSAGE_BYTES = 2**20
 """Maximum size of a reply's metadata (or error) as the SuperLink lists it."""
 
@@ -22,6 +24,7 @@ READ_SECONDS = 30.0
 
 
 CONFIRM_TRIES = 3
+"""How often a confirmation is sent if its connection breaks each time."""
 
 
 class TooLargeError(Exception):
@@ -117,7 +120,7 @@ class SuperLink:
         except httpx.HTTPStatusError as error:
             if error.response.is_server_error:
                 raise ConnectionError(str(error)) from error
-            if error.response.status_code in (401, 403):  # the run has ended; `announced` handles that
+            if error.response.status_code in TOKEN_REFUSED:  # the run has ended; `announced` handles that
                 raise PermissionError(str(error)) from error
             raise UndeliverableError(f"the SuperLink answered with HTTP {error.response.status_code}") from None
         if not fields.get(1):

@@ -48,9 +48,10 @@ def enduring() -> Iterator[None]:
 
 
 def repeated(pull: Callable[..., Any]) -> Callable[..., Any]:
-    """A `_pull_and_store_message` after whose passing errors there is no message; the loop waits, and asks again.
+    """A `_pull_and_store_message` that returns None, as without a message, after an error that may pass.
 
-    The first error in a row is logged, and the end of the row.
+    Flower's loop then waits, and asks again. Of several errors in a row only the first one is logged, and later
+    that the SuperLink answers again.
     """
     is_failing = False
 
@@ -80,7 +81,7 @@ def repeated(pull: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def lasting(sender: Callable[..., Any]) -> Callable[..., Any]:
-    """A `HeartbeatSender` for which a passing error is a heartbeat that it has to repeat."""
+    """A `HeartbeatSender` that sends the heartbeat again after an error that may pass."""
 
     def made(heartbeat: Callable[[], bool]) -> Any:
         def beat() -> bool:

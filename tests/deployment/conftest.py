@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ LINES = 60  # of a log, at its end
 
 
 @pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     """A test that failed shows the last lines of the logs of its processes: they end and are deleted with it."""
     outcome = yield
-    report = outcome.get_result()  # type: ignore[attr-defined]
+    report = outcome.get_result()
     site = getattr(item, "funcargs", {}).get("site")
     if report.failed and site is not None:
         for file in sorted({*site.deployment.root.glob("*/log"), *site.deployment.root.glob("*.log")}):

@@ -41,10 +41,12 @@ def asked(*answers: Any) -> Any:
     return repeated(pull)
 
 
-def test_after_errors_that_pass_the_loop_goes_on_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_after_errors_that_pass_the_loop_goes_on_and_says_so_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     internal, unknown = Answer(grpc.StatusCode.INTERNAL), Answer(grpc.StatusCode.UNKNOWN)
     pull = asked(7, internal, unknown, internal, None, 8, unknown, 9)
-    logging.getLogger("flwr").propagate = True
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     with caplog.at_level(logging.INFO, "flwr"):
         assert [pull(state="the state") for _ in range(8)] == [7, None, None, None, None, 8, None, 9]
     assert [record.getMessage() for record in caplog.records] == [
