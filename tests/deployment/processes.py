@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from fedstride.errors import RunError
 from lab.flower.command import Connection, ask, environment, free_port, kill_marked, write_connection
 
 MARK = "FEDSTRIDE_TEST_DEPLOYMENT"  # environment variable by which all processes of a deployment are found
@@ -189,6 +190,16 @@ class Desk:
 
     def flwr(self, *arguments: str) -> dict[str, Any]:
         return ask(["flwr", *arguments], self.env)
+
+    def stop_runs(self) -> None:
+        """Stop what still runs. A run can finish between the list and the request to stop it."""
+        for run in self.flwr("list", "tls")["runs"]:
+            if not run["status"].startswith("finished"):
+                try:
+                    self.flwr("stop", str(run["run-id"]), "tls")
+                except RunError as error:
+                    if "already finished" not in str(error):
+                        raise
 
     def register(self, public_key: Path) -> str:
         return str(

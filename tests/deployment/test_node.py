@@ -136,9 +136,7 @@ def test_the_end_of_a_node_ends_its_processes(site: Site, tmp_path: Path, how: s
     code = until(node.ended, "end of the node", 20.0)
     assert code == (-9 if how == signal.SIGKILL else 0), node.log()
     submitting.process.kill()
-    for run in site.desk.flwr("list", "tls")["runs"]:
-        if not run["status"].startswith("finished"):
-            site.desk.flwr("stop", str(run["run-id"]), "tls")
+    site.desk.stop_runs()
 
 
 def at_work(node: Running) -> list[int] | None:
