@@ -91,13 +91,13 @@ def start(message: Message, context: Context, job: Work, received: dict[int, Wei
         return Started(begun, planned, received[record], _default_generator(job.device).get_state())
 
 
-def finish(started: Started, trained: Trained, since: float) -> Message:
-    """The client's reply. `since`: when it began, on the clock of `time.perf_counter`."""
+def finish(started: Started, trained: Trained, since: float, *, stays: bool = False) -> Message:
+    """The client's reply. `since`: when it began, on the clock of `time.perf_counter`; `stays`: see `reply`."""
     job = started.job
     with seeded(dropout_seed(job), job.device):
         _default_generator(job.device).set_state(trained.random)
         _load(job.model, trained.weights)
-        return reply(started.begun, trained.result, since)
+        return reply(started.begun, trained.result, since, stays=stays)
 
 
 def key(started: Started) -> Hashable:

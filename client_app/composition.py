@@ -6,7 +6,7 @@ no other method sets the mini-batches. A client half is the code that a server r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from flwr.app import ArrayRecord, RecordDict
@@ -172,10 +172,10 @@ def received(name: str, content: RecordDict) -> Received:
     )
 
 
-def arrays_in(name: str, record: ArrayRecord) -> Arrays:
-    """Read-only views of a record's arrays. Raises ConfigError, with the record's name, for invalid arrays."""
+def arrays_in(name: str, record: ArrayRecord, read: Callable[[ArrayRecord], Arrays] = views) -> Arrays:
+    """A record's arrays, by default as numpy arrays; raises ConfigError, with its name, for invalid ones."""
     try:
-        return views(record)
+        return read(record)
     except ValueError as error:
         raise ConfigError(f"{name} contains arrays that cannot be read: {error}") from error
 

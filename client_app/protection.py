@@ -14,6 +14,7 @@ from typing import Any
 from fedstride import mechanism, seeds, wire
 from fedstride.arrays import Arrays
 from fedstride.errors import ConfigError
+from fedstride.placing import placed
 
 REPORTED_WITH_LOCAL_NOISE = frozenset({wire.CLIENT_ID, wire.STATE_LOST, wire.FROZEN_HELD})
 """The metrics that a client with local noise reports. It also reports which client halves it executed, and the
@@ -93,6 +94,7 @@ def protect(
             f"{min(other_arrays)} would be sent unprotected, but this client must clip what it sends "
             f"({wire.CLIPPING_NORM} = {protection.clipping_norm:g}); choose a method that sends the model only"
         )
+    sent, model = placed(sent, None), placed(model, None)
     moved, too_long = mechanism.protect(
         sent,
         model,

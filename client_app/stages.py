@@ -14,9 +14,10 @@ from flwr.app import Context, Message, MetricRecord, RecordDict
 from fedstride import seeds, wire
 from fedstride.arrays import Arrays, declare, to_record
 from fedstride.errors import ConfigError
+from fedstride.placing import record_of, values
 from fedstride.tasks import numerics
 from fedstride.tasks.freezing import fixed_norms
-from fedstride.tasks.tensors import buffer_names, load_arrays, to_arrays
+from fedstride.tasks.tensors import buffer_names, load_arrays, to_arrays, to_tensors
 
 from . import composition, frozen, protection, state
 from .composition import Composition
@@ -72,17 +73,18 @@ def train_alone(begun: Begun) -> Result:
         )
 
 
-def reply(begun: Begun, result: Result, started: float) -> Message:
+def reply(begun: Begun, result: Result, started: float, *, stays: bool = False) -> Message:
     """End all methods, protect and save, and answer the message. The network of the job has the trained weights.
 
-    `started`: when the client began, on the clock of `time.perf_counter`.
+    `started`: when the client began, on the clock of `time.perf_counter`. `stays`: whether the model stays on the
+    device, for a server in this process; a model that is protected does not.
     """
     job = begun.job
     output = begun.methods.end(job, begun.plan, result)
     model, metrics = protection.protect(
         job.protection,
         begun.sent,
-        to_arrays(job.model, begun.sent),
+        to_tensors(job.model, begun.sent) if stays else to_arrays(job.model, begun.sent),
         {
             wire.NUM_EXAMPLES: len(job.examples),
             wire.CLIENT_ID: job.client_id,
@@ -101,8 +103,8 @@ def reply(begun: Begun, result: Result, started: float) -> Message:
     )
     if not begun.store.save(output.states):  # last, so that a round that fails does not save a state
         metrics[wire.STATE_HELD] = 1
-    arrays = {wire.ARRAYS: model, **output.arrays}
-    content = RecordDict({name: to_record(record) for name, record in arrays.items()})
+    others = {name: to_record(arrays) for name, arrays in output.arrays.items()}
+    content = RecordDict({wire.ARRAYS: record_of(model), **others})
     content[wire.METRICS] = MetricRecord(metrics)
     return Message(content=content, reply_to=begun.message)
 
@@ -117,7 +119,7 @@ def load_model(job: Work, message: Message) -> tuple[Arrays, dict[str, int]]:
     if wire.ARRAYS not in records:
         found = f"its ArrayRecords are {sorted(records)}" if records else "it has no ArrayRecords"
         raise ConfigError(f"the message has no ArrayRecord {wire.ARRAYS!r} with the model: {found}")
-    sent = composition.arrays_in(wire.ARRAYS, records[wire.ARRAYS])
+    sent = composition.arrays_in(wire.ARRAYS, records[wire.ARRAYS], values)
     frozen_ones = frozen.find(message.content.config_records[wire.CONFIG], message.content, job.parts.frozen)
     if both := set(sent) & set(frozen_ones.arrays):
         raise ConfigError(f"the received model contains {min(both)!r}, which is frozen on this client")

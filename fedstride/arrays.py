@@ -95,27 +95,29 @@ def views(record: ArrayRecord) -> Arrays:
 
 def to_record(arrays: Mapping[str, Any]) -> ArrayRecord:
     """A record of these arrays, in their order; torch tensors are copied to the host first."""
-    return ArrayRecord({name: _packed(_host(value)) for name, value in arrays.items()})
+    return ArrayRecord({name: packed(host(value)) for name, value in arrays.items()})
 
 
-def _packed(array: np.ndarray) -> Array:
+def packed(array: np.ndarray) -> Array:
     """What `Array(array)` is, with one copy of the values in place of three."""
     if not array.flags.c_contiguous or array.dtype.hasobject:
         return Array(array)
-    header = _npy_header(array.dtype, array.shape)
+    header = npy_header(array.dtype, array.shape)
     return Array(str(array.dtype), array.shape, "numpy.ndarray", b"".join((header, array.data)))
 
 
 @lru_cache(maxsize=4096)
-def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """What a `.npy` file of this dtype and shape begins with."""
     stream = io.BytesIO()
     described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(stream, described)
     return stream.getvalue()
 
 
-def _host(value: Any) -> np.ndarray:
-    return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+def host(value: Any) -> np.ndarray:
+    """The values in the host's memory: of a torch tensor a copy, unless it is there already."""
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
 
 
 # ---------------------------------------------------------------- parameters, buffers, layers

@@ -24,6 +24,8 @@ from flwr.serverapp.strategy import Strategy
 from flwr.serverapp.strategy.fedopt import FedOpt
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
+from .placing import size_of
+
 log = logging.getLogger("flwr").log
 """Flower's log function: `flwr.common.log` up to 1.34, `flwr.supercore.log` from 1.35 on. Both use the logger
 `flwr`."""
@@ -171,7 +173,7 @@ def load_builtin_state(strategy: Strategy, state: dict[str, Any]) -> None:
 
 def records_bytes(record: ArrayRecord) -> int:
     """Bytes of a record's serialised arrays, headers included."""
-    return sum(len(array.data) for array in record.values())
+    return sum(map(size_of, record.values()))
 
 
 def bundle(folder: Path) -> bytes:

@@ -29,6 +29,7 @@ from .bounds import (
 )
 from .errors import ReplyError, last_line
 from .packing import unpacked
+from .placing import size_of
 
 CHILDREN = {
     "Message": ("RecordDict",),
@@ -154,7 +155,7 @@ def check_values(message: Message, allowance: Allowance) -> None:
         _at_most("characters in the name of a record", len(name), MAX_NAME)
     arrays = [array for record in content.array_records.values() for array in record.values()]
     _at_most("arrays", len(arrays), allowance.most_arrays)
-    _at_most("bytes in its arrays", sum(len(array.data) for array in arrays), allowance.most_bytes)
+    _at_most("bytes in its arrays", sum(map(size_of, arrays)), allowance.most_bytes)
     plain: tuple[Mapping[str, Any], ...] = (*content.metric_records.values(), *content.config_records.values())
     _at_most("metrics and values", sum(map(len, plain)), MAX_METRICS)
     for record in plain:

@@ -10,6 +10,7 @@ from torch import nn
 
 from fedstride.arrays import Arrays, declare, to_record, views
 from fedstride.errors import ConfigError
+from fedstride.placing import values
 from fedstride.tasks import data, models, numerics
 from fedstride.tasks.freezing import split
 from fedstride.tasks.goals import goal_of
@@ -86,7 +87,7 @@ class CentralEvaluation:
         """The sums of the batches with these numbers. `arrays`: those that are sent."""
         numerics.use_threads(self._threads)
         examples = self._prepared(spec)
-        load_arrays(place(self._model, self._device), {**self.frozen, **views(arrays)})
+        load_arrays(place(self._model, self._device), {**self.frozen, **values(arrays)})
         return measure(self._model, examples, batches)
 
     def figures(self, batches: Sequence[BatchSums]) -> dict[str, float]:

@@ -17,13 +17,15 @@ from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from typing_extensions import Unpack
 
 from fedstride import seeds, wire
-from fedstride.arrays import Arrays, declare, first_not_finite, to_record, views
+from fedstride.arrays import Arrays, first_not_finite
 from fedstride.errors import RunError, require
 from fedstride.flower import AVERAGES_METRICS, log
+from fedstride.placing import record_of
 from fedstride.settings import Setting, check
 
 from .cohort import Accepted, Cohort, Expected
 from .limits import Screening
+from .placed import Placed
 from .reported import Number
 from .reporting import to_metrics, without
 from .screened import Screened
@@ -84,7 +86,7 @@ class RuleOptions(FedAvgOptions, total=False):
     buffers: Sequence[str]
 
 
-class RuleStrategy(Screened, FlowerFedAvg):
+class RuleStrategy(Placed, Screened, FlowerFedAvg):
     """A Flower Strategy around one rule.
 
     In addition to FedAvg's arguments:
@@ -199,8 +201,8 @@ class RuleStrategy(Screened, FlowerFedAvg):
             self.state = self.State()
             self.forget_rounds()
         next_model = self.next_model
-        record = arrays if next_model is None else to_record(next_model)
-        self.sent = declare(views(record), self.buffers)
+        record = arrays if next_model is None else record_of(next_model)
+        self._send(record)
         self.requested = self.client_request(self.sent)
         if self.fraction_train == 0.0:
             return []
@@ -216,6 +218,7 @@ class RuleStrategy(Screened, FlowerFedAvg):
         (None, metrics) if too few replies are valid, or if the rule's model is not finite; the state is then
         unchanged.
         """
+        replies = self._followed(replies)
         cohort = self.screened(server_round, replies, self.sent, self.weighted_by_key, self.expected)
         metrics = cohort.counts()
         if len(cohort) < self.screening.quorum:
@@ -224,7 +227,7 @@ class RuleStrategy(Screened, FlowerFedAvg):
         if not is_usable(server_round, type(self).__name__, model, getattr(state, "next", None)):
             return None, MetricRecord(metrics | NOT_FINITE)
         self.state = state
-        return to_record(model), to_metrics(self, self._client_metrics(cohort) | metrics | diagnostics)
+        return record_of(model), to_metrics(self, self._client_metrics(cohort) | metrics | diagnostics)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -300,7 +303,7 @@ def with_request(messages: Iterable[Message], half: str, request: Request, confi
     if not half or not listed:
         return listed
     values = {wire.of_half(half, name): value for name, value in request.values.items()}
-    arrays = {wire.of_half(half, name): to_record(each) for name, each in request.arrays.items()}
+    arrays = {wire.of_half(half, name): record_of(each) for name, each in request.arrays.items()}
     for message in listed:
         config = message.content.config_records.get(config_key, ConfigRecord())
         halves = [*config.get(wire.HALVES, []), half]  # type: ignore[misc]

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedstride.arrays import Arrays, block, block_product, blocks, float64, inner, total
+from fedstride.arrays import Arrays, block, block_product, blocks, float64, inner, namespace, total
+from fedstride.placing import is_tensor
 
 MOST_THREADS = 8
 """More would wait for the memory, and for the interpreter's lock between the operations."""
@@ -109,8 +110,15 @@ def difference(new: Arrays, old: Arrays, names: Iterable[str]) -> Arrays:
 
 
 def inner_products(a: Arrays, b: Arrays, names: Iterable[str]) -> dict[str, float]:
-    """<a, b> in float64 of each of these arrays: `arrays.inner`, for numpy arrays on several threads."""
+    """<a, b> in float64 of each of these arrays: `arrays.inner`, for numpy arrays on several threads.
+
+    Of tensors, the numbers of all arrays are copied to the host together.
+    """
     chosen = list(names)
+    if chosen and all(is_tensor(model[name]) for name in chosen for model in (a, b)):
+        xp = namespace(a[chosen[0]])
+        products = xp.stack([xp.sum(float64(a[name]) * float64(b[name])) for name in chosen])
+        return dict(zip(chosen, products.tolist(), strict=True))
     if not all(isinstance(model[name], np.ndarray) for name in chosen for model in (a, b)):
         return {name: inner(a[name], b[name]) for name in chosen}
     todo = blocks_of(a, chosen)

@@ -15,13 +15,14 @@ from typing import Any
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from fedstride import wire
-from fedstride.arrays import Arrays, Layout, to_record
+from fedstride.arrays import Arrays, Layout
 from fedstride.bounds import MAX_LIST, MAX_METRICS, MAX_NAME
 from fedstride.metrics import AGREED, SCREENING, fact, over_clients
+from fedstride.placing import device_in, placed, record_of
 
 from .blocks import difference, norm
-from .fast_updates import FastUpdates, Models
 from .figures import Selection, Value, agreed, combine, fault_of, form_of, numbers, select
+from .known_updates import KnownUpdates, Models, known_updates
 from .reported import Number
 
 LEFT_OUT = f"{SCREENING}left_out"
@@ -35,6 +36,11 @@ class Expected:
     halves: tuple[str, ...] = ()  # names of client halves; a reply reports each one that was done
     returns: Mapping[str, Arrays] = field(default_factory=dict)  # by record name: same names, shapes, dtypes
     numbers: Mapping[str, Number] = field(default_factory=dict)  # that each client must report, by metric
+
+    def where(self, sent: Arrays) -> Expected:
+        """The same with the records where this model is: on the host, or on its device."""
+        device = device_in(sent.values())
+        return replace(self, returns={name: placed(arrays, device) for name, arrays in self.returns.items()})
 
     def __or__(self, other: Expected) -> Expected:
         halves, returns = (*self.halves, *other.halves), {**self.returns, **other.returns}
@@ -74,7 +80,7 @@ class Cohort:
     halves: tuple[str, ...] = ()  # the client halves that these clients were asked to do
     learnt: Mapping[str, float] = field(default_factory=dict)  # reference lengths for the next round; screening.py
     count_key: str = wire.NUM_EXAMPLES  # the metric that counts a client's examples
-    read: FastUpdates | None = None  # what the screening read of the updates
+    read: KnownUpdates | None = None  # what the screening read of the updates
 
     def __len__(self) -> int:
         return len(self.replies)
@@ -207,7 +213,7 @@ class Cohort:
     def extras(self, record: str) -> Models:
         """The further arrays of each client in the record of this name, in order."""
         arrays = [reply.extras[record] for reply in self.replies]
-        return Models.of(arrays, FastUpdates(arrays[0], arrays))
+        return Models.of(arrays, known_updates(arrays[0], arrays))
 
     def completed_metrics(self) -> list[dict[str, Any]]:
         """For each client the same metrics, all valid, for a strategy that reads each client's.
@@ -273,7 +279,7 @@ def with_model(reply: Reply, sent: Arrays, model: Arrays, weighted_by_key: str) 
     metrics: dict[str, Any] = {weighted_by_key: 1, wire.CLIENT_ID: reply.client_id}
     message = shallow(reply.message)
     metric_key = next(iter(reply.message.content.metric_records))
-    message.content = RecordDict({model_key(reply): to_record(model), metric_key: MetricRecord(metrics)})
+    message.content = RecordDict({model_key(reply): record_of(model), metric_key: MetricRecord(metrics)})
     length = norm(difference(model, sent, Layout.of(sent).parameters))
     changed: dict[str, Any] = {"num_examples": 1.0, "model": model, "metrics": metrics, "length": length}
     return replace(reply, **changed, message=message, extras={})

@@ -127,6 +127,8 @@ class AdaDecay(_Decay):
     FedLAW or another decay. Metric: `adadecay/decay`, the norm of what is subtracted. `options` are `Wrapper`'s.
     """
 
+    takes_tensors = True
+
     def __init__(
         self,
         strategy: Strategy | None = None,
@@ -161,6 +163,7 @@ class AWD(_Decay):
     """
 
     State = AWDState
+    takes_tensors = True
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The sums of `updates.py` for the replies of a round: each byte is read as few times as a rule allows.
+"""The sums of `updates.py` for numpy arrays, the replies of a round: each byte is read as few times as possible.
 
 The replies' bytes are read in place, in blocks, on several threads; what is kept has at most the size of one
 model. The screening's pass over the replies yields the squares, and with them the sum that most rules need.
@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from fedstride.arrays import BLOCK, Arrays, block, total
+from fedstride.arrays import BLOCK, Arrays, block, first_not_finite, total
 
 from .blocks import Block, blocks_of, on_threads, sums_by_name
 from .kernels import Clients, Kernels, kernels_for
-from .updates import Updates
+from .known_updates import KnownUpdates, Pass, Squares
 
 Act = Callable[[Kernels, Block, Clients, Any], None]
 """What a pass does with a block: kernels, which block, the clients' values there, and the sent ones in float64."""
 
 
-class FastUpdates(Updates):
+class FastUpdates(KnownUpdates):
     """The updates of a round's clients, from numpy arrays that do not change.
 
     `threads`: how many are used; None for the processor's cores. No result depends on it.
@@ -32,16 +32,14 @@ class FastUpdates(Updates):
     def __init__(self, sent: Arrays, models: Sequence[Arrays], *, threads: int | None = None) -> None:
         super().__init__(sent, models)
         self._threads = threads
-        self._arrays = [list(model.values()) for model in models]  # what is read
         self._blocks = blocks_of(sent, self.names)
-        self._squares: list[dict[str, float]] = []
-        self._distances: list[dict[str, float]] = []
-        self._sum: Arrays = {}
-        self._factors: list[float] = []  # of this sum
 
-    def read(self, factors: Sequence[float]) -> None:
-        """One pass for the squares and `summed(factors)`."""
-        self._check(factors)
+    @override
+    def _of(self, sent: Arrays, models: Sequence[Arrays]) -> FastUpdates:
+        return FastUpdates(sent, models, threads=self._threads)
+
+    @override
+    def _find_both(self, factors: Sequence[float]) -> Pass:
         squares, into = self._one_a_block(), self._zeros()
 
         def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
@@ -49,37 +47,37 @@ class FastUpdates(Updates):
             squares[:, place.number] = kernels.squares_and_summed(clients, w, factors, out)
 
         self._pass(act)
-        self._squares = self._by_name(squares)
-        self._keep(into, factors)
-
-    def of_client(self, k: int) -> dict[str, float]:
-        """||w_k - w||^2 of client number k, for each parameter."""
-        if not self._squares:
-            squares = self._one_a_block()
-
-            def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
-                squares[:, place.number] = kernels.squares(clients, w)
-
-            self._pass(act)
-            self._squares = self._by_name(squares)
-        return self._squares[k]
+        return Pass(self._by_name(squares), _read_only(into))
 
     @override
-    def squares(self, name: str) -> list[float]:
-        return [self.of_client(k)[name] for k in range(len(self.models))]
+    def _find_squares(self) -> Squares:
+        squares = self._one_a_block()
+
+        def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
+            squares[:, place.number] = kernels.squares(clients, w)
+
+        self._pass(act)
+        return self._by_name(squares)
 
     @override
-    def summed(self, factors: Sequence[float]) -> Arrays:
-        if self._factors != list(factors):
-            self._check(factors)
-            into = self._zeros()
+    def _find_summed(self, factors: Sequence[float]) -> Arrays:
+        into = self._zeros()
 
-            def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
-                kernels.summed(clients, w, factors, block(into[place.name], place.part))
+        def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
+            kernels.summed(clients, w, factors, block(into[place.name], place.part))
 
-            self._pass(act)
-            self._keep(into, factors)
-        return dict(self._sum)
+        self._pass(act)
+        return _read_only(into)
+
+    @override
+    def _find_distances(self) -> Squares:
+        squares, m = self._one_a_block(), len(self.models)
+
+        def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
+            squares[:, place.number] = kernels.distances(clients, w, m)
+
+        self._pass(act)
+        return self._by_name(squares)
 
     @override
     def products(self, vector: Arrays) -> list[float]:
@@ -92,53 +90,10 @@ class FastUpdates(Updates):
         return [total(by_name.values()) for by_name in self._by_name(products)]
 
     @override
-    def distances(self, name: str) -> list[float]:
-        if not self._distances:
-            squares, m = self._one_a_block(), len(self.models)
-
-            def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
-                squares[:, place.number] = kernels.distances(clients, w, m)
-
-            self._pass(act)
-            self._distances = self._by_name(squares)
-        return [by_name[name] for by_name in self._distances]
-
-    @override
-    def is_changed(self, name: str) -> bool:
-        squares = self.squares(name) if name in self.names else []
-        if any(square > 0.0 for square in squares):
-            return True
-        # A difference of half or single precision is not so small that its square would be 0.
-        surely_not = squares and self.sent[name].dtype.itemsize <= 4 and not any(squares)
-        return not surely_not and super().is_changed(name)
-
-    # -------------------------------------------------------- the same for other models
-
-    @override
-    def among(self, models: Sequence[Arrays]) -> FastUpdates:
-        """The updates of these models; what is known of those that were read is taken over."""
-        if len(models) == len(self.models) and all(map(_is, models, self.models)):
-            return self
-        other = FastUpdates(self.sent, models, threads=self._threads)
-        places = {id(model): k for k, model in enumerate(self.models)}
-        if self._squares and all(id(model) in places for model in models):
-            other._squares = [self._squares[places[id(model)]] for model in models]
-        return other
-
-    def starting_from(self, sent: Arrays) -> FastUpdates:
-        """The updates of the same models from this one: from the same arrays in memory, this object itself."""
-        same = list(sent) == list(self.sent) and all(_same_memory(sent[n], self.sent[n]) for n in sent)
-        known = same and all(
-            len(model) == len(arrays) and all(map(_is, model.values(), arrays))
-            for model, arrays in zip(self.models, self._arrays, strict=True)
-        )
-        return self if known else FastUpdates(sent, self.models, threads=self._threads)
+    def not_finite(self, k: int) -> str | None:
+        return first_not_finite({name: array for name, array in self.models[k].items() if name not in self.names})
 
     # -------------------------------------------------------- passes
-
-    def _check(self, factors: Sequence[float]) -> None:
-        if len(factors) != len(self.models):
-            raise ValueError(f"{len(factors)} factors for {len(self.models)} models; give one for each")
 
     def _pass(self, act: Act) -> None:
         """Call `act` for each block."""
@@ -161,36 +116,16 @@ class FastUpdates(Updates):
         """A number for each client and block."""
         return np.empty((len(self.models), len(self._blocks)))
 
-    def _by_name(self, one_a_block: Any) -> list[dict[str, float]]:
+    def _by_name(self, one_a_block: Any) -> Squares:
         """The numbers summed over the blocks of each array, for each client."""
         return [sums_by_name(self._blocks, self.names, numbers) for numbers in one_a_block.tolist()]
 
     def _zeros(self) -> Arrays:
         return {name: np.zeros(self.sent[name].shape) for name in self.names}
 
-    def _keep(self, summed: Arrays, factors: Sequence[float]) -> None:
-        for array in summed.values():
-            array.flags.writeable = False  # it may be given out again
-        self._sum, self._factors = summed, list(factors)
 
-
-class Models(tuple[Arrays, ...]):
-    """The models of a cohort, and what is known of their updates; see `updates_of`."""
-
-    updates: FastUpdates | None = None
-
-    @classmethod
-    def of(cls, models: Sequence[Arrays], read: FastUpdates | None) -> Models:
-        """These models; `read` has the updates of all or of some of them."""
-        result = cls(models)
-        result.updates = None if read is None else read.among(models)
-        return result
-
-
-def _is(a: object, b: object) -> bool:
-    return a is b
-
-
-def _same_memory(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two arrays are the same values in the same place."""
-    return a is b or a.__array_interface__ == b.__array_interface__
+def _read_only(arrays: Arrays) -> Arrays:
+    """These arrays, which may be given out several times."""
+    for array in arrays.values():
+        array.flags.writeable = False
+    return arrays

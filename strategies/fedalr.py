@@ -109,6 +109,7 @@ class Fedalr(RuleStrategy):
     """
 
     State = FedalrState
+    takes_tensors = True
 
     def __init__(
         self,

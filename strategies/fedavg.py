@@ -23,6 +23,7 @@ class FedAvg(RuleStrategy):
     """FedAvg with screening, a fixed order of sums and kept dtypes; otherwise Flower's."""
 
     sees_only_the_mean = True
+    takes_tensors = True
 
     def __init__(self, *, weighting: Weighting = "examples", **options: Unpack[RuleOptions]) -> None:
         super().__init__(weighting=weighting, **options)

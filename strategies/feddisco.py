@@ -21,6 +21,7 @@ from typing_extensions import Unpack
 
 from fedstride.arrays import Arrays, total
 from fedstride.errors import require
+from fedstride.placing import placed
 from fedstride.settings import Setting, check
 
 from .base import Request, RoundResult, RuleOptions, RuleStrategy, Weighting
@@ -99,6 +100,7 @@ class FedDisco(RuleStrategy):
 
     State = FedDiscoState
     half = "feddisco"
+    takes_tensors = True
 
     def __init__(
         self,
@@ -156,7 +158,7 @@ class FedDisco(RuleStrategy):
 
     def rule(self, sent: Arrays, cohort: Cohort, state: FedDiscoState) -> RoundResult:
         """See `aggregate`."""
-        labels = _with_reported(state.labels or {}, cohort)
+        labels = _with_reported(placed(state.labels or {}, None), cohort)  # a few numbers: not for a device
         counts = [labels[str(reply.client_id)] for reply in cohort.replies]
         shares = cohort.shares(self.weighting)
         target = self.test_labels if self.target == "test" else None

@@ -58,6 +58,7 @@ class FedDyn(RuleStrategy):
     State = FedDynState
     half = "feddyn"
     sees_only_the_mean = True
+    takes_tensors = True
 
     def __init__(
         self,

@@ -185,6 +185,8 @@ class FedLWS(Wrapper):
     beta tau (A3-10).
     """
 
+    takes_tensors = True
+
     def __init__(
         self,
         strategy: Strategy | None = None,

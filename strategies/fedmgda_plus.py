@@ -105,6 +105,8 @@ class FedMGDAPlus(RuleStrategy):
     of client ids.
     """
 
+    takes_tensors = True
+
     def __init__(
         self,
         *,

@@ -136,6 +136,7 @@ class FedNNNN(RuleStrategy):
     """
 
     State = FedNNNNState
+    takes_tensors = True
 
     def __init__(
         self,
@@ -174,6 +175,8 @@ class FedNNNN(RuleStrategy):
 class NormNorm(FedNNNN):
     """Norm-Norm: FedNNNN with gamma = 0."""
 
+    takes_tensors = True
+
     def __init__(
         self,
         *,
@@ -190,6 +193,7 @@ class Momentum(RuleStrategy):
 
     State = Velocity
     sees_only_the_mean = True
+    takes_tensors = True
 
     def __init__(
         self, *, gamma: Gamma = 0.9, weighting: Weighting = "examples", **options: Unpack[RuleOptions]

@@ -57,6 +57,7 @@ class FedNova(RuleStrategy):
     """
 
     half = "fednova"
+    takes_tensors = True
 
     def __init__(
         self,

@@ -81,6 +81,8 @@ class LDAWA(RuleStrategy):
     Metrics: `l_dawa/kappa_min`, `l_dawa/kappa_mean`, over all clients and layers.
     """
 
+    takes_tensors = True
+
     def __init__(
         self,
         *,

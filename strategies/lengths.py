@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from flwr.app import RecordDict
 
-from fedstride.arrays import Arrays, Layout, float64, is_floating, like, to_record
+from fedstride.arrays import Arrays, Layout, float64, is_floating, like
+from fedstride.placing import record_of
 
 from .blocks import difference, norm
 from .cohort import Expected, Rejected, Reply, model_key, shallow
@@ -106,7 +107,7 @@ def _with_shorter(reply: Reply, sent: Arrays, names: Sequence[str], factor: floa
     }
     model = {**reply.model, **shorter}
     message = shallow(reply.message)
-    message.content = RecordDict({**reply.message.content, model_key(reply): to_record(model)})
+    message.content = RecordDict({**reply.message.content, model_key(reply): record_of(model)})
     parameters = Layout.of(sent).parameters
     return replace(reply, model=model, message=message, length=norm(difference(model, sent, parameters)))
 

@@ -42,6 +42,7 @@ class NormAnalysis(Wrapper):
     State = Path
     may_hold_privacy = True  # it writes metrics only
     averages_buffers = False
+    takes_tensors = True
 
     def __init__(
         self,

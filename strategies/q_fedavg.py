@@ -66,6 +66,7 @@ class QFedAvg(RuleStrategy):
     """
 
     half = "q_fedavg"
+    takes_tensors = True
 
     def __init__(
         self,

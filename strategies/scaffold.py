@@ -63,6 +63,7 @@ class Scaffold(RuleStrategy):
 
     State = ScaffoldState
     half = "scaffold"
+    takes_tensors = True
 
     def __init__(
         self,

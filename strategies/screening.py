@@ -10,13 +10,14 @@ from typing import Any
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from fedstride import wire
-from fedstride.arrays import Arrays, first_not_finite, total, views
+from fedstride.arrays import Arrays, total
 from fedstride.errors import ReplyError, last_line
+from fedstride.placing import device_in, placed, values
 
 from .blocks import norm
 from .cohort import Accepted, Cohort, Expected, Rejected, Reply, shares_of, weights_of
-from .fast_updates import FastUpdates
 from .figures import real
+from .known_updates import KnownUpdates, known_updates
 from .lengths import bound_lengths
 from .limits import Screening
 from .means import zeros_like
@@ -54,7 +55,7 @@ def screen(
         return messages.cohort
     valid: list[Reply] = []
     rejected: list[Rejected] = []
-    screening, expected = screening or Screening(), expected or Expected()
+    screening, expected = screening or Screening(), (expected or Expected()).where(sent)
     for message in messages:
         node_id = message.metadata.src_node_id
         try:
@@ -62,12 +63,12 @@ def screen(
         except ReplyError as error:
             rejected.append(Rejected(node_id, str(error)))
     valid.sort(key=lambda reply: (reply.client_id, reply.node_id))
-    read = FastUpdates(sent, [reply.model for reply in valid])
+    read = known_updates(sent, [reply.model for reply in valid])
     if summed_by is not None and valid:
         counts = capped([reply.num_examples for reply in valid], screening.max_share or 1.0)
         read.read(shares_of(weights_of(counts, summed_by)))
     records = {
-        name: FastUpdates(zeros_like(like), [reply.extras[name] for reply in valid])
+        name: known_updates(zeros_like(like), [reply.extras[name] for reply in valid])
         for name, like in expected.returns.items()
     }
     valid, not_finite = _with_lengths(valid, read, records)
@@ -172,13 +173,13 @@ def _count(metrics: MetricRecord, key: str) -> float:
 
 
 def _arrays(record: ArrayRecord, sent: Arrays) -> Arrays:
-    """Views of a record, in the order of `sent`, whose names, shapes and dtypes it must have."""
+    """A record's arrays where `sent` is, in its order; they must have its names, shapes and dtypes."""
     missing = [name for name in sent if name not in record]
     extra = [name for name in record if name not in sent]
     if missing or extra:
         raise ReplyError(f"missing arrays: {missing[:5]}, unexpected arrays: {extra[:5]}")
     try:
-        received = views(record)
+        received = placed(values(record), device_in(sent.values()))
     except Exception as error:  # the client decides what is in the bytes
         raise ReplyError(f"arrays that cannot be read: {error}") from error
     for name, array in sent.items():
@@ -192,37 +193,34 @@ def _arrays(record: ArrayRecord, sent: Arrays) -> Arrays:
 
 
 def _with_lengths(
-    replies: list[Reply], read: FastUpdates, records: Mapping[str, FastUpdates]
+    replies: list[Reply], read: KnownUpdates, records: Mapping[str, KnownUpdates]
 ) -> tuple[list[Reply], list[Rejected]]:
     """The replies with their lengths, and those whose values are not finite. A record's length is its norm."""
     good: list[Reply] = []
     rejected: list[Rejected] = []
     for k, reply in enumerate(replies):
         try:
-            extra_lengths = {
-                name: _record_length(record.of_client(k), reply.extras[name], f"{name}: ")
-                for name, record in records.items()
-            }
-            length = _checked_length(read.of_client(k), reply.model)
+            extra_lengths = {name: _record_length(record, k, f"{name}: ") for name, record in records.items()}
+            length = _checked_length(read, k)
             good.append(replace(reply, length=length, extra_lengths=extra_lengths))
         except ReplyError as error:
             rejected.append(Rejected(reply.node_id, str(error)))
     return good, rejected
 
 
-def _checked_length(squares: Mapping[str, float], arrays: Arrays, where: str = "") -> float:
-    """The length of the arrays with these squared norms; they and the others must be finite."""
-    length = _length(squares, where)
-    found = first_not_finite({name: array for name, array in arrays.items() if name not in squares})
+def _checked_length(read: KnownUpdates, k: int, where: str = "") -> float:
+    """The length of the update of client number k; its parameters and its other arrays must be finite."""
+    length = _length(read.of_client(k), where)
+    found = read.not_finite(k)
     if found is not None:
         raise ReplyError(f"{where}{found!r} contains NaN or infinity")
     return length
 
 
-def _record_length(squares: Mapping[str, float], record: Arrays, where: str) -> float:
-    """The norm of all arrays, also of those that would be buffers in a model."""
-    others = {name: array for name, array in record.items() if name not in squares}
-    return math.hypot(_checked_length(squares, record, where), norm(others))
+def _record_length(read: KnownUpdates, k: int, where: str) -> float:
+    """The norm of all arrays of client number k, also of those that would be buffers in a model."""
+    others = {name: array for name, array in read.models[k].items() if name not in read.names}
+    return math.hypot(_checked_length(read, k, where), norm(others))
 
 
 def _length(squares: Mapping[str, float], where: str = "") -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
+from fedstride.arrays import host
+from fedstride.placing import Device, placed
 
 S = TypeVar("S")
 
@@ -19,7 +20,7 @@ def pack(state: Any) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for field, value in state._asdict().items():
         if isinstance(value, Mapping):
-            flat |= {f"{field}/{name}": np.asarray(array) for name, array in value.items()}
+            flat |= {f"{field}/{name}": host(array) for name, array in value.items()}
         elif value is not None:
             flat[field] = value
     return flat
@@ -35,6 +36,15 @@ def unpack(kind: type[S], flat: Mapping[str, Any]) -> S:
         else:
             values[field] = type(default)(flat[field])
     return kind(**values)
+
+
+def moved(state: S, device: Device) -> S:
+    """The state with all its arrays on this device; see `placed`."""
+    fields = {
+        field: placed(value, device) if isinstance(value, dict) else value
+        for field, value in state._asdict().items()  # type: ignore[attr-defined]
+    }
+    return type(state)(**fields)
 
 
 LEARNT = "learnt"

@@ -114,6 +114,7 @@ class TwoDLRD(Wrapper):
     half = "two_d_lrd"
     may_hold_privacy = True  # its detector sees models only
     around: ClassVar[Mapping[str, Any]] = {"weighting": "uniform"}
+    takes_tensors = True
 
     def __init__(
         self,

@@ -18,10 +18,11 @@ from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from flwr.serverapp.strategy import Strategy
 
 from fedstride import flower, wire
-from fedstride.arrays import Arrays, Layout, declare, is_boolean, like, to_record, views
+from fedstride.arrays import Arrays, Layout, is_boolean, like
 from fedstride.errors import RunError, require
 from fedstride.flower import log
 from fedstride.metrics import over_clients
+from fedstride.placing import device_in, placed, record_of, values
 from fedstride.settings import check
 
 from .base import (
@@ -38,14 +39,10 @@ from .cohort import Accepted, Cohort, Expected
 from .fedavg import FedAvg
 from .limits import Screening
 from .means import averaged_buffers, majority
+from .placed import Placed, claims
 from .reporting import to_metrics, without
 from .screened import Screened
 from .state import Stateless, below, pack, pack_learnt, unpack, unpack_learnt
-
-
-def claims(strategy: Strategy, name: str) -> bool:
-    """Whether a strategy's own class claims this; a claim of a parent class need not hold for a subclass."""
-    return name in vars(type(strategy)) and bool(getattr(strategy, name))
 
 
 def sees_only_the_mean(strategy: Strategy) -> bool:
@@ -56,7 +53,7 @@ def sees_only_the_mean(strategy: Strategy) -> bool:
     return flowers and (type(strategy) is FlowerFedAvg or isinstance(strategy, flower.ADAPTIVE))
 
 
-class Wrapper(Screened, Strategy):
+class Wrapper(Placed, Screened, Strategy):
     """Screens and orders the replies, passes them to `strategy`, and acts on its result.
 
     `strategy`: any Flower Strategy; our FedAvg if none is given. `screening` and `buffers` as in
@@ -83,6 +80,8 @@ class Wrapper(Screened, Strategy):
 
     half: ClassVar[str] = ""
     """The wrapper's client half; see `RuleStrategy.half`."""
+
+    takes_tensors = True
 
     def __init__(
         self,
@@ -227,7 +226,7 @@ class Wrapper(Screened, Strategy):
         flower.forget_current_arrays(self.strategy)
         extended = self.extend(ConfigRecord(dict(config)))
         messages = list(self.strategy.configure_train(server_round, arrays, extended, grid))
-        self.sent = declare(views(self._model_in(messages[0]) if messages else arrays), self.buffers)
+        self._send(self._model_in(messages[0]) if messages else arrays)
         self.check_model(self.sent)
         self.requested = self.client_request(self.sent)
         return with_request(messages, self.half, self.requested, self.configrecord_key)
@@ -240,6 +239,7 @@ class Wrapper(Screened, Strategy):
         (None, metrics) if too few replies are valid, or if a model is not finite; the state inside and the
         wrapper's own are then unchanged.
         """
+        replies = self._followed(replies)
         cohort = self.screened(server_round, replies, self.sent, self.weighted_by_key, self.expected)
         metrics = cohort.counts()
         if len(cohort) < self.screening.quorum:
@@ -260,7 +260,7 @@ class Wrapper(Screened, Strategy):
             self._load_inner_state(before)
             return None, MetricRecord(metrics | NOT_FINITE)
         self.state = state
-        return to_record(model), to_metrics(self, {k: v for k, v in metrics.items() if _kept(k)} | diagnostics)
+        return record_of(model), to_metrics(self, {k: v for k, v in metrics.items() if _kept(k)} | diagnostics)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -309,7 +309,7 @@ class Wrapper(Screened, Strategy):
 
     def _conform(self, record: ArrayRecord, cohort: Cohort) -> Arrays:
         """The inner result with the sent names, order, shapes and dtypes."""
-        result = views(record)
+        result = placed(values(record), device_in(self.sent.values()))
         inner = type(self.strategy).__name__
         if set(result) != set(self.sent):
             odd = sorted(set(result) ^ set(self.sent))[:5]

@@ -130,9 +130,17 @@ def to_arrays(model: nn.Module, names: Iterable[str] | None = None) -> Arrays:
 
     `names`: which ones. If None, those of `array_names`.
     """
+    return {name: tensor.cpu().numpy().copy() for name, tensor in _chosen(model, names).items()}
+
+
+def to_tensors(model: nn.Module, names: Iterable[str] | None = None) -> Arrays:
+    """The same as tensors on the device on which the network is."""
+    return {name: tensor.clone() for name, tensor in _chosen(model, names).items()}
+
+
+def _chosen(model: nn.Module, names: Iterable[str] | None) -> dict[str, torch.Tensor]:
     state = model.state_dict()
-    chosen = array_names(model) if names is None else names
-    return {name: state[name].detach().cpu().numpy().copy() for name in chosen}
+    return {name: state[name].detach() for name in (array_names(model) if names is None else names)}
 
 
 def array_names(model: nn.Module) -> list[str]:
@@ -142,8 +150,11 @@ def array_names(model: nn.Module) -> list[str]:
 
 
 def load_arrays(model: nn.Module, arrays: Mapping[str, Any]) -> None:
-    """Copy named arrays into the network. Raises RuntimeError if names or shapes differ."""
-    tensors = {name: torch.tensor(np.asarray(array)) for name, array in arrays.items()}
+    """Copy named arrays, of numpy or torch, into the network. Raises RuntimeError if names or shapes differ."""
+    tensors = {
+        name: array if isinstance(array, torch.Tensor) else torch.tensor(np.asarray(array))
+        for name, array in arrays.items()
+    }
     tied = {name: tensors[first] for name, first in tied_names(model).items() if first in tensors}
     model.load_state_dict(tensors | tied, strict=True)
 

@@ -90,7 +90,9 @@ class InCohorts(InThisProcess):
         """A Grid that trains several clients at once."""
         from .together import TogetherGrid
 
-        grid = TogetherGrid(self._app, config.clients, data=files_of(config), size=config.cohort_part)
+        stay = {"device": True, "host": False}.get(config.cohort_rules)
+        size, files = config.cohort_part, files_of(config)
+        grid = TogetherGrid(self._app, config.clients, data=files, size=size, stay=stay)
         return attacked(grid, config)
 
 

@@ -29,12 +29,13 @@ class TogetherGrid(LocalGrid):
     """The nodes of a `LocalGrid`, trained together.
 
     `size`: at most this number of clients at once. If None, this is 16 on a processor, and on a GPU what its
-    memory has room for, which is measured before the first training.
+    memory has room for, which is measured before the first training. `stay`: whether the clients' models stay on
+    the device, where the server's rule then computes; if None, on a GPU.
     """
 
-    def __init__(self, *args: Any, size: int | None = None, **options: Any) -> None:
+    def __init__(self, *args: Any, size: int | None = None, stay: bool | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._size = size
+        self._size, self._stay = size, stay
         self._said: set[str] = set()
         self._settings: tuple[ConfigRecord, work.Settings] | None = None
 
@@ -66,8 +67,8 @@ class TogetherGrid(LocalGrid):
             context = self._contexts[message.metadata.dst_node_id]
             try:
                 job = self._job(message, context)
-                on_gpu = job.device.type == "cuda"
-                self._size = self._measured(cohort.start(message, context, job, {})) if on_gpu else ON_A_PROCESSOR
+                on = on_gpu(job)
+                self._size = self._measured(cohort.start(message, context, job, {})) if on else ON_A_PROCESSOR
             except (Exception, SystemExit):  # this client's reply will say why; the next one shows the number
                 return 1
         return self._size
@@ -133,7 +134,8 @@ class TogetherGrid(LocalGrid):
         for each, result in zip(group, trained, strict=True):
             try:
                 began = time.perf_counter() - each.seconds - share
-                replies[each.number] = cohort.finish(each.started, result, began)
+                stays = on_gpu(each.started.job) if self._stay is None else self._stay
+                replies[each.number] = cohort.finish(each.started, result, began, stays=stays)
             except (Exception, SystemExit) as error:
                 replies[each.number] = failure(each.message, f"{type(error).__name__}: {error}")
         return replies
@@ -153,6 +155,11 @@ class TogetherGrid(LocalGrid):
         if text not in self._said:
             self._said.add(text)
             flower.log(WARNING, "%s", text)
+
+
+def on_gpu(job: work.Work) -> bool:
+    """Whether the client trains on a GPU."""
+    return job.device.type == "cuda"
 
 
 class _Ready:

@@ -246,6 +246,16 @@ class Config:
             extends=True,
         ),
     ] = None
+    cohort_rules: Annotated[
+        str,
+        Setting(
+            "where the rule computes with engine=cohort: device (where the clients train, without a copy of their "
+            "models to the host), host, or auto (device on a GPU)",
+            options=("auto", "device", "host"),
+            kind=CHANCE,
+            extends=True,
+        ),
+    ] = "auto"
     track: Annotated[list[str], Setting("trackers that get each round's metrics: docs/commands.md", kind=NONE)] = (
         field(default_factory=list)
     )

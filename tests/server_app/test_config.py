@@ -502,7 +502,8 @@ def test_a_resumed_run_may_have_more_rounds(run: Path) -> None:
 
 
 UNLIKE = {
-    "best": "test/loss", "best_quorum": 2, "checkpoint_every": 7, "cohort_part": 3, "engine": "ray",
+    "best": "test/loss", "best_quorum": 2, "checkpoint_every": 7, "cohort_part": 3, "cohort_rules": "host",
+    "engine": "ray",
     "evaluate_clients": True, "evaluate_every": 3, "initial": "elsewhere.safetensors", "nodes": "clinic-*",
     "max_empty_rounds": 9, "min_clients": 2, "mute_rounds": 5, "node_ids": "any", "node_wait": 1.5, "patience": 4,
     "rounds": 50, "target": 0.5, "test_set": False, "timeout": 2.5, "track": ["tensorboard"],

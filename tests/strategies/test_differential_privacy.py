@@ -36,7 +36,8 @@ from strategies import (
 )
 from strategies.base import RoundResult, RuleStrategy
 from strategies.limits import Screening
-from strategies.wrapper import Wrapper, claims
+from strategies.placed import claims
+from strategies.wrapper import Wrapper
 
 START = fed.only_parameters(fed.make_model(np.float64))
 NOISY = fed.noisy(size=0.3)

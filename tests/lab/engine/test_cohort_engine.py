@@ -11,7 +11,9 @@ from safetensors.numpy import load
 
 from client_app.app import app
 from fedstride.errors import ConfigError
+from fedstride.placing import TensorArray
 from lab.engine.engine import InCohorts, engine
+from lab.results.runs import load as load_run
 from server_app import session
 from server_app.config.compose import compose
 
@@ -58,6 +60,58 @@ def test_a_resumed_run_has_the_bits_of_one_that_was_not_stopped(tmp_path: Path) 
     whole, resumed = whole_and_resumed(tmp_path, *overrides)
     assert weights(whole) == weights(resumed)
     assert table(whole) == table(resumed)
+
+
+def without_seconds(folder: Path) -> list[dict[str, object]]:
+    return [
+        {key: value for key, value in row.items() if not key.startswith("seconds/")}
+        for row in load_run(folder).rows
+    ]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("strategy=fednnnn",),
+        ("strategy=fedavg+fedlws+two_d_lrd", "attack=sign_flip", "attack.clients=1"),
+        ("strategy=scaffold", "client.lr=0.02", "clients=6", "fraction=0.5"),
+        ("strategy=fedmedian",),
+        ("privacy=server_side", "privacy.noise_multiplier=0.1", "privacy.noise_seed=1"),
+    ],
+)
+def test_rules_on_the_device_have_the_results_and_records_of_those_on_the_host(
+    overrides: tuple[str, ...], tmp_path: Path
+) -> None:
+    given = ("rounds=3", "model=mlp", COHORT, *overrides)
+    host = play(tmp_path, *given, "cohort_rules=host", "name=host").folder
+    device = play(tmp_path, *given, "cohort_rules=device", "name=device").folder
+    close(host, device, within=1e-5)
+    for one, other in zip(without_seconds(host), without_seconds(device), strict=True):
+        assert list(one) == list(other)
+        for key, value in one.items():
+            if isinstance(value, (int, float)):
+                assert other[key] == pytest.approx(value, rel=1e-3, abs=1e-4), key
+
+
+def test_a_resumed_run_with_rules_on_the_device_has_the_bits_of_one_that_was_not_stopped(tmp_path: Path) -> None:
+    overrides = ("strategy=fednnnn", "clients=6", "fraction=0.5", "rounds=3", "cohort_rules=device", COHORT)
+    whole, resumed = whole_and_resumed(tmp_path, *overrides)
+    assert weights(whole) == weights(resumed)
+    assert table(whole) == table(resumed)
+
+
+def test_replies_stay_on_the_device_until_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule's result is copied once a round; no client's model is."""
+    copied: list[TensorArray] = []
+    original = TensorArray.data.fget  # type: ignore[attr-defined]
+
+    def noted(array: TensorArray) -> bytes:
+        copied.extend([array] if array._data is None else [])
+        return original(array)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(TensorArray, "data", property(noted))
+    done = play(tmp_path, "rounds=3", "model=mlp", "strategy=fedlws", "clients=5", COHORT, "cohort_rules=device")
+    assert len(copied) == 3 * len(load(weights(done.folder)))
 
 
 def desk(tmp_path: Path, *overrides: str) -> tuple[object, list[str]]:

@@ -1,0 +1,97 @@
+"""Arrays that stay on a device: within one process a model need not pass through the host's memory.
+
+A record's array can be a torch tensor (`TensorArray`). Code that reads bytes or numpy arrays notices nothing; code
+that can work with tensors asks for them with `values`. Knows nothing of clients and rules. torch is only imported
+to make tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+
+from .arrays import Arrays, Declared, host, npy_header, packed, view
+
+Device = Any
+"""A torch device; None stands for numpy arrays in the host's memory."""
+
+
+class TensorArray(Array):
+    """A Flower array whose values are a torch tensor, which must not be changed afterwards.
+
+    Its bytes are made when they are first read, and kept. The dtype must be one that numpy has.
+    """
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor.detach()
+        self.dtype = str(tensor.dtype).removeprefix("torch.")
+        self.shape = tuple(tensor.shape)
+        self.stype = "numpy.ndarray"
+        self._data: bytes | None = None
+
+    @property
+    def data(self) -> bytes:  # type: ignore[override]
+        """The values as a `.npy` file in the host's memory."""
+        if self._data is None:
+            self._data = packed(host(self.tensor)).data
+        return self._data
+
+
+def size_of(array: Array) -> int:
+    """The number of bytes of an array; those of a tensor are not made for it."""
+    if not isinstance(array, TensorArray):
+        return len(array.data)
+    return len(npy_header(np.dtype(array.dtype), array.shape)) + int(array.tensor.nbytes)
+
+
+def is_tensor(array: Any) -> bool:
+    """Whether the array is a torch tensor."""
+    return hasattr(array, "detach")
+
+
+def values(record: ArrayRecord) -> Arrays:
+    """The arrays of a record, in its order: tensors where it has them, else read-only views of the bytes.
+
+    Raises ValueError for arrays that cannot be read, as `arrays.view` does.
+    """
+    return {name: arr.tensor if isinstance(arr, TensorArray) else view(arr) for name, arr in record.items()}
+
+
+def record_of(arrays: Mapping[str, Any]) -> ArrayRecord:
+    """A record of these arrays, in their order, in which tensors stay tensors."""
+    record = ArrayRecord()  # its constructor would copy the bytes of a tensor
+    for name, array in arrays.items():
+        record[name] = TensorArray(array) if is_tensor(array) else packed(host(array))
+    return record
+
+
+def device_in(arrays: Iterable[Any]) -> Device:
+    """The device of the first of these arrays that is a tensor, alone or in a record; None if there is none."""
+    for array in arrays:
+        tensor = array.tensor if isinstance(array, TensorArray) else array
+        if is_tensor(tensor):
+            return tensor.device
+    return None
+
+
+def placed(arrays: Arrays, device: Device) -> Arrays:
+    """The same arrays as tensors on this device, or as numpy arrays if it is None, copied only where needed."""
+    moved = {name: _moved(array, device) for name, array in arrays.items()}
+    if not isinstance(arrays, Declared):
+        return moved
+    declared = Declared(moved)
+    declared.buffers = arrays.buffers
+    return declared
+
+
+def _moved(array: Any, device: Device) -> Any:
+    if device is None:
+        return host(array)
+    if is_tensor(array):
+        return array.to(device)
+    import torch
+
+    return torch.tensor(np.asarray(array), device=device)  # a copy: torch does not know read-only arrays
