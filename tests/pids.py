@@ -14,7 +14,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def gone(*pids: int, seconds: float = 20.0) -> bool:
+def gone(*pids: int, seconds: float = 60.0) -> bool:
     """Wait until these processes have ended, at most so long; whether they have."""
     deadline = time.monotonic() + seconds
     while any(map(is_alive, pids)):

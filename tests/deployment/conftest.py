@@ -55,7 +55,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Site
             ids = at_once.map(lambda name: desk.register(certificates / f"{name}.pub"), names)
             registered = dict(zip(names, ids, strict=True))
         yield Site(deployment, certificates, link, desk, registered)
-    until(lambda: True if not left_over(deployment.mark) else None, "end of all processes", 10.0)
+    until(lambda: True if not left_over(deployment.mark) else None, "end of all processes", 60.0)
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def test_a_restored_superlink_knows_its_nodes_and_resumes_the_run(
     new.mkdir()
     backup(old / "state.db", new / "state.db")
     stop(site.link.running)
-    until(lambda: load(old / "runs/mine").state != "running" or None, "end of the ServerApp", 60.0)
+    until(lambda: load(old / "runs/mine").state != "running" or None, "end of the ServerApp")
     shutil.move(old / "runs", new / "runs")
     new_certificate(site, tmp_path / "certs")
     certificates = tmp_path / "certs"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,10 @@ class Followed:
             f"end of round {server_round}",
         )
 
+    def current(self) -> int:
+        """The number of the round that is not completed yet."""
+        return len(self._rounds())
+
     def _rounds(self) -> list[dict[str, Any]]:
         return read_lines(self.folder / "metrics.jsonl")
 
@@ -77,34 +81,43 @@ class Followed:
         return found
 
 
-def at_work(node: Running, server_round: int) -> None:
-    """Wait until a node has received the message of a round."""
+def at_work(nodes: Iterable[Running], server_round: int) -> Iterator[Running]:
+    """Each of these nodes, as soon as it has received the message of a round."""
     taken = re.compile(rf"ROUND {server_round}\](?s:.*)Receiving: train message(?s:.*)Received successfully")
-    until(lambda: True if taken.search(node.log()) else None, f"message of round {server_round} at {node.name}")
+    waiting = list(nodes)
+    while waiting:
+        what = f"message of round {server_round} at {', '.join(node.name for node in waiting)}"
+        found = until(lambda: next((node for node in waiting if taken.search(node.log())), None), what)
+        waiting.remove(found)
+        yield found
 
 
 def test_nodes_that_join_late_are_killed_or_hang(site: Site, nodes: dict[str, Running]) -> None:
-    """The third node joins in round 1; in round 2 the first is killed and the second hangs until the timeout."""
-    given = ("clients=3", "min_clients=2", "rounds=6", f"timeout={TIMEOUT}", "mute_rounds=6", "strategy=fedavg")
-    run = Followed(site, "faults", *given)
+    """The third joins during a round; in the next one the first is killed, and the second hangs to the timeout."""
+    rounds = 9  # a node that was killed joins again at least four rounds before the last
+    given = ("clients=3", "min_clients=2", f"rounds={rounds}", f"timeout={TIMEOUT}", "mute_rounds=9")
+    run = Followed(site, "faults", *given, "strategy=fedavg")
     run.closed(0)
-    nodes["three"] = site.join("three", part(2))
-    run.closed(1)
-    for key in ("one", "two", "three"):
-        at_work(nodes[key], 2)
-    nodes["one"].kill()
-    nodes["two"].signal_all(signal.SIGSTOP)
-    run.closed(2)
+    nodes["three"] = site.join("three", part(2), program=STOCK)
+    assert until(nodes["three"].joined, "third node")
+    bad = run.current() + 1
+    assert bad <= rounds - 4, "the machine is too busy"
+    for node in at_work([nodes["one"], nodes["two"]], bad):
+        if node is nodes["one"]:
+            node.kill()
+        else:
+            node.signal_all(signal.SIGSTOP)
+    run.closed(bad)
     nodes["two"].signal_all(signal.SIGCONT)
     (nodes["one"],) = site.joined({"one": part(0)}, program=STOCK)
     assert until(run.submitting.ended, "end of the run", 600.0) == 0, run.submitting.log()
 
     status = run.status()
-    assert status[1] == {0: "used", 1: "used"}
-    assert status[2].pop(2) == "used"
-    assert set(status[2]) == {0, 1}
-    assert "used" not in status[2].values()
-    assert status[6] == {0: "used", 1: "used", 2: "used"}
+    assert (status[1][0], status[1][1]) == ("used", "used")
+    assert status[bad].pop(2) == "used"
+    assert set(status[bad]) == {0, 1}
+    assert "used" not in status[bad].values()
+    assert status[rounds] == {0: "used", 1: "used", 2: "used"}
 
 
 def test_a_registered_node_that_claims_the_id_of_another_is_refused(site: Site, nodes: dict[str, Running]) -> None:
@@ -132,7 +145,7 @@ def test_a_superlink_that_is_killed_and_restarted(site: Site, nodes: dict[str, R
     given = ("clients=2", "rounds=2", "strategy=fednnnn+two_d_lrd", "strategy.local_steps=3", "strategy.window=0")
     run = Followed(site, "resumed", *given, "min_clients=2")
     run.closed(1)
-    at_work(nodes["one"], 2)
+    next(at_work([nodes["one"]], 2))
     site.link.running.kill()
     again = site.deployment.superlink_again(site.link)
     until(lambda: answers(again), "answer of the SuperLink")

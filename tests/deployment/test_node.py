@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 REAL = ("model=mlp", "clients=2", "client.local_steps=3", "client.batch_size=20", "client.device=cpu")
 Join = Callable[..., list[Running]]
-LIMIT = 15  # seconds for a message; what is not meant to hang takes less than one
+LIMIT = 40  # seconds for a message; what is not meant to hang takes less than one, on a machine that is not busy
 
 FRAGILE = '''
 import os, time
@@ -115,7 +115,7 @@ def test_nothing_grows_over_sixty_messages(site: Site, pair: tuple[Running, Runn
 def settled(node: Running) -> tuple[int, int]:
     """The number of processes below a node once the last message's has ended, and of open files of all."""
     pid = node.process.pid
-    until(lambda: True if len(descendants(pid)) == 1 else None, "end of the last process", 20.0)
+    until(lambda: True if len(descendants(pid)) == 1 else None, "end of the last process")
     family = [pid, *descendants(pid)]
     return len(family) - 1, sum(len(os.listdir(f"/proc/{each}/fd")) for each in family)
 
@@ -132,8 +132,8 @@ def test_the_end_of_a_node_ends_its_processes(site: Site, tmp_path: Path, how: s
     submitting = site.deployment.start(f"submit-{how.name}", *command, env=home)
     family = until(lambda: at_work(node), "work of the node")
     node.process.send_signal(how)
-    until(lambda: None if any(map(is_alive, family)) else True, "end of its processes", 20.0)
-    code = until(node.ended, "end of the node", 20.0)
+    until(lambda: None if any(map(is_alive, family)) else True, "end of its processes")
+    code = until(node.ended, "end of the node")
     assert code == (-9 if how == signal.SIGKILL else 0), node.log()
     submitting.process.kill()
     site.desk.stop_runs()

@@ -115,7 +115,7 @@ def test_a_run_is_stopped(desk: Site) -> None:
     assert listed(site)[stopped]["state"] == "running"
     asked = site.deployment.fedstride("stop", stopped, "tls")
     assert asked.returncode == 0, asked.stderr
-    until(lambda: status(folder)["state"] != "running" or None, "end of the stopped run", 120.0)
+    until(lambda: status(folder)["state"] != "running" or None, "end of the stopped run")
     assert (status(folder)["state"], status(folder)["reason"]) == ("interrupted", "stopped by the user")
     assert site.deployment.fedstride("stop", stopped, "tls").returncode == 1  # it has ended
 
@@ -125,13 +125,13 @@ def test_a_run_that_fails_and_one_whose_process_is_killed(desk: Site) -> None:
     """The first says why; the second is lost: nothing wrote its end."""
     site = desk
     failed = submit("failed", "rounds=3", "target=0.5", "best=nothing/such")
-    until(lambda: listed(site)[failed]["state"] == "failed" or None, "failure", 120.0)
+    until(lambda: listed(site)[failed]["state"] == "failed" or None, "failure")
     assert "nothing/such" in listed(site)[failed]["reason"]
 
     killed = submit("killed", "rounds=1000")
     folder = after_a_round(site, "killed")
     os.kill(server_app(site), signal.SIGKILL)
-    until(lambda: load(folder).state == "lost" or None, "end of the killed process", 10.0)
+    until(lambda: load(folder).state == "lost" or None, "end of the killed process")
     until(lambda: listed(site)[killed]["state"] == "lost" or None, "loss of the ServerApp", 240.0, 5.0)
 
 

@@ -128,7 +128,7 @@ def test_two_processes_at_once(own_cache: Path) -> None:
     for process in processes:
         process.stdin.write("go\n")
         process.stdin.flush()
-    answers = [process.communicate(timeout=30)[0].strip() for process in processes]
+    answers = [process.communicate(timeout=100)[0].strip() for process in processes]
     assert answers == [str(20000 * 45)] * 2
     assert [process.returncode for process in processes] == [0, 0]
     assert len(list(own_cache.iterdir())) == 1

@@ -62,7 +62,7 @@ def test_a_run_is_running_while_a_process_holds_its_folder(root: Path, call: Cal
     assert load(folder).state == "running"
     assert holder(folder) == process.pid
     assert call("stop", "killed")[0] == 0  # SIGINT: Python ends with a KeyboardInterrupt
-    assert process.wait(30) != 0
+    assert process.wait(100) != 0
     assert load(folder).state == "lost"
 
 

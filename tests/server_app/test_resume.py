@@ -192,7 +192,7 @@ def test_only_the_newest_two_checkpoints_are_kept(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_run_killed_at_any_moment_can_be_resumed(tmp_path: Path) -> None:
     """SIGKILL to the real command, three times at different moments; each time the run is resumed."""
-    given = [*SMALL, "rounds=12", "cohort=3", "strategy=fednnnn+two_d_lrd"]
+    given = [*SMALL, "rounds=24", "cohort=3", "strategy=fednnnn+two_d_lrd"]
     given += ["strategy.local_steps=40", "client.local_steps=40"]
     whole = play(tmp_path, *given, "name=whole").folder
     folder = tmp_path / "part"

@@ -20,7 +20,7 @@ from lab.engine import processes
 from lab.engine.pool import Pool, WorkerDiedError
 from lab.engine.transfer import Packer
 
-SECONDS = 20.0  # the longest wait for something that takes milliseconds
+SECONDS = 60.0  # the longest wait for something that takes milliseconds
 LARGE = np.arange(200_000)  # in memory before a pool is opened
 
 

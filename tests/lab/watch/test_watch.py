@@ -188,7 +188,7 @@ class Terminal:
 
 @contextmanager
 def running(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    overrides = ["model=mlp", "clients=3", "rounds=6", "client.local_steps=2", "workers=0", "name=mine"]
+    overrides = ["model=mlp", "clients=3", "rounds=30", "client.local_steps=2", "workers=0", "name=mine"]
     command = [sys.executable, "-m", "lab.cli.main", "run", "-q", "--no-compare", f"out={tmp_path}", *overrides]
     process = subprocess.Popen(command)
     try:
@@ -219,10 +219,10 @@ def test_a_real_run_is_watched_from_other_processes(tmp_path: Path) -> None:
         assert run.wait(100) == 0 and plain.wait(100) == 0 and display.wait(100) == 0
     assert lines[0] == "mine: running\n"
     assert lines[-1] == "mine: completed\n"
-    assert [int(line.split()[1]) for line in lines if "test accuracy" in line] == [0, 1, 2, 3, 4, 5, 6]
+    assert [int(line.split()[1]) for line in lines if "test accuracy" in line] == list(range(31))
     assert any("client 0" in line and "answered" in line for line in lines)
     seen = terminal.text()
-    assert "completed" in seen and "round 6 of 6" in seen and "client 2" in seen and "█" in seen
+    assert "completed" in seen and "round 30 of 30" in seen and "client 2" in seen and "█" in seen
 
 
 def test_the_copy_of_a_run_in_progress_is_not_waited_for(tmp_path: Path) -> None:
