@@ -124,6 +124,11 @@ def weights_of(model: nn.Module) -> Weights:
     )
 
 
+def size_of(weights: Weights) -> int:
+    """The bytes of these weights."""
+    return sum(tensor.nbytes for each in _both(weights) for tensor in each.values())
+
+
 @torch.no_grad()
 def _load(model: nn.Module, weights: Weights) -> None:
     parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())

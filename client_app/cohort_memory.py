@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from .cohort import Started, train_together
+from .cohort import Started, size_of, train_together
 
 SHARE = 0.8
 """Of the free memory: the rest is for what the clients' methods keep, and for other numbers of examples."""
@@ -27,12 +27,15 @@ def fitting(free: int, one: int, two: int) -> Room:
     return Room(max(1, (int(SHARE * free) - shared) // each), each, free)
 
 
-def measured(client: Started) -> Room:
-    """The room on this client's GPU. Its training has no effect."""
+def measured(client: Started, staying: int = 0) -> Room:
+    """The room on this client's GPU. Its training has no effect.
+
+    `staying`: the clients of the round, if their models stay there until the server's rule has computed.
+    """
     device = client.job.device
     one, two = (_peak([client] * count, device) for count in (1, 2))
     torch.cuda.empty_cache()
-    return fitting(torch.cuda.mem_get_info(device)[0], one, two)
+    return fitting(torch.cuda.mem_get_info(device)[0] - staying * size_of(client.weights), one, two)
 
 
 def _peak(clients: list[Started], device: torch.device) -> int:

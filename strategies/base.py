@@ -200,6 +200,7 @@ class RuleStrategy(Placed, Screened, FlowerFedAvg):
         if server_round == 1:
             self.state = self.State()
             self.forget_rounds()
+        self.last_cohort = None  # the clients' models need no memory during the next training
         next_model = self.next_model
         record = arrays if next_model is None else record_of(next_model)
         self._send(record)

@@ -223,6 +223,7 @@ class Wrapper(Placed, Screened, Strategy):
         if server_round == 1:
             self.state = self.initial_state()
             self.forget_rounds()
+        self.last_cohort = None  # as in `RuleStrategy`
         flower.forget_current_arrays(self.strategy)
         extended = self.extend(ConfigRecord(dict(config)))
         messages = list(self.strategy.configure_train(server_round, arrays, extended, grid))

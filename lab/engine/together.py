@@ -47,7 +47,7 @@ class TogetherGrid(LocalGrid):
         if not training or asked[0] is not training[0]:
             return super().pull_messages(wanted)
         self._settings = None  # a strategy may change its record from round to round
-        chosen = training[: self._size_for(training[0])]
+        chosen = training[: self._size_for(training)]
         for message in chosen:
             self._queue.remove(message)
         return self._train(chosen)
@@ -61,20 +61,22 @@ class TogetherGrid(LocalGrid):
             found |= {reply.metadata.reply_to_message_id: reply for reply in pulled}
         return [found[message_id] for message_id in waiting]
 
-    def _size_for(self, message: Message) -> int:
-        """The number of clients to train at once. On a GPU this client shows it."""
+    def _size_for(self, messages: Sequence[Message]) -> int:
+        """The number of clients of a round to train at once. On a GPU the first one shows it."""
         if self._size is None:
-            context = self._contexts[message.metadata.dst_node_id]
+            context = self._contexts[messages[0].metadata.dst_node_id]
             try:
-                job = self._job(message, context)
-                on = on_gpu(job)
-                self._size = self._measured(cohort.start(message, context, job, {})) if on else ON_A_PROCESSOR
+                job = self._job(messages[0], context)
+                if on_gpu(job):
+                    self._size = self._measured(cohort.start(messages[0], context, job, {}), len(messages))
+                else:
+                    self._size = ON_A_PROCESSOR
             except (Exception, SystemExit):  # this client's reply will say why; the next one shows the number
                 return 1
         return self._size
 
-    def _measured(self, started: Started) -> int:
-        room = cohort_memory.measured(started)
+    def _measured(self, started: Started, clients: int) -> int:
+        room = cohort_memory.measured(started, clients if self._stays(started) else 0)
         each, free = (size / 2**20 for size in (room.each, room.free))
         self._say(
             f"{room.clients} clients train at once: each needs {each:.0f} MiB of the GPU, and {free:.0f} are free"
@@ -134,11 +136,15 @@ class TogetherGrid(LocalGrid):
         for each, result in zip(group, trained, strict=True):
             try:
                 began = time.perf_counter() - each.seconds - share
-                stays = on_gpu(each.started.job) if self._stay is None else self._stay
+                stays = self._stays(each.started)
                 replies[each.number] = cohort.finish(each.started, result, began, stays=stays)
             except (Exception, SystemExit) as error:
                 replies[each.number] = failure(each.message, f"{type(error).__name__}: {error}")
         return replies
+
+    def _stays(self, started: Started) -> bool:
+        """Whether the client's model stays on its device."""
+        return on_gpu(started.job) if self._stay is None else self._stay
 
     def _job(self, message: Message, context: Context) -> work.Work:
         """A client's job. Messages of a round can share their config, which is then read once."""
