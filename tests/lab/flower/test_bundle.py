@@ -30,7 +30,7 @@ def test_user_defined_parts_are_in_the_bundle(parts: str | None, found: list[str
     """Flower leaves out folders with certain names, such as `parts`, without a message."""
     with app_folder(parts) as folder:
         names = list(files(folder))
-    assert [name for name in names if "own_" in name] == found
+    assert [name for name in names if name.startswith("own_parts/")] == found
     assert {"conf/config.yaml", "server_app/app.py", "client_app/app.py", "strategies/parts.py"} <= set(names)
 
 
