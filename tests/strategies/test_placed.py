@@ -8,7 +8,6 @@ from typing import Any
 import federation as fed
 import numpy as np
 import pytest
-import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import strategy as flwr
 from reference import Model
@@ -24,6 +23,7 @@ from strategies.placed import Placed
 from strategies.wrapper import Wrapper
 
 OPEN: dict[str, Any] = {"min_train_nodes": 1, "min_evaluate_nodes": 1, "min_available_nodes": 1}
+torch = pytest.importorskip("torch")
 Arrange = Callable[[list[Message]], list[Message]]
 
 
