@@ -134,13 +134,10 @@ class KnownUpdates(Updates):
 
 def known_updates(sent: Arrays, models: Sequence[Arrays]) -> KnownUpdates:
     """The updates of these models from this one; all are numpy arrays, or all are tensors on one device."""
-    if device_in(sent.values()) is not None:
-        from .tensor_updates import TensorUpdates
+    from .fast_updates import FastUpdates  # here, because it is made of what is above
+    from .tensor_updates import TensorUpdates
 
-        return TensorUpdates(sent, models)
-    from .fast_updates import FastUpdates
-
-    return FastUpdates(sent, models)
+    return (FastUpdates if device_in(sent.values()) is None else TensorUpdates)(sent, models)
 
 
 class Models(tuple[Arrays, ...]):

@@ -7,19 +7,19 @@ numbers of all arrays are copied together: each copy would wait for the device.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-import torch
 from typing_extensions import override
 
-from fedstride.arrays import Arrays, float64, total
+from fedstride.arrays import Arrays, float64, namespace, total
 
 from .known_updates import KnownUpdates, Pass, Squares, by_client
 
 VALUES = 2**25
 """Float64 values of updates that are on the device at once, at most, unless one client has more of an array."""
 
-Sum = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""Of an array and of some clients: their updates (clients, values), their numbers; a number for each."""
+Tensor = Any
+"""A torch tensor. torch is not imported here: its functions are found by `namespace`."""
 
 
 class TensorUpdates(KnownUpdates):
@@ -35,9 +35,7 @@ class TensorUpdates(KnownUpdates):
 
     @override
     def _find_summed(self, factors: Sequence[float]) -> Arrays:
-        device = next(iter(self.sent.values())).device
-        weights = torch.tensor(factors, dtype=torch.float64, device=device)
-        return {name: self._sum_of(name, weights) for name in self.names}
+        return {name: self._sum_of(name, factors) for name in self.names}
 
     @override
     def _find_distances(self) -> Squares:
@@ -56,42 +54,50 @@ class TensorUpdates(KnownUpdates):
 
     # -------------------------------------------------------- rows of updates
 
-    def _rows(self, name: str) -> Iterator[tuple[slice, torch.Tensor]]:
+    def _rows(self, name: str) -> Iterator[tuple[slice, Tensor]]:
         """Some clients after the other: which, and their updates of this array, float64 (clients, values)."""
         w = float64(self.sent[name]).reshape(1, -1)
         most = max(1, VALUES // max(1, w.numel()))
         for start in range(0, len(self.models), most):
             part = slice(start, min(start + most, len(self.models)))
-            stacked = torch.stack([model[name].reshape(-1) for model in self.models[part]])
+            stacked = namespace(w).stack([model[name].reshape(-1) for model in self.models[part]])
             yield part, stacked.double() - w
 
-    def _sum_of(self, name: str, weights: torch.Tensor) -> torch.Tensor:
-        summed = torch.zeros_like(self.sent[name], dtype=torch.float64)
+    def _sum_of(self, name: str, factors: Sequence[float]) -> Tensor:
+        summed = self.sent[name].new_zeros(self.sent[name].shape, dtype=namespace(self.sent[name]).float64)
+        weights = summed.new_tensor(factors)
         for part, rows in self._rows(name):
             summed += (rows * weights[part, None]).sum(0).reshape(summed.shape)
         return summed
 
-    def _numbers(self, of: Callable[[str, torch.Tensor], torch.Tensor]) -> Squares:
+    def _numbers(self, of: Callable[[str, Tensor], Tensor]) -> Squares:
         """A number for each client and parameter, from the rows of the parameter."""
-        columns = {name: torch.cat([of(name, rows) for _, rows in self._rows(name)]) for name in self.names}
+        columns = {}
+        for name in self.names:
+            found = [of(name, rows) for _, rows in self._rows(name)]
+            columns[name] = namespace(found[0]).concat(found)
         return by_client(_to_host(columns), len(self.models))
 
     def _not_finite(self) -> list[str | None]:
         others = [name for name, array in self.sent.items() if name not in self.names and _has_nan(array)]
         finite = {
-            name: torch.stack([model[name].isfinite().all() for model in self.models]).double() for name in others
+            name: namespace(self.sent[name])
+            .stack([model[name].isfinite().all() for model in self.models])
+            .double()
+            for name in others
         }
         found = by_client(_to_host(finite), len(self.models))
         return [next((name for name, good in each.items() if not good), None) for each in found]
 
 
-def _has_nan(array: torch.Tensor) -> bool:
+def _has_nan(array: Tensor) -> bool:
     """Whether the array's dtype has NaN and infinity."""
-    return array.is_floating_point() or array.is_complex()
+    return bool(array.is_floating_point() or array.is_complex())
 
 
-def _to_host(columns: dict[str, torch.Tensor]) -> dict[str, list[float]]:
+def _to_host(columns: dict[str, Tensor]) -> dict[str, list[float]]:
     """The numbers by name, all copied at once."""
     if not columns:
         return {}
-    return dict(zip(columns, torch.stack(list(columns.values())).tolist(), strict=True))
+    found = list(columns.values())
+    return dict(zip(columns, namespace(found[0]).stack(found).tolist(), strict=True))

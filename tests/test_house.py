@@ -37,8 +37,8 @@ ALLOWED_MODULE = {  # a single module of a package that must not be imported oth
     # The table of client rules and their settings, which the server needs; it imports nothing heavy.
     "server_app": "client_app.parts",
 }
-EXTRA = {"compiled.py": {"numba"}, "tensor_updates.py": {"torch"}}
-"""Modules of strategies/ that need more, and are imported only where it is there."""
+EXTRA = {"compiled.py": {"numba"}}
+"""Modules of strategies/ that need an extra; no other module needs them."""
 
 STRATEGIES_MAY_USE = {
     "arrays",
