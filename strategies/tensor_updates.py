@@ -7,6 +7,7 @@ numbers of all arrays are copied together: each copy would wait for the device.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 from typing_extensions import override
@@ -50,7 +51,7 @@ class TensorUpdates(KnownUpdates):
 
     @override
     def not_finite(self, k: int) -> str | None:
-        return self._not_finite()[k]
+        return self._not_finite[k]
 
     # -------------------------------------------------------- rows of updates
 
@@ -78,7 +79,9 @@ class TensorUpdates(KnownUpdates):
             columns[name] = namespace(found[0]).concat(found)
         return by_client(_to_host(columns), len(self.models))
 
+    @cached_property
     def _not_finite(self) -> list[str | None]:
+        """The answers for all clients, which are copied to the host together."""
         others = [name for name, array in self.sent.items() if name not in self.names and _has_nan(array)]
         finite = {
             name: namespace(self.sent[name])
