@@ -18,8 +18,9 @@ from .screening import screen, screen_metrics
 class Screened:
     """The part of a strategy that screens replies.
 
-    `last_cohort` and `last_evaluation` are the replies to the last training and the last evaluation, `learnt` is
-    what the screening knows of lengths (`lengths.py`), a part of the strategy's state.
+    `last_cohort` and `last_evaluation` are the replies to the last training and the last evaluation; the former is
+    None while the next training is under way. `learnt` is what the screening knows of lengths (`lengths.py`), a
+    part of the strategy's state.
     """
 
     screening: Screening

@@ -103,10 +103,10 @@ def aggregated(name: str, replies: list[Message]) -> tuple[Any, ...]:
     strategy = STRATEGIES[name]()
     fed.configure(strategy, 1, MODEL)
     record, metrics = strategy.aggregate_train(1, replies)
-    result = views(record)
+    result, cohort = views(record), strategy.last_cohort
     state = fed.bits({key: np.asarray(value) for key, value in strategy.state_dict().items()})
     following = fed.model_in(fed.configure(strategy, 2, result)[0])
-    return fed.bits(result), state, fed.bits(following), dict(metrics), strategy.last_cohort
+    return fed.bits(result), state, fed.bits(following), dict(metrics), cohort
 
 
 @cache
