@@ -17,11 +17,14 @@ from flwr.serverapp import Grid
 from fedstride import flower, superlink
 from fedstride.arrays import Arrays
 from fedstride.packing import Packer
+from fedstride.pauses import Growing
 
 from .receiving import Receiver, receiver
 from .waiting import CEILING, Fixed, Patience
 
-POLL_SECONDS = (0.02, 0.2)  # shortest and longest pause between two requests for replies
+POLL_SECONDS = (0.03, 0.2)
+"""Shortest and longest pause between two requests for replies. They grow with the time since the last reply, so
+that a reply is not noticed much later than it comes, and a SuperLink is not asked often in a long training."""
 
 Waiting = dict[str, Message]
 """The messages that have no reply yet, by message id."""
@@ -103,7 +106,7 @@ def _collected(
 ) -> dict[int, Message]:
     started = time.monotonic()
     replies: dict[int, Message] = {}
-    pause = POLL_SECONDS[0]
+    pauses = Growing(*POLL_SECONDS)
     while waiting:
         arrived, asked = False, time.monotonic()
         for message_id, reply in received.replies(waiting):
@@ -116,17 +119,16 @@ def _collected(
                 patience.replied(node, time.monotonic() - started, failed=reply.has_error())
                 on_reply(node, len(replies))
         if arrived:
-            pause = POLL_SECONDS[0]
+            pauses.restart()
         elif waiting:
             least = FETCH_SECONDS if received.is_fetching() else 0.0
             if time.monotonic() >= started + max(patience.seconds(nodes_of(waiting)), least):
                 break
-            rest = max(pause, time.monotonic() - asked)  # a SuperLink with many nodes has other work too
+            rest = max(pauses.pause(), time.monotonic() - asked)  # a SuperLink with many nodes has other work too
             if received.is_fetching():
                 received.wait(rest)
             else:
                 time.sleep(rest)
-            pause = min(2 * pause, POLL_SECONDS[1])
     return replies
 
 

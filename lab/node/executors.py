@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fedstride.pauses import Growing
+
 from . import seams
 from .orders import Ended, Kill, Line, Ready, Start, pair
-from .waiting import Growing
 
 EXIT_SECONDS = 10.0
 """A process whose task has its result, or has failed, is killed if it is still there after so many seconds."""

@@ -13,9 +13,9 @@ from .accounts import Accounts, RefusedError
 from .enduring import enduring
 from .executors import Executors
 from .journal import Journal
+from .limits import message_limit
 from .options import OFF, Options, options
 from .trust import check_trusted
-from .waiting import message_limit
 
 
 def run(arguments: Sequence[str]) -> None:

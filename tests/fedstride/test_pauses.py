@@ -1,11 +1,10 @@
-"""The waits of `fedstride node`, with a clock of the test."""
+"""Pauses that grow, with a clock of the test."""
 
 from __future__ import annotations
 
 import pytest
 
-from fedstride.errors import ConfigError
-from lab.node.waiting import Growing, message_limit
+from fedstride.pauses import Growing
 
 
 def test_a_wait_grows_the_longer_nothing_comes() -> None:
@@ -41,16 +40,3 @@ def test_an_idle_node_asks_no_more_often_than_flowers() -> None:
         asked += 1
         now += growing.pause()
     assert 1200 <= asked < 1240
-
-
-def test_the_limit_of_a_message() -> None:
-    assert message_limit({}) == float("inf")
-    assert message_limit({"FEDSTRIDE_MESSAGE_SECONDS": "90.5"}) == 90.5
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "soon", "nan"])
-def test_a_limit_that_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(
-        ConfigError, match=f"FEDSTRIDE_MESSAGE_SECONDS is '{text}', but must be a number of seconds"
-    ):
-        message_limit({"FEDSTRIDE_MESSAGE_SECONDS": text})
