@@ -6,7 +6,7 @@ definition; sums are in another order, so the results differ in the last digits 
 
 The forward pass is mapped over the clients (`torch.func.vmap`); `stacked_functions.py` has what torch cannot
 map. The loss of all clients is the sum of theirs, and its gradient with respect to the weights of one client is
-that client's own. The step is elementwise, so `step.py` and the corrections of a plan do it for all clients.
+that client's own. The step is elementwise, so `step.py` and the pieces of a plan do it for all clients.
 Clients are sorted by their number of steps, and those that have finished are left out of the next step.
 """
 
@@ -103,7 +103,8 @@ def finish(started: Started, trained: Trained, since: float, *, stays: bool = Fa
 def key(started: Started) -> Hashable:
     """What clients that are trained together have in common."""
     job, plan, examples = started.job, started.begun.plan, started.job.examples
-    made_of: list[Any] = [each for each in (*plan.corrections, plan.logits) if isinstance(each, pieces.Piece)]
+    found: list[Any] = [*plan.corrections, plan.logits, plan.pull]
+    made_of = [each for each in found if isinstance(each, pieces.Piece)]
     return (
         id(job.model),
         (job.lr, job.client.momentum, job.client.weight_decay),
@@ -172,7 +173,8 @@ class _Training:
         self.network = Network(job.model, fixed_norms(job.model, job.parts))
         self.velocity: list[torch.Tensor | None] = [None] * len(self.weights.parameters)
         self.corrections = [pieces.stacked(each) for each in _columns([plan.corrections for plan in self.plans])]
-        self.logits = _logits([plan.logits for plan in self.plans])
+        self.logits = _stacked([plan.logits for plan in self.plans])
+        self.pull = _stacked([plan.pull for plan in self.plans])
         self.factors = _factors(self.plans, list(self.weights.parameters.values()))
         self.displacement = [
             torch.stack(list(each)) for each in _columns([plan.displacement or () for plan in self.plans])
@@ -211,6 +213,7 @@ class _Training:
             momentum=settings.momentum,
             weight_decay=settings.weight_decay,
             factors=factors,
+            pull=None if self.pull is None else pieces.first(self.pull, count),
         )
         self.velocity = velocity
         if self.displacement:
@@ -291,7 +294,8 @@ def _columns(rows: Sequence[Sequence[Any]]) -> list[Any]:
     return list(zip(*rows, strict=True))
 
 
-def _logits(each: Sequence[Any]) -> Any:
+def _stacked(each: Sequence[Any]) -> Any:
+    """One piece for all clients; None if none has one. Clients with the same key have it all, or none."""
     return None if each[0] is None else pieces.stacked(each)
 
 

@@ -19,6 +19,7 @@ from . import halves
 from .local_steps import LocalSteps
 from .method import ClientMethod, Job, Plan, Received, Result, State
 from .parts import OBJECTIVES, RULES
+from .pieces import one_pull
 from .state import States
 from .work import Work
 
@@ -150,7 +151,7 @@ def combine(plans: Mapping[str, Plan]) -> Plan:
         **values,
         corrections=tuple(correct for plan in plans.values() for correct in plan.corrections),
         loss_terms=tuple(term for plan in plans.values() for term in plan.loss_terms),
-        proximal=sum(plan.proximal for plan in plans.values()),
+        pull=one_pull([plan.pull for plan in plans.values() if plan.pull is not None]),
         contexts=tuple(context for plan in plans.values() for context in plan.contexts),
     )
 

@@ -139,7 +139,7 @@ class Plan:
     """A method's changes to local training; a field that is None or empty changes nothing.
 
     Only one method of a round can set `factors`, `step_factors`, `batches`, `displacement` or `logits`.
-    Corrections of several methods are applied one after the other, and their loss terms are added.
+    Corrections of several methods are applied one after the other, and their loss terms and pulls are added.
     """
 
     factors: Factors | None = None  # of the rate, for each neuron
@@ -149,7 +149,7 @@ class Plan:
     logits: Logits | None = None  # the change of the logits before the loss; figures are those of the logits
     corrections: tuple[Correction, ...] = ()
     loss_terms: tuple[LossTerm, ...] = ()
-    proximal: float = 0.0  # mu of (mu/2) ||w - w^t||^2, if a correction or term contains it
+    pull: pieces.Pull | None = None  # to a point; it is added to the corrected gradient of each step
     contexts: tuple[AbstractContextManager[object], ...] = ()  # entered before the first step, left after the last
 
     @property

@@ -1,10 +1,10 @@
 """Pieces of a plan that can be computed for several clients at once.
 
-A piece is a correction of the gradient or a change of the logits: a dataclass derived from `Piece`, whose fields
-are tensors, sequences of tensors, and plain values. For several clients its tensors get a first axis, the
+A piece is a pull, a correction of the gradient or a change of the logits: a dataclass derived from `Piece`, whose
+fields are tensors, sequences of tensors, and plain values. For several clients its tensors get a first axis, the
 clients. The class states how it is then called: a `Correction` with gradients and parameters that have this axis
 too, so it must compute element by element; a `LogitsChange` for one client after the other (`torch.func.vmap`),
-so it must return a tensor made from tensors, without writing into one.
+so it must return a tensor made from tensors, without writing into one. A `Pull` is not called; `step.py` reads it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,24 @@ class LogitsChange(Piece, ABC):
     @abstractmethod
     def __call__(self, z: torch.Tensor) -> torch.Tensor:
         """The changed logits."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Pull(Piece):
+    """(strength / 2) ||w - anchor||^2 as a part of the loss: its gradient is strength (w - anchor)."""
+
+    strength: float  # > 0
+    anchor: Sequence[torch.Tensor]  # one for each trainable parameter, in the network's order
+
+
+def one_pull(pulls: Sequence[Pull]) -> Pull | None:
+    """The pull whose gradient is the sum of theirs: to the mean of the anchors, weighted by strength."""
+    if len(pulls) < 2:
+        return pulls[0] if pulls else None
+    total = sum(pull.strength for pull in pulls)
+    anchors = zip(*(pull.anchor for pull in pulls), strict=True)
+    shares = [pull.strength / total for pull in pulls]
+    return Pull(total, [sum(s * a for s, a in zip(shares, each, strict=True)) for each in anchors])
 
 
 def signature(piece: Piece) -> Hashable:

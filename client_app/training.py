@@ -71,10 +71,11 @@ def train(
                 momentum=momentum,
                 weight_decay=weight_decay,
                 factors=factors,
+                pull=plan.pull,
             )
             if plan.displacement is not None:
                 displace_(parameters, plan.displacement, lr=rate, factors=factors)
-            loss_sum += loss.detach().double() * len(y)
+            loss_sum.add_(loss.detach(), alpha=len(y))  # computed in float64
             if classifies:
                 right += (logits.detach().argmax(1) == y).sum()
             seen += len(y)

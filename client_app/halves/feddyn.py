@@ -4,8 +4,8 @@
     step gradient  g(w) + alpha (w - w^t) + alpha u_k                                  (DY2)
     u_k <- u_k + (w_k - w^t)                              after the last step          (DY3)
 
-The paper's memory is -alpha u_k; this form never divides by alpha. With alpha = 0 no term is added, so the result
-is bit-identical to FedAvg's.
+Both terms together are a pull: alpha (w - (w^t - u_k)). The paper's memory is -alpha u_k; this form never divides
+by alpha. With alpha = 0 no term is added, so the result is bit-identical to FedAvg's.
 
 Received: `feddyn.alpha`, in loss per squared parameter unit. Nothing is returned. u_k has the shapes of the
 trainable parameters; it is zero at the start, and again if the client's state was lost.
@@ -14,45 +14,26 @@ trainable parameters; it is zero at the start, and again if the client's state w
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 
 from fedstride.errors import ConfigError
 
-from ..method import Job, Method, Plan, Received, Result, Returned, State, Tensors
-from ..pieces import Correction
-
-
-@dataclass(frozen=True)
-class DynamicPull(Correction):
-    """g + alpha (w - w^t) + alpha u_k, in the same memory in each step."""
-
-    alpha: float
-    start: Tensors  # w^t
-    memory: Tensors  # u_k
-    result: Tensors  # memory for the result
-
-    def __call__(self, gradients: Tensors, parameters: Tensors) -> Tensors:
-        """The corrected gradients."""
-        for g, w, start, u, out in zip(gradients, parameters, self.start, self.memory, self.result, strict=True):
-            torch.sub(w, start, out=out)
-            torch.add(g, out, alpha=self.alpha, out=out)
-            out.add_(u, alpha=self.alpha)
-        return self.result
+from ..method import Job, Method, Plan, Received, Result, Returned, State
+from ..pieces import Pull
 
 
 class Half(Method):
     """FedDyn on the client."""
 
     def begin(self, job: Job, received: Received, state: State) -> Plan:
-        """The correction alpha (w - w^t) + alpha u_k."""
+        """The pull alpha (w - (w^t - u_k))."""
         alpha = _checked(received.value("alpha"))
         self.start = job.copies()
         self.memory = job.tensors(state, "the state of feddyn") if state else job.zeros()
         if not alpha:
             return Plan()
-        return Plan(corrections=(DynamicPull(alpha, self.start, self.memory, job.zeros()),))
+        return Plan(pull=Pull(alpha, [start - u for start, u in zip(self.start, self.memory, strict=True)]))
 
     @torch.no_grad()
     def end(self, job: Job, plan: Plan, result: Result) -> tuple[Returned, State]:

@@ -6,29 +6,9 @@ added, so the result is bit-identical to FedAvg's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import torch
-
-from ..method import Job, Method, Plan, Received, State, Tensors
+from ..method import Job, Method, Plan, Received, State
 from ..parts import FedProxSettings
-from ..pieces import Correction
-
-
-@dataclass(frozen=True)
-class Pull(Correction):
-    """g + mu (w - w^t), in the same memory in each step."""
-
-    mu: float
-    start: Tensors  # w^t
-    memory: Tensors  # for the result
-
-    def __call__(self, gradients: Tensors, parameters: Tensors) -> Tensors:
-        """The corrected gradients."""
-        for g, w, start, out in zip(gradients, parameters, self.start, self.memory, strict=True):
-            torch.sub(w, start, out=out)
-            torch.add(g, out, alpha=self.mu, out=out)
-        return self.memory
+from ..pieces import Pull
 
 
 class FedProx(Method):
@@ -38,7 +18,5 @@ class FedProx(Method):
         self.mu = settings.mu
 
     def begin(self, job: Job, received: Received, state: State) -> Plan:
-        """The correction mu (w - w^t)."""
-        if self.mu == 0.0:
-            return Plan()
-        return Plan(corrections=(Pull(self.mu, job.copies(), job.zeros()),), proximal=self.mu)
+        """The pull mu (w - w^t)."""
+        return Plan(pull=Pull(self.mu, job.copies()) if self.mu else None)

@@ -22,13 +22,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from fedstride.tasks.tensors import EVALUATION_BATCH
+
 from ..method import Job, Method, Plan, Received, Result, Returned, State
 from ..parts import FedNLRSettings
 from ..step import sgd_step_
 from .neurons import find_layers, mean_activations
-
-BATCH = 32
-"""Examples in a batch of the pass that measures activations. With more, the values of a layer leave the cache."""
 
 # ---------------------------------------------------------------- the rule
 
@@ -157,7 +156,7 @@ class FedNLR(Method):
         """
         rates = network_rates(
             job.model,
-            (x for x, _ in job.examples.in_order(BATCH)),
+            (x for x, _ in job.examples.in_order(EVALUATION_BATCH)),
             next(job.examples.in_order(1))[0],
             mu0=self.settings.mu0,
             a1=self.settings.a1,

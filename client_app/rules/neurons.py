@@ -147,7 +147,7 @@ def mean_activations(
             h = h.flatten(2).mean(2) if h.dim() > 2 else h
         else:
             h = h.flatten(0, -2)  # every position counts once, however the examples are cut into batches
-        total = h.double().sum(0)
+        total = h.sum(0, dtype=torch.float64)
         sums[layer.module] = sums[layer.module] + total if layer.module in sums else total
         rows[layer.module] += len(h)
 

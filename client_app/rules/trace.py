@@ -105,8 +105,9 @@ class Follower(TorchFunctionMode):
             return
         call = Call(module, self._calls[module])
         self._calls[module] += 1
-        # The output is not followed yet, so functions that `on_value` calls with it do not count.
-        self._on_value(call, Stage.OUTPUT, output)
+        # A hook runs inside this mode. What `on_value` calls does not count, and takes longer if it is seen.
+        with torch._C.DisableTorchFunction():
+            self._on_value(call, Stage.OUTPUT, output)
         self._follow(output, call, Stage.OUTPUT, may_be_result=True)
 
     def call_behind(self, result: Any) -> Call | None:

@@ -10,7 +10,8 @@ from client_app.method import Job, Received
 from client_app.objectives.fedprox import FedProx
 from client_app.objectives.plain import Plain
 from client_app.parts import FedProxSettings, Training
-from client_app.pieces import Correction
+from client_app.pieces import Pull
+from client_app.step import sgd_step_
 
 
 def descend(gradient: Gradient, mu: float | None, *, momentum: float = 0.0, steps: int = 2) -> float:
@@ -57,28 +58,31 @@ class Two(torch.nn.Module):
         self.a, self.b = torch.nn.Parameter(torch.ones(2, 3)), torch.nn.Parameter(torch.ones(2, 3))
 
 
-def begun(mu: float) -> tuple[Correction, Two]:
+def begun(mu: float) -> tuple[Pull, Two]:
     model, rule = Two(), FedProx(FedProxSettings(mu=mu))
     plan = rule.begin(Job(0, 1, 0, Training(), None, model, torch.device("cpu")), Received("fedprox"), {})
-    return plan.corrections[0], model
+    assert plan.pull is not None
+    return plan.pull, model
 
 
 @torch.no_grad()
 def test_the_anchor_is_the_received_model() -> None:
-    correct, model = begun(2.0)
+    pull, model = begun(2.0)
     model.a.add_(3.0)
-    corrected = correct([torch.full((2, 3), 10.0), torch.zeros(2, 3)], list(model.parameters()))
-    assert [float(g[0, 0]) for g in corrected] == [16.0, 0.0]
-    assert float(model.a[0, 0]) == 4.0
+    assert [float(each[0, 0]) for each in pull.anchor] == [1.0, 1.0]
+    sgd_step_(
+        list(model.parameters()), [torch.full((2, 3), 10.0), torch.zeros(2, 3)], [None] * 2, lr=0.125, pull=pull
+    )
+    assert [float(each[0, 0]) for each in model.parameters()] == [4.0 - 0.125 * 16.0, 1.0]
 
 
 def test_pulls_every_parameter_by_its_own_distance() -> None:
     """Also if autograd returns the same tensor as the gradient of both parameters."""
-    correct, model = begun(1.0)
+    pull, model = begun(1.0)
     with torch.no_grad():
         model.a.add_(1.0)
         model.b.add_(10.0)
     gradients = torch.autograd.grad(((model.a + model.b) * 2.0).sum(), list(model.parameters()))
     with torch.no_grad():
-        corrected = correct(gradients, list(model.parameters()))
-    assert [float(g[0, 0]) for g in corrected] == [3.0, 12.0]
+        sgd_step_(list(model.parameters()), gradients, [None] * 2, lr=0.25, pull=pull)
+    assert [float(each[0, 0]) for each in model.parameters()] == [2.0 - 0.25 * 3.0, 11.0 - 0.25 * 12.0]

@@ -16,6 +16,7 @@ from client_app.app import app
 from client_app.composition import EXCLUSIVE, Composition, Member, combine
 from client_app.method import Job, Method, Plan, Received, Result, Returned, State
 from client_app.parts import RULES
+from client_app.pieces import Pull
 from fedstride import wire
 from fedstride.arrays import to_record, views
 from fedstride.errors import ConfigError
@@ -58,6 +59,15 @@ def test_corrections_and_terms_of_the_loss_are_kept_in_order() -> None:
     assert plan.loss_terms == (b, a)
 
 
+def test_pulls_of_several_methods_are_added() -> None:
+    pulls = [Pull(1.0, [torch.zeros(2)]), Pull(3.0, [torch.ones(2)])]
+    plan = combine({"x": Plan(pull=pulls[0]), "y": Plan(), "z": Plan(pull=pulls[1])})
+    assert plan.pull is not None
+    assert plan.pull.strength == 4.0
+    assert plan.pull.anchor[0].tolist() == [0.75, 0.75]
+    assert combine({"x": Plan(pull=pulls[0]), "y": Plan()}).pull is pulls[0]
+
+
 def test_empty_factors_count_as_set() -> None:
     """FedNLR without discrepancy sets empty factors, and no other method may then set factors."""
     with pytest.raises(ConfigError, match="a rate for each neuron"):
@@ -66,7 +76,7 @@ def test_empty_factors_count_as_set() -> None:
 
 @pytest.mark.parametrize("order", itertools.permutations(["two_d_lrd", "scaffold", "feddyn"]))
 def test_all_methods_can_be_combined_in_any_order(order: tuple[str, ...]) -> None:
-    """They set different fields of the plan; only corrections come from several methods."""
+    """They set different fields of the plan; only corrections and pulls come from several methods."""
     zeros = {name: np.zeros_like(array) for name, array in initial().items()}
     sent = two_d_lrd([1.0, 0.5]) | {wire.HALVES: list(order), "feddyn.alpha": 0.1}
     config = round_config(client=fednlr(), objective=fedprox(0.1), **sent)

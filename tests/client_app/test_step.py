@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
+from client_app.pieces import Pull, one_pull
 from client_app.step import displace_, sgd_step_
 
 SHAPES = [(5, 3), (5,), (2, 3, 3, 3), ()]
@@ -96,3 +99,39 @@ def test_a_displacement_of_zero_changes_no_bits() -> None:
     before, after = drawn(0), drawn(0)
     displace_(after, [torch.zeros(shape) for shape in SHAPES], lr=0.1, factors={0: torch.rand(5, 1)})
     assert bits(before) == bits(after)
+
+
+def doubles(seed: int) -> list[torch.Tensor]:
+    return [each.double() for each in drawn(seed)]
+
+
+PULLED = list(itertools.product([0.0, 0.9], [0.0, 0.01], [False, True]))
+
+
+@pytest.mark.parametrize(("momentum", "weight_decay", "factored"), PULLED)
+def test_a_pull_is_a_term_of_the_gradient(momentum: float, weight_decay: float, factored: bool) -> None:
+    """The step without a pull, of gradients to which strength (w - anchor) was added, over several steps."""
+    plain, pulled, anchor, strength = doubles(0), doubles(0), doubles(9), 3.0
+    factors = {0: torch.tensor([0.5, 1.5, 7.0, 1.0, 0.1])[:, None].double(), 3: torch.tensor(2.0).double()}
+    options = {"lr": 0.1, "momentum": momentum, "weight_decay": weight_decay}
+    options |= {"factors": factors} if factored else {}
+    velocities = [None] * 4, [None] * 4
+    for step in range(1, 6):
+        gradients = doubles(step)
+        added = [g + strength * (w - a) for g, w, a in zip(gradients, plain, anchor, strict=True)]
+        sgd_step_(plain, added, velocities[0], **options)
+        sgd_step_(pulled, gradients, velocities[1], pull=Pull(strength, anchor), **options)
+        for a, b in zip(plain, pulled, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+        assert bits(gradients) == bits(doubles(step))
+
+
+def test_two_pulls_are_one() -> None:
+    first, second, other = Pull(0.5, doubles(1)), Pull(1.5, doubles(2)), Pull(0.1, doubles(3))
+    w = doubles(0)
+    gradient = [sum(p.strength * (x - p.anchor[i]) for p in (first, second, other)) for i, x in enumerate(w)]
+    both = one_pull([first, second, other])
+    for i, expected in enumerate(gradient):
+        torch.testing.assert_close(both.strength * (w[i] - both.anchor[i]), expected, rtol=1e-12, atol=1e-12)
+    assert one_pull([first]) is first
+    assert one_pull([]) is None

@@ -17,6 +17,7 @@ from fedstride import seeds
 from fedstride.errors import ConfigError
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.models import build
+from fedstride.tasks.networks.lenet import relu_pool
 from fedstride.tasks.networks.norms import BatchNorm1d, BatchNorm2d
 from fedstride.tasks.networks.windows import HALVE, Window, positions
 from fedstride.tasks.parts import MODELS
@@ -353,6 +354,19 @@ def test_a_residual_block_by_hand() -> None:
     assert result.shape == (2, 32, 3, 3)
     assert torch.equal(result[:, :16], x[:, :, ::2, ::2].relu())
     assert not result[:, 16:].any()
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 8, 6), (1, 5, 7, 9), (2, 1, 2, 3)])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_pooling_without_gradients_has_the_same_values(
+    shape: tuple[int, ...], layout: torch.memory_format
+) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(memory_format=layout)
+    x[0, 0, 0, 0], x[-1, 0, 1, 1] = torch.nan, torch.inf
+    with torch.no_grad():
+        found = relu_pool(x)
+    torch.testing.assert_close(found, relu_pool(x), rtol=0, atol=0, equal_nan=True)
+    assert found.stride() == relu_pool(x).stride()
 
 
 def test_patches_are_squares_of_the_image() -> None:

@@ -13,7 +13,14 @@ IMAGE = (None, None, None)
 
 def relu_pool(x: torch.Tensor) -> torch.Tensor:
     """ReLU and max pooling of 2. The order does not matter, and this one has four times fewer values for ReLU."""
-    return nn.functional.max_pool2d(x, 2).relu()
+    return (nn.functional.max_pool2d(x, 2) if torch.is_grad_enabled() else halved(x)).relu()
+
+
+def halved(x: torch.Tensor) -> torch.Tensor:
+    """Max pooling of 2 without the positions of the maxima, which only gradients need: the same values, sooner."""
+    height, width = x.shape[-2] // 2 * 2, x.shape[-1] // 2 * 2
+    rows = torch.maximum(x[..., 0:height:2, :width], x[..., 1:height:2, :width])
+    return torch.maximum(rows[..., 0::2], rows[..., 1::2])
 
 
 class LeNet5(nn.Module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from client_app import cohort, cohort_memory, cohort_trial, work
 from client_app.app import app
 from client_app.method import Job, Method, Plan, Received, State
 from client_app.parts import OBJECTIVES, RULES
+from client_app.pieces import Correction
 from client_app.stacked_functions import Draws
 from fedstride import flower, wire
 from fedstride.arrays import Arrays, to_record, views
@@ -337,6 +339,32 @@ def test_a_correction_of_a_users_method_trains_alone_and_the_log_says_so_once(
     exchange(grid, setup, HalfSent("twice"))
     (said,) = warnings(caplog)
     assert "halves.twice has a correction of the gradient" in said
+
+
+@dataclass(frozen=True)
+class Weighted(Correction):
+    """Gradients times a tensor of each client."""
+
+    factors: Sequence[torch.Tensor]
+
+    def __call__(self, gradients: Any, parameters: Any) -> Any:
+        return [factor * g for factor, g in zip(self.factors, gradients, strict=True)]
+
+
+def test_a_correction_with_tensors_of_each_client_trains_together(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Half(Method):
+        def begin(self, job: Job, received: Received, state: State) -> Plan:
+            factors = [torch.full_like(each, 0.5 + job.client_id) for each in job.parameters.values()]
+            return Plan(corrections=(Weighted(factors),))
+
+    monkeypatch.setitem(USER_PARTS, "half", {"weighted": Part("weighted", Half, "Weighted.")})
+    setup, sent = Setup(*NETWORKS["mlp"]), HalfSent("weighted")
+    found = exchange(together(), setup, sent)
+    assert_same(exchange(alone(), setup, sent), found)
+    assert bits(found) != bits(exchange(together(), setup))
+    assert not warnings(caplog)
 
 
 def test_with_too_little_memory_fewer_clients_train_at_once(
