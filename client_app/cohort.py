@@ -30,9 +30,10 @@ from fedstride.tasks.seeded import seeded
 from fedstride.tasks.spec import Target
 
 from . import pieces
+from .counted_draws import CountedDraws
 from .method import Plan, Result, steps
 from .stacked_batches import Batch, Batches, mean_losses
-from .stacked_functions import Draws, Functions
+from .stacked_functions import Draws, Functions, GeneratorDraws
 from .stages import Begun, begin, dropout_seed, reply
 from .step import displace_, sgd_step_
 from .work import Work
@@ -169,7 +170,7 @@ class _Training:
         self.steps = [list(client.steps[:only_steps]) for client in clients]
         self.batches = Batches([c.job for c in clients], [[p for p, _ in each] for each in self.steps])
         self.weights = stacked_weights([client.weights for client in clients])
-        self.generators = [_generator(client.random, job.device) for client in clients]
+        self.random = _random_of(clients)
         self.network = Network(job.model, fixed_norms(job.model, job.parts))
         self.velocity: list[torch.Tensor | None] = [None] * len(self.weights.parameters)
         self.corrections = [pieces.stacked(each) for each in _columns([plan.corrections for plan in self.plans])]
@@ -192,10 +193,10 @@ class _Training:
     def _step(self, number: int, count: int) -> None:
         """One step of the first clients, which all have one."""
         job, rate = self.clients[0].job, self.steps[0][number][1]
-        batch = self.batches.step(number, count)
+        batch = self.batches.step(number)
         parameters = {n: p[:count].detach().requires_grad_() for n, p in self.weights.parameters.items()}
         buffers = {name: buffer[:count] for name, buffer in self.weights.buffers.items()}
-        outputs = self.network(parameters, buffers, batch, self.generators[:count])
+        outputs = self.network(parameters, buffers, batch, self.random.draws(number, batch))
         loss, minimised = self._losses(outputs, batch)
         own = list(parameters.values())
         gradients: Any = torch.autograd.grad(minimised.sum(), own, allow_unused=True, materialize_grads=True)
@@ -245,7 +246,7 @@ class _Training:
                 rate_sum=sum(rate for _, rate in taken),
             )
             weights = Weights(*({n: t[i] for n, t in each.items()} for each in _both(self.weights)))
-            found.append(Trained(result, weights, self.generators[i].get_state()))
+            found.append(Trained(result, weights, self.random.state(i)))
         return found
 
 
@@ -258,14 +259,11 @@ class Network:
     def __init__(self, model: nn.Module, fixed: Iterable[nn.Module]) -> None:
         self.model, self.fixed = model, list(fixed)
 
-    def __call__(
-        self, parameters: Named, buffers: Named, batch: Batch, generators: Sequence[torch.Generator]
-    ) -> torch.Tensor:
+    def __call__(self, parameters: Named, buffers: Named, batch: Batch, draws: Draws) -> torch.Tensor:
         """The outputs (clients, longest, ...) with stacked weights. The buffers change."""
         self.model.train()
         for module in self.fixed:
             module.training = False
-        draws = Draws(generators, batch.counts, batch.longest)
 
         def forward(p: dict[str, Any], b: dict[str, Any], x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
             with Functions(mask, draws, b, filled=batch.filled).in_place():
@@ -311,7 +309,39 @@ def _factors(plans: Sequence[Plan], parameters: Sequence[torch.Tensor]) -> dict[
     return found
 
 
-def _generator(state: torch.Tensor, device: torch.device) -> torch.Generator:
-    generator = torch.Generator(device)
-    generator.set_state(state)
-    return generator
+class _Generators:
+    """The draws of clients on a processor: those of training alone, from a generator for each."""
+
+    def __init__(self, clients: Sequence[Started]) -> None:
+        self._each = [torch.Generator() for _ in clients]
+        for generator, client in zip(self._each, clients, strict=True):
+            generator.set_state(client.random)
+
+    def draws(self, number: int, batch: Batch) -> Draws:
+        """Those of a step."""
+        return GeneratorDraws(self._each[: len(batch.counts)], batch.counts, batch.longest)
+
+    def state(self, client: int) -> torch.Tensor:
+        """That of torch's generator after the training of this client."""
+        return self._each[client].get_state()
+
+
+class _Keys:
+    """The draws of clients on a GPU, whose generators draw other bits in any case: from a counter."""
+
+    def __init__(self, clients: Sequence[Started], device: torch.device) -> None:
+        self._keys = torch.tensor([dropout_seed(client.job) for client in clients], device=device)
+        self._states = [client.random for client in clients]
+
+    def draws(self, number: int, batch: Batch) -> Draws:
+        """Those of a step."""
+        return CountedDraws(self._keys[: len(batch.counts)], number)
+
+    def state(self, client: int) -> torch.Tensor:
+        """That of torch's generator, which has drawn nothing."""
+        return self._states[client]
+
+
+def _random_of(clients: Sequence[Started]) -> _Generators | _Keys:
+    device = clients[0].job.device
+    return _Generators(clients) if device.type == "cpu" else _Keys(clients, device)

@@ -22,7 +22,7 @@ from fedstride.tasks.spec import Spec, Target
 
 from .cohort import Network, Weights, stacked_weights, weights_of
 from .stacked_batches import Batch, mean_losses
-from .stacked_functions import Draws, Functions
+from .stacked_functions import Functions, GeneratorDraws
 
 COUNTS = (3, 2)
 """Examples of the two clients: one has fewer, so that its mini-batch is filled up."""
@@ -67,7 +67,7 @@ def _alone(
     for name in fixed:
         own.get_submodule(name).training = False
     count = batch.counts[client]
-    draws = Draws([_random(client)], [count], count)
+    draws = GeneratorDraws([_random(client)], [count], count)
     # Dropout is drawn as for several clients: its bits depend on how values lie in memory.
     with Functions(batch.mask[client, :count], draws, {}, filled=False).in_place():
         outputs = own(batch.x[client, :count])
@@ -85,7 +85,7 @@ def _together(
     parameters = {name: value.requires_grad_() for name, value in weights.parameters.items()}
     generators = [_random(client) for client in range(len(COUNTS))]
     run = Network(own, [own.get_submodule(name) for name in fixed])
-    outputs = run(parameters, weights.buffers, batch, generators)
+    outputs = run(parameters, weights.buffers, batch, GeneratorDraws(generators, batch.counts, batch.longest))
     gradients = _gradients(mean_losses(loss_of(spec, loss), outputs, batch).sum(), parameters)
     return [
         Weights({n: g[i] for n, g in gradients.items()}, {n: b[i] for n, b in weights.buffers.items()})

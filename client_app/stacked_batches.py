@@ -43,37 +43,40 @@ def mean_losses(loss: Loss, outputs: torch.Tensor, batch: Batch) -> torch.Tensor
 class Batches:
     """The mini-batches of several clients. Their stored examples are copied to the device once.
 
-    `positions`: for each client the positions of the examples of each step. The clients have the same spec, device
-    and augmentation.
+    `positions`: for each client the positions of the examples of each step; clients with more steps come first.
+    The clients have the same spec, device and augmentation.
     """
 
     def __init__(self, jobs: Sequence[Work], positions: Sequence[Sequence[np.ndarray]]) -> None:
         self._jobs, self._examples = jobs, jobs[0].examples
-        self._rows: list[list[np.ndarray]] = []
+        rows: list[list[np.ndarray]] = []
         x, y, start = list[np.ndarray](), list[np.ndarray](), 0
         for job, of_client in zip(jobs, positions, strict=True):
             used, where = np.unique(np.concatenate(list(of_client)), return_inverse=True)
             ends = np.cumsum([len(each) for each in of_client])[:-1]
-            self._rows.append(np.split(where + start, ends))
-            rows = job.examples.members[used]
-            x.append(job.examples.x[rows])
-            y.append(job.examples.y[rows])
+            rows.append(np.split(where + start, ends))
+            members = job.examples.members[used]
+            x.append(job.examples.x[members])
+            y.append(job.examples.y[members])
             start += len(used)
         device = self._examples.device
         self._x, self._y = (torch.from_numpy(np.concatenate(each)).to(device) for each in (x, y))
+        # Copied once for all steps: each copy to a GPU waits for it.
+        columns = [[each[n] for each in rows if len(each) > n] for n in range(max(map(len, rows)))]
+        self._counts = [[len(each) for each in column] for column in columns]
+        filled = [_filled_up(column) for column in columns]
+        sizes = [each.size for each in filled]
+        flat = (np.concatenate([each.reshape(-1) for each in part]) for part in (filled, map(_own, self._counts)))
+        self._chosen, self._masks = (torch.split(torch.from_numpy(each).to(device), sizes) for each in flat)
 
-    def step(self, number: int, clients: int) -> Batch:
-        """The mini-batches of step `number`, from 0, of the first clients, which all have this step."""
-        rows = [each[number] for each in self._rows[:clients]]
-        counts = [len(each) for each in rows]
-        longest = max(counts)
-        padded = np.stack([np.pad(each, (0, longest - len(each)), constant_values=each[0]) for each in rows])
-        chosen = torch.from_numpy(padded.reshape(-1)).to(self._x.device)
+    def step(self, number: int) -> Batch:
+        """The mini-batches of step `number`, from 0, of the clients that have this step: the first ones."""
+        counts, chosen = self._counts[number], self._chosen[number]
+        shape = len(counts), max(counts)
         x, y = self._examples.prepared(self._x[chosen], self._y[chosen])
-        x = self._changed(x, number, counts, longest)
-        mask = torch.from_numpy(np.arange(longest) < np.array(counts)[:, None]).to(x.device)
-        x, y = (each.view(clients, longest, *each.shape[1:]) for each in (x, y))
-        return Batch(x, y, mask, counts)
+        x = self._changed(x, number, counts, max(counts))
+        x, y = (each.view(*shape, *each.shape[1:]) for each in (x, y))
+        return Batch(x, y, self._masks[number].view(shape), counts)
 
     def _changed(self, x: torch.Tensor, number: int, counts: Sequence[int], longest: int) -> torch.Tensor:
         """The augmented images, with the draws of each client."""
@@ -86,6 +89,20 @@ class Batches:
         ]
         columns = [[_filled(draw, longest) for draw in each] for each in zip(*of_clients, strict=True)]
         return changed(x, names, [np.concatenate(column, axis=-1) for column in columns])
+
+
+def _own(counts: Sequence[int]) -> np.ndarray:
+    """bool (clients, longest): which examples of the filled batches are a client's own."""
+    found: np.ndarray = np.arange(max(counts)) < np.array(counts)[:, None]
+    return found
+
+
+def _filled_up(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """The rows of each client, of equal length (clients, longest): shorter ones repeat their first."""
+    counts = [len(each) for each in rows]
+    found = np.repeat(np.array([each[0] for each in rows])[:, None], max(counts), axis=1)
+    found[_own(counts)] = np.concatenate(rows)
+    return found
 
 
 def _filled(draw: np.ndarray, longest: int) -> np.ndarray:

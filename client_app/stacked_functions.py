@@ -6,9 +6,10 @@ are its own. Only functions that torch cannot map over clients, or that mix or d
 - `batch_norm`: each client's own statistics, over its own examples. With a single value per channel, which has
   no variance, the running statistics are used and stay (as `fedstride/tasks/networks/norms.py` does).
 - `group_norm`: torch's, of values in the usual layout.
-- `dropout` and dropout of channels: drawn for each client from its own generator, in the order of its own
-  examples. On a processor these are the bits of training alone, except for values in an unusual order in memory
-  (such as the output of attention); there, and on a GPU, they are other bits of the same distribution.
+- `dropout` and dropout of channels: drawn for each client alone. On a processor its own generator draws, in the
+  order of its own examples: these are the bits of training alone, except for values in an unusual order in memory
+  (such as the output of attention). There, and on a GPU (`counted_draws.py`), they are other bits of the same
+  distribution.
 - `scaled_dot_product_attention`: written out. Its dropout is drawn in the same way.
 - `lstm`: written out over the steps of the sequence.
 
@@ -21,7 +22,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.nn import functional
@@ -33,7 +34,19 @@ TRACKED = "num_batches_tracked"
 MEAN = "running_mean"
 
 
-class Draws:
+class Draws(Protocol):
+    """Draws dropout masks for the clients in one step."""
+
+    def keep(self, like: torch.Tensor, shape: Sequence[int], p: float, *, images: bool) -> torch.Tensor:
+        """0 with probability p, else 1 / (1 - p): (clients, *shape), with the dtype and device of `like`.
+
+        The first of `shape` is the examples of the filled batch, or a multiple of them. `images`: values of
+        images, whose layout in memory can decide the order of the draws. Raises ValueError if it cannot draw them.
+        """
+        ...
+
+
+class GeneratorDraws:
     """Draws dropout masks for the clients, each from its own generator.
 
     `counts`: the number of each client's own examples in this batch; `longest`: that of the filled batches.
@@ -43,11 +56,7 @@ class Draws:
         self.generators, self.counts, self.longest = generators, counts, longest
 
     def keep(self, like: torch.Tensor, shape: Sequence[int], p: float, *, images: bool) -> torch.Tensor:
-        """0 with probability p, else 1 / (1 - p): (clients, *shape), with the dtype and device of `like`.
-
-        The first of `shape` is the examples of the filled batch, or a multiple of them. `images`: values of
-        images, whose layout in memory decides the order of the draws. Raises ValueError for another shape.
-        """
+        """As `Draws` says. Raises ValueError if the examples are not the first axis."""
         rows, rest = divmod(shape[0], self.longest)
         if rest or not rows:
             raise ValueError("dropout is only stacked where the examples are the first axis")

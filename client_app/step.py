@@ -39,6 +39,9 @@ def sgd_step_(
     Momentum accumulates the gradient without the factor, and the factor multiplies the velocity. Weight decay and
     pull are part of the gradient (A5-11).
     """
+    if len(parameters) == len(gradients) and not (weight_decay or momentum or factors or pull):
+        torch._foreach_add_(list(parameters), list(gradients), alpha=-lr)  # one launch on a GPU
+        return
     for i, (w, g) in enumerate(zip(parameters, gradients, strict=True)):
         if weight_decay:
             g = g.add(w, alpha=weight_decay)

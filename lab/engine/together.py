@@ -115,7 +115,7 @@ class TogetherGrid(LocalGrid):
     def _trained(self, group: Sequence[_Ready]) -> dict[int, Message]:
         """The replies of a group, by their number."""
         since = time.perf_counter()
-        if len(group) == 1:
+        if _is_faster_alone(group):
             return self._alone(group)
         trained: list[cohort.Trained] = []
         try:
@@ -125,6 +125,8 @@ class TogetherGrid(LocalGrid):
         except (Exception, SystemExit) as error:
             reason = " ".join(str(error).split())[:300]
             self._say(f"clients cannot be trained together ({type(error).__name__}: {reason}); they train alone")
+            return self._alone(group)
+        if not trained and len(group) == 1:
             return self._alone(group)
         if not trained:
             half = len(group) // 2
@@ -166,6 +168,15 @@ class TogetherGrid(LocalGrid):
 def on_gpu(job: work.Work) -> bool:
     """Whether the client trains on a GPU."""
     return job.device.type == "cuda"
+
+
+def _is_faster_alone(group: Sequence[_Ready]) -> bool:
+    """Whether these are one client that need not train as others do.
+
+    On a GPU it would have other draws of dropout alone, so its result would depend on how many train at once.
+    """
+    started = group[0].started
+    return len(group) == 1 and (started.begun.methods.obstacle() is not None or not on_gpu(started.job))
 
 
 class _Ready:

@@ -18,7 +18,7 @@ from client_app.app import app
 from client_app.method import Job, Method, Plan, Received, State
 from client_app.parts import OBJECTIVES, RULES
 from client_app.pieces import Correction
-from client_app.stacked_functions import Draws
+from client_app.stacked_functions import GeneratorDraws
 from fedstride import flower, wire
 from fedstride.arrays import Arrays, to_record, views
 from fedstride.parts import USER_PARTS, Part
@@ -29,6 +29,7 @@ from fedstride.tasks.networks.norms import BatchNorm1d
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.spec import Spec, Target
 from fedstride.tasks.tensors import to_arrays
+from lab.engine import together as engine
 from lab.engine.local import LocalGrid
 from lab.engine.together import TogetherGrid
 
@@ -494,7 +495,7 @@ def test_dropout_is_drawn_for_each_client_from_its_own_generator(p: float) -> No
     counts, width = [40, 25], 500
 
     def keep(seeds: Sequence[int]) -> torch.Tensor:
-        draws = Draws([torch.Generator().manual_seed(seed) for seed in seeds], counts, 40)
+        draws = GeneratorDraws([torch.Generator().manual_seed(seed) for seed in seeds], counts, 40)
         return draws.keep(torch.zeros(()), (40, width), p, images=False)
 
     found = keep([1, 2])
@@ -506,3 +507,23 @@ def test_dropout_is_drawn_for_each_client_from_its_own_generator(p: float) -> No
         assert not found[client, count:].any()
     assert torch.equal(found[1], keep([7, 2])[1])
     assert not torch.equal(found[0, :25], found[1, :25])
+
+
+@pytest.mark.parametrize("network", ["transformer", "vit"])
+def test_draws_from_a_counter_do_not_depend_on_who_trains_together(
+    network: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU: the results of parts of 5, 2 and 1 clients are the same, and not those of other draws."""
+    task, model, settings = MORE_NETWORKS[network]
+    setup = Setup(task, model, {**settings, "dropout": 0.3})
+    usual = exchange(together(), setup)
+    monkeypatch.setattr(cohort, "_random_of", lambda clients: cohort._Keys(clients, clients[0].job.device))
+    monkeypatch.setattr(engine, "on_gpu", lambda job: True)
+    found, again, in_twos, in_ones = (
+        exchange(TogetherGrid(app, CLIENTS, size=size, stay=False), setup) for size in (5, 5, 2, 1)
+    )
+    assert bits(found) == bits(again)
+    assert_same(found, in_twos)
+    assert_same(found, in_ones)
+    with pytest.raises(AssertionError):
+        assert_same(usual, found)
