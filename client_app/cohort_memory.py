@@ -33,6 +33,7 @@ def measured(client: Started, staying: int = 0) -> Room:
     `staying`: the clients of the round, if their models stay there until the server's rule has computed.
     """
     device = client.job.device
+    train_together([client], only_steps=1)  # takes what stays: the examples, and memory of torch's libraries
     one, two = (_peak([client] * count, device) for count in (1, 2))
     torch.cuda.empty_cache()
     return fitting(torch.cuda.mem_get_info(device)[0] - staying * size_of(client.weights), one, two)

@@ -11,6 +11,7 @@ import torch
 from fedstride.tasks.augmentation import changed, drawn
 from fedstride.tasks.goals import Loss
 
+from . import resident
 from .work import Work
 
 
@@ -41,7 +42,7 @@ def mean_losses(loss: Loss, outputs: torch.Tensor, batch: Batch) -> torch.Tensor
 
 
 class Batches:
-    """The mini-batches of several clients. Their stored examples are copied to the device once.
+    """The mini-batches of several clients. Their stored examples are copied to the device once, or stay there.
 
     `positions`: for each client the positions of the examples of each step; clients with more steps come first.
     The clients have the same spec, device and augmentation.
@@ -49,18 +50,8 @@ class Batches:
 
     def __init__(self, jobs: Sequence[Work], positions: Sequence[Sequence[np.ndarray]]) -> None:
         self._jobs, self._examples = jobs, jobs[0].examples
-        rows: list[list[np.ndarray]] = []
-        x, y, start = list[np.ndarray](), list[np.ndarray](), 0
-        for job, of_client in zip(jobs, positions, strict=True):
-            used, where = np.unique(np.concatenate(list(of_client)), return_inverse=True)
-            ends = np.cumsum([len(each) for each in of_client])[:-1]
-            rows.append(np.split(where + start, ends))
-            members = job.examples.members[used]
-            x.append(job.examples.x[members])
-            y.append(job.examples.y[members])
-            start += len(used)
         device = self._examples.device
-        self._x, self._y = (torch.from_numpy(np.concatenate(each)).to(device) for each in (x, y))
+        self._x, self._y, rows = _stored(jobs, positions, device)
         # Copied once for all steps: each copy to a GPU waits for it.
         columns = [[each[n] for each in rows if len(each) > n] for n in range(max(map(len, rows)))]
         self._counts = [[len(each) for each in column] for column in columns]
@@ -89,6 +80,48 @@ class Batches:
         ]
         columns = [[_filled(draw, longest) for draw in each] for each in zip(*of_clients, strict=True)]
         return changed(x, names, [np.concatenate(column, axis=-1) for column in columns])
+
+
+Rows = list[list[np.ndarray]]
+"""For each client and step, which of the stored examples on the device it uses."""
+
+
+def _stored(
+    jobs: Sequence[Work], positions: Sequence[Sequence[np.ndarray]], device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor, Rows]:
+    """x and y on the device, and the rows: of all examples if they stay there, else of those that are used."""
+    first = jobs[0].examples
+    if all(job.examples.x is first.x and job.examples.y is first.y for job in jobs):
+        found = resident.copies((first.x, first.y), device)
+        if found is not None:
+            x, y = found
+            return (
+                x,
+                y,
+                [
+                    [job.examples.members[step] for step in steps]
+                    for job, steps in zip(jobs, positions, strict=True)
+                ],
+            )
+    return _gathered(jobs, positions, device)
+
+
+def _gathered(
+    jobs: Sequence[Work], positions: Sequence[Sequence[np.ndarray]], device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor, Rows]:
+    """Each client's examples that it uses, once, one client after the other."""
+    rows, start = Rows(), 0
+    x, y = list[np.ndarray](), list[np.ndarray]()
+    for job, of_client in zip(jobs, positions, strict=True):
+        used, where = np.unique(np.concatenate(list(of_client)), return_inverse=True)
+        ends = np.cumsum([len(each) for each in of_client])[:-1]
+        rows.append(np.split(where + start, ends))
+        members = job.examples.members[used]
+        x.append(job.examples.x[members])
+        y.append(job.examples.y[members])
+        start += len(used)
+    stored_x, stored_y = (torch.from_numpy(np.concatenate(each)).to(device) for each in (x, y))
+    return stored_x, stored_y, rows
 
 
 def _own(counts: Sequence[int]) -> np.ndarray:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
-from client_app import cohort, cohort_memory, cohort_trial, work
+from client_app import cohort, cohort_memory, cohort_trial, resident, work
 from client_app.app import app
 from client_app.method import Job, Method, Plan, Received, State
 from client_app.parts import OBJECTIVES, RULES
@@ -527,3 +527,19 @@ def test_draws_from_a_counter_do_not_depend_on_who_trains_together(
     assert_same(found, in_ones)
     with pytest.raises(AssertionError):
         assert_same(usual, found)
+
+
+@pytest.mark.parametrize("network", ["cnn_mnist", "batch norm", "textcnn"])
+def test_examples_that_stay_on_the_device_give_the_same_bits(
+    network: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU; with augmentation and several epochs, for two rounds."""
+    setup = Setup(
+        *NETWORKS[network], local_epochs=2, **({"augmentation": ["crop"]} if network == "cnn_mnist" else {})
+    )
+    rounds = [bits(exchange(together(), setup, server_round=n)) for n in (1, 2)]
+    kept: dict[Any, Any] = {}
+    monkeypatch.setattr(resident, "_kept", kept)
+    monkeypatch.setattr(resident, "copies", lambda arrays, device: resident.kept(arrays, device, 10**9))
+    assert [bits(exchange(together(), setup, server_round=n)) for n in (1, 2)] == rounds
+    assert len(kept) == 2

@@ -1,0 +1,55 @@
+"""Examples that stay on a device: copied once, not if they are too large, and only a few arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from client_app import resident
+
+CPU, ROOM = torch.device("cpu"), 10**6
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resident, "_kept", {})
+
+
+def arrays() -> tuple[np.ndarray, np.ndarray]:
+    return np.arange(12, dtype=np.uint8).reshape(4, 3), np.arange(4)
+
+
+def test_they_are_copied_once_in_their_stored_form() -> None:
+    given = arrays()
+    first, again = (resident.kept(given, CPU, ROOM) for _ in range(2))
+    assert first is not None
+    assert again is not None
+    for tensor, same, array in zip(first, again, given, strict=True):
+        assert tensor is same
+        assert tensor.numpy().dtype == array.dtype
+        assert np.array_equal(tensor.numpy(), array)
+    assert not np.shares_memory(first[0].numpy(), given[0])
+
+
+def test_those_that_need_more_than_their_share_of_the_memory_do_not_stay() -> None:
+    given = arrays()
+    needed = sum(array.nbytes for array in given)
+    assert resident.kept(given, CPU, int(needed / resident.SHARE) - 4) is None
+    assert not resident._kept
+    assert resident.kept(given, CPU, int(needed / resident.SHARE) + 4) is not None
+    assert resident.kept(given, CPU, 0) is not None  # they are there, and need no more
+
+
+def test_the_oldest_are_given_up() -> None:
+    several = [arrays() for _ in range(4)]
+    for given in several:
+        assert resident.kept(given, CPU, ROOM) is not None
+    assert len(resident._kept) == resident.MOST
+    assert [
+        array is own for (array, _), own in zip(resident._kept.values(), [*several[2], *several[3]], strict=True)
+    ]
+
+
+def test_a_processor_needs_no_copies() -> None:
+    assert resident.copies(arrays(), CPU) is None
