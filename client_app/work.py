@@ -77,7 +77,6 @@ class Settings:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Settings:
         """Those of a message. Raises ConfigError for invalid values and for parts that are unknown here."""
-        load_bundled(config.get(wire.PARTS, []))
         task, spec = TASKS.unflatten(config), Spec.unflatten(config)
         found = cls(
             client=RULES.unflatten(config),
@@ -97,12 +96,26 @@ class Settings:
         return found
 
 
-def read(config: Mapping[str, Any], context: Context, settings: Settings | None = None) -> Work:
-    """The work for a message. `settings`: those of its config, if they are known.
+OF_ONE_CLIENT = {wire.ACCEPTED, wire.OLDEST}
+"""What the config of a message says of its client alone."""
 
-    Raises ConfigError for invalid values and for parts that are unknown here.
-    """
-    said = Settings.of(config) if settings is None else settings
+_last: tuple[str, Settings] | None = None
+
+
+def settings_of(config: Mapping[str, Any]) -> Settings:
+    """Those of a message, which all clients of a round that this process trains have in common."""
+    global _last
+    load_bundled(config.get(wire.PARTS, []))
+    # As text: in a comparison of values, 1 equals True, and a list that was changed equals itself.
+    said = repr({key: value for key, value in config.items() if key not in OF_ONE_CLIENT})
+    if _last is None or _last[0] != said:
+        _last = said, Settings.of(config)
+    return _last[1]
+
+
+def read(config: Mapping[str, Any], context: Context) -> Work:
+    """The work for a message. Raises ConfigError for invalid values and for parts that are unknown here."""
+    said = settings_of(config)
     numerics.use_threads(said.client.threads)
     device = pick_device(said.client.device)
     found = _client_data(context, said.task, said.partition, said.spec, said.clients, said.seed)

@@ -12,7 +12,7 @@ from logging import WARNING
 from typing import Any
 
 import torch
-from flwr.app import ConfigRecord, Context, Message, MessageType
+from flwr.app import Context, Message, MessageType
 
 from client_app import cohort, cohort_memory, heap, work
 from client_app.cohort import Started, Weights
@@ -37,7 +37,6 @@ class TogetherGrid(LocalGrid):
         super().__init__(*args, **options)
         self._size, self._stay = size, stay
         self._said: set[str] = set()
-        self._settings: tuple[ConfigRecord, work.Settings] | None = None
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Train the next clients of the queued messages with these ids; their replies. Empty if none is queued."""
@@ -46,7 +45,6 @@ class TogetherGrid(LocalGrid):
         training = [message for message in asked if message.metadata.message_type == MessageType.TRAIN]
         if not training or asked[0] is not training[0]:
             return super().pull_messages(wanted)
-        self._settings = None  # a strategy may change its record from round to round
         chosen = training[: self._size_for(training)]
         for message in chosen:
             self._queue.remove(message)
@@ -149,11 +147,7 @@ class TogetherGrid(LocalGrid):
         return on_gpu(started.job) if self._stay is None else self._stay
 
     def _job(self, message: Message, context: Context) -> work.Work:
-        """A client's job. Messages of a round can share their config, which is then read once."""
-        config = message.content.config_records[wire.CONFIG]
-        if self._settings is None or self._settings[0] is not config:
-            self._settings = config, work.Settings.of(config)
-        job = work.read(config, context, self._settings[1])
+        job = work.read(message.content.config_records[wire.CONFIG], context)
         return flipped(job) if FLIPS in context.node_config else job
 
     def _alone(self, group: Sequence[_Ready]) -> dict[int, Message]:

@@ -1,0 +1,34 @@
+"""The settings of a round are read once for all clients of a process, and again for any other message."""
+
+from __future__ import annotations
+
+import pytest
+from client_talk import round_config
+from flwr.app import ConfigRecord
+
+from client_app import work
+from fedstride import wire
+from fedstride.errors import ConfigError
+
+
+def test_clients_of_a_round_share_what_is_read() -> None:
+    first = work.settings_of(round_config(**{wire.ACCEPTED: 0}))
+    assert work.settings_of(round_config(**{wire.ACCEPTED: 3, wire.OLDEST: 2})) is first
+    other = work.settings_of(round_config(**{wire.SERVER_ROUND: 7}))
+    assert (first.server_round, other.server_round) == (1, 7)
+
+
+def test_a_value_of_another_type_is_read_again() -> None:
+    """True equals 1, but is no number of clients."""
+    config = round_config(**{wire.NUM_CLIENTS: 1})
+    assert work.settings_of(config).clients == 1
+    with pytest.raises(ConfigError, match=wire.NUM_CLIENTS):
+        work.settings_of(ConfigRecord({**config, wire.NUM_CLIENTS: True}))
+
+
+def test_a_list_that_was_changed_is_read_again() -> None:
+    trained = ["fc1.*"]
+    config = round_config(**{wire.TRAIN: trained})
+    assert work.settings_of(config).trained == ("fc1.*",)
+    config[wire.TRAIN].append("fc2.*")
+    assert work.settings_of(config).trained == ("fc1.*", "fc2.*")
