@@ -34,7 +34,7 @@ from .counted_draws import CountedDraws
 from .method import Plan, Result, steps
 from .stacked_batches import Batch, Batches, mean_losses
 from .stacked_functions import Draws, Functions, GeneratorDraws
-from .stages import Begun, begin, dropout_seed, reply
+from .stages import Begun, Loaded, begin, dropout_seed, load_model, reply
 from .step import displace_, sgd_step_
 from .work import Work
 
@@ -76,20 +76,49 @@ class Trained:
 # ---------------------------------------------------------------- one client
 
 
-def start(message: Message, context: Context, job: Work, received: dict[int, Weights]) -> Started:
-    """Begin a client. `received`: the weights of earlier clients, by the identity of the record that they came in.
+class Received:
+    """The weights that came with the messages of clients that are begun one after the other.
+
+    They often come in one record. Then the network has them already, unless a method has changed it.
+    """
+
+    def __init__(self) -> None:
+        self._weights: dict[int, Weights] = {}  # by the identity of the record
+        self._loaded: tuple[Any, ...] = ()  # the record, the network and the versions of its tensors
+
+    def load(self, job: Work, message: Message) -> Loaded:
+        """`stages.load_model`, which copies nothing if the network has the weights of the message."""
+        loaded = load_model(job, message, loaded=self._loaded == _seen(message, job.model))
+        self._loaded = _seen(message, job.model)
+        record = self._loaded[0]
+        if record not in self._weights:
+            self._weights[record] = weights_of(job.model)
+        return loaded
+
+    def weights(self, message: Message, model: nn.Module) -> Weights:
+        """Those with which training begins: the received ones, unless a method has changed the network."""
+        seen = _seen(message, model)
+        return self._weights[seen[0]] if seen == self._loaded else weights_of(model)
+
+
+def _seen(message: Message, model: nn.Module) -> tuple[Any, ...]:
+    """The record of the model in the message, and the network with the versions of its tensors."""
+    versions = (each._version for each in (*model.parameters(), *model.buffers()))
+    return id(message.content.array_records.get(wire.ARRAYS)), id(model), *versions
+
+
+def start(message: Message, context: Context, job: Work, received: Received) -> Started:
+    """Begin a client; `received` has the weights of those that began before it.
 
     Raises DataError if the client has no step to do, and what its methods raise.
     """
     with seeded(dropout_seed(job), job.device):
-        begun = begin(message, context, job)
-        record = id(message.content.array_records[wire.ARRAYS])
-        if record not in received:
-            received[record] = weights_of(job.model)
+        begun = begin(message, context, job, received.load)
+        weights = received.weights(message, job.model)
         planned = list(steps(job, begun.plan))
         if not planned:
             raise DataError("this client has no training examples")
-        return Started(begun, planned, received[record], _default_generator(job.device).get_state())
+        return Started(begun, planned, weights, _default_generator(job.device).get_state())
 
 
 def finish(started: Started, trained: Trained, since: float, *, stays: bool = False) -> Message:

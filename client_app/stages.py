@@ -7,6 +7,7 @@ through the stages of one client.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from flwr.app import Context, Message, MetricRecord, RecordDict
@@ -46,15 +47,20 @@ def dropout_seed(job: Work) -> int:
     return seeds.derive(job.seed, "dropout", job.server_round, job.client_id)
 
 
-def begin(message: Message, context: Context, job: Work) -> Begun:
-    """Load the model and the state, and begin all methods. `job`: what is read from the message."""
+def begin(
+    message: Message, context: Context, job: Work, load: Callable[[Work, Message], Loaded] | None = None
+) -> Begun:
+    """Load the model and the state, and begin all methods. `job`: what is read from the message.
+
+    `load`: what loads the model; `load_model` if None.
+    """
     config = message.content.config_records[wire.CONFIG]
     methods = composition.of(job, config)
     store = state.store(config, context, job.client_id)
-    loaded = store.load()
-    sent, held = load_model(job, message)
-    plan = methods.begin(job, message.content, loaded.states)
-    return Begun(message, job, methods, plan, store, loaded.lost, sent, held)
+    kept = store.load()
+    sent, held = (load or load_model)(job, message)
+    plan = methods.begin(job, message.content, kept.states)
+    return Begun(message, job, methods, plan, store, kept.lost, sent, held)
 
 
 def train_alone(begun: Begun) -> Result:
@@ -109,11 +115,15 @@ def reply(begun: Begun, result: Result, started: float, *, stays: bool = False) 
     return Message(content=content, reply_to=begun.message)
 
 
-def load_model(job: Work, message: Message) -> tuple[Arrays, dict[str, int]]:
-    """Load the received arrays and the frozen ones into the network.
+Loaded = tuple[Arrays, dict[str, int]]
+"""The received arrays, and the metric that the frozen ones are not in the cache."""
 
-    Returns the received arrays, and the metric that the frozen ones are not in the cache. Raises ConfigError if
-    the message has no model, or a model of another network; DataError if the frozen arrays are missing.
+
+def load_model(job: Work, message: Message, *, loaded: bool = False) -> Loaded:
+    """Load the received arrays and the frozen ones into the network, unless it has them already (`loaded`).
+
+    Raises ConfigError if the message has no model, or a model of another network; DataError if the frozen arrays
+    are missing.
     """
     records = message.content.array_records
     if wire.ARRAYS not in records:
@@ -124,7 +134,8 @@ def load_model(job: Work, message: Message) -> tuple[Arrays, dict[str, int]]:
     if both := set(sent) & set(frozen_ones.arrays):
         raise ConfigError(f"the received model contains {min(both)!r}, which is frozen on this client")
     try:
-        load_arrays(job.model, {**frozen_ones.arrays, **sent})
+        if not loaded:
+            load_arrays(job.model, {**frozen_ones.arrays, **sent})
     except (RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(
             f"the received model does not fit this client's network: {' '.join(str(error).split())}; server and "

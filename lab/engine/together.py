@@ -15,7 +15,7 @@ import torch
 from flwr.app import Context, Message, MessageType
 
 from client_app import cohort, cohort_memory, heap, work
-from client_app.cohort import Started, Weights
+from client_app.cohort import Received, Started
 from fedstride import flower, wire
 
 from ..attacks.labels import FLIPS, flipped
@@ -66,7 +66,7 @@ class TogetherGrid(LocalGrid):
             try:
                 job = self._job(messages[0], context)
                 if on_gpu(job):
-                    self._size = self._measured(cohort.start(messages[0], context, job, {}), len(messages))
+                    self._size = self._measured(cohort.start(messages[0], context, job, Received()), len(messages))
                 else:
                     self._size = ON_A_PROCESSOR
             except (Exception, SystemExit):  # this client's reply will say why; the next one shows the number
@@ -86,7 +86,7 @@ class TogetherGrid(LocalGrid):
         heap.keep_freed_memory()
         replies: dict[int, Message] = {}
         ready: list[_Ready] = []
-        received: dict[int, Weights] = {}
+        received = Received()
         for number, message in enumerate(messages):
             context = self._contexts[message.metadata.dst_node_id]
             since = time.perf_counter()

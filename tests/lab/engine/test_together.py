@@ -13,7 +13,7 @@ import pytest
 import torch
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
-from client_app import cohort, cohort_memory, cohort_trial, resident, work
+from client_app import cohort, cohort_memory, cohort_trial, resident, stages, work
 from client_app.app import app
 from client_app.method import Job, Method, Plan, Received, State
 from client_app.parts import OBJECTIVES, RULES
@@ -366,6 +366,30 @@ def test_a_correction_with_tensors_of_each_client_trains_together(
     assert_same(exchange(alone(), setup, sent), found)
     assert bits(found) != bits(exchange(together(), setup))
     assert not warnings(caplog)
+
+
+def test_a_method_that_changes_the_received_model_changes_it_for_its_own_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Half(Method):
+        def begin(self, job: Job, received: Received, state: State) -> Plan:
+            with torch.no_grad():
+                for each in job.parameters.values():
+                    each.add_(0.01 * job.client_id)
+            return Plan()
+
+    monkeypatch.setitem(USER_PARTS, "half", {"moved": Part("moved", Half, "Moved.")})
+    setup = Setup(*NETWORKS["mlp"])
+    assert_same(exchange(alone(), setup, HalfSent("moved")), exchange(together(), setup, HalfSent("moved")))
+
+
+def test_a_model_that_all_clients_get_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup, found = Setup(*NETWORKS["cnn_mnist"]), []
+    expected = exchange(alone(), setup)
+    real = stages.load_arrays
+    monkeypatch.setattr(stages, "load_arrays", lambda *arguments: found.append(real(*arguments)))
+    assert_same(expected, exchange(together(), setup))
+    assert len(found) == 1
 
 
 def test_with_too_little_memory_fewer_clients_train_at_once(
