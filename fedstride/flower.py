@@ -115,6 +115,8 @@ def has_keys(grid: Grid) -> bool:
 
 def nodes(grid: Grid) -> list[Node]:
     """The connected nodes, in the order in which their keys were registered (1.39)."""
+    if type(grid).get_nodes is Grid.get_nodes:  # it would make an object for each id, of 10,000 in each round
+        return [Node(node, str(node)) for node in sorted(grid.get_node_ids())]
     keyed = has_keys(grid)
     found = []
     for info in grid.get_nodes():
