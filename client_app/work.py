@@ -102,7 +102,7 @@ def read(config: Mapping[str, Any], context: Context, settings: Settings | None 
 
     Raises ConfigError for invalid values and for parts that are unknown here.
     """
-    said = Settings.of(config) if settings is None else settings
+    said = _settings(config) if settings is None else settings
     numerics.use_threads(said.client.threads)
     device = pick_device(said.client.device)
     found = _client_data(context, said.task, said.partition, said.spec, said.clients, said.seed)
@@ -128,6 +128,21 @@ def read(config: Mapping[str, Any], context: Context, settings: Settings | None 
         device=device,
         protection=protection.read(config, context.node_config),
     )
+
+
+_last: dict[str, Settings] = {}
+"""The settings of the last config that this process read, by its text. Each client gets the same roll call."""
+
+
+def _settings(config: Mapping[str, Any]) -> Settings:
+    """The settings of a config, which is checked only if the one before it was another."""
+    text = repr(dict(config))  # it distinguishes True, 1 and 1.0, which are equal
+    found = _last.get(text)
+    if found is None:
+        found = Settings.of(config)
+        _last.clear()
+        _last[text] = found
+    return found
 
 
 def moments(job: Work) -> dict[str, list[float]]:

@@ -378,6 +378,31 @@ def test_invalid_whole_numbers_are_rejected(key: str, value: object) -> None:
         train(ConfigRecord({**round_config(), key: value}))
 
 
+def test_a_config_is_checked_once_as_long_as_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it is the same object with another value, or one that is equal but not allowed."""
+    checked: list[object] = []
+    of = work.Settings.of
+
+    def counted(config: ConfigRecord) -> work.Settings:
+        checked.append(config)
+        return of(config)
+
+    monkeypatch.setattr(work.Settings, "of", counted)
+    monkeypatch.setattr(work, "_last", {})
+    config = round_config()
+    config[wire.SERVER_ROUND] = 1
+    for client in (0, 1):
+        assert work.read(config, node(client)).client_id == client
+    assert len(checked) == 1
+    config[wire.SERVER_ROUND] = 2
+    assert work.read(config, node(0)).server_round == 2
+    config[wire.SERVER_ROUND] = 1
+    assert work.read(config, node(0)).server_round == 1
+    with pytest.raises(ConfigError, match="must be a whole number"):
+        work.read(ConfigRecord({**config, wire.SERVER_ROUND: True}), node(0))
+    assert len(checked) == 4
+
+
 DAMAGED = ArrayRecord({"fc1.weight": Array("float32", (2**40, 2**40), "numpy.ndarray", b"garbage")})
 SCAFFOLD = {wire.HALVES: ["scaffold"]}
 
