@@ -70,6 +70,7 @@ class Roster:
         self._attendance = Attendance(config.mute_rounds)
         self._node_of: dict[int, int] = {}
         self._client_of: dict[int, int] = {}  # the same from node to client
+        self._called: list[Node] = []  # those that were connected at the last call
         self._asked: set[tuple[int, str]] = set()  # the nodes that were sent a roll call, each with its connection
         self._pending: Waiting = {}  # roll calls without a reply
         self._slow: set[str] = set()  # keys of nodes that did not reply to a roll call in time
@@ -203,11 +204,12 @@ class Roster:
         A node that did not reply to an earlier roll call in time is not waited for again.
         """
         nodes = self._nodes()
+        if nodes == self._called and not self._pending:  # as in most rounds
+            return
+        self._called = nodes
         connections = {(node.id, node.connected) for node in nodes}
         self._asked &= connections  # a node that disconnected is asked again when it comes back
         newcomers = [node for node in nodes if (node.id, node.connected) not in self._asked]
-        if not newcomers and not self._pending:
-            return
         known = {node.id for node in nodes} - {node.id for node in newcomers}
         self._pending = {mid: sent for mid, sent in self._pending.items() if sent.metadata.dst_node_id in known}
         replies = collect(self._grid, self._pending, Fixed(0.0))
