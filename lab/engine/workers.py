@@ -23,7 +23,7 @@ from fedstride.tasks.spec import Spec
 from fedstride.tasks.tensors import BatchSums
 from server_app.evaluation import CentralEvaluation
 
-from .local import LocalGrid, failure, replied
+from .local import AT_ONCE, LocalGrid, failure, has_arrays, replied
 from .pool import Jobs, WorkerDiedError
 
 
@@ -70,9 +70,6 @@ class Worker:
         reply = replied(self._app, job.message, job.context)
         return Done(reply, job.context.state, time.perf_counter() - started)
 
-
-AT_ONCE = 64
-"""Small jobs that a worker gets at once, at most: to send 64 takes little longer than to send one."""
 
 TURNS = 8
 """A worker gets its share of many small jobs in at least so many parts, so that none waits long for another."""
@@ -152,15 +149,11 @@ class WorkersGrid(LocalGrid):
 
 def _groups(messages: Mapping[str, Message], workers: int) -> Iterator[dict[str, Message]]:
     """The messages in the parts that workers get: one with arrays alone, of the others several at once."""
-    small = [each for each, message in messages.items() if not _has_arrays(message)]
+    small = [each for each, message in messages.items() if not has_arrays(message)]
     size = max(1, min(AT_ONCE, len(small) // (TURNS * workers)))
     parts = [small[start : start + size] for start in range(0, len(small), size)]
-    parts += [[each] for each, message in messages.items() if _has_arrays(message)]
+    parts += [[each] for each, message in messages.items() if has_arrays(message)]
     yield from ({each: messages[each] for each in part} for part in parts)
-
-
-def _has_arrays(message: Message) -> bool:
-    return message.has_content() and bool(message.content.array_records)
 
 
 def _kind(message: Message) -> tuple[int, str]:
