@@ -44,7 +44,8 @@ class Attendance:
 
     def shows(self, client: int) -> None:
         """The client has replied to a roll call."""
-        self._of(client).shown = True
+        if client in self._standings:  # those of other clients say so already
+            self._standings[client].shown = True
 
     def out(self, server_round: int, clients: Collection[int]) -> dict[int, str]:
         """Those of the clients that are left out of a round, each with the reason.
@@ -52,14 +53,15 @@ class Attendance:
         If that would be all of them, those that have shown themselves take part at once: there is no other client
         whose time they could cost.
         """
-        left_out = {}
-        for client in clients:
-            standing = self._of(client)
-            if not standing.shown or server_round < standing.until:
-                left_out[client] = _reason(standing)
+        left_out = {client: _reason(self._standings[client]) for client in self._out(server_round, clients)}
         if len(left_out) == len(clients):
             return {client: reason for client, reason in left_out.items() if not self._of(client).shown}
         return left_out
+
+    def _out(self, server_round: int, clients: Collection[int]) -> list[int]:
+        """Of the clients, those that must wait or have not shown themselves: few of those that ever took part."""
+        out = {c for c, each in self._standings.items() if not each.shown or server_round < each.until}
+        return [client for client in clients if client in out] if out else []
 
     def _leaves_out(self, client: int, server_round: int) -> bool:
         standing = self._of(client)

@@ -50,6 +50,7 @@ class Roster:
     belongs to, if the run is resumed. `facts`: what each client replied, by id. `left_out`: the connected clients
     that are left out of the current round because they did not reply, each with the reason. `names`: the names of
     clients, by client id and by node id (a partition id is below `clients`, a node id is a random number).
+    `unpacking`: the nodes that understand a packed model.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Roster:
         self._attendance = Attendance(config.mute_rounds)
         self._node_of: dict[int, int] = {}
         self._client_of: dict[int, int] = {}  # the same from node to client
+        self._called: list[Node] = []  # those that were connected at the last call
         self._asked: set[tuple[int, str]] = set()  # the nodes that were sent a roll call, each with its connection
         self._pending: Waiting = {}  # roll calls without a reply
         self._slow: set[str] = set()  # keys of nodes that did not reply to a roll call in time
@@ -78,16 +80,12 @@ class Roster:
         self.facts: dict[int, Mapping[str, Any]] = {}
         self.left_out: dict[int, str] = {}
         self.names = {client: owner.name for client, owner in self._claims.owners.items() if owner.name}
+        self.unpacking: set[int] = set()
 
     @property
     def owners(self) -> Mapping[int, Owner]:
         """The node that each client id belongs to. Empty if nodes have no keys, which outlast the run."""
         return dict(self._claims.owners) if flower.has_keys(self._grid) else {}
-
-    @property
-    def unpacking(self) -> set[int]:
-        """The nodes that understand a packed model."""
-        return {node for client, node in self._node_of.items() if self.facts[client].get(wire.PACKED)}
 
     def call(self) -> None:
         """Send the roll call to the connected nodes at the start of the run, and wait until enough replied.
@@ -142,7 +140,7 @@ class Roster:
             log(
                 WARNING, "client %s (node %d) did not reply and is left out; see its log", self.label(client), node
             )
-            self._pending |= send(self._grid, [self._message(node)])
+            self._pending |= send(self._grid, self._messages([node]))
 
     def refused(self) -> dict[int, str]:
         """The nodes that were refused since the last call of this method, each with the reason."""
@@ -206,6 +204,9 @@ class Roster:
         A node that did not reply to an earlier roll call in time is not waited for again.
         """
         nodes = self._nodes()
+        if nodes == self._called and not self._pending:  # as in most rounds
+            return
+        self._called = nodes
         connections = {(node.id, node.connected) for node in nodes}
         self._asked &= connections  # a node that disconnected is asked again when it comes back
         newcomers = [node for node in nodes if (node.id, node.connected) not in self._asked]
@@ -215,8 +216,8 @@ class Roster:
 
         self._asked |= {(node.id, node.connected) for node in newcomers}
         slow = [node for node in newcomers if node.key in self._slow]
-        later = send(self._grid, [self._message(node.id) for node in slow])
-        waiting = send(self._grid, [self._message(node.id) for node in newcomers if node.key not in self._slow])
+        later = send(self._grid, self._messages(node.id for node in slow))
+        waiting = send(self._grid, self._messages(node.id for node in newcomers if node.key not in self._slow))
         replies |= collect(self._grid, waiting, patience)
         mute = nodes_of(waiting)
         for node in nodes:
@@ -226,9 +227,9 @@ class Roster:
         self._pending |= waiting | later
         self._register_all(nodes, replies)
 
-    def _message(self, node: int) -> Message:
-        content = RecordDict({wire.CONFIG: self.client_config})
-        return Message(content=content, message_type=MessageType.QUERY, dst_node_id=node)
+    def _messages(self, nodes: Iterable[int]) -> list[Message]:
+        content = RecordDict({wire.CONFIG: self.client_config})  # the same for all: it takes longer than a message
+        return [Message(content=content, message_type=MessageType.QUERY, dst_node_id=node) for node in nodes]
 
     def _register_all(self, nodes: Iterable[Node], replies: Mapping[int, Message]) -> None:
         """Register the valid replies, in the order in which the nodes' keys were registered."""
@@ -241,6 +242,7 @@ class Roster:
                     self._refuse(node, str(error))
         self._node_of = {known: self._node_of[known] for known in self._claims.owners if known in self._node_of}
         self._client_of = {node: client for client, node in self._node_of.items()}
+        self.unpacking = {node for client, node in self._node_of.items() if self.facts[client].get(wire.PACKED)}
 
     def _register(self, node: Node, facts: Mapping[str, Any], connected: Collection[str]) -> None:
         name = _name(node, facts)

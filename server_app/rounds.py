@@ -247,7 +247,8 @@ class Federation:
         oldest = self.oldest_round(client)
         state_rounds = {wire.ACCEPTED: load, wire.OLDEST: load if oldest is None else min(load, oldest)}
         key = self.strategy.configrecord_key
-        config = ConfigRecord({**message.content.config_records[key], **state_rounds})
+        config = message.content.config_records[key].copy()  # a new record would check all values again
+        config.update(state_rounds)
         message.content = RecordDict({**message.content, key: config})
 
     def _set_client_ids(self, replies: Mapping[int, Message]) -> None:

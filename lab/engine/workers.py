@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -23,7 +23,7 @@ from fedstride.tasks.spec import Spec
 from fedstride.tasks.tensors import BatchSums
 from server_app.evaluation import CentralEvaluation
 
-from .local import LocalGrid, failure, replied
+from .local import AT_ONCE, LocalGrid, failure, has_arrays, replied
 from .pool import Jobs, WorkerDiedError
 
 
@@ -59,41 +59,50 @@ class Worker:
     def __init__(self, app: ClientApp, evaluation: CentralEvaluation) -> None:
         self._app, self._evaluation = app, evaluation
 
-    def __call__(self, job: ClientJob | EvaluationJob) -> Done | list[BatchSums]:
-        """The result of the job."""
+    def __call__(self, job: Sequence[ClientJob] | EvaluationJob) -> list[Done] | list[BatchSums]:
+        """The result of the job, or of each of several clients' jobs."""
         if isinstance(job, EvaluationJob):
             return self._evaluation.measure(job.arrays, range(job.start, job.stop), job.spec)
+        return [self._done(each) for each in job]
+
+    def _done(self, job: ClientJob) -> Done:
         started = time.perf_counter()
         reply = replied(self._app, job.message, job.context)
         return Done(reply, job.context.state, time.perf_counter() - started)
+
+
+TURNS = 8
+"""A worker gets its share of many small jobs in at least so many parts, so that none waits long for another."""
+
+
+class _Group(NamedTuple):
+    """Messages that one worker gets at once, by id, and what becomes of them."""
+
+    messages: dict[str, Message]
+    done: Future[list[Done]]
 
 
 class WorkersGrid(LocalGrid):
     """The nodes of a `LocalGrid`, whose clients run in the workers of a pool.
 
     `priority`: of this Grid's jobs, if several use the pool; the smallest first. Clients that took longest the
-    last time start first.
+    last time start first. A message with a model is a job of its own; a worker gets several others at once.
     """
 
     def __init__(self, pool: Jobs, *args: Any, priority: int = 0, **options: Any) -> None:
         super().__init__(*args, **options)
         self._pool, self._priority = pool, priority
-        self._underway: dict[str, tuple[Message, Future[Done]]] = {}  # by message id
-        self._done: SimpleQueue[str] = SimpleQueue()  # ids of messages, in the order in which they were done
-        self._ready: list[str] = []  # those that were taken from the queue, and have not been pulled
+        self._underway: dict[str, Message] = {}  # by id: those that have not been pulled
+        self._over: SimpleQueue[_Group] = SimpleQueue()  # in the order in which they were done
+        self._ready: dict[str, Done | WorkerDiedError] = {}  # by message id: not yet pulled
         self._seconds: dict[tuple[int, str], float] = {}  # what the last job of this node and kind took
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Queue the messages for the workers; returns their ids."""
-        packer, ids = self._pool.packer(), list[str]()
-        for message in messages:
-            ids.append(flower.stamp(message))
-            job = ClientJob(message, self._contexts[message.metadata.dst_node_id])
-            expected = self._seconds.get(_kind(message), 0.0)
-            future = self._pool.submit(packer.pack(job), priority=self._priority, seconds=expected)
-            self._underway[ids[-1]] = message, future
-            future.add_done_callback(functools.partial(self._note, ids[-1]))
-        return ids
+        stamped = {flower.stamp(message): message for message in messages}
+        self._underway |= stamped
+        self._submit(_groups(stamped, self._pool.started))
+        return list(stamped)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """The replies that are there, at least one: waits for it. Empty if no message with these ids is queued."""
@@ -102,25 +111,49 @@ class WorkersGrid(LocalGrid):
             return []
         while True:
             # What is done comes by itself: to look through thousands of jobs for each reply would take longer.
-            while not self._done.empty():
-                self._ready.append(self._done.get())
+            while not self._over.empty():
+                self._settle(self._over.get())
             if found := [each for each in self._ready if each in wanted]:
-                self._ready = [each for each in self._ready if each not in wanted]
                 return [self._taken(each) for each in found]
-            self._ready.append(self._done.get())
+            self._settle(self._over.get())
 
-    def _note(self, message_id: str, job: Future[Done]) -> None:
-        self._done.put(message_id)
+    def _submit(self, groups: Iterable[dict[str, Message]]) -> None:
+        packer = self._pool.packer()
+        for messages in groups:
+            jobs = [ClientJob(each, self._contexts[each.metadata.dst_node_id]) for each in messages.values()]
+            expected = sum(self._seconds.get(_kind(each), 0.0) for each in messages.values())
+            done = self._pool.submit(packer.pack(jobs), priority=self._priority, seconds=expected)
+            done.add_done_callback(functools.partial(self._note, messages))
+
+    def _note(self, messages: dict[str, Message], done: Future[list[Done]]) -> None:
+        self._over.put(_Group(messages, done))
+
+    def _settle(self, group: _Group) -> None:
+        """Keep the results of a group. If its worker died, each message is tried alone: one was the cause."""
+        try:
+            self._ready |= zip(group.messages, group.done.result(), strict=True)
+        except WorkerDiedError as error:
+            if len(group.messages) > 1:
+                self._submit({message_id: message} for message_id, message in group.messages.items())
+            else:
+                self._ready |= dict.fromkeys(group.messages, error)
 
     def _taken(self, message_id: str) -> Message:
-        message, job = self._underway.pop(message_id)
-        try:
-            done = job.result()
-        except WorkerDiedError as error:
-            return failure(message, str(error))
+        message, done = self._underway.pop(message_id), self._ready.pop(message_id)
+        if isinstance(done, WorkerDiedError):
+            return failure(message, str(done))
         self._seconds[_kind(message)] = done.seconds
         self._contexts[message.metadata.dst_node_id].state = done.state
         return done.reply
+
+
+def _groups(messages: Mapping[str, Message], workers: int) -> Iterator[dict[str, Message]]:
+    """The messages in the parts that workers get: one with arrays alone, of the others several at once."""
+    small = [each for each, message in messages.items() if not has_arrays(message)]
+    size = max(1, min(AT_ONCE, len(small) // (TURNS * workers)))
+    parts = [small[start : start + size] for start in range(0, len(small), size)]
+    parts += [[each] for each, message in messages.items() if has_arrays(message)]
+    yield from ({each: messages[each] for each in part} for part in parts)
 
 
 def _kind(message: Message) -> tuple[int, str]:

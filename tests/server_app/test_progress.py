@@ -83,6 +83,35 @@ def test_replies_are_told_in_few_parts(tmp_path_factory: pytest.TempPathFactory,
     assert states == dict.fromkeys(names, ANSWERED)
 
 
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["asked", "answered", "closed"]), st.lists(st.sampled_from(["a", 7, 'é"\\', "d"]))),
+    max_size=8,
+)
+
+
+@given(STEPS)
+def test_the_file_says_what_all_events_together_say(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, list[int | str]]]
+) -> None:
+    """It is put together from what the events change, but has the bytes of the whole, written anew."""
+    folder, events = tmp_path_factory.mktemp("run"), list[Any]()
+    progress = Progress(folder, events.append)
+    progress.begins(["a", 7, 'é"\\'], 9, "m", 0)
+    for number, (kind, clients) in enumerate(steps, start=1):
+        if kind == "asked":
+            progress.asked(number, clients)
+        elif kind == "answered":
+            for client in clients:
+                progress.answered(client)
+        else:
+            progress.closed([row(client, "rejected") for client in clients], None)
+        states: dict[str, str] = {}
+        for event in events:
+            states = after(states, event)
+        told = [event["round"] for event in events if event["event"] == "asked"]
+        assert (folder / FILE).read_text() == json.dumps({"round": told[-1] if told else 0, "clients": states})
+
+
 def test_with_many_clients_the_file_is_written_less_often(tmp_path: Path) -> None:
     progress = Progress(tmp_path, None)
     progress.begins(range(1000), 10, "test/accuracy", 0)

@@ -19,7 +19,7 @@ from flwr.supercore.run import Run
 from flwr.superlink.grid.http_grid import HttpGrid
 
 from fedstride import flower, wire
-from fedstride.arrays import views
+from fedstride.arrays import to_record, views
 from server_app.exchange import exchange
 from strategies.screening import screen
 
@@ -381,6 +381,26 @@ def test_the_bounds_hold_in_process_too() -> None:
         "what node 2 sent is not used: 10001 items in 'list', at most 10000 are allowed"
     )
     assert replies[3].has_content()
+
+
+def test_a_grid_in_process_answers_many_small_messages_at_once_and_models_one_by_one() -> None:
+    from lab.engine.local import AT_ONCE, LocalGrid
+
+    grid = LocalGrid(lambda message, context: reply_to(message), 200)  # type: ignore[arg-type, return-value]
+    model = to_record({"w": np.zeros(2, np.float32)})
+    contents = [RecordDict()] * 100 + [RecordDict({wire.ARRAYS: model})] * 2 + [RecordDict()]
+    messages = [
+        Message(content, dst_node_id=node, message_type="query") for node, content in enumerate(contents, start=2)
+    ]
+    waiting = list(grid.push_messages(messages))
+    pulled = []
+    while waiting:
+        replies = [reply.metadata.reply_to_message_id for reply in grid.pull_messages(waiting)]
+        assert replies == waiting[: len(replies)]
+        del waiting[: len(replies)]
+        pulled.append(len(replies))
+    assert pulled == [AT_ONCE, 100 - AT_ONCE, 1, 1, 1]
+    assert list(grid.pull_messages(["no id"])) == []
 
 
 def _varint(value: int) -> bytes:

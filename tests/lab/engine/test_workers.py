@@ -23,7 +23,7 @@ from fedstride.tasks import numerics
 from lab.engine import engine as engines
 from lab.engine.engine import engine, places
 from lab.engine.pool import Pool
-from lab.engine.workers import WorkersGrid
+from lab.engine.workers import TURNS, WorkersGrid
 from server_app import session
 from server_app.config.compose import compose
 from server_app.rows import Row
@@ -196,6 +196,55 @@ class _Plain:
 
     def __call__(self, job: Any) -> Any:
         return self._worker(job)
+
+
+class _Counting(Pool):
+    """A pool that counts the jobs it gets."""
+
+    jobs = 0
+
+    def submit(self, *arguments: Any, **options: Any) -> Any:
+        self.jobs += 1
+        return super().submit(*arguments, **options)
+
+
+def queries(grid: WorkersGrid, **records: Any) -> list[Message]:
+    """A message for each node."""
+    return [
+        Message(RecordDict(dict(records)), dst_node_id=node, message_type="query") for node in grid.get_node_ids()
+    ]
+
+
+def test_a_worker_gets_many_small_messages_at_once_and_models_one_by_one() -> None:
+    with _Counting(_Plain(counting), 2) as pool:
+        grid = WorkersGrid(pool, counting, 200)  # type: ignore[arg-type]
+        replies = list(grid.send_and_receive(queries(grid)))
+        assert [reply.metadata.src_node_id for reply in replies] == list(grid.get_node_ids())
+        assert 2 * TURNS <= pool.jobs <= 2 * TURNS + 2 * TURNS
+        pool.jobs = 0
+        model = to_record({"w": np.zeros(2, np.float32)})
+        replies = list(grid.send_and_receive(queries(grid, arrays=model)))
+        assert [reply.content["m"]["count"] for reply in replies] == [2] * 200  # the states were kept
+        assert pool.jobs == 200
+        few = queries(grid)[:20]
+        pool.jobs = 0
+        assert len(list(grid.send_and_receive(few))) == pool.jobs == 20  # each worker has something to do
+
+
+def test_of_small_messages_that_a_worker_has_at_once_only_the_one_that_kills_it_fails() -> None:
+    def deadly(message: Message, context: Context) -> Message:
+        if context.node_config["partition-id"] in (3, 150):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return counting(message, context)
+
+    with _Counting(_Plain(deadly), 2) as pool:
+        grid = WorkersGrid(pool, deadly, 200)  # type: ignore[arg-type]
+        replies = list(grid.send_and_receive(queries(grid)))
+        assert pool.jobs < 100
+    assert [reply.metadata.src_node_id for reply in replies] == list(range(2, 202))
+    failed = {reply.metadata.src_node_id: reply.error.reason for reply in replies if reply.has_error()}
+    assert failed == dict.fromkeys((5, 152), "its worker process was ended by SIGKILL")
+    assert {reply.content["m"]["count"] for reply in replies if not reply.has_error()} == {1}
 
 
 def test_replies_to_other_messages_are_left() -> None:

@@ -1,0 +1,81 @@
+"""The roll call and the draw of cohorts with many nodes: what is asked, and what is known without asking again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+
+from fedstride import flower, wire
+from lab.engine.local import LocalGrid
+from server_app.config.compose import compose
+from server_app.roll_call import Roster
+
+CONFIG = ConfigRecord({"a": 1})
+
+
+def client(message: Message, context: Context) -> Message:
+    """A client that answers the roll call; those with an odd id understand packed models."""
+    number = int(context.node_config["partition-id"])
+    packed = {wire.PACKED: "yes"} if number % 2 else {}
+    facts = ConfigRecord({wire.CLIENT_ID: number, wire.NUM_EXAMPLES: 5, **packed})
+    return Message(RecordDict({wire.ROLL_CALL: facts}), reply_to=message)
+
+
+class Changing(LocalGrid):
+    """A Grid of which only some nodes are connected, and which keeps the messages that were sent."""
+
+    def __init__(self, clients: int) -> None:
+        super().__init__(client, clients)  # type: ignore[arg-type]
+        self.here = set(self._contexts)
+        self.sent: list[Message] = []
+
+    def get_node_ids(self) -> Iterable[int]:
+        return self.here
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        self.sent += (messages := list(messages))
+        return super().push_messages(messages)
+
+
+def called(clients: int, **more: Any) -> tuple[Changing, Roster]:
+    grid = Changing(clients)
+    overrides = [f"clients={clients}", *(f"{key}={value}" for key, value in more.items())]
+    roster = Roster(grid, compose(overrides), CONFIG)
+    roster.call()
+    return grid, roster
+
+
+def test_each_node_is_asked_once_and_what_they_are_told_is_one_object() -> None:
+    grid, roster = called(300, cohort=10)
+    assert sorted(message.metadata.dst_node_id for message in grid.sent) == list(range(2, 302))
+    assert len({id(message.content) for message in grid.sent}) == 1
+    assert sorted(roster.facts) == list(range(300))
+    assert roster.unpacking == {node for node in range(2, 302) if (node - 2) % 2}
+
+
+def test_a_round_without_a_change_sends_nothing_and_a_node_that_comes_back_is_asked_again() -> None:
+    grid, roster = called(20, cohort=3, min_clients=1)
+    grid.sent.clear()
+    roster.refresh(1)
+    assert grid.sent == []
+    grid.here = grid.here - {5, 6}
+    roster.refresh(2)
+    assert grid.sent == [] and roster.everyone(2) == sorted(grid.here)
+    grid.here = grid.here | {5}
+    roster.refresh(3)
+    assert [message.metadata.dst_node_id for message in grid.sent] == [5]
+    assert roster.everyone(3) == sorted(grid.here)
+
+
+def test_the_nodes_of_a_grid_that_knows_ids_only() -> None:
+    """They are those that Flower makes of the ids, in the order of the ids."""
+    grid = Changing(30)
+    grid.here = {7, 31, 2, 30}
+    found = flower.nodes(grid)
+    assert found == [flower.Node(i, str(i)) for i in (2, 7, 30, 31)]
+    theirs = sorted(
+        (info.node_id, info.name, info.registered_at, info.last_activated_at) for info in grid.get_nodes()
+    )
+    assert [(each.id, each.name, each.registered, each.connected) for each in found] == theirs
