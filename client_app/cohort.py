@@ -1,8 +1,8 @@
 """Trains several clients at once: their weights are stacked, and one tensor program does a step of all.
 
-`start` begins a client, `train_together` trains several that have the same `key`, and `finish` makes the reply.
-The mini-batches, rates and random draws of each client are those of training alone (`training.py`), which is the
-definition; sums are in another order, so the results differ in the last digits of float32.
+The clients have begun, and have the same `key` (`cohort_client.py`). The mini-batches, rates and random draws of
+each are those of training alone (`training.py`), which is the definition, except that dropout has other draws on a
+GPU. Sums are in another order, so the results differ in the last digits of float32.
 
 The forward pass is mapped over the clients (`torch.func.vmap`); `stacked_functions.py` has what torch cannot
 map. The loss of all clients is the sum of theirs, and its gradient with respect to the weights of one client is
@@ -13,172 +13,26 @@ Clients are sorted by their number of steps, and those that have finished are le
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from flwr.app import Context, Message
 from torch import nn
 
-from fedstride import wire
-from fedstride.errors import DataError
 from fedstride.tasks import numerics
 from fedstride.tasks.freezing import fixed_norms
-from fedstride.tasks.seeded import seeded
 from fedstride.tasks.spec import Target
 
 from . import pieces
+from .cohort_client import Started, Trained, Weights
 from .counted_draws import CountedDraws
-from .method import Plan, Result, steps
+from .method import Plan, Result
 from .stacked_batches import Batch, Batches, mean_losses
 from .stacked_functions import Draws, Functions, GeneratorDraws
-from .stages import Begun, Loaded, begin, dropout_seed, load_model, reply
+from .stages import dropout_seed
 from .step import displace_, sgd_step_
-from .work import Work
 
 Named = Mapping[str, torch.Tensor]
-
-
-@dataclass(frozen=True)
-class Weights:
-    """What training changes: trainable parameters and buffers, by name, of one client or stacked."""
-
-    parameters: dict[str, torch.Tensor]
-    buffers: dict[str, torch.Tensor]
-
-
-@dataclass(frozen=True)
-class Started:
-    """A client that can be trained together with others."""
-
-    begun: Begun
-    steps: Sequence[tuple[np.ndarray, float]]
-    weights: Weights  # those received
-    random: torch.Tensor  # state of torch's generator on the device, after all methods have begun
-
-    @property
-    def job(self) -> Work:
-        """Its job."""
-        return self.begun.job
-
-
-@dataclass(frozen=True)
-class Trained:
-    """The result of a client's training."""
-
-    result: Result
-    weights: Weights
-    random: torch.Tensor
-
-
-# ---------------------------------------------------------------- one client
-
-
-class Received:
-    """The weights that came with the messages of clients that are begun one after the other.
-
-    They often come in one record. Then the network has them already, unless a method has changed it.
-    """
-
-    def __init__(self) -> None:
-        self._weights: dict[int, Weights] = {}  # by the identity of the record
-        self._loaded: tuple[Any, ...] = ()  # the record, the network and the versions of its tensors
-
-    def load(self, job: Work, message: Message) -> Loaded:
-        """`stages.load_model`, which copies nothing if the network has the weights of the message."""
-        loaded = load_model(job, message, loaded=self._loaded == _seen(message, job.model))
-        self._loaded = _seen(message, job.model)
-        record = self._loaded[0]
-        if record not in self._weights:
-            self._weights[record] = weights_of(job.model)
-        return loaded
-
-    def weights(self, message: Message, model: nn.Module) -> Weights:
-        """Those with which training begins: the received ones, unless a method has changed the network."""
-        seen = _seen(message, model)
-        return self._weights[seen[0]] if seen == self._loaded else weights_of(model)
-
-
-def _seen(message: Message, model: nn.Module) -> tuple[Any, ...]:
-    """The record of the model in the message, and the network with the versions of its tensors."""
-    versions = (each._version for each in (*model.parameters(), *model.buffers()))
-    return id(message.content.array_records.get(wire.ARRAYS)), id(model), *versions
-
-
-def start(message: Message, context: Context, job: Work, received: Received) -> Started:
-    """Begin a client; `received` has the weights of those that began before it.
-
-    Raises DataError if the client has no step to do, and what its methods raise.
-    """
-    with seeded(dropout_seed(job), job.device):
-        begun = begin(message, context, job, received.load)
-        weights = received.weights(message, job.model)
-        planned = list(steps(job, begun.plan))
-        if not planned:
-            raise DataError("this client has no training examples")
-        return Started(begun, planned, weights, _default_generator(job.device).get_state())
-
-
-def finish(started: Started, trained: Trained, since: float, *, stays: bool = False) -> Message:
-    """The client's reply. `since`: when it began, on the clock of `time.perf_counter`; `stays`: see `reply`."""
-    job = started.job
-    with seeded(dropout_seed(job), job.device):
-        _default_generator(job.device).set_state(trained.random)
-        _load(job.model, trained.weights)
-        return reply(started.begun, trained.result, since, stays=stays)
-
-
-def key(started: Started) -> Hashable:
-    """What clients that are trained together have in common."""
-    job, plan, examples = started.job, started.begun.plan, started.job.examples
-    found: list[Any] = [*plan.corrections, plan.logits, plan.pull]
-    made_of = [each for each in found if isinstance(each, pieces.Piece)]
-    return (
-        id(job.model),
-        (job.lr, job.client.momentum, job.client.weight_decay),
-        None if plan.step_factors is None else tuple(plan.step_factors),
-        plan.displacement is None,
-        tuple(pieces.signature(each) for each in made_of),
-        job.augmentation,
-        (repr(examples.spec), id(examples.goal.loss)),
-        (examples.x.dtype, examples.x.shape[1:], examples.y.dtype, examples.y.shape[1:]),
-    )
-
-
-def weights_of(model: nn.Module) -> Weights:
-    """Copies of the trainable parameters and of all buffers."""
-    return Weights(
-        {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad},
-        {name: buffer.detach().clone() for name, buffer in model.named_buffers()},
-    )
-
-
-def size_of(weights: Weights) -> int:
-    """The bytes of these weights."""
-    return sum(tensor.nbytes for each in _both(weights) for tensor in each.values())
-
-
-@torch.no_grad()
-def _load(model: nn.Module, weights: Weights) -> None:
-    parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
-    for name, value in weights.parameters.items():
-        parameters[name].copy_(value)
-    for name, value in weights.buffers.items():
-        buffers[name].copy_(value)
-
-
-def _default_generator(device: torch.device) -> torch.Generator:
-    if device.type != "cuda":
-        return torch.default_generator
-    torch.cuda.init()  # type: ignore[no-untyped-call]
-    number = torch.cuda.current_device() if device.index is None else device.index
-    generator: torch.Generator = torch.cuda.default_generators[number]
-    return generator
-
-
-# ---------------------------------------------------------------- several clients
 
 
 def train_together(clients: Sequence[Started], only_steps: int | None = None) -> list[Trained]:

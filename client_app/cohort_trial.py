@@ -20,7 +20,8 @@ from fedstride.tasks.inputs import Kind
 from fedstride.tasks.layout import as_images, place
 from fedstride.tasks.spec import Spec, Target
 
-from .cohort import Network, Weights, stacked_weights, weights_of
+from .cohort import Network, stacked_weights
+from .cohort_client import Weights, weights_of
 from .stacked_batches import Batch, mean_losses
 from .stacked_functions import Functions, GeneratorDraws
 

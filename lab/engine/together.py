@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from flwr.app import Context, Message, MessageType
 
-from client_app import cohort, cohort_memory, heap, work
-from client_app.cohort import Received, Started
+from client_app import cohort, cohort_client, cohort_memory, heap, work
+from client_app.cohort_client import Received, Started
 from fedstride import flower, wire
 
 from ..attacks.labels import FLIPS, flipped
@@ -66,7 +66,9 @@ class TogetherGrid(LocalGrid):
             try:
                 job = self._job(messages[0], context)
                 if on_gpu(job):
-                    self._size = self._measured(cohort.start(messages[0], context, job, Received()), len(messages))
+                    self._size = self._measured(
+                        cohort_client.start(messages[0], context, job, Received()), len(messages)
+                    )
                 else:
                     self._size = ON_A_PROCESSOR
             except (Exception, SystemExit):  # this client's reply will say why; the next one shows the number
@@ -91,7 +93,7 @@ class TogetherGrid(LocalGrid):
             context = self._contexts[message.metadata.dst_node_id]
             since = time.perf_counter()
             try:
-                started = cohort.start(message, context, self._job(message, context), received)
+                started = cohort_client.start(message, context, self._job(message, context), received)
             except (Exception, SystemExit) as error:
                 replies[number] = failure(message, f"{type(error).__name__}: {error}")
             else:
@@ -107,7 +109,9 @@ class TogetherGrid(LocalGrid):
             reason = each.started.begun.methods.obstacle()
             if reason:
                 self._say(f"{reason}, so its clients train one after the other")
-            groups.setdefault(("alone", each.number) if reason else cohort.key(each.started), []).append(each)
+            groups.setdefault(("alone", each.number) if reason else cohort_client.key(each.started), []).append(
+                each
+            )
         return list(groups.values())
 
     def _trained(self, group: Sequence[_Ready]) -> dict[int, Message]:
@@ -115,7 +119,7 @@ class TogetherGrid(LocalGrid):
         since = time.perf_counter()
         if _is_faster_alone(group):
             return self._alone(group)
-        trained: list[cohort.Trained] = []
+        trained: list[cohort_client.Trained] = []
         try:
             trained = cohort.train_together([each.started for each in group])
         except torch.OutOfMemoryError:
@@ -137,7 +141,7 @@ class TogetherGrid(LocalGrid):
             try:
                 began = time.perf_counter() - each.seconds - share
                 stays = self._stays(each.started)
-                replies[each.number] = cohort.finish(each.started, result, began, stays=stays)
+                replies[each.number] = cohort_client.finish(each.started, result, began, stays=stays)
             except (Exception, SystemExit) as error:
                 replies[each.number] = failure(each.message, f"{type(error).__name__}: {error}")
         return replies
