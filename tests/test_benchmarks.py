@@ -131,7 +131,7 @@ def test_a_process_that_fails_is_an_error_with_its_output(tmp_path: Path) -> Non
 
 
 def test_the_folders_of_clients_are_not_looked_at(tmp_path: Path) -> None:
-    """In a run with 10,000 clients the looks would take the time of a processor core."""
+    """After six rounds of 100 of 10,000 clients, the looks would take a third of a processor core."""
     for folder in ("runs/a", "runs/a/clients/4f/17", "runs/a/checkpoint", "runs/a/fedavg"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "results").touch()
