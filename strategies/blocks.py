@@ -1,7 +1,7 @@
 """Work on all values of a model, block by block on several threads; results do not depend on their number.
 
-A block is small enough to stay in the processor's cache while several operations are done with it. numpy releases
-the interpreter's lock in them, so two threads are nearly twice as fast. Knows nothing of clients and rules.
+A block is small enough to stay in the processor's cache while several operations are done with it. Compiled
+functions and numpy release the interpreter's lock in them. Knows nothing of clients and rules.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from fedstride.placing import is_tensor
 MOST_THREADS = 8
 """More would wait for the memory, and for the interpreter's lock between the operations."""
 
-BLOCKS_A_THREAD = 4
-"""With fewer blocks than this for each, threads cost more than they save."""
+VALUES_A_THREAD = 2**25
+"""With fewer values than this for each, threads cost more than they save: numpy's operations on a block are short,
+and between them the threads wait for the interpreter's lock."""
 
 
 class Block(NamedTuple):
@@ -39,12 +40,18 @@ def blocks_of(model: Mapping[str, Any], names: Sequence[str]) -> list[Block]:
     return [Block(number, name, part) for number, (name, part) in enumerate(parts)]
 
 
-def on_threads(work: Callable[[Iterator[Block]], None], todo: Sequence[Block], threads: int | None = None) -> None:
+def on_threads(
+    work: Callable[[Iterator[Block]], None], todo: Sequence[Block], threads: int | None = None, *, arrays: int = 1
+) -> None:
     """Call `work` on each thread with an iterator; together the iterators give each block once.
 
-    `threads`: None for the processor's cores. What `work` raises is raised here.
+    `arrays`: how many arrays are read for a block. `threads`: None for the processor's cores, if there is enough
+    work for them. What `work` raises is raised here.
     """
-    threads = min(cores() if threads is None else threads, MOST_THREADS, len(todo) // BLOCKS_A_THREAD)
+    if threads is None:
+        values = arrays * sum(each.part.stop - each.part.start for each in todo)
+        threads = min(cores(), MOST_THREADS, values // VALUES_A_THREAD)
+    threads = min(threads, len(todo))
     if threads <= 1:
         work(iter(todo))
         return

@@ -107,7 +107,7 @@ class FastUpdates(KnownUpdates):
                 act(kernels, place, partial(self._values, place), w)
 
         with np.errstate(over="ignore", invalid="ignore"):  # what a client sent; the screening sees it in the sums
-            on_threads(work, self._blocks, self._threads)
+            on_threads(work, self._blocks, self._threads, arrays=len(self.models))
 
     def _values(self, place: Block) -> Iterator[Any]:
         return (block(model[place.name], place.part) for model in self.models)

@@ -67,6 +67,7 @@ app.command("report")(report_group.report)
 def main() -> None:
     """Entry point. Exit codes: 0 completed, 1 failed, 2 invalid request, 130 interrupted, 143 terminated."""
     startup.begin()
+    startup.end_sooner()
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
         signal.signal(signal.SIGTERM, signals.RaiseOnce())
     try:

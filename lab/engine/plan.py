@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -135,7 +134,9 @@ def plan(overrides: Sequence[str]) -> Sweep:
                 raise
             left.append(Left(optional, differing, str(error)))
             continue
-        text = to_yaml(_named(config, differing, shared))
+        config = _named(config, differing, shared)
+        text = to_yaml(config)
+        _known[text] = config  # to read it again takes as long as to compose it
         jobs.append(Job(tuple(texts), text, swept=differing, optional=optional))
     return Sweep(_distinct(jobs), left)
 
@@ -214,6 +215,11 @@ def checked(sweep: Sweep) -> Sweep:
     return Sweep(jobs, left, tuple(dict.fromkeys(notes)))
 
 
-@lru_cache(maxsize=1024)
+_known: dict[str, Config] = {}
+"""The configurations of this process, by their text."""
+
+
 def _read(text: str) -> Config:
-    return from_yaml(text)
+    if text not in _known:
+        _known[text] = from_yaml(text)
+    return _known[text]

@@ -30,15 +30,18 @@ class Ended:
     reason: str = ""
 
 
-def shared_out(jobs: Sequence[Job], at_once: int) -> list[Job]:
+def shared_out(jobs: Sequence[Job], at_once: int, cores: int) -> list[Job]:
     """The jobs with numbers of workers, of which `at_once` run at the same time.
 
-    Those of the last turn, if they are fewer, share the processes that have nothing else to do.
+    Fewer jobs than cores get several workers each. So do the last ones: with one core each, the others would wait
+    for the last job. If the jobs end in their order, those that are left always use all cores.
     """
-    left = len(jobs) % at_once
-    share = at_once // left if left else 1
-    last = [replace(job, workers=share if share > 1 else 0) for job in jobs[len(jobs) - left :]]
-    return [*jobs[: len(jobs) - left], *last]
+    left = range(len(jobs), 0, -1)  # from each job on, and this one
+    shares = [-(-cores // min(at_once, count)) for count in left]
+    if at_once > 1:
+        last = min(at_once, cores)
+        shares = [max(share, 2) if count <= last else share for share, count in zip(shares, left, strict=True)]
+    return [replace(job, workers=share if share > 1 else 0) for job, share in zip(jobs, shares, strict=True)]
 
 
 def run_jobs(jobs: Sequence[Job], *, at_once: int, on_start: Callable[[Job], None]) -> Iterator[Ended]:
@@ -47,10 +50,12 @@ def run_jobs(jobs: Sequence[Job], *, at_once: int, on_start: Callable[[Job], Non
     After Ctrl-C, running jobs end after their current client; after SIGTERM, immediately. Then no other job
     starts, and KeyboardInterrupt or Terminated is raised when all running jobs have ended.
     """
+    from .engine import cores
+
     with Pool(run_job, at_once, _Start()) as pool:
         stop = _Stop(pool)
         with signals.handled(stop):
-            waiting = iter(shared_out(jobs, at_once))
+            waiting = iter(shared_out(jobs, at_once, cores()))
             running: dict[Future[Ended], Job] = {}
 
             @signals.held()  # a run that is announced is also started
@@ -115,14 +120,15 @@ def run_job(job: Job) -> Ended:
     from client_app.app import app
     from server_app import session
 
-    from .engine import engine
+    from .engine import engine, places
 
     started = time.monotonic()
     try:
         with InterruptHandler() as interrupt:
             _IN_WORKER.check()
             prepared = session.prepare(job.config)
-            with engine(app, prepared, workers=job.workers) as desk:
+            workers = min(job.workers, places(prepared.config))
+            with engine(app, prepared, workers=workers if workers > 1 else 0) as desk:
                 grid = desk.grid(prepared.config)
                 outcome = session.run(
                     grid,

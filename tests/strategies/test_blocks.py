@@ -18,6 +18,7 @@ from strategies.blocks import blockwise, difference, inner_products, norm, squar
 @pytest.fixture(params=[1, 2, 3])
 def _threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "cores", lambda: request.param)
+    monkeypatch.setattr(blocks, "VALUES_A_THREAD", 1)
 
 
 def model(seed: int) -> Model:

@@ -123,6 +123,21 @@ def test_as_many_threads_work_as_are_asked_for() -> None:
     assert sum(seen) == len(todo)
 
 
+def test_threads_need_enough_values_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent, *_ = large()
+    todo = blocks.blocks_of(sent, list(sent))
+    monkeypatch.setattr(blocks, "cores", lambda: 4)
+    for values_a_thread, arrays, threads in (
+        (2**40, 1, 1),
+        (len(todo) * BLOCK // 4, 1, 3),
+        (len(todo) * BLOCK, 2, 1),
+    ):
+        monkeypatch.setattr(blocks, "VALUES_A_THREAD", values_a_thread)
+        seen: list[int] = []
+        blocks.on_threads(lambda mine, seen=seen: seen.append(len(list(mine))), todo, arrays=arrays)
+        assert len(seen) == threads
+
+
 def test_a_block_is_summed_in_lanes() -> None:
     rng = np.random.default_rng(0)
     array = rng.standard_normal(2 * BLOCK + LANES + 3)
@@ -238,6 +253,7 @@ def test_a_strategy_has_the_bits_of_its_plain_sums(name: str, monkeypatch: pytes
 @pytest.mark.parametrize("name", RULES)
 def test_a_strategy_does_not_depend_on_the_number_of_threads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
+    monkeypatch.setattr(blocks, "VALUES_A_THREAD", 1)
     for threads in (1, 2, 3):
         monkeypatch.setattr(blocks, "cores", lambda threads=threads: threads)
         results.append(three_rounds(RULES[name]))

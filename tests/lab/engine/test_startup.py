@@ -45,3 +45,13 @@ def test_the_clients_of_a_command_train_with_the_usual_collection(tmp_path: Path
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
     assert "begins True\n" in done.stdout and done.stdout.endswith("checked\n")
+
+
+def test_a_command_does_not_look_for_garbage_when_it_ends() -> None:
+    code = (
+        "import atexit, gc; from lab.engine import startup\n"
+        "atexit.register(lambda: print(gc.get_freeze_count() > 1_000))\n"  # called after those registered later
+        "startup.end_sooner(); startup.end_sooner(); print(gc.get_freeze_count())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "True"]

@@ -1,0 +1,57 @@
+"""The runs of a sweep: how processor cores are shared among them, and their configurations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.engine.plan import Job, plan
+from lab.engine.sweep import shared_out
+from server_app.config.compose import from_yaml
+
+
+def workers(count: int, at_once: int, cores: int) -> list[int]:
+    jobs = [Job((str(number),), "") for number in range(count)]
+    found = shared_out(jobs, at_once, cores)
+    assert [job.overrides for job in found] == [job.overrides for job in jobs]
+    return [job.workers for job in found]
+
+
+@pytest.mark.parametrize(
+    ("count", "at_once", "cores", "expected"),
+    [
+        (4, 2, 2, [0, 0, 2, 2]),  # the last two share both cores
+        (5, 2, 2, [0, 0, 0, 2, 2]),
+        (1, 1, 1, [0]),
+        (1, 1, 4, [4]),
+        (3, 1, 4, [4, 4, 4]),  # --jobs 1: one after the other, each on all cores
+        (3, 3, 16, [6, 8, 16]),
+        (6, 4, 4, [0, 0, 2, 2, 2, 4]),
+        (5, 8, 2, [0, 0, 0, 2, 2]),  # --jobs 8 on two cores
+        (3, 2, 1, [0, 0, 0]),
+    ],
+)
+def test_the_last_runs_get_several_workers(count: int, at_once: int, cores: int, expected: list[int]) -> None:
+    assert workers(count, at_once, cores) == expected
+
+
+@given(st.integers(1, 40), st.integers(1, 20), st.integers(1, 20))
+def test_runs_that_are_left_can_use_all_cores(count: int, at_once: int, cores: int) -> None:
+    """Those of the end, in their order; a run without workers uses one core."""
+    found = [max(1, each) for each in workers(count, at_once, cores)]
+    for left in range(1, min(count, at_once) + 1):
+        assert sum(found[-left:]) >= cores
+
+
+def test_the_configuration_of_a_run_is_what_its_text_says(tmp_path: Path) -> None:
+    """It was composed in this process; another process reads the text."""
+    jobs = plan(
+        ["strategy=fednnnn+fedlws", "client=sgd,fednlr", "seed=1,2", "client.lr=0.05", f"out='{tmp_path}'"]
+    ).jobs
+    assert len(jobs) == 4
+    for job in jobs:
+        assert job.config == from_yaml(job.text)
+        assert job.folder.parent == tmp_path
