@@ -40,7 +40,10 @@ def shared_out(jobs: Sequence[Job], at_once: int, cores: int) -> list[Job]:
     shares = [-(-cores // min(at_once, count)) for count in left]
     if at_once > 1:
         last = min(at_once, cores)
-        shares = [max(share, 2) if count <= last else share for share, count in zip(shares, left, strict=True)]
+        shares = [
+            max(share, min(2, cores)) if count <= last else share
+            for share, count in zip(shares, left, strict=True)
+        ]
     return [replace(job, workers=share if share > 1 else 0) for job, share in zip(jobs, shares, strict=True)]
 
 
