@@ -8,6 +8,9 @@ Each client has 50 random images, in one epoch of batches of 10; the data are he
 of which other 50 train in each round, and its network.
 
 "DrJAX" is the same work of the small CNN as a jitted program of that package, beside the same floor: `rivals`.
+
+Below the table stands for each network what its work needs at least on this device (`_limits.py`). On a GPU each
+network has cohorts of three sizes, and the 1,500 rounds of pfl's task are done and timed.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ import torch
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from torch import nn
 
-from benchmarks import Measured, rivals, seconds
+from benchmarks import Measured, _limits, rivals, seconds
 from benchmarks._plain import Client, Work, prepared
 from client_app.app import app
 from client_app.parts import OBJECTIVES, RULES
@@ -37,7 +40,7 @@ from fedstride.tasks.data import Data
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.spec import Spec
-from fedstride.tasks.tensors import Examples, to_arrays
+from fedstride.tasks.tensors import Examples, pick_device, to_arrays
 from lab.engine.local import LocalGrid
 from lab.engine.together import TogetherGrid
 
@@ -58,6 +61,12 @@ CASES: dict[str, tuple[str, tuple[int, ...], int, int]] = {
     "CIFAR-10 of pfl": ("pfl_cnn", COLOURS, 1000, 50),
 }
 """Network, shape of an image, clients, and clients in a round."""
+
+ON_A_GPU = (20, 50, 100)
+"""Clients in a round on a GPU, for all networks that are not those of a known task."""
+
+TASK, TASK_ROUNDS = "CIFAR-10 of pfl", 1500
+"""The case that is a known task, and its rounds."""
 
 
 class PflCNN(nn.Module):
@@ -87,13 +96,20 @@ LR, BATCH = 0.05, 10
 def timings(repeats: int, only: str = "") -> Iterator[Measured | str]:
     """Each network, `repeats` rounds after the first, each time next to the floor."""
     flower.set_identity()
+    device = pick_device("auto")
+    rates = _limits.rates(device)
+    yield (
+        f"This device: {rates.operations / 1e9:,.0f} GFLOP/s and {rates.bytes / 1e9:,.0f} GB/s"
+        + (f", {1e6 * rates.launch:.1f} us between two small operations." if rates.launch else ".")
+    )
     for name, (model, shape, clients, cohort) in CASES.items():
-        if only in name:
-            yield from _timings(name, model, shape, clients, cohort, repeats)
+        sizes = ON_A_GPU if device.type == "cuda" and name != TASK else (cohort,)
+        for size in sizes if only in name else ():
+            yield from _timings(name, model, shape, max(clients, size), size, repeats, rates)
 
 
 def _timings(
-    name: str, model: str, shape: tuple[int, ...], clients: int, cohort: int, repeats: int
+    name: str, model: str, shape: tuple[int, ...], clients: int, cohort: int, repeats: int, rates: _limits.Rates
 ) -> Iterator[Measured | str]:
     label = f"{name}, {cohort} clients"
     task = Part("random_images", lambda: _images(shape, clients), "Random images.")
@@ -110,8 +126,25 @@ def _timings(
             )
             if number:  # the first calls are slower
                 yield Measured(label, value, floor)
+        yield _least(label, rounds, alone, together, rates)
+        if name == TASK and rates.launch:
+            taken = sum(seconds(functools.partial(rounds.play, together, n + 1)) for n in range(TASK_ROUNDS))
+            yield f"{label}: {TASK_ROUNDS:,} rounds took {taken:.1f} s."
         if name == RIVAL:
             yield from _drjax(f"{label}: DrJAX", rounds, alone, repeats)
+
+
+def _least(label: str, rounds: Rounds, alone: LocalGrid, together: TogetherGrid, rates: _limits.Rates) -> str:
+    """What a client needs at least."""
+    found = _limits.least(
+        rates,
+        operations=_limits.operations(lambda: rounds.play(alone, 1)),
+        weights=rounds.weights,
+        launches=_limits.launches(lambda: rounds.play(together, 1)) if rates.launch else 0,
+    )
+    operations, weights, launches = (1e3 * each / rounds.cohort for each in found)
+    sent = f", and {launches:.2f} ms for the launches" if rates.launch else ""
+    return f"{label}, at least: {operations:.2f} ms for the operations, {weights:.2f} ms for the weights{sent}."
 
 
 def _drjax(label: str, rounds: Rounds, alone: LocalGrid, repeats: int) -> Iterator[Measured | str]:
@@ -151,6 +184,11 @@ class Rounds:
             **MODELS.flatten(chosen),
             **PARTITIONS.flatten(PARTITIONS.config("iid")()),
         }
+
+    @property
+    def weights(self) -> int:
+        """The bytes of the weights of all steps and clients of a round."""
+        return sum(each.nbytes for each in self._network.parameters()) * self.cohort * (IMAGES // BATCH)
 
     def work(self) -> Work:
         """The same work without messages, for a cohort of all clients; nothing is evaluated."""

@@ -15,9 +15,10 @@ from pathlib import Path
 import federation as fed
 import numpy as np
 import pytest
+import torch
 from pids import gone
 
-from benchmarks import Measured, __main__, _command, _environments, aggregation, client, cohort, rivals
+from benchmarks import Measured, __main__, _command, _environments, _limits, aggregation, client, cohort, rivals
 from fedstride.errors import RunError
 
 
@@ -260,14 +261,18 @@ def test_drjax_gets_the_work_of_the_cohort(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(cohort, "CASES", {cohort.RIVAL: ("mlp", cohort.GREY, 4, 3)})
     monkeypatch.setattr(rivals, "interpreter_of", lambda rival: Path(sys.executable))
     monkeypatch.setattr(rivals, "theirs", theirs)
-    *measured, remark = cohort.timings(2)
-    assert [each.name for each in measured if isinstance(each, Measured)] == [
+    found = list(cohort.timings(2))
+    measured, remarks = ([each for each in found if isinstance(each, kind)] for kind in (Measured, str))
+    assert [each.name for each in measured] == [
         *["small CNN, 3 clients"] * 2,
         *["small CNN, 3 clients: DrJAX"] * 2,
     ]
-    assert isinstance(measured[-1], Measured) and measured[-1].value == 1.0  # seconds for each of three clients
+    assert measured[-1].value == 1.0  # seconds for each of three clients
     assert sizes == [([cohort.IMAGES] * 3, (3 * cohort.IMAGES, 1, 28, 28), 0)] * 2
-    assert isinstance(remark, str) and remark.startswith("DrJAX (drjax==")
+    device, needed, drjax = remarks
+    assert device.startswith("This device: ")
+    assert needed.startswith("small CNN, 3 clients, at least: ")
+    assert drjax.startswith("DrJAX (drjax==")
 
 
 def test_without_drjax_the_cohort_is_measured_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,4 +281,18 @@ def test_without_drjax_the_cohort_is_measured_and_says_why(monkeypatch: pytest.M
 
     monkeypatch.setattr(cohort, "CASES", {cohort.RIVAL: ("mlp", cohort.GREY, 2, 2)})
     monkeypatch.setattr(rivals, "interpreter_of", refuse)
-    assert list(cohort.timings(1))[1:] == ["DrJAX was not measured: uv venv failed: no such Python"]
+    assert list(cohort.timings(1))[-1] == "DrJAX was not measured: uv venv failed: no such Python"
+
+
+def test_the_operations_of_a_step_are_those_of_its_layers() -> None:
+    layer, x = torch.nn.Linear(30, 20), torch.ones(7, 30)
+    product = 2 * 7 * 30 * 20  # the inputs need no gradient, so there are two
+    assert _limits.operations(lambda: torch.autograd.grad(layer(x).sum(), list(layer.parameters()))) == 2 * product
+
+
+def test_the_least_time_is_that_of_the_devices_rates() -> None:
+    found = _limits.rates(torch.device("cpu"))
+    assert found.operations > 1e8 and found.bytes > 1e8 and found.launch == 0.0
+    rates = _limits.Rates(operations=1e9, bytes=1e6, launch=1e-5)
+    assert _limits.least(rates, operations=2e9, weights=1e5, launches=300) == pytest.approx((2.0, 0.5, 3e-3))
+    assert _limits.launches(lambda: torch.ones(3).add_(1)) == 0 or torch.cuda.is_available()
