@@ -59,32 +59,30 @@ class Trained:
 class Received:
     """The weights that came with the messages of clients that are begun one after the other.
 
-    They often come in one record. Then the network has them already, unless a method has changed it.
+    They often come in one record. Then the network has them already, unless a method of the client before may have
+    changed it: the project's own do not, and of a user's nobody knows.
     """
 
     def __init__(self) -> None:
         self._weights: dict[int, Weights] = {}  # by the identity of the record
-        self._loaded: tuple[Any, ...] = ()  # the record, the network and the versions of its tensors
+        self._in_network: tuple[int, int] | None = None  # the record and the network, if it surely has the weights
 
     def load(self, job: Work, message: Message) -> Loaded:
         """`stages.load_model`, which copies nothing if the network has the weights of the message."""
-        loaded = load_model(job, message, loaded=self._loaded == _seen(message, job.model))
-        self._loaded = _seen(message, job.model)
-        record = self._loaded[0]
+        record = id(message.content.array_records.get(wire.ARRAYS))
+        loaded = load_model(job, message, loaded=self._in_network == (record, id(job.model)))
+        self._in_network = record, id(job.model)
         if record not in self._weights:
             self._weights[record] = weights_of(job.model)
         return loaded
 
-    def weights(self, message: Message, model: nn.Module) -> Weights:
-        """Those with which training begins: the received ones, unless a method has changed the network."""
-        seen = _seen(message, model)
-        return self._weights[seen[0]] if seen == self._loaded else weights_of(model)
-
-
-def _seen(message: Message, model: nn.Module) -> tuple[Any, ...]:
-    """The record of the model in the message, and the network with the versions of its tensors."""
-    versions = (each._version for each in (*model.parameters(), *model.buffers()))
-    return id(message.content.array_records.get(wire.ARRAYS)), id(model), *versions
+    def weights(self, begun: Begun) -> Weights:
+        """Those with which the training of a client begins: the received ones, unless a method may change them."""
+        assert self._in_network is not None
+        if begun.methods.are_ours:
+            return self._weights[self._in_network[0]]
+        self._in_network = None
+        return weights_of(begun.job.model)
 
 
 def start(message: Message, context: Context, job: Work, received: Received) -> Started:
@@ -94,7 +92,7 @@ def start(message: Message, context: Context, job: Work, received: Received) -> 
     """
     with seeded(dropout_seed(job), job.device):
         begun = begin(message, context, job, received.load)
-        weights = received.weights(message, job.model)
+        weights = received.weights(begun)
         planned = list(steps(job, begun.plan))
         if not planned:
             raise DataError("this client has no training examples")

@@ -86,6 +86,12 @@ class Composition:
         self._plans = plans
         return plan
 
+    @property
+    def are_ours(self) -> bool:
+        """Whether all methods are this project's, which change the network in `begin` for a moment at most."""
+        package = __name__.partition(".")[0]
+        return all(type(each.method).__module__.partition(".")[0] == package for each in self.members)
+
     def obstacle(self) -> str | None:
         """Why this client must train alone, with the method's name; None if it can train together with others."""
         for label, plan in self._plans.items():

@@ -10,11 +10,14 @@ so it must return a tensor made from tensors, without writing into one. A `Pull`
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
+
+from fedstride.errors import ConfigError
 
 P = TypeVar("P", bound="Piece")
 
@@ -45,6 +48,13 @@ class Pull(Piece):
 
     strength: float  # > 0
     anchor: Sequence[torch.Tensor]  # one for each trainable parameter, in the network's order
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.strength < math.inf:
+            raise ConfigError(
+                f"the strength of a pull is {self.strength!r}, but must be a finite number greater than 0; a plan "
+                "without a pull has none"
+            )
 
 
 def one_pull(pulls: Sequence[Pull]) -> Pull | None:

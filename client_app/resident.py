@@ -32,6 +32,8 @@ def kept(arrays: Sequence[np.ndarray], device: torch.device, free: int) -> list[
         return None
     for key, array in missing:
         _kept[key] = array, torch.tensor(array, device=device)
+    for key in keys:
+        _kept[key] = _kept.pop(key)  # the last ones are those that were used last
     found = [_kept[key][1] for key in keys]
     for old in list(_kept)[:-MOST]:
         del _kept[old]

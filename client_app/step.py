@@ -71,7 +71,7 @@ def _pull_(
 ) -> None:
     """Add the gradient of the pull to the velocity; without momentum, go this part of the step, in one pass.
 
-    w - lr f mu (w - a) is the point between w and a that `lerp` computes.
+    That is w - lr f mu (w - a) = lerp(w, a, lr f mu), which is beyond a for a product above 1.
     """
     anchor = pull.anchor[i]
     if velocity is not None:

@@ -108,9 +108,10 @@ def settings_of(config: Mapping[str, Any]) -> Settings:
     load_bundled(config.get(wire.PARTS, []))
     # As text: in a comparison of values, 1 equals True, and a list that was changed equals itself.
     said = repr({key: value for key, value in config.items() if key not in OF_ONE_CLIENT})
-    if _last is None or _last[0] != said:
-        _last = said, Settings.of(config)
-    return _last[1]
+    known = _last
+    if known is None or known[0] != said:
+        known = _last = said, Settings.of(config)
+    return known[1]
 
 
 def read(config: Mapping[str, Any], context: Context) -> Work:

@@ -78,7 +78,7 @@ def after(states: Mapping[str, str], event: Event) -> dict[str, str]:
 
 
 def changed(states: Mapping[str, str], event: Event) -> dict[str, str]:
-    """The states that an event changes, by label: those after it, of a few of many clients."""
+    """The new states of the clients whose state an event changes, by label."""
     names = [str(client) for client in event.get("clients", ())]
     match event.get("event"):
         case "begins":

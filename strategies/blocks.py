@@ -107,17 +107,17 @@ def blockwise_by_name(function: Callable[..., Any], *models: Arrays) -> Arrays:
         for _, name, part in todo:
             block(results[name], part)[...] = function(name, *(block(model[name], part) for model in models))
 
-    on_threads(work, blocks_of(first, list(first)))
+    on_threads(work, blocks_of(first, list(first)), arrays=len(models))
     return results
 
 
 def difference(new: Arrays, old: Arrays, names: Iterable[str]) -> Arrays:
-    """new - old of these arrays, in float64: `arrays.difference`, for numpy arrays on several threads."""
+    """new - old of these arrays, in float64: `arrays.difference`, for large numpy arrays on several threads."""
     return blockwise(lambda old, new: float64(new) - float64(old), {name: old[name] for name in names}, new)
 
 
 def inner_products(a: Arrays, b: Arrays, names: Iterable[str]) -> dict[str, float]:
-    """<a, b> in float64 of each of these arrays: `arrays.inner`, for numpy arrays on several threads.
+    """<a, b> in float64 of each of these arrays: `arrays.inner`, for large numpy arrays on several threads.
 
     Of tensors, the numbers of all arrays are copied to the host together.
     """
@@ -135,7 +135,7 @@ def inner_products(a: Arrays, b: Arrays, names: Iterable[str]) -> dict[str, floa
         for number, name, part in mine:
             found[number] = block_product(a[name], b[name], part)
 
-    on_threads(work, todo)
+    on_threads(work, todo, arrays=2)
     return sums_by_name(todo, chosen, found)
 
 
@@ -153,5 +153,5 @@ def squared_norms(model: Arrays, names: Iterable[str] | None = None) -> dict[str
 
 
 def norm(model: Arrays) -> float:
-    """The Euclidean norm of all arrays concatenated: `arrays.norm`, for numpy arrays on several threads."""
+    """The Euclidean norm of all arrays concatenated: `arrays.norm`, for large numpy arrays on several threads."""
     return math.sqrt(total(squared_norms(model).values()))

@@ -36,7 +36,11 @@ def run(
         bool, typer.Option("--multirun", "-m", help="Run every combination of listed values: seed=1,2,3.")
     ] = False,
     jobs: Annotated[
-        int | None, typer.Option(help="Number of parallel runs in a sweep; by default one per core.", min=1)
+        int | None,
+        typer.Option(
+            help="Runs of a sweep at a time; by default one per core. Fewer runs get several cores each.",
+            min=1,
+        ),
     ] = None,
     on: Annotated[
         str, typer.Option(help="Where the runs of a sweep run: local, or ray (the Ray cluster at RAY_ADDRESS).")

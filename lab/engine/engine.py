@@ -128,11 +128,8 @@ def _opened(stack: ExitStack, app: ClientApp, prepared: Prepared, workers: int |
     wanted = next(n for n in (config.workers, workers, places(config)) if n is not None)
     if not wanted:
         return InThisProcess(app, evaluation, notes)
-    if config.client.threads > 1 and numerics.has_used_threads():  # by an earlier run of a sweep
-        notes.append(
-            "no worker process is started, because this process has computed on several threads, which a copy of "
-            "it would not have; the clients train in this one"
-        )
+    if reason := _cannot_be_copied(config):
+        notes.append(f"no worker process is started, because {reason}; the clients train in this one")
         return InThisProcess(app, evaluation, notes)
     try:
         pool = stack.enter_context(Pool(Worker(app, evaluation), wanted, _Start(config)))
@@ -140,6 +137,18 @@ def _opened(stack: ExitStack, app: ClientApp, prepared: Prepared, workers: int |
         notes.append(f"no worker process could be started ({error}); the clients train in this one")
         return InThisProcess(app, evaluation, notes)
     return InWorkers(pool, app, evaluation, [*notes, *_notes(config, wanted, pool.started)])
+
+
+def _cannot_be_copied(config: Config) -> str | None:
+    """Why workers, which are copies of this process, could not train; None if they could.
+
+    An earlier run of a sweep may have used the process.
+    """
+    if config.client.threads > 1 and numerics.has_used_threads():
+        return "this process has computed on several threads, which a copy of it would not have"
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return "this process has used CUDA, which does not work in a copy of it"
+    return None
 
 
 def _alone(config: Config, spec: Spec) -> str | None:

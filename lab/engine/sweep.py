@@ -31,20 +31,15 @@ class Ended:
 
 
 def shared_out(jobs: Sequence[Job], at_once: int, cores: int) -> list[Job]:
-    """The jobs with numbers of workers, of which `at_once` run at the same time.
+    """The jobs with numbers of workers, of which `at_once` run at the same time on this number of cores.
 
-    Fewer jobs than cores get several workers each. So do the last ones: with one core each, the others would wait
-    for the last job. If the jobs end in their order, those that are left always use all cores.
+    A job that has one core trains its clients itself. Those of the last turn have at least two workers each: they
+    do not end at the same time, and with one core each, the other cores would wait for the last job.
     """
-    left = range(len(jobs), 0, -1)  # from each job on, and this one
-    shares = [-(-cores // min(at_once, count)) for count in left]
-    if at_once > 1:
-        last = min(at_once, cores)
-        shares = [
-            max(share, min(2, cores)) if count <= last else share
-            for share, count in zip(shares, left, strict=True)
-        ]
-    return [replace(job, workers=share if share > 1 else 0) for job, share in zip(jobs, shares, strict=True)]
+    last = len(jobs) % at_once or at_once
+    share = max(min(2, cores), -(-cores // last))
+    shares = [cores // at_once] * (len(jobs) - last) + [share] * last
+    return [replace(job, workers=each if each > 1 else 0) for job, each in zip(jobs, shares, strict=True)]
 
 
 def run_jobs(jobs: Sequence[Job], *, at_once: int, on_start: Callable[[Job], None]) -> Iterator[Ended]:
@@ -130,7 +125,7 @@ def run_job(job: Job) -> Ended:
         with InterruptHandler() as interrupt:
             _IN_WORKER.check()
             prepared = session.prepare(job.config)
-            workers = min(job.workers, places(prepared.config))
+            workers = min(job.workers // prepared.config.client.threads, places(prepared.config))
             with engine(app, prepared, workers=workers if workers > 1 else 0) as desk:
                 grid = desk.grid(prepared.config)
                 outcome = session.run(

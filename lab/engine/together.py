@@ -117,7 +117,7 @@ class TogetherGrid(LocalGrid):
     def _trained(self, group: Sequence[_Ready]) -> dict[int, Message]:
         """The replies of a group, by their number."""
         since = time.perf_counter()
-        if _is_faster_alone(group):
+        if _trains_alone(group):
             return self._alone(group)
         trained: list[cohort_client.Trained] = []
         try:
@@ -168,10 +168,11 @@ def on_gpu(job: work.Work) -> bool:
     return job.device.type == "cuda"
 
 
-def _is_faster_alone(group: Sequence[_Ready]) -> bool:
-    """Whether these are one client that need not train as others do.
+def _trains_alone(group: Sequence[_Ready]) -> bool:
+    """Whether these are one client that cannot train as others do, or that is faster alone.
 
-    On a GPU it would have other draws of dropout alone, so its result would depend on how many train at once.
+    It is faster on a processor. On a GPU it would have other draws of dropout alone, so its result would depend on
+    how many train at once.
     """
     started = group[0].started
     return len(group) == 1 and (started.begun.methods.obstacle() is not None or not on_gpu(started.job))

@@ -51,5 +51,13 @@ def test_the_oldest_are_given_up() -> None:
     ]
 
 
+def test_those_that_are_used_stay() -> None:
+    x, y = arrays()
+    first = resident.kept((x, y), CPU, ROOM)
+    for _ in range(5):
+        assert resident.kept((x, y), CPU, ROOM) == first
+        assert resident.kept((x, y.copy()), CPU, ROOM) is not None  # as with flipped labels
+
+
 def test_a_processor_needs_no_copies() -> None:
     assert resident.copies(arrays(), CPU) is None

@@ -9,6 +9,7 @@ import torch
 
 from client_app.pieces import Pull, one_pull
 from client_app.step import displace_, sgd_step_
+from fedstride.errors import ConfigError
 
 SHAPES = [(5, 3), (5,), (2, 3, 3, 3), ()]
 
@@ -135,3 +136,9 @@ def test_two_pulls_are_one() -> None:
         torch.testing.assert_close(both.strength * (w[i] - both.anchor[i]), expected, rtol=1e-12, atol=1e-12)
     assert one_pull([first]) is first
     assert one_pull([]) is None
+
+
+@pytest.mark.parametrize("strength", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_pull_without_a_strength_is_refused(strength: float) -> None:
+    with pytest.raises(ConfigError, match="strength of a pull"):
+        Pull(strength, doubles(1))

@@ -23,15 +23,17 @@ def workers(count: int, at_once: int, cores: int) -> list[int]:
 @pytest.mark.parametrize(
     ("count", "at_once", "cores", "expected"),
     [
-        (4, 2, 2, [0, 0, 2, 2]),  # the last two share both cores
-        (5, 2, 2, [0, 0, 0, 2, 2]),
+        (4, 2, 2, [0, 0, 2, 2]),
+        (5, 2, 2, [0, 0, 0, 0, 2]),
+        (2, 2, 2, [2, 2]),
+        (3, 2, 1, [0, 0, 0]),
         (1, 1, 1, [0]),
         (1, 1, 4, [4]),
         (3, 1, 4, [4, 4, 4]),  # --jobs 1: one after the other, each on all cores
-        (3, 3, 16, [6, 8, 16]),
-        (6, 4, 4, [0, 0, 2, 2, 2, 4]),
-        (5, 8, 2, [0, 0, 0, 2, 2]),  # --jobs 8 on two cores
-        (3, 2, 1, [0, 0, 0]),
+        (3, 3, 16, [6, 6, 6]),
+        (6, 4, 4, [0, 0, 0, 0, 2, 2]),
+        (9, 4, 4, [0, 0, 0, 0, 0, 0, 0, 0, 4]),
+        (5, 5, 2, [2, 2, 2, 2, 2]),  # --jobs 8 on two cores
     ],
 )
 def test_the_last_runs_get_several_workers(count: int, at_once: int, cores: int, expected: list[int]) -> None:
@@ -39,11 +41,14 @@ def test_the_last_runs_get_several_workers(count: int, at_once: int, cores: int,
 
 
 @given(st.integers(1, 40), st.integers(1, 20), st.integers(1, 20))
-def test_runs_that_are_left_can_use_all_cores(count: int, at_once: int, cores: int) -> None:
-    """Those of the end, in their order; a run without workers uses one core."""
-    found = [max(1, each) for each in workers(count, at_once, cores)]
-    for left in range(1, min(count, at_once) + 1):
-        assert sum(found[-left:]) >= cores
+def test_the_runs_of_a_turn_have_equal_shares(count: int, at_once: int, cores: int) -> None:
+    """And those of the last turn use all cores; so no run starts beside others that take its cores."""
+    at_once = min(at_once, count)  # as the command does
+    found = workers(count, at_once, cores)
+    for start in range(0, count, at_once):
+        assert len(set(found[start : start + at_once])) == 1
+    last = found[(count - 1) // at_once * at_once :]
+    assert sum(max(1, each) for each in last) >= cores
 
 
 def test_the_configuration_of_a_run_is_what_its_text_says(tmp_path: Path) -> None:

@@ -368,14 +368,15 @@ def test_a_correction_with_tensors_of_each_client_trains_together(
     assert not warnings(caplog)
 
 
+@pytest.mark.parametrize("behind_torch", [False, True], ids=["in place", "in its data"])
 def test_a_method_that_changes_the_received_model_changes_it_for_its_own_client(
-    monkeypatch: pytest.MonkeyPatch,
+    behind_torch: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Half(Method):
         def begin(self, job: Job, received: Received, state: State) -> Plan:
             with torch.no_grad():
                 for each in job.parameters.values():
-                    each.add_(0.01 * job.client_id)
+                    (each.data if behind_torch else each).add_(0.01 * job.client_id)
             return Plan()
 
     monkeypatch.setitem(USER_PARTS, "half", {"moved": Part("moved", Half, "Moved.")})

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from desk import StopAfter, play, resume, table, weights
 from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -298,6 +299,15 @@ def test_a_process_that_has_used_threads_is_not_copied_for_clients_that_use_some
         with engine(app, session.prepare(compose(choices)), 2) as desk:
             assert desk.workers == workers
             assert any("several threads" in note for note in desk.notes) == (workers == 0)
+
+
+def test_a_process_that_has_used_cuda_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from client_app.app import app
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with engine(app, session.prepare(compose(["model=mlp", f"out='{tmp_path}'"])), 2) as desk:
+        assert desk.workers == 0
+        assert any("has used CUDA" in note for note in desk.notes)
 
 
 @pytest.mark.slow
