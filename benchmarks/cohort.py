@@ -35,7 +35,7 @@ from fedstride import flower, wire
 from fedstride.arrays import to_record
 from fedstride.errors import RunError
 from fedstride.parts import USER_PARTS, Part
-from fedstride.tasks import models
+from fedstride.tasks import models, numerics
 from fedstride.tasks.data import Data
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
@@ -97,7 +97,8 @@ def timings(repeats: int, only: str = "") -> Iterator[Measured | str]:
     """Each network, `repeats` rounds after the first, each time next to the floor."""
     flower.set_identity()
     device = pick_device("auto")
-    rates = _limits.rates(device)
+    with numerics.on_threads(1):  # as each client trains
+        rates = _limits.rates(device)
     yield (
         f"This device: {rates.operations / 1e9:,.0f} GFLOP/s and {rates.bytes / 1e9:,.0f} GB/s"
         + (f", {1e6 * rates.launch:.1f} us between two small operations." if rates.launch else ".")
