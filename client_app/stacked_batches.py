@@ -55,9 +55,10 @@ class Batches:
         # Copied once for all steps: each copy to a GPU waits for it.
         columns = [[each[n] for each in rows if len(each) > n] for n in range(max(map(len, rows)))]
         self._counts = [[len(each) for each in column] for column in columns]
-        filled = [_filled_up(column) for column in columns]
+        own = [_own(counts) for counts in self._counts]
+        filled = [_filled_up(column, mask) for column, mask in zip(columns, own, strict=True)]
         sizes = [each.size for each in filled]
-        flat = (np.concatenate([each.reshape(-1) for each in part]) for part in (filled, map(_own, self._counts)))
+        flat = (np.concatenate([each.reshape(-1) for each in part]) for part in (filled, own))
         self._chosen, self._masks = (torch.split(torch.from_numpy(each).to(device), sizes) for each in flat)
 
     def step(self, number: int) -> Batch:
@@ -65,7 +66,7 @@ class Batches:
         counts, chosen = self._counts[number], self._chosen[number]
         shape = len(counts), max(counts)
         x, y = self._examples.prepared(self._x[chosen], self._y[chosen])
-        x = self._changed(x, number, counts, max(counts))
+        x = self._changed(x, number, counts, shape[1])
         x, y = (each.view(*shape, *each.shape[1:]) for each in (x, y))
         return Batch(x, y, self._masks[number].view(shape), counts)
 
@@ -94,15 +95,9 @@ def _stored(
     if all(job.examples.x is first.x and job.examples.y is first.y for job in jobs):
         found = resident.copies((first.x, first.y), device)
         if found is not None:
-            x, y = found
-            return (
-                x,
-                y,
-                [
-                    [job.examples.members[step] for step in steps]
-                    for job, steps in zip(jobs, positions, strict=True)
-                ],
-            )
+            members = [job.examples.members for job in jobs]
+            rows = [[own[step] for step in steps] for own, steps in zip(members, positions, strict=True)]
+            return found[0], found[1], rows
     return _gathered(jobs, positions, device)
 
 
@@ -130,11 +125,10 @@ def _own(counts: Sequence[int]) -> np.ndarray:
     return found
 
 
-def _filled_up(rows: Sequence[np.ndarray]) -> np.ndarray:
-    """The rows of each client, of equal length (clients, longest): shorter ones repeat their first."""
-    counts = [len(each) for each in rows]
-    found = np.repeat(np.array([each[0] for each in rows])[:, None], max(counts), axis=1)
-    found[_own(counts)] = np.concatenate(rows)
+def _filled_up(rows: Sequence[np.ndarray], own: np.ndarray) -> np.ndarray:
+    """The rows of each client, (clients, longest): shorter ones repeat their first. `own`: see `_own`."""
+    found = np.repeat(np.array([each[0] for each in rows])[:, None], own.shape[1], axis=1)
+    found[own] = np.concatenate(rows)
     return found
 
 

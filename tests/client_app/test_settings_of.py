@@ -19,7 +19,7 @@ def test_clients_of_a_round_share_what_is_read() -> None:
 
 
 def test_a_value_of_another_type_is_read_again() -> None:
-    """True equals 1, but is no number of clients."""
+    """In Python, True equals 1, but it is not a number of clients."""
     config = round_config(**{wire.NUM_CLIENTS: 1})
     assert work.settings_of(config).clients == 1
     with pytest.raises(ConfigError, match=wire.NUM_CLIENTS):

@@ -93,7 +93,7 @@ STEPS = st.lists(
 def test_the_file_says_what_all_events_together_say(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, list[int | str]]]
 ) -> None:
-    """It is put together from what the events change, but has the bytes of the whole, written anew."""
+    """Only what an event changes is encoded again, and the file has the same bytes as if all were."""
     folder, events = tmp_path_factory.mktemp("run"), list[Any]()
     progress = Progress(folder, events.append)
     progress.begins(["a", 7, 'é"\\'], 9, "m", 0)
