@@ -52,8 +52,8 @@ class Pull(Piece):
     def __post_init__(self) -> None:
         if not 0.0 < self.strength < math.inf:
             raise ConfigError(
-                f"the strength of a pull is {self.strength!r}, but must be a finite number greater than 0; a plan "
-                "without a pull has none"
+                f"the strength of a pull is {self.strength!r}, but must be a finite number greater than 0; for no "
+                "pull, omit the field in the Plan"
             )
 
 

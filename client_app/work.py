@@ -103,7 +103,10 @@ _last: tuple[str, Settings] | None = None
 
 
 def settings_of(config: Mapping[str, Any]) -> Settings:
-    """Those of a message, which all clients of a round that this process trains have in common."""
+    """The settings in a message. They are read once for all clients of a round that this process trains.
+
+    Raises ConfigError for invalid values and for parts that are unknown here.
+    """
     global _last
     load_bundled(config.get(wire.PARTS, []))
     # As text: in a comparison of values, 1 equals True, and a list that was changed equals itself.
