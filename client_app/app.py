@@ -19,6 +19,7 @@ import fedstride
 from fedstride import wire
 from fedstride.arrays import to_record
 from fedstride.errors import ConfigError
+from fedstride.records import config_records
 from fedstride.tasks.seeded import seeded
 from fedstride.tasks.tensors import evaluate
 
@@ -36,7 +37,7 @@ def train_message(message: Message, context: Context) -> Message:
     """Train the received model on this client's examples and send it back."""
     started = time.perf_counter()
     heap.keep_freed_memory()
-    job = work.read(message.content.config_records[wire.CONFIG], context)
+    job = work.read(config_records(message.content)[wire.CONFIG], context)
     return trained(message, context, job, started)
 
 
@@ -53,7 +54,7 @@ def evaluate_message(message: Message, context: Context) -> Message:
 
     If none are held out, on all its examples.
     """
-    job = work.read(message.content.config_records[wire.CONFIG], context)
+    job = work.read(config_records(message.content)[wire.CONFIG], context)
     if job.protection.is_local:
         raise ConfigError(
             f"this client adds noise itself ({wire.NOISE_MULTIPLIER} = {job.protection.noise_multiplier:g}), so "
@@ -80,7 +81,7 @@ def roll_call(message: Message, context: Context) -> Message:
     Also with the frozen arrays that it has, and, if asked, the moments of its examples. A message that asks for
     the moments of the classes of a model's representations is answered with these alone.
     """
-    config = message.content.config_records[wire.CONFIG]
+    config = config_records(message.content)[wire.CONFIG]
     job = work.read(config, context)
     if config.get(wire.CLASS_MOMENTS):
         return _class_moments(message, job)

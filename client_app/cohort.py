@@ -118,6 +118,7 @@ class _Training:
     def results(self) -> list[Trained]:
         """The result of each client."""
         losses, right = self.losses.tolist(), self.right.tolist()
+        weights = [{name: each.unbind() for name, each in kind.items()} for kind in _both(self.weights)]
         found = []
         for i, taken in enumerate(self.steps):
             seen = sum(len(positions) for positions, _ in taken)
@@ -128,8 +129,8 @@ class _Training:
                 steps=len(taken),
                 rate_sum=sum(rate for _, rate in taken),
             )
-            weights = Weights(*({n: t[i] for n, t in each.items()} for each in _both(self.weights)))
-            found.append(Trained(result, weights, self.random.state(i)))
+            own = Weights(*({name: rows[i] for name, rows in kind.items()} for kind in weights))
+            found.append(Trained(result, own, self.random.state(i)))
         return found
 
 

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,11 @@ from flwr.app import Context, Message
 from torch import nn
 
 from fedstride import wire
+from fedstride.arrays import Arrays
 from fedstride.errors import DataError
+from fedstride.records import array_records
 from fedstride.tasks.seeded import seeded
+from fedstride.tasks.tensors import to_arrays, to_tensors
 
 from . import pieces
 from .method import Result, steps
@@ -55,6 +58,16 @@ class Trained:
     weights: Weights
     random: torch.Tensor
 
+    @property
+    def arrays(self) -> dict[str, torch.Tensor]:
+        """All weights, by name."""
+        return {**self.weights.parameters, **self.weights.buffers}
+
+    def model(self, names: Iterable[str], stays: bool) -> Arrays:
+        """These weights, in this order: on the device, or as numpy arrays."""
+        arrays = self.arrays
+        return {name: arrays[name] if stays else arrays[name].numpy(force=True).copy() for name in names}
+
 
 class Received:
     """The weights that came with the messages of clients that are begun one after the other.
@@ -65,12 +78,18 @@ class Received:
 
     def __init__(self) -> None:
         self._weights: dict[int, Weights] = {}  # by the identity of the record
+        self._loaded: Loaded | None = None  # the last ones
         self._in_network: tuple[int, int] | None = None  # the record and the network, if it surely has the weights
 
     def load(self, job: Work, message: Message) -> Loaded:
         """`stages.load_model`, which copies nothing if the network has the weights of the message."""
-        record = id(message.content.array_records.get(wire.ARRAYS))
-        loaded = load_model(job, message, loaded=self._in_network == (record, id(job.model)))
+        record = id(array_records(message.content).get(wire.ARRAYS))
+        has_them = self._in_network == (record, id(job.model))
+        if not has_them or self._loaded is None:
+            loaded = load_model(job, message, loaded=has_them)
+            self._loaded = None if job.parts.frozen else loaded  # frozen arrays come with some messages only
+        else:
+            loaded = self._loaded
         self._in_network = record, id(job.model)
         if record not in self._weights:
             self._weights[record] = weights_of(job.model)
@@ -99,13 +118,49 @@ def start(message: Message, context: Context, job: Work, received: Received) -> 
         return Started(begun, planned, weights, _default_generator(job.device).get_state())
 
 
+class _Later(Work):
+    """A client's work whose network gets the trained weights when a method reads it.
+
+    Most methods do not. It is for methods that reach the network through their job only.
+    """
+
+    @classmethod
+    def of(cls, job: Work, trained: Trained) -> _Later:
+        """This job after the training."""
+        later = object.__new__(cls)
+        later.__dict__.update(vars(job), _network=job.model, _trained=trained)
+        for found in ("model", "parameters"):
+            later.__dict__.pop(found, None)
+        return later
+
+    def __getattr__(self, name: str) -> Any:
+        """`model`, when it is read first."""
+        if name != "model":
+            raise AttributeError(name)
+        network, trained = self.__dict__["_network"], self.__dict__["_trained"]
+        _load(network, trained.weights)
+        self.__dict__["model"] = network
+        return network
+
+
 def finish(started: Started, trained: Trained, since: float, *, stays: bool = False) -> Message:
-    """The client's reply. `since`: when it began, on the clock of `time.perf_counter`; `stays`: see `reply`."""
-    job = started.job
+    """The client's reply. `since`: when it began, on the clock of `time.perf_counter`.
+
+    `stays`: whether the model stays on the device, for a server in this process.
+    """
+    begun, job = started.begun, started.job
+    if begun.methods.are_ours and begun.sent.keys() <= trained.arrays.keys():
+        return reply(
+            replace(begun, job=_Later.of(job, trained)),
+            trained.result,
+            since,
+            lambda: trained.model(begun.sent, stays),
+        )
     with seeded(dropout_seed(job), job.device):
         _default_generator(job.device).set_state(trained.random)
         _load(job.model, trained.weights)
-        return reply(started.begun, trained.result, since, stays=stays)
+        taken = to_tensors if stays else to_arrays
+        return reply(begun, trained.result, since, lambda: taken(job.model, begun.sent))
 
 
 def key(started: Started) -> Hashable:
@@ -120,7 +175,7 @@ def key(started: Started) -> Hashable:
         plan.displacement is None,
         tuple(pieces.signature(each) for each in made_of),
         job.augmentation,
-        (repr(examples.spec), id(examples.goal.loss)),
+        (id(examples.spec), id(examples.goal.loss)),  # one object for all clients of a round
         (examples.x.dtype, examples.x.shape[1:], examples.y.dtype, examples.y.shape[1:]),
     )
 

@@ -14,6 +14,7 @@ from flwr.app import ArrayRecord, RecordDict
 from fedstride import wire
 from fedstride.arrays import Arrays, views
 from fedstride.errors import ConfigError
+from fedstride.records import array_records, config_records
 
 from . import halves
 from .local_steps import LocalSteps
@@ -171,11 +172,11 @@ def received(name: str, content: RecordDict) -> Received:
 
     Raises ConfigError for arrays that cannot be read.
     """
-    config: Mapping[str, Any] = content.config_records.get(wire.CONFIG) or {}
+    config: Mapping[str, Any] = config_records(content).get(wire.CONFIG) or {}
     return Received(
         name,
         values=dict(_with_prefix(name, config)),
-        arrays={key: arrays_in(f"{name}.{key}", each) for key, each in _with_prefix(name, content.array_records)},
+        arrays={key: arrays_in(f"{name}.{key}", each) for key, each in _with_prefix(name, array_records(content))},
     )
 
 

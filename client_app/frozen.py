@@ -13,6 +13,7 @@ from flwr.app import RecordDict
 from fedstride import wire
 from fedstride.arrays import Arrays
 from fedstride.errors import ConfigError, DataError
+from fedstride.records import array_records
 from fedstride.tasks import frozen
 
 from .composition import arrays_in
@@ -40,8 +41,8 @@ def find(config: Mapping[str, Any], content: RecordDict, names: Sequence[str]) -
     if not names:
         return Found({})
     digest = _digest(config)
-    if wire.FROZEN in content.array_records:
-        received = arrays_in(wire.FROZEN, content.array_records[wire.FROZEN])
+    if wire.FROZEN in array_records(content):
+        received = arrays_in(wire.FROZEN, array_records(content)[wire.FROZEN])
         if tuple(received) != tuple(names) or frozen.digest_of(received) != digest:
             raise ConfigError(
                 "the received frozen arrays are damaged, or do not belong to this client's network; server and "

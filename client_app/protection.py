@@ -35,12 +35,17 @@ class Protection:
         return self.noise_multiplier > 0.0
 
 
-def read(config: Mapping[str, Any], node_config: Mapping[str, Any]) -> Protection:
-    """The protection that the server's config and the node's own config require, the stricter value of each.
+def asked(config: Mapping[str, Any]) -> Protection:
+    """The protection that the server's config asks for. Raises ConfigError for values out of range."""
+    return _read(config, "the server's config")
+
+
+def stricter(server: Protection, node_config: Mapping[str, Any]) -> Protection:
+    """The protection that the server and the node's own config require, the stricter value of each.
 
     Raises ConfigError for values out of range, or for noise without a clipping norm.
     """
-    server, node = _read(config, "the server's config"), _read(node_config, "node-config")
+    node = _read(node_config, "node-config")
     merged = Protection(
         clipping_norm=min(server.clipping_norm, node.clipping_norm),
         noise_multiplier=max(server.noise_multiplier, node.noise_multiplier),

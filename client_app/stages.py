@@ -16,9 +16,10 @@ from fedstride import seeds, wire
 from fedstride.arrays import Arrays, declare, to_record
 from fedstride.errors import ConfigError
 from fedstride.placing import record_of, values
+from fedstride.records import array_records, config_records
 from fedstride.tasks import numerics
 from fedstride.tasks.freezing import fixed_norms
-from fedstride.tasks.tensors import buffer_names, load_arrays, to_arrays, to_tensors
+from fedstride.tasks.tensors import buffer_names, load_arrays, to_arrays
 
 from . import composition, frozen, protection, state
 from .composition import Composition
@@ -54,7 +55,7 @@ def begin(
 
     `load`: what loads the model; `load_model` if None.
     """
-    config = message.content.config_records[wire.CONFIG]
+    config = config_records(message.content)[wire.CONFIG]
     methods = composition.of(job, config)
     store = state.store(config, context, job.client_id)
     kept = store.load()
@@ -79,18 +80,19 @@ def train_alone(begun: Begun) -> Result:
         )
 
 
-def reply(begun: Begun, result: Result, started: float, *, stays: bool = False) -> Message:
+def reply(begun: Begun, result: Result, started: float, trained: Callable[[], Arrays] | None = None) -> Message:
     """End all methods, protect and save, and answer the message. The network of the job has the trained weights.
 
-    `started`: when the client began, on the clock of `time.perf_counter`. `stays`: whether the model stays on the
-    device, for a server in this process; a model that is protected does not.
+    `started`: when the client began, on the clock of `time.perf_counter`. `trained`: gives the trained model after
+    the methods have ended, with the names and in the order of the received one; if None, it is the network's.
+    Tensors stay on their device, for a server in this process, unless they are protected.
     """
     job = begun.job
     output = begun.methods.end(job, begun.plan, result)
     model, metrics = protection.protect(
         job.protection,
         begun.sent,
-        to_tensors(job.model, begun.sent) if stays else to_arrays(job.model, begun.sent),
+        to_arrays(job.model, begun.sent) if trained is None else trained(),
         {
             wire.NUM_EXAMPLES: len(job.examples),
             wire.CLIENT_ID: job.client_id,
@@ -125,12 +127,12 @@ def load_model(job: Work, message: Message, *, loaded: bool = False) -> Loaded:
     Raises ConfigError if the message has no model, or a model of another network; DataError if the frozen arrays
     are missing.
     """
-    records = message.content.array_records
+    records = array_records(message.content)
     if wire.ARRAYS not in records:
         found = f"its ArrayRecords are {sorted(records)}" if records else "it has no ArrayRecords"
         raise ConfigError(f"the message has no ArrayRecord {wire.ARRAYS!r} with the model: {found}")
     sent = composition.arrays_in(wire.ARRAYS, records[wire.ARRAYS], values)
-    frozen_ones = frozen.find(message.content.config_records[wire.CONFIG], message.content, job.parts.frozen)
+    frozen_ones = frozen.find(config_records(message.content)[wire.CONFIG], message.content, job.parts.frozen)
     if both := set(sent) & set(frozen_ones.arrays):
         raise ConfigError(f"the received model contains {min(both)!r}, which is frozen on this client")
     try:

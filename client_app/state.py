@@ -37,6 +37,7 @@ from fedstride import wire
 from fedstride.arrays import to_record, views
 from fedstride.errors import ConfigError, DataError
 from fedstride.flower import log
+from fedstride.records import array_records, config_records
 from fedstride.settings import Plain
 
 from .method import State
@@ -139,7 +140,7 @@ class OnDisk:
         """The state of the round that the server named. Raises DataError if the file exists but cannot be read."""
         if not self.accepted:
             return LoadedStates({}, lost=False)
-        in_memory = self.memory.config_records.get(IN_MEMORY)
+        in_memory = config_records(self.memory).get(IN_MEMORY)
         if in_memory is not None and in_memory[ROUND] == self.accepted:
             return InContext(self.memory).load()
         path = self._path(self.accepted)
@@ -261,8 +262,8 @@ class InContext:
 
     def load(self) -> LoadedStates:
         """The newest states."""
-        arrays = self.records.array_records.get(ARRAYS)
-        plain = self.records.config_records.get(PLAIN)
+        arrays = array_records(self.records).get(ARRAYS)
+        plain = config_records(self.records).get(PLAIN)
         return LoadedStates(_nested({} if arrays is None else views(arrays), plain or {}), lost=False)
 
     def save(self, states: States) -> bool:

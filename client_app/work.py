@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from fedstride.parts import Choice
 from fedstride.tasks import data, models, numerics, partitions
 from fedstride.tasks import own as node_data
 from fedstride.tasks.augmentation import augmented, check_augmentation
+from fedstride.tasks.data import Data
 from fedstride.tasks.freezing import Split, freeze_, split
 from fedstride.tasks.goals import Goal, goal_of
 from fedstride.tasks.holdout import hold_out
@@ -73,6 +74,7 @@ class Settings:
     server_round: int
     holdout: float
     trained: tuple[str, ...] | None  # patterns of the trained parameters
+    protection: Protection  # that the server asks for
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Settings:
@@ -91,15 +93,45 @@ class Settings:
             server_round=_natural(config, wire.SERVER_ROUND, 0),
             holdout=_share(config, wire.HOLDOUT),
             trained=_patterns(config, wire.TRAIN),
+            protection=protection.asked(config),
         )
         check_augmentation(spec, task.augmentation)
         return found
+
+    @cached_property
+    def device(self) -> torch.device:
+        """Where the clients train. Raises ConfigError if this machine does not have it."""
+        return pick_device(self.client.device)
+
+    @cached_property
+    def network(self) -> tuple[nn.Module, Split]:
+        """The network for all clients, and which parts of it are trained."""
+        built = _key(MODELS.flatten(self.model))
+        return _network(built, self.spec.inputs, self.spec.outputs, str(self.device), self.trained)
+
+    @cached_property
+    def source(self) -> Data:
+        """The task's data on this machine. Raises ConfigError if they have another form than the server's."""
+        found, spec = data.load(self.task), self.spec
+        form = (found.spec.inputs, found.spec.target, found.spec.outputs)
+        if form != (spec.inputs, spec.target, spec.outputs):
+            raise ConfigError(
+                f"task = {self.task.name!r}: an example on this node is {form[0]} with {form[2]} outputs, but on "
+                f"the server {spec.inputs} with {spec.outputs}; use the same files and the same version of "
+                "fedstride"
+            )
+        return found
+
+    @cached_property
+    def divided(self) -> list[np.ndarray]:
+        """The positions of each client's examples in the task's training data."""
+        return members(self.task, self.partition, self.clients, self.seed)
 
 
 OF_ONE_CLIENT = {wire.ACCEPTED, wire.OLDEST}
 """What the config of a message says of its client alone."""
 
-_last: tuple[str, Settings] | None = None
+_last: tuple[dict[str, Any], Settings] | None = None
 
 
 def settings_of(config: Mapping[str, Any]) -> Settings:
@@ -109,24 +141,36 @@ def settings_of(config: Mapping[str, Any]) -> Settings:
     """
     global _last
     load_bundled(config.get(wire.PARTS, []))
-    # As text: in a comparison of values, 1 equals True, and a list that was changed equals itself.
-    said = repr({key: value for key, value in config.items() if key not in OF_ONE_CLIENT})
     known = _last
-    if known is None or known[0] != said:
+    if known is None or not _say_the_same(known[0], config):
+        said = {key: list(value) if isinstance(value, list) else value for key, value in config.items()}
         known = _last = said, Settings.of(config)
     return known[1]
+
+
+def _say_the_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two configs have the same keys and values, apart from what they say of one client."""
+    return one.keys() - OF_ONE_CLIENT == other.keys() - OF_ONE_CLIENT and all(
+        _same(value, other[key]) for key, value in one.items() if key not in OF_ONE_CLIENT
+    )
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values of a config are the same. 1 and True are not. One list may be a changed other."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return one is other or repr(one) == repr(other)
 
 
 def read(config: Mapping[str, Any], context: Context) -> Work:
     """The work for a message. Raises ConfigError for invalid values and for parts that are unknown here."""
     said = settings_of(config)
     numerics.use_threads(said.client.threads)
-    device = pick_device(said.client.device)
-    found = _client_data(context, said.task, said.partition, said.spec, said.clients, said.seed)
+    device = said.device
+    found = _client_data(context, said)
     positions = np.arange(len(found.y)) if found.members is None else found.members
     kept, measured = hold_out(len(positions), said.holdout, seed=said.seed, client=found.client_id)
-    built = _key(MODELS.flatten(said.model))
-    network, parts = _network(built, said.spec.inputs, said.spec.outputs, str(device), said.trained)
+    network, parts = said.network
 
     def examples(chosen: np.ndarray) -> Examples:
         return Examples(found.x, found.y, said.spec, device=device, members=positions[chosen], goal=said.goal)
@@ -143,7 +187,7 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
         parts=parts,
         augmentation=tuple(said.task.augmentation or ()),
         device=device,
-        protection=protection.read(config, context.node_config),
+        protection=protection.stricter(said.protection, context.node_config),
     )
 
 
@@ -190,30 +234,21 @@ class ClientData(NamedTuple):
     members: np.ndarray | None
 
 
-def _client_data(
-    context: Context, task: Task, partition: Choice, spec: Spec, clients: int, seed: int
-) -> ClientData:
+def _client_data(context: Context, said: Settings) -> ClientData:
     """The node's own data if its node-config names some, else its part of the task's data.
 
     A node with its own data needs none of the task's. Raises ConfigError if the task's data on this node have
     another form than the server's.
     """
-    path = own_data_path(context, partition)
+    path = own_data_path(context, said.partition)
     if path is None:
-        client_id = partition_id(context, clients)
-        source = data.load(task)
-        form = (source.spec.inputs, source.spec.target, source.spec.outputs)
-        if form != (spec.inputs, spec.target, spec.outputs):
-            raise ConfigError(
-                f"task = {task.name!r}: an example on this node is {form[0]} with {form[2]} outputs, but on the "
-                f"server {spec.inputs} with {spec.outputs}; use the same files and the same version of fedstride"
-            )
-        part = members(task, partition, clients, seed)[client_id]
-        return ClientData(client_id, source.train_x, source.train_y, part)
+        client_id = partition_id(context, said.clients)
+        return ClientData(client_id, said.source.train_x, said.source.train_y, said.divided[client_id])
     # Mini-batches are drawn from the client id. The SuperLink draws node ids at random; with a partition id the
     # results are the same on every SuperLink.
-    client_id = partition_id(context, clients) if "partition-id" in context.node_config else context.node_id
-    found = node_data.load(path, spec)
+    has_id = "partition-id" in context.node_config
+    client_id = partition_id(context, said.clients) if has_id else context.node_id
+    found = node_data.load(path, said.spec)
     return ClientData(client_id, found.x, found.y, None)
 
 

@@ -30,6 +30,7 @@ from .bounds import (
 from .errors import ReplyError, last_line
 from .packing import unpacked
 from .placing import size_of
+from .records import array_records, config_records, metric_records
 
 CHILDREN = {
     "Message": ("RecordDict",),
@@ -56,7 +57,7 @@ class Allowance:
     @classmethod
     def of(cls, sent: Message, returns: Mapping[str, Arrays] | None = None) -> Allowance:
         """The arrays in the message that was sent, and the records of arrays asked back that it does not have."""
-        records = dict(sent.content.array_records) if sent.has_content() else {}
+        records = dict(array_records(sent.content)) if sent.has_content() else {}
         records.pop(wire.FROZEN, None)  # never sent back
         further = [arrays for name, arrays in (returns or {}).items() if name not in records]
         return cls(
@@ -153,10 +154,10 @@ def check_values(message: Message, allowance: Allowance) -> None:
     _at_most("records", len(content), MAX_RECORDS)
     for name in content:
         _at_most("characters in the name of a record", len(name), MAX_NAME)
-    arrays = [array for record in content.array_records.values() for array in record.values()]
+    arrays = [array for record in array_records(content).values() for array in record.values()]
     _at_most("arrays", len(arrays), allowance.most_arrays)
     _at_most("bytes in its arrays", sum(map(size_of, arrays)), allowance.most_bytes)
-    plain: tuple[Mapping[str, Any], ...] = (*content.metric_records.values(), *content.config_records.values())
+    plain: tuple[Mapping[str, Any], ...] = (*metric_records(content).values(), *config_records(content).values())
     _at_most("metrics and values", sum(map(len, plain)), MAX_METRICS)
     for record in plain:
         for name, value in record.items():

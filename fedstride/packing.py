@@ -14,6 +14,7 @@ from typing import Any
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from .bounds import MAX_NAME
+from .records import array_records
 
 PACKED = "fedstride.packed"
 """The name of a packed record's only array, and its `stype`."""
@@ -33,7 +34,7 @@ class Packer:
 
     def packed(self, content: RecordDict) -> RecordDict:
         """The content with each of its records of arrays packed; the same object if it has none."""
-        return _mapped(self._pack, content) if content.array_records else content
+        return _mapped(self._pack, content) if array_records(content) else content
 
     def _pack(self, record: ArrayRecord) -> ArrayRecord:
         if id(record) not in self._done:
@@ -48,7 +49,7 @@ def unpacked(content: RecordDict, most_arrays: int | None = None, most_described
     all records together may have, as parsing needs a multiple of them. Raises ValueError for a packed record that
     does not describe its bytes, or for more than is allowed.
     """
-    packs = [record for record in content.array_records.values() if is_packed(record)]
+    packs = [record for record in array_records(content).values() if is_packed(record)]
     if not packs:
         return content
     described = sum(_described(memoryview(record[PACKED].data)) for record in packs)

@@ -27,6 +27,7 @@ from fedstride import seeds, wire
 from fedstride.arrays import Arrays, like, to_record, views
 from fedstride.errors import ConfigError, ReplyError, last_line
 from fedstride.flower import log
+from fedstride.records import array_records
 from fedstride.tasks import class_moments, numerics
 from fedstride.tasks.class_moments import ClassMoments
 
@@ -91,7 +92,7 @@ class CCVR:
     def _read(self, reply: Message, examples: int) -> ClassMoments:
         if reply.has_error():
             raise ReplyError(last_line(reply.error.reason))
-        records = reply.content.array_records if reply.has_content() else {}
+        records = array_records(reply.content) if reply.has_content() else {}
         if list(records) != [wire.CLASS_MOMENTS]:
             raise ReplyError(f"it has the records {sorted(records)}")
         try:

@@ -11,6 +11,7 @@ from flwr.app import Message, RecordDict
 
 from fedstride import wire
 from fedstride.arrays import Arrays, to_record
+from fedstride.records import metric_records
 from fedstride.tasks.frozen import digest_of
 
 from .roll_call import Roster
@@ -53,4 +54,4 @@ class Delivery:
 def _keeps(reply: Message) -> bool:
     if not reply.has_content():
         return False
-    return not any(record.get(wire.FROZEN_HELD) for record in reply.content.metric_records.values())
+    return not any(record.get(wire.FROZEN_HELD) for record in metric_records(reply.content).values())

@@ -41,21 +41,21 @@ def exchange(
     patience: Patience | None = None,
     returns: Mapping[str, Arrays] | None = None,
     unpacking: Container[int] = (),
-    on_reply: Callable[[int, int, int], None] = lambda node, done, total: None,
+    on_replies: Callable[[Sequence[int], int, int], None] = lambda nodes, done, total: None,
 ) -> dict[int, Message]:
     """Send the messages, wait for the replies, and return them by node id. A node that did not reply is absent.
 
     Waits as long as `patience` says; without it, at most `timeout` seconds. Only the first reply to a message is
     used, and one with more than is allowed or of another form is an error (see `receiving.py`). `returns`: records
-    of arrays that are asked back, by name. `unpacking`: see `send`. `on_reply(node, done, total)` is called after
-    each reply.
+    of arrays that are asked back, by name. `unpacking`: see `send`. `on_replies(nodes, done, total)` is called
+    with those that have replied since the last call.
     """
     return collect(
         grid,
         send(grid, messages, unpacking),
         patience or Fixed(timeout),
         returns=returns,
-        on_reply=lambda node, done: on_reply(node, done, len(messages)),
+        on_replies=lambda nodes, done: on_replies(nodes, done, len(messages)),
     )
 
 
@@ -89,11 +89,11 @@ def collect(
     patience: Patience,
     *,
     returns: Mapping[str, Arrays] | None = None,
-    on_reply: Callable[[int, int], None] = lambda node, done: None,
+    on_replies: Callable[[Sequence[int], int], None] = lambda nodes, done: None,
 ) -> dict[int, Message]:
     """Wait for replies and return them by node id. Their messages are removed from `waiting`."""
     with closing(receiver(grid, dict(waiting), returns)) as received:
-        return _collected(received, waiting, patience, on_reply)
+        return _collected(received, waiting, patience, on_replies)
 
 
 def nodes_of(waiting: Waiting) -> set[int]:
@@ -102,23 +102,23 @@ def nodes_of(waiting: Waiting) -> set[int]:
 
 
 def _collected(
-    received: Receiver, waiting: Waiting, patience: Patience, on_reply: Callable[[int, int], None]
+    received: Receiver, waiting: Waiting, patience: Patience, on_replies: Callable[[Sequence[int], int], None]
 ) -> dict[int, Message]:
     started = time.monotonic()
     replies: dict[int, Message] = {}
     pauses = Growing(*POLL_SECONDS)
     while waiting:
-        arrived, asked = False, time.monotonic()
+        arrived, asked = list[int](), time.monotonic()
         for message_id, reply in received.replies(waiting):
             message = waiting.pop(message_id, None)
             if message is not None:
                 node = message.metadata.dst_node_id
                 flower.set_source(reply, node)
                 replies[node] = reply
-                arrived = True
+                arrived.append(node)
                 patience.replied(node, time.monotonic() - started, failed=reply.has_error())
-                on_reply(node, len(replies))
         if arrived:
+            on_replies(arrived, len(replies))
             pauses.restart()
         elif waiting:
             least = FETCH_SECONDS if received.is_fetching() else 0.0

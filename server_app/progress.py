@@ -121,9 +121,9 @@ class Progress:
         self._batch = -(-len(clients) // BATCHES)
         self._pass(asked(server_round, clients))
 
-    def answered(self, client: Label) -> None:
-        """A client has replied."""
-        self._replied.append(client)
+    def answered(self, clients: Sequence[Label]) -> None:
+        """These clients have replied."""
+        self._replied += clients
         if len(self._replied) >= self._batch:
             replied, self._replied = self._replied, []
             self._unwritten += len(replied)

@@ -19,6 +19,7 @@ from fedstride.bounds import MAX_TEXT
 from fedstride.errors import ReplyError, RunError, last_line
 from fedstride.flower import Node, log
 from fedstride.names import FORM, Chosen, is_name
+from fedstride.records import config_records
 from strategies.screening import MAX_EXAMPLES
 
 from .attendance import Attendance
@@ -306,7 +307,7 @@ def _facts(node: Node, reply: Message) -> dict[str, Any]:
     if reply.has_error():
         reason = last_line(reply.error.reason)
         raise ReplyError(f"{node} cannot take part (code {reply.error.code}): {reason}")
-    record = reply.content.config_records.get(wire.ROLL_CALL) if reply.has_content() else None
+    record = config_records(reply.content).get(wire.ROLL_CALL) if reply.has_content() else None
     if record is None:
         raise ReplyError(f"{node} replied to the roll call without the record {wire.ROLL_CALL!r}")
     facts: dict[str, Any] = {wire.CLIENT_ID: record.get(wire.CLIENT_ID, node.id)}

@@ -17,6 +17,7 @@ from flwr.serverapp import Grid
 from fedstride import wire
 from fedstride.arrays import Arrays
 from fedstride.errors import RunError
+from fedstride.records import config_records, metric_records
 from fedstride.tasks.spec import Statistics
 from strategies.cohort import LEFT_OUT, Cohort
 from strategies.norms import NormAnalysis
@@ -165,12 +166,13 @@ class Federation:
         wait = self.waits.wait("train", clients)
         self.progress.asked(server_round, [self.roster.label(client) for client in sorted(clients.values())])
 
-        def on_reply(node: int, done: int, total: int) -> None:
-            self.progress.answered(self.roster.label(clients[node]))
-            self._notify_replied(server_round, done, total)
+        def on_replies(nodes: Sequence[int], done: int, total: int) -> None:
+            self.progress.answered([self.roster.label(clients[node]) for node in nodes])
+            for number in range(done - len(nodes) + 1, done + 1):
+                self._notify_replied(server_round, number, total)
 
         returns = self.strategy.expected.returns
-        replies = self._exchanged(messages, wait, returns=returns, on_reply=on_reply)
+        replies = self._exchanged(messages, wait, returns=returns, on_replies=on_replies)
         self.delivery.note(messages, replies, self.roster)
         self._set_client_ids(replies)
         return _Asked(messages, {node: replies[node] for node in nodes if node in replies}, wait)
@@ -247,7 +249,7 @@ class Federation:
         oldest = self.oldest_round(client)
         state_rounds = {wire.ACCEPTED: load, wire.OLDEST: load if oldest is None else min(load, oldest)}
         key = self.strategy.configrecord_key
-        config = message.content.config_records[key].copy()  # a new record would check all values again
+        config = config_records(message.content)[key].copy()  # a new record would check all values again
         config.update(state_rounds)
         message.content = RecordDict({**message.content, key: config})
 
@@ -255,7 +257,7 @@ class Federation:
         """Replace the client ids in the replies by those of the roll call: the ids in a reply are not trusted."""
         for node, reply in replies.items():
             client = self.roster.client_of(node)
-            for record in reply.content.metric_records.values() if reply.has_content() else ():
+            for record in metric_records(reply.content).values() if reply.has_content() else ():
                 if isinstance(record.get(wire.CLIENT_ID, client), int):  # the screening rejects other types
                     record[wire.CLIENT_ID] = client
 
@@ -269,7 +271,7 @@ class Federation:
             known = self.roster.facts.get(self.roster.client_of(node), {}).get(wire.NUM_EXAMPLES)
             if node in trained or not isinstance(known, int) or known < 1 or not reply.has_content():
                 continue
-            for record in reply.content.metric_records.values():
+            for record in metric_records(reply.content).values():
                 count = record.get(key)
                 if isinstance(count, (int, float)) and count > known:
                     record[key] = known

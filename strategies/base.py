@@ -21,6 +21,7 @@ from fedstride.arrays import Arrays, first_not_finite
 from fedstride.errors import RunError, require
 from fedstride.flower import AVERAGES_METRICS, log
 from fedstride.placing import record_of
+from fedstride.records import config_records
 from fedstride.settings import Setting, check
 
 from .cohort import Accepted, Cohort, Expected
@@ -306,7 +307,7 @@ def with_request(messages: Iterable[Message], half: str, request: Request, confi
     values = {wire.of_half(half, name): value for name, value in request.values.items()}
     arrays = {wire.of_half(half, name): record_of(each) for name, each in request.arrays.items()}
     for message in listed:
-        config = message.content.config_records.get(config_key, ConfigRecord())
+        config = config_records(message.content).get(config_key, ConfigRecord())
         halves = [*config.get(wire.HALVES, []), half]  # type: ignore[misc]
         extended = ConfigRecord({**config, wire.HALVES: halves, **values})
         message.content = RecordDict({**message.content, config_key: extended, **arrays})

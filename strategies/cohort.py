@@ -19,6 +19,7 @@ from fedstride.arrays import Arrays, Layout
 from fedstride.bounds import MAX_LIST, MAX_METRICS, MAX_NAME
 from fedstride.metrics import AGREED, SCREENING, fact, over_clients
 from fedstride.placing import device_in, placed, record_of
+from fedstride.records import array_records, metric_records
 
 from .blocks import difference, norm
 from .figures import Selection, Value, agreed, combine, fault_of, form_of, numbers, select
@@ -278,7 +279,7 @@ def with_model(reply: Reply, sent: Arrays, model: Arrays, weighted_by_key: str) 
     """The reply as if the client had sent this model, had one example, and reported no other metrics."""
     metrics: dict[str, Any] = {weighted_by_key: 1, wire.CLIENT_ID: reply.client_id}
     message = shallow(reply.message)
-    metric_key = next(iter(reply.message.content.metric_records))
+    metric_key = next(iter(metric_records(reply.message.content)))
     message.content = RecordDict({model_key(reply): record_of(model), metric_key: MetricRecord(metrics)})
     length = norm(difference(model, sent, Layout.of(sent).parameters))
     changed: dict[str, Any] = {"num_examples": 1.0, "model": model, "metrics": metrics, "length": length}
@@ -293,16 +294,16 @@ def _clean(reply: Reply, metrics: Mapping[str, Any], first: Reply) -> Message:
     message = shallow(reply.message)
     content = RecordDict()
     if reply.model:
-        record = reply.message.content.array_records[model_key(reply)]
+        record = array_records(reply.message.content)[model_key(reply)]
         content[model_key(first)] = ArrayRecord({name: record[name] for name in reply.model})
-    content[next(iter(first.message.content.metric_records))] = MetricRecord(dict(metrics))
+    content[next(iter(metric_records(first.message.content)))] = MetricRecord(dict(metrics))
     message.content = content
     return message
 
 
 def model_key(reply: Reply) -> str:
     """The name of the record that holds the model."""
-    return next(name for name in reply.message.content.array_records if name not in reply.extras)
+    return next(name for name in array_records(reply.message.content) if name not in reply.extras)
 
 
 def shallow(message: Message) -> Message:

@@ -14,6 +14,7 @@ from flwr.serverapp.strategy import Strategy
 
 from fedstride.arrays import Arrays, declare, views
 from fedstride.placing import Device, device_in, placed, values
+from fedstride.records import array_records
 
 from .cohort import Accepted
 from .state import moved
@@ -60,5 +61,5 @@ def _device_of(replies: Sequence[Message]) -> Device:
     """The device on which the first model that stayed on one is; None if all are bytes."""
     if isinstance(replies, Accepted):
         return device_in(array for reply in replies.cohort.replies for array in reply.model.values())
-    records = (r for m in replies if m.has_content() for r in m.content.array_records.values())
+    records = (r for m in replies if m.has_content() for r in array_records(m.content).values())
     return device_in(array for record in records for array in record.values())

@@ -13,6 +13,7 @@ from fedstride import wire
 from fedstride.arrays import Arrays, total
 from fedstride.errors import ReplyError, last_line
 from fedstride.placing import device_in, placed, values
+from fedstride.records import array_records, metric_records
 
 from .blocks import norm
 from .cohort import Accepted, Cohort, Expected, Rejected, Reply, shares_of, weights_of
@@ -100,7 +101,7 @@ def screen_metrics(
     for message in messages:
         node_id = message.metadata.src_node_id
         try:
-            metrics = _only(_content(message).metric_records, "MetricRecord")
+            metrics = _only(metric_records(_content(message)), "MetricRecord")
             count = _count(metrics, weighted_by_key)
         except ReplyError as error:
             rejected.append(Rejected(node_id, str(error)))
@@ -119,9 +120,9 @@ def screen_metrics(
 def _read(message: Message, sent: Arrays, weighted_by_key: str, expected: Expected) -> Reply:
     """The reply, without its length, which the values of its model decide."""
     content = _content(message)
-    metrics = _only(content.metric_records, "MetricRecord")
+    metrics = _only(metric_records(content), "MetricRecord")
     count = _count(metrics, weighted_by_key)
-    records = dict(content.array_records)
+    records = dict(array_records(content))
     missing = [name for name in expected.returns if name not in records]
     if missing:
         raise ReplyError(f"the requested record {missing[0]!r} is missing; the reply has {sorted(records)}")

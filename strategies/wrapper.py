@@ -23,6 +23,7 @@ from fedstride.errors import RunError, require
 from fedstride.flower import log
 from fedstride.metrics import over_clients
 from fedstride.placing import device_in, placed, record_of, values
+from fedstride.records import array_records
 from fedstride.settings import check
 
 from .base import (
@@ -304,7 +305,7 @@ class Wrapper(Placed, Screened, Strategy):
             return None, None
 
     def _model_in(self, message: Message) -> ArrayRecord:
-        records = message.content.array_records
+        records = array_records(message.content)
         key = getattr(self.strategy, "arrayrecord_key", wire.ARRAYS)
         return records[key] if key in records else next(iter(records.values()))
 

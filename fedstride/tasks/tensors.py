@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,12 +56,7 @@ class Examples:
         self.x, self.y, self.spec, self.device = x, y, spec, device
         self.goal = goal_of(spec) if goal is None else goal
         self.members = np.arange(len(y)) if members is None else members
-        column = COLUMN[spec.inputs.kind]
-        self.mean = torch.tensor(spec.mean, device=device).mul(spec.scale).reshape(column)
-        self.std = torch.tensor(spec.std, device=device).mul(spec.scale).reshape(column)
-        self.target_mean, self.target_std = (
-            torch.tensor(values, device=device) for values in (spec.target_mean, spec.target_std)
-        )
+        self.mean, self.std, self.target_mean, self.target_std = _statistics(spec, device)
 
     def __len__(self) -> int:
         return len(self.members)
@@ -107,6 +103,14 @@ class Examples:
         """All examples once, in batches of `size`; the last batch can be smaller."""
         for start in range(0, len(self), size):
             yield self.batch(np.arange(start, min(start + size, len(self))))
+
+
+@lru_cache(maxsize=8)
+def _statistics(spec: Spec, device: torch.device) -> tuple[torch.Tensor, ...]:
+    """Mean and standard deviation of x, in the shape of `COLUMN`, and of y."""
+    column = COLUMN[spec.inputs.kind]
+    of_x = (torch.tensor(each, device=device).mul(spec.scale).reshape(column) for each in (spec.mean, spec.std))
+    return *of_x, *(torch.tensor(each, device=device) for each in (spec.target_mean, spec.target_std))
 
 
 def pick_device(name: str) -> torch.device:

@@ -17,6 +17,7 @@ from flwr.serverapp import Grid
 
 from fedstride import wire
 from fedstride.arrays import Arrays, is_buffer, to_record, views
+from fedstride.records import array_records, metric_records
 from server_app.attacks import ATTACKS
 from server_app.config.schema import Config
 from server_app.exchange import CohortGrid
@@ -113,8 +114,8 @@ class AttackedGrid(CohortGrid):
 def updates_in(sent: Message, reply: Message) -> Updates:
     """The update of each parameter: the model minus the sent one; other records are updates themselves."""
     found = {}
-    for name, record in reply.content.array_records.items():
-        start = views(sent.content.array_records[name]) if name == wire.ARRAYS else {}
+    for name, record in array_records(reply.content).items():
+        start = views(array_records(sent.content)[name]) if name == wire.ARRAYS else {}
         for key, array in views(record).items():
             if not is_buffer(key, array):
                 found[name, key] = array.astype(np.float64) - start.get(key, 0.0)
@@ -126,8 +127,8 @@ def replace(
 ) -> Message:
     """The attacker's reply, made from its honest one."""
     content: dict[str, Any] = dict(reply.content)
-    for name, record in reply.content.array_records.items():
-        start = views(sent.content.array_records[name]) if name == wire.ARRAYS else {}
+    for name, record in array_records(reply.content).items():
+        start = views(array_records(sent.content)[name]) if name == wire.ARRAYS else {}
         arrays: Arrays = dict(views(record))
         for (of, key), update in own.items():
             others = [each[of, key] for each in known if (of, key) in each]
@@ -135,7 +136,7 @@ def replace(
                 new = start.get(key, 0.0) + attack.update(update, others, present)
                 arrays[key] = np.asarray(new).astype(arrays[key].dtype)
         content[name] = to_record(arrays)
-    for name, metrics in reply.content.metric_records.items():
+    for name, metrics in metric_records(reply.content).items():
         count = metrics.get(wire.NUM_EXAMPLES)
         if isinstance(count, int):
             content[name] = MetricRecord({**metrics, wire.NUM_EXAMPLES: attack.examples(count)})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from flwr.app import Context, Message, MessageType
 
 from fedstride import wire
+from fedstride.records import config_records
 
 if TYPE_CHECKING:
     from client_app.work import Work
@@ -26,7 +27,7 @@ def on_flipped_labels(message: Message, context: Context) -> Message:
     if message.metadata.message_type != MessageType.TRAIN:
         return app(message, context)
     started = time.perf_counter()
-    job = work.read(message.content.config_records[wire.CONFIG], context)
+    job = work.read(config_records(message.content)[wire.CONFIG], context)
     return trained(message, context, flipped(job), started)
 
 

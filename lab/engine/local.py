@@ -17,6 +17,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 from fedstride import flower
+from fedstride.records import array_records
 
 from ..attacks.labels import FLIPS, on_flipped_labels
 
@@ -118,7 +119,7 @@ class LocalGrid(Grid):
 
 def has_arrays(message: Message) -> bool:
     """Whether the message has a model, or other arrays. Without any, it is answered quickly, as a roll call is."""
-    return message.has_content() and bool(message.content.array_records)
+    return message.has_content() and bool(array_records(message.content))
 
 
 def replied(app: ClientApp, message: Message, context: Context) -> Message:

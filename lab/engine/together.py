@@ -17,6 +17,7 @@ from flwr.app import Context, Message, MessageType
 from client_app import cohort, cohort_client, cohort_memory, heap, work
 from client_app.cohort_client import Received, Started
 from fedstride import flower, wire
+from fedstride.records import config_records
 
 from ..attacks.labels import FLIPS, flipped
 from .local import LocalGrid, failure
@@ -151,7 +152,7 @@ class TogetherGrid(LocalGrid):
         return on_gpu(started.job) if self._stay is None else self._stay
 
     def _job(self, message: Message, context: Context) -> work.Work:
-        job = work.read(message.content.config_records[wire.CONFIG], context)
+        job = work.read(config_records(message.content)[wire.CONFIG], context)
         return flipped(job) if FLIPS in context.node_config else job
 
     def _alone(self, group: Sequence[_Ready]) -> dict[int, Message]:

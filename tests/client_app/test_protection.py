@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_app.protection import Protection, protect, read
+from client_app import protection
+from client_app.protection import Protection, protect
 from fedstride import wire
 from fedstride.arrays import difference, norm
 from fedstride.errors import ConfigError
@@ -16,6 +17,11 @@ from fedstride.errors import ConfigError
 SENT = {"w": np.zeros(50_000, np.float32)}
 MOVED = {"w": np.full(50_000, 0.1, np.float32)}
 METRICS = {wire.NUM_EXAMPLES: 321, wire.CLIENT_ID: 4, wire.TRAIN_LOSS: 0.7, "fednlr/rate_min": 0.1}
+
+
+def read(config: dict[str, Any], node_config: dict[str, Any]) -> Protection:
+    """What a client does that gets these values from the server, on a node with these."""
+    return protection.stricter(protection.asked(config), node_config)
 
 
 def leave(protection: Protection, server_round: int = 1) -> tuple[Any, dict[str, Any]]:

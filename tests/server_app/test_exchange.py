@@ -64,12 +64,12 @@ def to(*nodes: int) -> list[Message]:
 
 def test_exchange_returns_all_replies_by_node(monkeypatch) -> None:
     clock = Clock(monkeypatch)
-    heard: list[tuple[int, int, int]] = []
+    heard: list[tuple[list[int], int, int]] = []
     replies = exchange(
-        Scripted(clock, {2: [0.0], 3: [7.0]}), to(2, 3), timeout=60, on_reply=lambda *seen: heard.append(seen)
+        Scripted(clock, {2: [0.0], 3: [7.0]}), to(2, 3), timeout=60, on_replies=lambda *seen: heard.append(seen)
     )
     assert set(replies) == {2, 3}
-    assert heard == [(2, 1, 2), (3, 2, 2)]
+    assert heard == [([2], 1, 2), ([3], 2, 2)]
     assert 7.0 <= clock.now < 7.3
 
 
@@ -80,11 +80,11 @@ def test_late_replies_are_absent(monkeypatch) -> None:
 
 
 def test_a_second_reply_does_not_count(monkeypatch) -> None:
-    heard: list[tuple[int, int, int]] = []
+    heard: list[tuple[list[int], int, int]] = []
     grid = Scripted(Clock(monkeypatch), {2: [0.0, 0.0, 1.0], 3: [2.0]})
-    replies = exchange(grid, to(2, 3), timeout=30, on_reply=lambda *seen: heard.append(seen))
+    replies = exchange(grid, to(2, 3), timeout=30, on_replies=lambda *seen: heard.append(seen))
     assert len(replies) == 2
-    assert heard == [(2, 1, 2), (3, 2, 2)]
+    assert heard == [([2], 1, 2), ([3], 2, 2)]
 
 
 def test_a_rejected_message_is_not_waited_for(monkeypatch) -> None:

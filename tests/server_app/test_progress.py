@@ -41,9 +41,9 @@ def test_a_round_from_its_beginning_to_its_end(tmp_path: Path) -> None:
     progress.begins(["a", "b", "c", 3], 10, "test/accuracy", 0)
     assert on_disk(tmp_path) == (0, {"a": WAITING, "b": WAITING, "c": WAITING, "3": WAITING})
     progress.asked(1, ["a", "b", 3])
-    progress.answered("b")
+    progress.answered(["b"])
     assert on_disk(tmp_path) == (1, {"a": TRAINING, "b": ANSWERED, "c": WAITING, "3": TRAINING})
-    progress.answered(3)
+    progress.answered([3])
     texts = {"a": "Traceback\n  a line\nValueError: no", 3: "n" * 300}
     rows = [row("a", "no reply"), row("b", "used"), row(3, "rejected"), row("c", "left out"), row(None, "refused")]
     rows = [{**each, "reason": texts.get(each["client"])} for each in rows]
@@ -73,7 +73,7 @@ def test_replies_are_told_in_few_parts(tmp_path_factory: pytest.TempPathFactory,
     progress.begins(names, 1, "m", 0)
     progress.asked(1, names)
     for name in names:
-        progress.answered(name)
+        progress.answered([name])
     told = [event for event in events if event["event"] == "answered"]
     assert len(told) <= BATCHES
     progress.closed([row(name, "used") for name in names], None)
@@ -102,7 +102,7 @@ def test_the_file_says_what_all_events_together_say(
             progress.asked(number, clients)
         elif kind == "answered":
             for client in clients:
-                progress.answered(client)
+                progress.answered([client])
         else:
             progress.closed([row(client, "rejected") for client in clients], None)
         states: dict[str, str] = {}
@@ -117,9 +117,9 @@ def test_with_many_clients_the_file_is_written_less_often(tmp_path: Path) -> Non
     progress.begins(range(1000), 10, "test/accuracy", 0)
     progress.asked(1, range(20))
     for client in range(9):
-        progress.answered(client)
+        progress.answered([client])
     assert set(on_disk(tmp_path)[1].values()) == {WAITING, TRAINING}
-    progress.answered(9)
+    progress.answered([9])
     assert list(on_disk(tmp_path)[1].values()).count(ANSWERED) == 10
 
 

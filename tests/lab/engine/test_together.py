@@ -89,6 +89,12 @@ def _surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
+    _forget()
+
+
+def _forget() -> None:
+    """What this process keeps of its tasks and rounds."""
+    work._last = None
     for cached in (work._network, work._members, data._load):
         cached.cache_clear()
 
@@ -318,7 +324,7 @@ def test_a_client_whose_values_are_not_numbers_does_not_touch_the_others(monkeyp
     found = _values()
     expected = exchange(together(), Setup("values", "mlp", {"width": 7}))
     found.train_x[7:20] = np.nan  # those of client 1
-    data._load.cache_clear()
+    _forget()
     monkeypatch.setitem(TASKS._parts, "values", Part("values", lambda: found, "One client has no numbers."))
     replies = exchange(together(), Setup("values", "mlp", {"width": 7}))
     assert np.isnan(views(replies.pop(1).content.array_records[wire.ARRAYS])["fc1.weight"]).all()
