@@ -8,6 +8,7 @@ to make tensors.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,18 @@ class TensorArray(Array):
     Its bytes are made when they are first read, and kept. The dtype must be one that numpy has.
     """
 
+    tensor: Any
+    _data: bytes | None
+
     def __init__(self, tensor: Any) -> None:
-        self.tensor = tensor.detach()
-        self.dtype = str(tensor.dtype).removeprefix("torch.")
-        self.shape = tuple(tensor.shape)
-        self.stype = "numpy.ndarray"
-        self._data: bytes | None = None
+        # Not by assignment, which Flower's class makes slow; a round has some hundred of these.
+        vars(self).update(
+            tensor=tensor.detach() if tensor.requires_grad else tensor,
+            dtype=_name_of(tensor.dtype),
+            shape=tuple(tensor.shape),
+            stype="numpy.ndarray",
+            _data=None,
+        )
 
     @property
     def data(self) -> bytes:  # type: ignore[override]
@@ -38,6 +45,12 @@ class TensorArray(Array):
         if self._data is None:
             self._data = packed(host(self.tensor)).data
         return self._data
+
+
+@lru_cache(maxsize=32)
+def _name_of(dtype: Any) -> str:
+    """numpy's name of one of torch's dtypes."""
+    return str(dtype).removeprefix("torch.")
 
 
 def size_of(array: Array) -> int:
