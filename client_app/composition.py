@@ -190,4 +190,5 @@ def arrays_in(name: str, record: ArrayRecord, read: Callable[[ArrayRecord], Arra
 
 def _with_prefix(name: str, records: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     start = wire.of_half(name, "")
-    return ((key.removeprefix(start), value) for key, value in records.items() if key.startswith(start))
+    found = [key for key in records if key.startswith(start)]
+    return ((key.removeprefix(start), records[key]) for key in found)

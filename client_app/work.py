@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,7 +61,7 @@ class Work(Job):
 
 @dataclass(frozen=True)
 class Settings:
-    """What the config of a message says of the round, whichever client reads it."""
+    """What the config of a message says, whichever client reads it in whichever round."""
 
     client: Training
     task: Task
@@ -71,7 +72,6 @@ class Settings:
     goal: Goal
     seed: int
     clients: int
-    server_round: int
     holdout: float
     trained: tuple[str, ...] | None  # patterns of the trained parameters
     protection: Protection  # that the server asks for
@@ -90,7 +90,6 @@ class Settings:
             goal=goal_of(spec, task.loss, task.metrics),
             seed=_natural(config, wire.SEED),
             clients=_natural(config, wire.NUM_CLIENTS),
-            server_round=_natural(config, wire.SERVER_ROUND, 0),
             holdout=_share(config, wire.HOLDOUT),
             trained=_patterns(config, wire.TRAIN),
             protection=protection.asked(config),
@@ -128,38 +127,40 @@ class Settings:
         return members(self.task, self.partition, self.clients, self.seed)
 
 
-OF_ONE_CLIENT = {wire.ACCEPTED, wire.OLDEST}
-"""What the config of a message says of its client alone."""
+OF_ONE_MESSAGE = {wire.SERVER_ROUND, wire.ACCEPTED, wire.OLDEST}
+"""What the config of a message says of its round and its client alone."""
 
 _last: tuple[dict[str, Any], Settings] | None = None
 
 
 def settings_of(config: Mapping[str, Any]) -> Settings:
-    """The settings in a message. They are read once for all clients of a round that this process trains.
+    """The settings in a message. They are read once for all messages of a run that this process gets in a row.
 
     Raises ConfigError for invalid values and for parts that are unknown here.
     """
     global _last
     load_bundled(config.get(wire.PARTS, []))
+    said = {key: value for key, value in config.items() if key not in OF_ONE_MESSAGE}
     known = _last
-    if known is None or not _say_the_same(known[0], config):
-        said = {key: list(value) if isinstance(value, list) else value for key, value in config.items()}
-        known = _last = said, Settings.of(config)
+    if known is None or not _say_the_same(known[0], said):
+        settings = Settings.of(config)
+        kept = {key: list(value) if isinstance(value, list) else value for key, value in said.items()}
+        known = _last = kept, settings
     return known[1]
 
 
 def _say_the_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two configs have the same keys and values, apart from what they say of one client."""
-    return one.keys() - OF_ONE_CLIENT == other.keys() - OF_ONE_CLIENT and all(
-        _same(value, other[key]) for key, value in one.items() if key not in OF_ONE_CLIENT
-    )
+    """Whether two configs have the same keys and values. 1 and True are not the same."""
+    if one.keys() != other.keys():
+        return False
+    return all(_same(value, other[key]) for key, value in one.items() if value is not other[key])
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two values of a config are the same. 1 and True are not. One list may be a changed other."""
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return one is other or repr(one) == repr(other)
+    """Whether two values of a config, which are not one object, are the same."""
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        return all(map(is_, one, other)) or repr(one) == repr(other)
+    return repr(one) == repr(other)
 
 
 def read(config: Mapping[str, Any], context: Context) -> Work:
@@ -177,7 +178,7 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
 
     return Work(
         client_id=found.client_id,
-        server_round=said.server_round,
+        server_round=_natural(config, wire.SERVER_ROUND, 0),
         seed=said.seed,
         client=said.client,
         objective=said.objective,

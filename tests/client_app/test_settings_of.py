@@ -1,21 +1,29 @@
-"""The settings of a round are read once for all clients of a process, and again for any other message."""
+"""The settings of a run are read once for all its messages, and again for any other message."""
 
 from __future__ import annotations
 
 import pytest
 from client_talk import round_config
-from flwr.app import ConfigRecord
+from flwr.app import ConfigRecord, Context, RecordDict
 
 from client_app import work
 from fedstride import wire
 from fedstride.errors import ConfigError
 
 
-def test_clients_of_a_round_share_what_is_read() -> None:
+def test_clients_and_rounds_of_a_run_share_what_is_read() -> None:
     first = work.settings_of(round_config(**{wire.ACCEPTED: 0}))
     assert work.settings_of(round_config(**{wire.ACCEPTED: 3, wire.OLDEST: 2})) is first
-    other = work.settings_of(round_config(**{wire.SERVER_ROUND: 7}))
-    assert (first.server_round, other.server_round) == (1, 7)
+    assert work.settings_of(round_config(**{wire.SERVER_ROUND: 7})) is first
+    other = work.settings_of(round_config(**{wire.SEED: 7}))
+    assert (first.seed, other.seed) == (1, 7)
+
+
+def test_a_round_that_is_no_number_is_noticed_by_each_client() -> None:
+    context = Context(1, 1, {"partition-id": 0}, RecordDict(), {})
+    assert work.read(round_config(**{wire.SERVER_ROUND: 7}), context).server_round == 7
+    with pytest.raises(ConfigError, match=f"{wire.SERVER_ROUND} = -1"):
+        work.read(round_config(**{wire.SERVER_ROUND: -1}), context)
 
 
 def test_a_value_of_another_type_is_read_again() -> None:
