@@ -43,6 +43,7 @@ EXTRA = {"compiled.py": {"numba"}}
 STRATEGIES_MAY_USE = {
     "arrays",
     "placing",
+    "records",
     "bounds",
     "wire",
     "seeds",
