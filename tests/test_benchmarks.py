@@ -159,6 +159,7 @@ def test_files_are_found_while_folders_come_and_go(tmp_path: Path) -> None:
         thread.join()
 
 
+@pytest.mark.slow
 def test_a_process_that_takes_too_long_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
     code = "import subprocess; p = subprocess.Popen(['sleep', '600']); print(p.pid, flush=True); p.wait()"
     with pytest.raises(RunError, match=r"took longer than 2 s:\n\d+") as error:
@@ -234,6 +235,7 @@ def test_an_environment_is_in_the_cache_and_its_failure_is_one_line(
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_the_work_of_the_rivals_is_that_of_the_quickstart(tmp_path: Path) -> None:
     rivals.write(tmp_path / "work.npz")
     results = tmp_path / "results.jsonl"

@@ -135,6 +135,7 @@ def test_the_engine_imports_no_app() -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statement", "heavy"),
     [

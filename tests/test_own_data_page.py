@@ -16,6 +16,8 @@ from page_of_own_data import BLOOD, OVERRIDES, PAGE, TABLES
 
 from fedstride.tasks.holdout import hold_out
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -46,7 +48,6 @@ def test_the_file_is_as_short_as_the_page_says() -> None:
     assert lines < 20
 
 
-@pytest.mark.slow
 def test_the_hospitals_learn(run: Path) -> None:
     status = json.loads((run / "status.json").read_text())
     assert status["final"]["local/auroc"] > 0.98
@@ -77,7 +78,6 @@ def test_a_resumed_run_has_the_statistics_of_its_start(desk: Path, run: Path) ->
     assert weights(folder) == weights(run)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "said"),
     [

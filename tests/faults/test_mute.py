@@ -12,6 +12,8 @@ from world import Away, Fault, FaultyGrid, Seen, Silence, error, play
 from fedstride.errors import RunError
 from server_app.lines import read_lines
 
+pytestmark = pytest.mark.slow
+
 LEARNT = "timeout=null"
 
 

@@ -21,6 +21,8 @@ from server_app.evaluation import CentralEvaluation
 from server_app.proxy import ServerProxy, proxy_of
 from server_app.session import Prepared
 
+pytestmark = pytest.mark.slow
+
 PROXY = ("strategy=fedlaw", "task.proxy=test", "strategy.server_epochs=2")
 
 

@@ -119,6 +119,7 @@ def test_each_method_alone_is_a_run_or_is_left_out_with_the_reason(tmp_path: Pat
     assert len({job.folder for job in sweep.jobs}) == len(sweep.jobs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["method=all,fedlaw", "method=fedlaw, all", "method=fedavg, fedlaw"])
 def test_a_method_that_is_named_is_not_left_out(tmp_path: Path, text: str) -> None:
     with pytest.raises(FedstrideError, match=r"task\.proxy"):
@@ -141,6 +142,7 @@ def test_what_no_method_can_have_is_an_error(tmp_path: Path) -> None:
         plan([f"out={tmp_path}", "method=all", "rounds=-1"])
 
 
+@pytest.mark.slow
 def test_own_parts_are_methods_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "halved.py"
     file.write_text(

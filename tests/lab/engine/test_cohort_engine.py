@@ -17,6 +17,8 @@ from lab.results.runs import load as load_run
 from server_app import session
 from server_app.config.compose import compose
 
+pytestmark = pytest.mark.slow
+
 COHORT = "engine=cohort"
 
 
@@ -42,7 +44,6 @@ def test_a_run_has_the_results_and_records_of_clients_alone(overrides: tuple[str
     assert len(table(alone)) == len(table(together))
 
 
-@pytest.mark.slow
 def test_products_in_bfloat16_are_close_to_float32_and_alike_in_both_engines(tmp_path: Path) -> None:
     overrides = ("rounds=2", "client=fednlr", "client.local_steps=3", "clients=3")
     exact = play(tmp_path, *overrides, "name=exact").folder

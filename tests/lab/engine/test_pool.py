@@ -20,6 +20,8 @@ from lab.engine import processes
 from lab.engine.pool import Pool, WorkerDiedError
 from lab.engine.transfer import Packer
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 60.0  # the longest wait for something that takes milliseconds
 LARGE = np.arange(200_000)  # in memory before a pool is opened
 
@@ -100,7 +102,6 @@ def test_an_exception_is_the_result_of_its_job_only(pool: Pool) -> None:
     assert result(pool, "double", 3) == 6
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "value", "how"),
     [
@@ -187,7 +188,6 @@ def test_closing_ends_all_processes_and_jobs(tmp_path: Path) -> None:
         submit(pool, "double", 1).result(SECONDS)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="the system has no list of open files")
 def test_pools_and_dying_workers_leave_no_files_open() -> None:
     def use() -> None:

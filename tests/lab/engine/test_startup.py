@@ -31,6 +31,7 @@ def test_a_command_that_opens_no_engine_leaves_the_collection_as_it_was(monkeypa
     assert within[0] != gc.get_threshold() == usual
 
 
+@pytest.mark.slow
 def test_the_clients_of_a_command_train_with_the_usual_collection(tmp_path: Path) -> None:
     code = (
         "import gc, sys; usual = gc.get_threshold(); import lab.cli.main; from lab.engine import startup\n"

@@ -29,6 +29,8 @@ from server_app import session
 from server_app.config.compose import compose
 from server_app.rows import Row
 
+pytestmark = pytest.mark.slow
+
 RUNS = {
     "plain": ("strategy=fednnnn", "fraction=0.5", "clients=6"),
     "with a state on the clients": ("strategy=scaffold", "client.lr=0.02"),
@@ -72,7 +74,6 @@ def overrides_of(name: str, folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_the_bits_do_not_depend_on_the_number_of_workers(name: str, tmp_path: Path) -> None:
     overrides = overrides_of(name, tmp_path)
@@ -81,7 +82,6 @@ def test_the_bits_do_not_depend_on_the_number_of_workers(name: str, tmp_path: Pa
     assert all(table(folder) == table(runs[0]) for folder in runs)
 
 
-@pytest.mark.slow
 def test_a_stopped_run_goes_on_with_another_number_of_workers(tmp_path: Path) -> None:
     overrides = ("strategy=scaffold", "client.lr=0.02", "rounds=4")
     whole = play(tmp_path, *overrides, "name=whole").folder
@@ -130,7 +130,6 @@ def test_the_result_is_that_of_a_client_that_raised(tmp_path: Path) -> None:
     assert weights(one) == weights(two)
 
 
-@pytest.mark.slow
 def test_the_evaluation_is_the_same_in_any_number_of_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,7 +309,6 @@ def test_a_process_that_has_used_cuda_is_not_copied(tmp_path: Path, monkeypatch:
         assert any("has used CUDA" in note for note in desk.notes)
 
 
-@pytest.mark.slow
 def test_a_sweep_of_runs_on_several_threads_ends(tmp_path: Path) -> None:
     """Its last run is alone in its turn, in a process in which the run before it has started torch's threads."""
     command = [sys.executable, "-m", "fedstride", "run", "-m", "--jobs", "2"]

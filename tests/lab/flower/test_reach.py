@@ -22,6 +22,8 @@ from lab.flower.reach import UNREACHABLE, explained, why
 from lab.flower.submission import submit
 from lab.flower.target import Target, at_address, named
 
+pytestmark = pytest.mark.slow
+
 
 class SuperLinkLike(http.server.BaseHTTPRequestHandler):
     """Answers /health only."""
@@ -161,7 +163,6 @@ def test_a_connection_of_flowers_file_knows_its_certificate(home: Path) -> None:
     assert found == [(False, Path("/x/ca.crt")), (True, None), (False, None)]
 
 
-@pytest.mark.slow
 def test_the_command_has_the_line(certificates: Path) -> None:
     """With the real `flwr`, whose own line is the same for all of them."""
     trusted = certificates / "foreign/ca.crt"

@@ -17,6 +17,8 @@ from pids import gone, is_alive
 from lab.node import executors as module
 from lab.node import seams
 
+pytestmark = pytest.mark.slow
+
 LIMIT = 4.0  # seconds for a message; what is not meant to hang takes a small part of it
 
 
@@ -64,7 +66,6 @@ def open_files(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-@pytest.mark.slow
 def test_every_message_has_a_process_of_its_own(node: Alone) -> None:
     """It is a fork of the template, as new as one that imports everything itself."""
     first, second = node.did("describe"), node.did("describe")
@@ -121,7 +122,6 @@ def test_a_process_that_dies_while_it_replies(node: Alone) -> None:
     assert node.did("describe")["calls"] == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("do", ["hang", "hang, deaf"])
 def test_a_client_that_hangs_is_killed_at_the_limit(node: Alone, do: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node.executors, "_limit", LIMIT)
@@ -184,7 +184,6 @@ def test_dependencies_that_are_installed_for_each_message_need_new_processes(
     assert len(warnings) == 1 and "--allow-runtime-dependency-installation" in warnings[0]
 
 
-@pytest.mark.slow
 def test_without_a_template_flowers_own_program_takes_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
