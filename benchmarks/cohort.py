@@ -9,14 +9,17 @@ of which other 50 train in each round, and its network.
 
 "DrJAX" is the same work of the small CNN as a jitted program of that package, beside the same floor: `rivals`.
 
-Below the table stands for each network what its work needs at least on this device (`_limits.py`). On a GPU each
-network has cohorts of three sizes, and the 1,500 rounds of pfl's task are done and timed.
+Below the table stands for each network what its work needs at least on this device (`_limits.py`), and what a
+client costs beside the training: messages, methods, replies. On a GPU each network has cohorts of three sizes, and
+the 1,500 rounds of pfl's task are done and timed.
 """
 
 from __future__ import annotations
 
 import functools
+import statistics
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +32,7 @@ from torch import nn
 
 from benchmarks import Measured, _limits, rivals, seconds
 from benchmarks._plain import Client, Work, prepared
+from client_app import cohort as cohort_training
 from client_app.app import app
 from client_app.parts import OBJECTIVES, RULES
 from fedstride import flower, wire
@@ -49,6 +53,8 @@ FLOOR = "the same client of a round of one client after the other, in the same p
 IMAGES = 50
 """Of each client."""
 
+PFL_CNN = "pfl_cnn"
+
 COLOURS, GREY = (3, 32, 32), (1, 28, 28)
 
 CASES: dict[str, tuple[str, tuple[int, ...], int, int]] = {
@@ -58,7 +64,7 @@ CASES: dict[str, tuple[str, tuple[int, ...], int, int]] = {
     "VGG-9": ("vgg9", COLOURS, 20, 20),
     "ResNet-20": ("resnet20", COLOURS, 20, 20),
     "MLP": ("mlp", GREY, 50, 50),
-    "CIFAR-10 of pfl": ("pfl_cnn", COLOURS, 1000, 50),
+    "CIFAR-10 of pfl": (PFL_CNN, COLOURS, 1000, 50),
 }
 """Network, shape of an image, clients, and clients in a round."""
 
@@ -74,7 +80,7 @@ class PflCNN(nn.Module):
 
     def __init__(self, inputs: Inputs, outputs: int) -> None:
         super().__init__()
-        inputs.require("pfl_cnn", Kind.IMAGE, shape=(None, None, None))
+        inputs.require(PFL_CNN, Kind.IMAGE, shape=(None, None, None))
         self.conv1, self.conv2 = nn.Conv2d(inputs.shape[0], 32, 3), nn.Conv2d(32, 64, 3)
         self.fc1 = nn.Linear(64 * ((inputs.shape[1] - 4) // 2) * ((inputs.shape[2] - 4) // 2), 128)
         self.fc2 = nn.Linear(128, outputs)
@@ -114,20 +120,22 @@ def _timings(
 ) -> Iterator[Measured | str]:
     label = f"{name}, {cohort} clients"
     task = Part("random_images", lambda: _images(shape, clients), "Random images.")
-    network = Part("pfl_cnn", PflCNN, "The network of pfl-research for CIFAR-10.")
+    pfl = Part(PFL_CNN, PflCNN, "The network of pfl-research for CIFAR-10.")
     with (
         mock.patch.dict(USER_PARTS.setdefault("task", {}), {f"random_images_{clients}_{shape[0]}": task}),
-        mock.patch.dict(USER_PARTS.setdefault("model", {}), {"pfl_cnn": network}),
+        mock.patch.dict(USER_PARTS.setdefault("model", {}), {PFL_CNN: pfl}),
     ):
         rounds = Rounds(f"random_images_{clients}_{shape[0]}", model, shape, clients, cohort)
         alone, together = LocalGrid(app, clients), TogetherGrid(app, clients)
+        besides = []
         for number in range(repeats + 1):
-            floor, value = (
-                seconds(functools.partial(rounds.play, grid, number + 1)) / cohort for grid in (alone, together)
-            )
+            floor = seconds(functools.partial(rounds.play, alone, number + 1))
+            value, beside = _played(rounds, together, number + 1)
             if number:  # the first calls are slower
-                yield Measured(label, value, floor)
+                besides.append(beside)
+                yield Measured(label, value / cohort, floor / cohort)
         yield _least(label, rounds, alone, together, rates)
+        yield f"{label}, beside the training: {1e3 * statistics.median(besides) / cohort:.2f} ms."
         if name == TASK and rates.launch:
             taken = sum(seconds(functools.partial(rounds.play, together, n + 1)) for n in range(TASK_ROUNDS))
             yield f"{label}: {TASK_ROUNDS:,} rounds took {taken:.1f} s."
@@ -146,6 +154,22 @@ def _least(label: str, rounds: Rounds, alone: LocalGrid, together: TogetherGrid,
     operations, weights, launches = (1e3 * each / rounds.cohort for each in found)
     sent = f", and {launches:.2f} ms for the launches" if rates.launch else ""
     return f"{label}, at least: {operations:.2f} ms for the operations, {weights:.2f} ms for the weights{sent}."
+
+
+def _played(rounds: Rounds, together: TogetherGrid, number: int) -> tuple[float, float]:
+    """The seconds of a round, and those of them that are not the training."""
+    training, inside = cohort_training.train_together, list[float]()
+
+    def timed(*arguments: Any) -> Any:
+        started = time.perf_counter()
+        try:
+            return training(*arguments)
+        finally:
+            inside.append(time.perf_counter() - started)
+
+    with mock.patch.object(cohort_training, "train_together", timed):
+        taken = seconds(functools.partial(rounds.play, together, number))
+    return taken, taken - sum(inside)
 
 
 def _drjax(label: str, rounds: Rounds, alone: LocalGrid, repeats: int) -> Iterator[Measured | str]:
@@ -213,6 +237,14 @@ class Rounds:
             Message(content=content, message_type=MessageType.TRAIN, dst_node_id=nodes[client])
             for client in sorted(drawn.tolist())
         ]
+
+
+def network(model: str, shape: tuple[int, ...]) -> nn.Module:
+    """The network of a case for images of this shape."""
+    spec = _spec(shape)
+    if model == PFL_CNN:
+        return PflCNN(spec.inputs, spec.outputs)
+    return models.build(MODELS.config(model)(), spec.inputs, spec.outputs, seed=1)
 
 
 def _spec(shape: tuple[int, ...]) -> Spec:

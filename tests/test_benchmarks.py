@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,18 @@ import pytest
 import torch
 from pids import gone
 
-from benchmarks import Measured, __main__, _command, _environments, _limits, aggregation, client, cohort, rivals
+from benchmarks import (
+    Measured,
+    __main__,
+    _command,
+    _environments,
+    _limits,
+    aggregation,
+    client,
+    cohort,
+    convolutions,
+    rivals,
+)
 from fedstride.errors import RunError
 
 
@@ -271,9 +283,10 @@ def test_drjax_gets_the_work_of_the_cohort(monkeypatch: pytest.MonkeyPatch) -> N
     ]
     assert measured[-1].value == 1.0  # seconds for each of three clients
     assert sizes == [([cohort.IMAGES] * 3, (3 * cohort.IMAGES, 1, 28, 28), 0)] * 2
-    device, needed, drjax = remarks
+    device, needed, beside, drjax = remarks
     assert device.startswith("This device: ")
     assert needed.startswith("small CNN, 3 clients, at least: ")
+    assert re.fullmatch(r"small CNN, 3 clients, beside the training: \d+\.\d\d ms\.", beside)
     assert drjax.startswith("DrJAX (drjax==")
 
 
@@ -298,3 +311,13 @@ def test_the_least_time_is_that_of_the_devices_rates() -> None:
     rates = _limits.Rates(operations=1e9, bytes=1e6, launch=1e-5)
     assert _limits.least(rates, operations=2e9, weights=1e5, launches=300) == pytest.approx((2.0, 0.5, 3e-3))
     assert _limits.launches(lambda: torch.ones(3).add_(1)) == 0 or torch.cuda.is_available()
+
+
+def test_both_ways_to_compute_the_convolutions_of_clients_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        convolutions, "CASES", {"LeNet-5": ("lenet5", (3, 20, 20), 3, 2), "MLP": ("mlp", (1, 4, 4), 2, 2)}
+    )
+    assert [each.name for each in convolutions.timings(1)] == ["LeNet-5, 2 clients"]
+    monkeypatch.setattr(convolutions, "patches", lambda conv, x, w: convolutions.grouped(conv, x, w) * 1.001)
+    with pytest.raises(RunError, match="LeNet-5: the two ways"):
+        list(convolutions.timings(1))
