@@ -17,6 +17,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedstride.cores import cores
+
 if TYPE_CHECKING:
     from .deployment.expiry import Expiry
 
@@ -101,8 +103,7 @@ def _torch() -> list[Finding]:
 
 
 def _machine() -> list[Finding]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return [Finding("machine", "ok", f"{platform.system()} {platform.machine()}, {cores} cores")]
+    return [Finding("machine", "ok", f"{platform.system()} {platform.machine()}, {cores()} cores")]
 
 
 def _folders() -> list[Finding]:

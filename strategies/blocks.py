@@ -7,7 +7,6 @@ functions and numpy release the interpreter's lock in them. Knows nothing of cli
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedstride.arrays import Arrays, block, block_product, blocks, float64, inner, namespace, total
+from fedstride.cores import cores
 from fedstride.placing import is_tensor
 
 MOST_THREADS = 8
@@ -64,11 +64,6 @@ def on_threads(
     with ThreadPoolExecutor(threads, thread_name_prefix="blocks") as pool:
         for done in [pool.submit(on_one) for _ in range(threads)]:
             done.result()
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Shared(Iterator[Block]):

@@ -44,6 +44,7 @@ STRATEGIES_MAY_USE = {
     "arrays",
     "placing",
     "records",
+    "cores",
     "bounds",
     "wire",
     "seeds",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from fedstride.cores import cores
 from fedstride.signals import STOPPED
 
 if TYPE_CHECKING:
@@ -195,7 +196,6 @@ def _wait_for(other: ComparisonRun, console: Console, rounds: int) -> None:
 
 def sweep(overrides: list[str], console: Console, *, at_once: int | None, on: str, dry_run: bool) -> None:
     """Run every combination. A failed run does not stop the others; the summary names it."""
-    from ..engine.engine import cores
     from ..engine.plan import checked, plan
 
     planned = plan(overrides)

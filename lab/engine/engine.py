@@ -16,6 +16,7 @@ import torch
 from flwr.clientapp import ClientApp
 
 from client_app.parts import OBJECTIVES, RULES
+from fedstride.cores import cores
 from fedstride.errors import RunError, require
 from fedstride.tasks import numerics
 from fedstride.tasks.spec import Spec
@@ -181,11 +182,6 @@ def _parts(config: Config) -> list[str]:
         f"engine=cohort: {size} clients train at once, so a round of {config.cohort_size} has {count} parts; "
         "cohort_part sets the number"
     ]
-
-
-def cores() -> int:
-    """The number of processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def places(config: Config) -> int:

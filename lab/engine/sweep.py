@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from types import FrameType
 
 from fedstride import signals
+from fedstride.cores import cores
 from fedstride.metrics import as_text
 
 from .interrupt import InterruptHandler, how_to_resume
@@ -48,8 +49,6 @@ def run_jobs(jobs: Sequence[Job], *, at_once: int, on_start: Callable[[Job], Non
     After Ctrl-C, running jobs end after their current client; after SIGTERM, immediately. Then no other job
     starts, and KeyboardInterrupt or Terminated is raised when all running jobs have ended.
     """
-    from .engine import cores
-
     with Pool(run_job, at_once, _Start()) as pool:
         stop = _Stop(pool)
         with signals.handled(stop):
