@@ -1,4 +1,7 @@
-"""What a device needs for some work at least: for the operations, for the bytes of weights, and for the launches.
+"""What a device needs for some work: for the operations, for the bytes of weights, and for the launches.
+
+The operations are those that define the layers. A 3x3 convolution can be computed with fewer (Winograd), and then
+needs less than this.
 
 The device's rates are measured here, with torch's own product of matrices, copy and smallest operation, so they
 are what a program can reach in float32. It knows nothing of clients.
@@ -35,7 +38,7 @@ class Rates(NamedTuple):
 
 
 class Least(NamedTuple):
-    """The least seconds for some work."""
+    """The seconds that some work needs, for each of three reasons."""
 
     operations: float
     weights: float

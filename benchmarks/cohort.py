@@ -9,7 +9,7 @@ of which other 50 train in each round, and its network.
 
 "DrJAX" is the same work of the small CNN as a jitted program of that package, beside the same floor: `rivals`.
 
-Below the table stands for each network what its work needs at least on this device (`_limits.py`), and what a
+Below the table stands for each network what its work needs on this device (`_limits.py`), and what a
 client costs beside the training: messages, methods, replies. On a GPU each network has cohorts of three sizes, and
 the 1,500 rounds of pfl's task are done and timed.
 """
@@ -144,7 +144,7 @@ def _timings(
 
 
 def _least(label: str, rounds: Rounds, alone: LocalGrid, together: TogetherGrid, rates: _limits.Rates) -> str:
-    """What a client needs at least."""
+    """What the work of a client needs."""
     found = _limits.least(
         rates,
         operations=_limits.operations(lambda: rounds.play(alone, 1)),
@@ -152,8 +152,8 @@ def _least(label: str, rounds: Rounds, alone: LocalGrid, together: TogetherGrid,
         launches=_limits.launches(lambda: rounds.play(together, 1)) if rates.launch else 0,
     )
     operations, weights, launches = (1e3 * each / rounds.cohort for each in found)
-    sent = f", and {launches:.2f} ms for the launches" if rates.launch else ""
-    return f"{label}, at least: {operations:.2f} ms for the operations, {weights:.2f} ms for the weights{sent}."
+    sent = f", {launches:.2f} ms for the launches" if rates.launch else ""
+    return f"{label}, need: {operations:.2f} ms for the operations, {weights:.2f} ms for the weights{sent}."
 
 
 def _played(rounds: Rounds, together: TogetherGrid, number: int) -> tuple[float, float]:

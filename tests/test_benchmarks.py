@@ -285,7 +285,7 @@ def test_drjax_gets_the_work_of_the_cohort(monkeypatch: pytest.MonkeyPatch) -> N
     assert sizes == [([cohort.IMAGES] * 3, (3 * cohort.IMAGES, 1, 28, 28), 0)] * 2
     device, needed, beside, drjax = remarks
     assert device.startswith("This device: ")
-    assert needed.startswith("small CNN, 3 clients, at least: ")
+    assert needed.startswith("small CNN, 3 clients, need: ")
     assert re.fullmatch(r"small CNN, 3 clients, beside the training: \d+\.\d\d ms\.", beside)
     assert drjax.startswith("DrJAX (drjax==")
 

@@ -13,9 +13,9 @@ import pytest
 import torch
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
-from client_app import cohort, cohort_memory, cohort_trial, resident, stages, work
+from client_app import cohort, cohort_client, cohort_memory, cohort_trial, resident, stages, work
 from client_app.app import app
-from client_app.method import Job, Method, Plan, Received, State
+from client_app.method import Job, Method, Plan, Received, Result, Returned, State
 from client_app.parts import OBJECTIVES, RULES
 from client_app.pieces import Correction
 from client_app.stacked_functions import GeneratorDraws
@@ -397,6 +397,36 @@ def test_a_model_that_all_clients_get_is_loaded_once(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(stages, "load_arrays", lambda *arguments: found.append(real(*arguments)))
     assert_same(expected, exchange(together(), setup))
     assert len(found) == 1
+
+
+@pytest.mark.parametrize(("half", "loaded"), [(None, 0), ("fednova", 0), ("feddyn", CLIENTS)])
+def test_trained_weights_are_loaded_for_the_methods_that_read_them(
+    half: str | None, loaded: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    setup, sent, found = Setup(*NETWORKS["batch norm"]), RULES_HERE[half or "sgd"][1], list[None]()
+    expected = exchange(in_folder(alone(), tmp_path / "alone"), setup, sent)
+    real = cohort_client._load
+    monkeypatch.setattr(cohort_client, "_load", lambda *arguments: found.append(real(*arguments)))
+    assert_same(expected, exchange(in_folder(together(), tmp_path / "together"), setup, sent))
+    assert len(found) == loaded
+
+
+def test_a_users_method_may_keep_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Half(Method):
+        def begin(self, job: Job, received: Received, state: State) -> Plan:
+            self.network, self.draw = job.model, torch.rand(())
+            return Plan()
+
+        def end(self, job: Job, plan: Plan, result: Result) -> tuple[Returned, State]:
+            length = sum(float(each.detach().square().sum()) for each in self.network.parameters())
+            return Returned(metrics={"length": length, "draws": float(self.draw + torch.rand(()))}), {}
+
+    monkeypatch.setitem(USER_PARTS, "half", {"keeps": Part("keeps", Half, "Keeps the network.")})
+    setup, sent = Setup(*NETWORKS["lenet5"]), HalfSent("keeps")
+    expected, found = exchange(alone(), setup, sent), exchange(together(), setup, sent)
+    assert_same(expected, found)
+    of_clients = {each.content.metric_records[wire.METRICS]["length"] for each in found.values()}
+    assert len(of_clients) == CLIENTS
 
 
 def test_with_too_little_memory_fewer_clients_train_at_once(
