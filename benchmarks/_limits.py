@@ -37,7 +37,7 @@ class Rates(NamedTuple):
     launch: float  # seconds between two small operations; 0 on a processor, which computes them itself
 
 
-class Least(NamedTuple):
+class Needs(NamedTuple):
     """The seconds that some work needs, for each of three reasons."""
 
     operations: float
@@ -93,6 +93,6 @@ def launches(call: Callable[[], object]) -> int:
     return sum(str(event.device_type) == "DeviceType.CUDA" for event in found.events() or ())
 
 
-def least(rates: Rates, *, operations: float, weights: float, launches: float) -> Least:
+def needs(rates: Rates, *, operations: float, weights: float, launches: float) -> Needs:
     """The least seconds. `weights`: the bytes of the weights of all steps."""
-    return Least(operations / rates.operations, MOVES * weights / rates.bytes, launches * rates.launch)
+    return Needs(operations / rates.operations, MOVES * weights / rates.bytes, launches * rates.launch)

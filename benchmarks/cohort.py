@@ -134,7 +134,7 @@ def _timings(
             if number:  # the first calls are slower
                 besides.append(beside)
                 yield Measured(label, value / cohort, floor / cohort)
-        yield _least(label, rounds, alone, together, rates)
+        yield _needs(label, rounds, alone, together, rates)
         yield f"{label}, beside the training: {1e3 * statistics.median(besides) / cohort:.2f} ms."
         if name == TASK and rates.launch:
             taken = sum(seconds(functools.partial(rounds.play, together, n + 1)) for n in range(TASK_ROUNDS))
@@ -143,9 +143,9 @@ def _timings(
             yield from _drjax(f"{label}: DrJAX", rounds, alone, repeats)
 
 
-def _least(label: str, rounds: Rounds, alone: LocalGrid, together: TogetherGrid, rates: _limits.Rates) -> str:
+def _needs(label: str, rounds: Rounds, alone: LocalGrid, together: TogetherGrid, rates: _limits.Rates) -> str:
     """What the work of a client needs."""
-    found = _limits.least(
+    found = _limits.needs(
         rates,
         operations=_limits.operations(lambda: rounds.play(alone, 1)),
         weights=rounds.weights,

@@ -19,6 +19,7 @@ from torch.nn import functional
 from benchmarks import Measured, seconds
 from fedstride.errors import RunError
 from fedstride.tasks import numerics
+from fedstride.tasks.layout import place, place_images
 from fedstride.tasks.tensors import pick_device
 
 from .cohort import BATCH, CASES, network
@@ -47,8 +48,8 @@ def timings(repeats: int, only: str = "") -> Iterator[Measured | str]:
     device = pick_device("auto")
     with numerics.on_threads(1):  # as each client trains
         for name, (model, shape, _, clients) in CASES.items():
-            layers = _layers(network(model, shape), shape, clients, device)
-            if only in name and layers:
+            layers = _layers(place(network(model, shape), device), shape, clients) if only in name else []
+            if layers:
                 _check(name, layers)
                 for number in range(repeats + 1):
                     floor, value = (seconds(functools.partial(_all, layers, way)) for way in (grouped, patches))
@@ -95,16 +96,19 @@ def _check(name: str, layers: list[Layer]) -> None:
                 raise RunError(f"{name}: the two ways to compute a convolution differ; no time is measured")
 
 
-def _layers(model: nn.Module, shape: tuple[int, ...], clients: int, device: torch.device) -> list[Layer]:
-    """The convolutions of a network without groups, in the order in which they are called."""
+def _layers(model: nn.Module, shape: tuple[int, ...], clients: int) -> list[Layer]:
+    """The convolutions of a network without groups, in the order in which they are called.
+
+    Images and filters lie in memory as those of stacked clients do.
+    """
     draw = torch.Generator().manual_seed(1)
     found: list[Layer] = []
 
     def seen(conv: nn.Conv2d, inputs: tuple[torch.Tensor], _: torch.Tensor) -> None:
-        x, w = (
-            torch.randn(clients, *each, generator=draw).to(device) for each in (inputs[0].shape, conv.weight.shape)
-        )
-        found.append(Layer(conv, x, w, inner=bool(found)))
+        (n, *image), filters = inputs[0].shape, conv.weight.shape
+        x = place_images(torch.randn(clients * n, *image, generator=draw).to(conv.weight.device))
+        w = [place_images(torch.randn(filters, generator=draw).to(conv.weight.device)) for _ in range(clients)]
+        found.append(Layer(conv, x.view(clients, n, *image), torch.stack(w), inner=bool(found)))
 
     hooks = [
         each.register_forward_hook(seen)
@@ -112,7 +116,7 @@ def _layers(model: nn.Module, shape: tuple[int, ...], clients: int, device: torc
         if isinstance(each, nn.Conv2d) and each.groups == 1
     ]
     with torch.no_grad():
-        model(torch.zeros(BATCH, *shape))
+        model(torch.zeros(BATCH, *shape, device=next(model.parameters()).device))
     for hook in hooks:
         hook.remove()
     return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from fedstride.tasks.seeded import seeded
 from fedstride.tasks.tensors import to_arrays, to_tensors
 
 from . import pieces
-from .method import Result, steps
+from .method import Job, Result, steps
 from .stages import Begun, Loaded, begin, dropout_seed, load_model, reply
 from .work import Work
 
@@ -64,7 +65,10 @@ class Trained:
         return {**self.weights.parameters, **self.weights.buffers}
 
     def model(self, names: Iterable[str], stays: bool) -> Arrays:
-        """These weights, in this order: on the device, or as numpy arrays."""
+        """These weights, in this order: on the device, or as numpy arrays.
+
+        On the device they are parts of one tensor for all clients of the part: one that is kept keeps all.
+        """
         arrays = self.arrays
         return {name: arrays[name] if stays else arrays[name].numpy(force=True).copy() for name in names}
 
@@ -85,11 +89,11 @@ class Received:
         """`stages.load_model`, which copies nothing if the network has the weights of the message."""
         record = id(array_records(message.content).get(wire.ARRAYS))
         has_them = self._in_network == (record, id(job.model))
-        if not has_them or self._loaded is None:
-            loaded = load_model(job, message, loaded=has_them)
-            self._loaded = None if job.parts.frozen else loaded  # frozen arrays come with some messages only
-        else:
-            loaded = self._loaded
+        if has_them and self._loaded is not None:
+            return self._loaded
+        self._in_network = self._loaded = None  # loading may fail after some of the arrays
+        loaded = load_model(job, message, loaded=has_them)
+        self._loaded = None if job.parts.frozen else loaded  # frozen arrays come with some messages only
         self._in_network = record, id(job.model)
         if record not in self._weights:
             self._weights[record] = weights_of(job.model)
@@ -118,10 +122,14 @@ def start(message: Message, context: Context, job: Work, received: Received) -> 
         return Started(begun, planned, weights, _default_generator(job.device).get_state())
 
 
-class _Later(Work):
-    """A client's work whose network gets the trained weights when a method reads it.
+DERIVED = [name for name, value in vars(Job).items() if isinstance(value, cached_property)]
 
-    Most methods do not. It is for methods that reach the network through their job only.
+
+class _Later(Work):
+    """A client's work whose network gets the trained weights when a method reads it. Most methods do not.
+
+    `Composition.are_ours` says which methods it is for. It works because `Work` has no default for `model`, so a
+    missing one is looked for here; and what `Job` derives from the network and keeps is in `DERIVED`.
     """
 
     @classmethod
@@ -129,14 +137,14 @@ class _Later(Work):
         """This job after the training."""
         later = object.__new__(cls)
         later.__dict__.update(vars(job), _network=job.model, _trained=trained)
-        for found in ("model", "parameters"):
+        for found in ("model", *DERIVED):
             later.__dict__.pop(found, None)
         return later
 
     def __getattr__(self, name: str) -> Any:
         """`model`, when it is read first."""
         if name != "model":
-            raise AttributeError(name)
+            raise AttributeError(f"a client's work has no {name!r}")
         network, trained = self.__dict__["_network"], self.__dict__["_trained"]
         _load(network, trained.weights)
         self.__dict__["model"] = network
@@ -175,7 +183,7 @@ def key(started: Started) -> Hashable:
         plan.displacement is None,
         tuple(pieces.signature(each) for each in made_of),
         job.augmentation,
-        (id(examples.spec), id(examples.goal.loss)),  # one object for all clients of a round
+        (examples.spec.text, id(examples.goal.loss)),
         (examples.x.dtype, examples.x.shape[1:], examples.y.dtype, examples.y.shape[1:]),
     )
 

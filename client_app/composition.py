@@ -89,7 +89,11 @@ class Composition:
 
     @property
     def are_ours(self) -> bool:
-        """Whether all methods are this project's, which change the network in `begin` for a moment at most."""
+        """Whether all methods are this project's, of which is known how they use the network.
+
+        They change it in `begin` for a moment at most and keep only copies of it. They read it in `end` through
+        the job, do not change it there, and draw no random numbers there.
+        """
         package = __name__.partition(".")[0]
         return all(type(each.method).__module__.partition(".")[0] == package for each in self.members)
 

@@ -81,11 +81,11 @@ def train_alone(begun: Begun) -> Result:
 
 
 def reply(begun: Begun, result: Result, started: float, trained: Callable[[], Arrays] | None = None) -> Message:
-    """End all methods, protect and save, and answer the message. The network of the job has the trained weights.
+    """End all methods, protect and save, and answer the message. The job's `model` has the trained weights.
 
     `started`: when the client began, on the clock of `time.perf_counter`. `trained`: gives the trained model after
-    the methods have ended, with the names and in the order of the received one; if None, it is the network's.
-    Tensors stay on their device, for a server in this process, unless they are protected.
+    the methods have ended, with the names and in the order of the received one; if None, that of the network is
+    taken, as numpy arrays. Tensors stay on their device, for a server in this process, unless they are protected.
     """
     job = begun.job
     output = begun.methods.end(job, begun.plan, result)

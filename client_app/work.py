@@ -163,11 +163,19 @@ def _same(one: Any, other: Any) -> bool:
     return repr(one) == repr(other)
 
 
+def forget() -> None:
+    """Forget what was read and made for earlier messages, for tests that change what it depends on."""
+    global _last
+    _last = None
+    for cached in (_network, _members):
+        cached.cache_clear()
+
+
 def read(config: Mapping[str, Any], context: Context) -> Work:
     """The work for a message. Raises ConfigError for invalid values and for parts that are unknown here."""
     said = settings_of(config)
     numerics.use_threads(said.client.threads)
-    device = said.device
+    device = numerics.repeatable(said.device)  # for each message: other code may have set torch's switches
     found = _client_data(context, said)
     positions = np.arange(len(found.y)) if found.members is None else found.members
     kept, measured = hold_out(len(positions), said.holdout, seed=said.seed, client=found.client_id)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from ..errors import ConfigError
@@ -63,6 +64,11 @@ class Spec:
     def images(cls, shape: tuple[int, ...], classes: int, mean: tuple[float, ...], std: tuple[float, ...]) -> Spec:
         """Images of bytes, of shape (channels, height, width), to classify; `mean` and `std` for [0, 1]."""
         return cls(Inputs(Kind.IMAGE, shape), classes, mean=mean, std=std, scale=255.0)
+
+    @cached_property
+    def text(self) -> str:
+        """All of it, to compare with another one; a user's task may have lists and arrays in it."""
+        return repr(self)
 
     @property
     def classes(self) -> int:

@@ -56,7 +56,10 @@ class Examples:
         self.x, self.y, self.spec, self.device = x, y, spec, device
         self.goal = goal_of(spec) if goal is None else goal
         self.members = np.arange(len(y)) if members is None else members
-        self.mean, self.std, self.target_mean, self.target_std = _statistics(spec, device)
+        each = (spec.mean, spec.std, spec.target_mean, spec.target_std)
+        self.mean, self.std, self.target_mean, self.target_std = _statistics(
+            spec.inputs.kind, spec.scale, device, *(tuple(map(float, values)) for values in each)
+        )
 
     def __len__(self) -> int:
         return len(self.members)
@@ -105,12 +108,16 @@ class Examples:
             yield self.batch(np.arange(start, min(start + size, len(self))))
 
 
+Floats = tuple[float, ...]
+
+
 @lru_cache(maxsize=8)
-def _statistics(spec: Spec, device: torch.device) -> tuple[torch.Tensor, ...]:
-    """Mean and standard deviation of x, in the shape of `COLUMN`, and of y."""
-    column = COLUMN[spec.inputs.kind]
-    of_x = (torch.tensor(each, device=device).mul(spec.scale).reshape(column) for each in (spec.mean, spec.std))
-    return *of_x, *(torch.tensor(each, device=device) for each in (spec.target_mean, spec.target_std))
+def _statistics(
+    kind: Kind, scale: float, device: torch.device, mean: Floats, std: Floats, *of_y: Floats
+) -> tuple[torch.Tensor, ...]:
+    """Mean and standard deviation of x, in the shape of `COLUMN`, and of y. All clients share them: read only."""
+    of_x = (torch.tensor(each, device=device).mul(scale).reshape(COLUMN[kind]) for each in (mean, std))
+    return *of_x, *(torch.tensor(each, device=device) for each in of_y)
 
 
 def pick_device(name: str) -> torch.device:

@@ -49,6 +49,6 @@ class Tiny(torch.nn.Module):
 def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The name of a registered model with buffers and dropout."""
     monkeypatch.setitem(MODELS._parts, "tiny", Part("tiny", Tiny, "Small."))
-    work._network.cache_clear()
+    work.forget()
     yield "tiny"
-    work._network.cache_clear()
+    work.forget()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from client_talk import round_config
 from flwr.app import ConfigRecord, Context, RecordDict
 
 from client_app import work
 from fedstride import wire
 from fedstride.errors import ConfigError
+from fedstride.tasks import numerics
 
 
 def test_clients_and_rounds_of_a_run_share_what_is_read() -> None:
@@ -32,6 +34,22 @@ def test_a_value_of_another_type_is_read_again() -> None:
     assert work.settings_of(config).clients == 1
     with pytest.raises(ConfigError, match=wire.NUM_CLIENTS):
         work.settings_of(ConfigRecord({**config, wire.NUM_CLIENTS: True}))
+
+
+def test_equal_values_in_another_order_are_the_same() -> None:
+    config = round_config(**{wire.TRAIN: ["fc1.*"]})
+    copied = {key: list(value) if isinstance(value, list) else value for key, value in reversed(config.items())}
+    assert work.settings_of(ConfigRecord(copied)) is work.settings_of(config)
+
+
+def test_torchs_switches_are_set_for_each_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other code of the process may have changed them."""
+    devices: list[torch.device] = []
+    monkeypatch.setattr(numerics, "repeatable", lambda device: devices.append(device) or device)
+    context = Context(1, 1, {"partition-id": 0}, RecordDict(), {})
+    for _ in range(2):
+        work.read(round_config(), context)
+    assert len(devices) == 2
 
 
 def test_a_list_that_was_changed_is_read_again() -> None:

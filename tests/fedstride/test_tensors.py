@@ -141,6 +141,15 @@ def test_evaluation_changes_neither_mode_nor_buffers() -> None:
         assert all(np.array_equal(array, before[name]) for name, array in to_arrays(model).items())
 
 
+@pytest.mark.parametrize("kind", [tuple, list, np.array])
+def test_a_users_task_may_have_its_statistics_in_lists_and_arrays(kind: type) -> None:
+    spec = Spec.images((1, 2, 2), 2, kind([0.5]), kind([0.25]))
+    pixels = np.arange(8, dtype=np.uint8).reshape(2, 1, 2, 2)
+    x, _ = Examples(pixels, np.zeros(2, np.int64), spec, device=CPU).batch(np.arange(2))
+    assert torch.equal(x, (torch.tensor(pixels).float() - 127.5) / 63.75)
+    assert spec.text == Spec.images((1, 2, 2), 2, kind([0.5]), kind([0.25])).text
+
+
 def test_auto_is_cuda_if_available(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert pick_device("auto") == CPU

@@ -120,9 +120,9 @@ class Normalised(nn.Module):
 @pytest.fixture
 def normalised(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setitem(MODELS._parts, "normalised", Part("normalised", Normalised, "Small."))
-    work._network.cache_clear()
+    work.forget()
     yield "model=normalised"
-    work._network.cache_clear()
+    work.forget()
 
 
 def test_frozen_statistics_do_not_move(tmp_path: Path, normalised: str) -> None:

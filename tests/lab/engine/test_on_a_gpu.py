@@ -100,6 +100,6 @@ def test_dropout_does_not_depend_on_how_many_clients_train_at_once(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("model", "clients"), [("resnet20", 100), ("cnn_mnist", 1000)])
-def test_a_large_cohort_is_cut_into_parts_that_fit(model: str, clients: int, tmp_path: Path) -> None:
+def test_a_large_cohort_runs_and_says_how_many_train_at_once(model: str, clients: int, tmp_path: Path) -> None:
     run(tmp_path, "large", COHORT, f"model={model}", f"clients={clients}", "client.batch_size=4", rounds=1)
     assert "clients train at once" in (tmp_path / "large.log").read_text()

@@ -22,6 +22,7 @@ from client_app.stacked_functions import GeneratorDraws
 from fedstride import flower, wire
 from fedstride.arrays import Arrays, to_record, views
 from fedstride.parts import USER_PARTS, Part
+from fedstride.placing import TensorArray
 from fedstride.tasks import data, frozen, models
 from fedstride.tasks.data import Data
 from fedstride.tasks.inputs import Inputs, Kind
@@ -94,9 +95,8 @@ def _surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 def _forget() -> None:
     """What this process keeps of its tasks and rounds."""
-    work._last = None
-    for cached in (work._network, work._members, data._load):
-        cached.cache_clear()
+    work.forget()
+    data._load.cache_clear()
 
 
 class Setup:
@@ -409,6 +409,56 @@ def test_trained_weights_are_loaded_for_the_methods_that_read_them(
     monkeypatch.setattr(cohort_client, "_load", lambda *arguments: found.append(real(*arguments)))
     assert_same(expected, exchange(in_folder(together(), tmp_path / "together"), setup, sent))
     assert len(found) == loaded
+
+
+@pytest.mark.parametrize("half", [None, "scaffold", "feddyn"])
+def test_models_that_stay_on_the_device_have_the_same_bits(half: str | None, tmp_path: Path) -> None:
+    setup, sent = Setup(*NETWORKS["batch norm"]), RULES_HERE[half or "sgd"][1]
+    host, device = (
+        exchange(in_folder(TogetherGrid(app, CLIENTS, stay=stay), tmp_path / str(stay)), setup, sent)
+        for stay in (False, True)
+    )
+    assert bits(host) == bits(device)
+    kinds = {type(each) for reply in device.values() for each in reply.content[wire.ARRAYS].values()}
+    assert kinds == {TensorArray}
+
+
+def test_each_client_begins_with_the_model_of_its_message() -> None:
+    """Also after a model that does not fit, of which a part may have been loaded."""
+    setup = Setup(*NETWORKS["mlp"])
+    first = setup.initial()
+    second = {name: array + 1.0 for name, array in first.items()}
+    broken = {name: array.T if array.ndim > 1 else array + 9.0 for name, array in first.items()}
+    found = {}
+    for grid in (alone(), together()):
+        messages = []
+        for node, model in zip(grid.get_node_ids(), (first, second, broken, first, second), strict=True):
+            half = HalfSent("q_fedavg").plain()
+            content = RecordDict({wire.CONFIG: setup.config(1, 0, half), wire.ARRAYS: to_record(model)})
+            messages.append(Message(content=content, message_type=MessageType.TRAIN, dst_node_id=node))
+        found[type(grid)] = dict(enumerate(grid.send_and_receive(messages)))
+    one, other = found[LocalGrid], found[TogetherGrid]
+    for replies in (one, other):
+        assert "does not fit this client's network" in replies.pop(2).error.reason
+    assert_same(one, other)
+
+
+def test_clients_with_a_value_of_their_own_in_the_message_train_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup, grid, sizes = Setup(*NETWORKS["mlp"]), together(), list[int]()
+    real = cohort.train_together
+    monkeypatch.setattr(cohort, "train_together", lambda each: sizes.append(len(each)) or real(each))
+    messages = [
+        Message(
+            content=RecordDict(
+                {wire.CONFIG: setup.config(1, 0, {"mine.t": node}), wire.ARRAYS: to_record(setup.initial())}
+            ),
+            message_type=MessageType.TRAIN,
+            dst_node_id=node,
+        )
+        for node in grid.get_node_ids()
+    ]
+    assert not [reply.error for reply in grid.send_and_receive(messages) if reply.has_error()]
+    assert sizes == [CLIENTS]
 
 
 def test_a_users_method_may_keep_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
