@@ -1,10 +1,7 @@
-"""What a device needs for some work: for the operations, for the bytes of weights, and for the launches.
+"""What a device needs for some work at least: for the operations, for the bytes of weights, and for the launches.
 
-The operations are those that define the layers. A 3x3 convolution can be computed with fewer (Winograd), and then
-needs less than this.
-
-The device's rates are measured here, with torch's own product of matrices, copy and smallest operation, so they
-are what a program can reach in float32. It knows nothing of clients.
+The device's rates are measured here, with torch's own product of matrices and convolution (the faster of both),
+copy and smallest operation, so they are what a program can reach in float32. It knows nothing of clients.
 """
 
 from __future__ import annotations
@@ -13,10 +10,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
+from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import seconds
+from fedstride.tasks.layout import place_images
 
 SIZE = {"cpu": 1024, "cuda": 8192}
 """Rows and columns of the matrices; a copy has as many MiB / 8."""
@@ -24,6 +23,9 @@ SIZE = {"cpu": 1024, "cuda": 8192}
 MOVES = 5
 """Of the weights in a step: they are read forward and backward, their gradients written and read, and they are
 written."""
+
+IMAGES = {"cpu": 10, "cuda": 2048}
+"""Of a convolution: 16 x 16 pixels and 128 channels, 3 x 3 filters that make as many channels."""
 
 SMALL = 1000
 """Operations of which one is timed."""
@@ -37,8 +39,8 @@ class Rates(NamedTuple):
     launch: float  # seconds between two small operations; 0 on a processor, which computes them itself
 
 
-class Needs(NamedTuple):
-    """The seconds that some work needs, for each of three reasons."""
+class Least(NamedTuple):
+    """The least seconds for some work."""
 
     operations: float
     weights: float
@@ -51,18 +53,26 @@ def rates(device: torch.device) -> Rates:
     a, b, out = (torch.rand(size, size, device=device) for _ in range(3))
     source = torch.rand(size << 15, device=device)  # size / 8 MiB
     target = torch.rand_like(source)
+    images = place_images(torch.rand(IMAGES[device.type], 128, 16, 16, device=device))
+    filters = place_images(torch.rand(128, 128, 3, 3, device=device))
     one = torch.zeros(1, device=device)
 
     def small() -> None:
         for _ in range(SMALL):
             one.add_(1)
 
-    product, copy, each = (
+    product, convolution, copy, each = (
         min(_timed(call, device) for _ in range(5))
-        for call in (lambda: torch.mm(a, b, out=out), lambda: target.copy_(source), small)
+        for call in (
+            lambda: torch.mm(a, b, out=out),
+            lambda: functional.conv2d(images, filters),
+            lambda: target.copy_(source),
+            small,
+        )
     )
+    operations = max(2.0 * size**3 / product, 2.0 * len(images) * 14**2 * filters.numel() / convolution)
     launch = each / SMALL if device.type == "cuda" else 0.0
-    return Rates(2.0 * size**3 / product, 2.0 * source.nbytes / copy, launch)
+    return Rates(operations, 2.0 * source.nbytes / copy, launch)
 
 
 def _timed(call: Callable[[], object], device: torch.device) -> float:
@@ -93,6 +103,6 @@ def launches(call: Callable[[], object]) -> int:
     return sum(str(event.device_type) == "DeviceType.CUDA" for event in found.events() or ())
 
 
-def needs(rates: Rates, *, operations: float, weights: float, launches: float) -> Needs:
+def least(rates: Rates, *, operations: float, weights: float, launches: float) -> Least:
     """The least seconds. `weights`: the bytes of the weights of all steps."""
-    return Needs(operations / rates.operations, MOVES * weights / rates.bytes, launches * rates.launch)
+    return Least(operations / rates.operations, MOVES * weights / rates.bytes, launches * rates.launch)

@@ -9,9 +9,9 @@ of which other 50 train in each round, and its network.
 
 "DrJAX" is the same work of the small CNN as a jitted program of that package, beside the same floor: `rivals`.
 
-Below the table stands for each network what its work needs on this device (`_limits.py`), and what a
-client costs beside the training: messages, methods, replies. On a GPU each network has cohorts of three sizes, and
-the 1,500 rounds of pfl's task are done and timed.
+Below the table stands for each network what its work needs at least on this device (`_limits.py`), and what a client costs
+beside the training: messages, methods, replies. On a GPU each network has cohorts of three sizes, and the 1,500
+rounds of pfl's task are done and timed.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _timings(
             if number:  # the first calls are slower
                 besides.append(beside)
                 yield Measured(label, value / cohort, floor / cohort)
-        yield _needs(label, rounds, alone, together, rates)
+        yield _least(label, rounds, alone, together, rates)
         yield f"{label}, beside the training: {1e3 * statistics.median(besides) / cohort:.2f} ms."
         if name == TASK and rates.launch:
             taken = sum(seconds(functools.partial(rounds.play, together, n + 1)) for n in range(TASK_ROUNDS))
@@ -143,9 +143,9 @@ def _timings(
             yield from _drjax(f"{label}: DrJAX", rounds, alone, repeats)
 
 
-def _needs(label: str, rounds: Rounds, alone: LocalGrid, together: TogetherGrid, rates: _limits.Rates) -> str:
-    """What the work of a client needs."""
-    found = _limits.needs(
+def _least(label: str, rounds: Rounds, alone: LocalGrid, together: TogetherGrid, rates: _limits.Rates) -> str:
+    """What the work of a client needs at least."""
+    found = _limits.least(
         rates,
         operations=_limits.operations(lambda: rounds.play(alone, 1)),
         weights=rounds.weights,
@@ -153,7 +153,9 @@ def _needs(label: str, rounds: Rounds, alone: LocalGrid, together: TogetherGrid,
     )
     operations, weights, launches = (1e3 * each / rounds.cohort for each in found)
     sent = f", {launches:.2f} ms for the launches" if rates.launch else ""
-    return f"{label}, need: {operations:.2f} ms for the operations, {weights:.2f} ms for the weights{sent}."
+    return (
+        f"{label}: needs at least {operations:.2f} ms for the operations, {weights:.2f} ms for the weights{sent}."
+    )
 
 
 def _played(rounds: Rounds, together: TogetherGrid, number: int) -> tuple[float, float]:

@@ -285,7 +285,7 @@ def test_drjax_gets_the_work_of_the_cohort(monkeypatch: pytest.MonkeyPatch) -> N
     assert sizes == [([cohort.IMAGES] * 3, (3 * cohort.IMAGES, 1, 28, 28), 0)] * 2
     device, needed, beside, drjax = remarks
     assert device.startswith("This device: ")
-    assert needed.startswith("small CNN, 3 clients, need: ")
+    assert needed.startswith("small CNN, 3 clients: needs at least ")
     assert re.fullmatch(r"small CNN, 3 clients, beside the training: \d+\.\d\d ms\.", beside)
     assert drjax.startswith("DrJAX (drjax==")
 
@@ -309,7 +309,7 @@ def test_the_least_time_is_that_of_the_devices_rates() -> None:
     found = _limits.rates(torch.device("cpu"))
     assert found.operations > 1e8 and found.bytes > 1e8 and found.launch == 0.0
     rates = _limits.Rates(operations=1e9, bytes=1e6, launch=1e-5)
-    assert _limits.needs(rates, operations=2e9, weights=1e5, launches=300) == pytest.approx((2.0, 0.5, 3e-3))
+    assert _limits.least(rates, operations=2e9, weights=1e5, launches=300) == pytest.approx((2.0, 0.5, 3e-3))
     assert _limits.launches(lambda: torch.ones(3).add_(1)) == 0 or torch.cuda.is_available()
 
 
