@@ -9,9 +9,9 @@ of which other 50 train in each round, and its network.
 
 "DrJAX" is the same work of the small CNN as a jitted program of that package, beside the same floor: `rivals`.
 
-Below the table stands for each network what its work needs at least on this device (`_limits.py`), and what a client costs
-beside the training: messages, methods, replies. On a GPU each network has cohorts of three sizes, and the 1,500
-rounds of pfl's task are done and timed.
+Below the table stands for each network what its work needs at least on this device (`_limits.py`), and what a
+client costs beside the training: messages, methods, replies. On a GPU each network has cohorts of three sizes, and
+the 1,500 rounds of pfl's task are done and timed.
 """
 
 from __future__ import annotations
@@ -152,10 +152,8 @@ def _least(label: str, rounds: Rounds, alone: LocalGrid, together: TogetherGrid,
         launches=_limits.launches(lambda: rounds.play(together, 1)) if rates.launch else 0,
     )
     operations, weights, launches = (1e3 * each / rounds.cohort for each in found)
-    sent = f", {launches:.2f} ms for the launches" if rates.launch else ""
-    return (
-        f"{label}: needs at least {operations:.2f} ms for the operations, {weights:.2f} ms for the weights{sent}."
-    )
+    sent = f", {launches:.2f} ms for launches" if rates.launch else ""
+    return f"{label}: needs at least {operations:.2f} ms for operations, {weights:.2f} ms for weights{sent}."
 
 
 def _played(rounds: Rounds, together: TogetherGrid, number: int) -> tuple[float, float]:
