@@ -21,6 +21,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -120,11 +121,7 @@ def _timings(
 ) -> Iterator[Measured | str]:
     label = f"{name}, {cohort} clients"
     task = Part("random_images", lambda: _images(shape, clients), "Random images.")
-    pfl = Part(PFL_CNN, PflCNN, "The network of pfl-research for CIFAR-10.")
-    with (
-        mock.patch.dict(USER_PARTS.setdefault("task", {}), {f"random_images_{clients}_{shape[0]}": task}),
-        mock.patch.dict(USER_PARTS.setdefault("model", {}), {PFL_CNN: pfl}),
-    ):
+    with mock.patch.dict(USER_PARTS.setdefault("task", {}), {f"random_images_{clients}_{shape[0]}": task}), _pfl():
         rounds = Rounds(f"random_images_{clients}_{shape[0]}", model, shape, clients, cohort)
         alone, together = LocalGrid(app, clients), TogetherGrid(app, clients)
         besides = []
@@ -197,7 +194,7 @@ class Rounds:
         chosen = MODELS.config(model)()
         training: Any = RULES.config("sgd")()
         training.lr, training.batch_size = LR, BATCH
-        self._network = models.build(chosen, spec.inputs, spec.outputs, seed=1)
+        self._network = network(model, shape)
         self._model = to_record(to_arrays(self._network))
         self._config: dict[str, Any] = {
             wire.SEED: 1,
@@ -242,9 +239,14 @@ class Rounds:
 def network(model: str, shape: tuple[int, ...]) -> nn.Module:
     """The network of a case for images of this shape."""
     spec = _spec(shape)
-    if model == PFL_CNN:
-        return PflCNN(spec.inputs, spec.outputs)
-    return models.build(MODELS.config(model)(), spec.inputs, spec.outputs, seed=1)
+    with _pfl():
+        return models.build(MODELS.config(model)(), spec.inputs, spec.outputs, seed=1)
+
+
+def _pfl() -> AbstractContextManager[object]:
+    """Inside, `PflCNN` can be chosen like the networks of the project."""
+    part = Part(PFL_CNN, PflCNN, "The network of pfl-research for CIFAR-10.")
+    return mock.patch.dict(USER_PARTS.setdefault("model", {}), {PFL_CNN: part})
 
 
 def _spec(shape: tuple[int, ...]) -> Spec:

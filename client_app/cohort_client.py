@@ -16,7 +16,7 @@ from flwr.app import Context, Message
 from torch import nn
 
 from fedstride import wire
-from fedstride.arrays import Arrays
+from fedstride.arrays import Arrays, host
 from fedstride.errors import DataError
 from fedstride.records import array_records
 from fedstride.tasks.seeded import seeded
@@ -59,7 +59,7 @@ class Trained:
     weights: Weights
     random: torch.Tensor
 
-    @property
+    @cached_property
     def arrays(self) -> dict[str, torch.Tensor]:
         """All weights, by name."""
         return {**self.weights.parameters, **self.weights.buffers}
@@ -69,8 +69,8 @@ class Trained:
 
         On the device they are parts of one tensor for all clients of the part: one that is kept keeps all.
         """
-        arrays = self.arrays
-        return {name: arrays[name] if stays else arrays[name].numpy(force=True).copy() for name in names}
+        own = self.arrays
+        return {name: own[name] if stays else host(own[name]).copy() for name in names}
 
 
 class Received:

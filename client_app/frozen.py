@@ -41,8 +41,9 @@ def find(config: Mapping[str, Any], content: RecordDict, names: Sequence[str]) -
     if not names:
         return Found({})
     digest = _digest(config)
-    if wire.FROZEN in array_records(content):
-        received = arrays_in(wire.FROZEN, array_records(content)[wire.FROZEN])
+    record = array_records(content).get(wire.FROZEN)
+    if record is not None:
+        received = arrays_in(wire.FROZEN, record)
         if tuple(received) != tuple(names) or frozen.digest_of(received) != digest:
             raise ConfigError(
                 "the received frozen arrays are damaged, or do not belong to this client's network; server and "

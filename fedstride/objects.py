@@ -57,7 +57,7 @@ class Allowance:
     @classmethod
     def of(cls, sent: Message, returns: Mapping[str, Arrays] | None = None) -> Allowance:
         """The arrays in the message that was sent, and the records of arrays asked back that it does not have."""
-        records = dict(array_records(sent.content)) if sent.has_content() else {}
+        records = array_records(sent.content) if sent.has_content() else {}
         records.pop(wire.FROZEN, None)  # never sent back
         further = [arrays for name, arrays in (returns or {}).items() if name not in records]
         return cls(

@@ -122,7 +122,7 @@ def _read(message: Message, sent: Arrays, weighted_by_key: str, expected: Expect
     content = _content(message)
     metrics = _only(metric_records(content), "MetricRecord")
     count = _count(metrics, weighted_by_key)
-    records = dict(array_records(content))
+    records = array_records(content)
     missing = [name for name in expected.returns if name not in records]
     if missing:
         raise ReplyError(f"the requested record {missing[0]!r} is missing; the reply has {sorted(records)}")

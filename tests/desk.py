@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from flwr.clientapp import ClientApp
+from safetensors.numpy import load
 
 from lab.engine.engine import engine
 from server_app import session
@@ -68,6 +70,14 @@ def whole_and_resumed(out: Path, *overrides: str) -> tuple[Path, Path]:
 
 def weights(folder: Path) -> bytes:
     return (folder / "model.safetensors").read_bytes()
+
+
+def close(a: Path, b: Path, within: float = 1e-4) -> None:
+    """The models in two folders of runs differ by at most this, absolute and relative."""
+    one, other = load(weights(a)), load(weights(b))
+    assert set(one) == set(other)
+    for name in one:
+        np.testing.assert_allclose(one[name], other[name], rtol=within, atol=within)
 
 
 def table(folder: Path) -> list[list[str]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from desk import play, table, weights, whole_and_resumed
+from desk import close, play, table, weights, whole_and_resumed
 from safetensors.numpy import load
 
 from client_app.app import app
@@ -20,13 +20,6 @@ from server_app.config.compose import compose
 pytestmark = pytest.mark.slow
 
 COHORT = "engine=cohort"
-
-
-def close(a: Path, b: Path, within: float = 1e-4) -> None:
-    one, other = load(weights(a)), load(weights(b))
-    assert set(one) == set(other)
-    for name in one:
-        np.testing.assert_allclose(one[name], other[name], rtol=within, atol=within)
 
 
 @pytest.mark.parametrize(

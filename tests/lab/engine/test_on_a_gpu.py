@@ -10,11 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from desk import SMALL, table, weights
-from safetensors.numpy import load
+from desk import SMALL, close, table, weights
 
 DEVICE = os.environ.get("FEDSTRIDE_TEST_DEVICE", "cuda")
 
@@ -40,13 +38,6 @@ def run(cwd: Path, name: str, *overrides: str, command: str = "run", rounds: int
     assert done.returncode == 0, done.stdout + done.stderr
     (cwd / f"{name}.log").write_text(done.stdout + done.stderr)
     return cwd / name
-
-
-def close(a: Path, b: Path, within: float) -> None:
-    one, other = load(weights(a)), load(weights(b))
-    assert set(one) == set(other)
-    for name in one:
-        np.testing.assert_allclose(one[name], other[name], rtol=within, atol=within)
 
 
 @pytest.mark.parametrize("engine", [ONE_BY_ONE, ("workers=2",), (COHORT,), (COHORT, "cohort_rules=host")], ids=str)

@@ -172,6 +172,18 @@ def exchange(
     return replies
 
 
+def messages(grid: LocalGrid, setup: Setup, each: Sequence[tuple[Mapping[str, Any], Arrays]]) -> list[Message]:
+    """For each client a message of its own: with these values in its config, and this model."""
+    return [
+        Message(
+            content=RecordDict({wire.CONFIG: setup.config(1, 0, values), wire.ARRAYS: to_record(model)}),
+            message_type=MessageType.TRAIN,
+            dst_node_id=node,
+        )
+        for node, (values, model) in zip(grid.get_node_ids(), each, strict=True)
+    ]
+
+
 def alone() -> LocalGrid:
     return LocalGrid(app, CLIENTS)
 
@@ -430,13 +442,10 @@ def test_each_client_begins_with_the_model_of_its_message() -> None:
     second = {name: array + 1.0 for name, array in first.items()}
     broken = {name: array.T if array.ndim > 1 else array + 9.0 for name, array in first.items()}
     found = {}
+    half = HalfSent("q_fedavg").plain()
+    each = [(half, model) for model in (first, second, broken, first, second)]
     for grid in (alone(), together()):
-        messages = []
-        for node, model in zip(grid.get_node_ids(), (first, second, broken, first, second), strict=True):
-            half = HalfSent("q_fedavg").plain()
-            content = RecordDict({wire.CONFIG: setup.config(1, 0, half), wire.ARRAYS: to_record(model)})
-            messages.append(Message(content=content, message_type=MessageType.TRAIN, dst_node_id=node))
-        found[type(grid)] = dict(enumerate(grid.send_and_receive(messages)))
+        found[type(grid)] = dict(enumerate(grid.send_and_receive(messages(grid, setup, each))))
     one, other = found[LocalGrid], found[TogetherGrid]
     for replies in (one, other):
         assert "does not fit this client's network" in replies.pop(2).error.reason
@@ -447,17 +456,8 @@ def test_clients_with_a_value_of_their_own_in_the_message_train_together(monkeyp
     setup, grid, sizes = Setup(*NETWORKS["mlp"]), together(), list[int]()
     real = cohort.train_together
     monkeypatch.setattr(cohort, "train_together", lambda each: sizes.append(len(each)) or real(each))
-    messages = [
-        Message(
-            content=RecordDict(
-                {wire.CONFIG: setup.config(1, 0, {"mine.t": node}), wire.ARRAYS: to_record(setup.initial())}
-            ),
-            message_type=MessageType.TRAIN,
-            dst_node_id=node,
-        )
-        for node in grid.get_node_ids()
-    ]
-    assert not [reply.error for reply in grid.send_and_receive(messages) if reply.has_error()]
+    sent = messages(grid, setup, [({"mine.t": client}, setup.initial()) for client in range(CLIENTS)])
+    assert not [reply.error for reply in grid.send_and_receive(sent) if reply.has_error()]
     assert sizes == [CLIENTS]
 
 
