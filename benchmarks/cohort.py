@@ -154,7 +154,7 @@ def _least(label: str, rounds: Rounds, alone: LocalGrid, together: TogetherGrid,
 
 
 def _played(rounds: Rounds, together: TogetherGrid, number: int) -> tuple[float, float]:
-    """The seconds of a round, and those of them that are not the training."""
+    """The seconds of a round, and how many of them are not training."""
     training, inside = cohort_training.train_together, list[float]()
 
     def timed(*arguments: Any) -> Any:

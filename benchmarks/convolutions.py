@@ -1,9 +1,9 @@
 """The convolutions of several clients at once, forward and backward, as patches and a batched matrix product.
 
-Each client has filters of its own. `torch.func.vmap`, and so `engine=cohort`, makes of this a grouped convolution,
-which is the floor. The other way copies the patches of all images below the filters side by side, and multiplies
-the filters of each client with its patches. Values are seconds for all convolutions of a network in one step, with
-mini-batches of 10 images. Before they are timed, both ways must agree.
+Each client has filters of its own. `torch.func.vmap`, which `engine=cohort` uses, turns the convolutions of all
+clients into one grouped convolution. Its time is the floor. The other way copies the patches of the images side by
+side, and multiplies the filters of each client with its patches. Values are seconds for all convolutions of a
+network in one step, with mini-batches of 10 images. Before they are timed, both ways must agree.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .cohort import BATCH, CASES, network
 FLOOR = "the grouped convolution that torch.func.vmap makes"
 
 CLOSE = 1e-4
-"""The largest norm of a difference between the two ways, as a share of the norm."""
+"""The largest norm of a difference between the two ways, as a share of the norm of the grouped result."""
 
 
 class Layer(NamedTuple):

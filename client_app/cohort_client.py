@@ -67,7 +67,8 @@ class Trained:
     def model(self, names: Iterable[str], stays: bool) -> Arrays:
         """These weights, in this order: on the device, or as numpy arrays.
 
-        On the device they are parts of one tensor for all clients of the part: one that is kept keeps all.
+        On the device they are views of one tensor with the weights of all clients that trained together: who keeps
+        one view keeps the memory of all.
         """
         own = self.arrays
         return {name: own[name] if stays else host(own[name]).copy() for name in names}
@@ -128,8 +129,9 @@ DERIVED = [name for name, value in vars(Job).items() if isinstance(value, cached
 class _Later(Work):
     """A client's work whose network gets the trained weights when a method reads it. Most methods do not.
 
-    `Composition.are_ours` says which methods it is for. It works because `Work` has no default for `model`, so a
-    missing one is looked for here; and what `Job` derives from the network and keeps is in `DERIVED`.
+    `Composition.are_ours` says which methods it is for. `of` removes the attribute `model`. `Work` has no default
+    for it, so Python then calls `__getattr__`, which loads the weights. The cached properties of `Job` (`DERIVED`)
+    are removed too, since they may have been computed from the network.
     """
 
     @classmethod

@@ -89,10 +89,10 @@ class Composition:
 
     @property
     def are_ours(self) -> bool:
-        """Whether all methods are this project's, of which is known how they use the network.
+        """Whether all methods are this project's, so that we know how they use the network.
 
-        They change it in `begin` for a moment at most and keep only copies of it. They read it in `end` through
-        the job, do not change it there, and draw no random numbers there.
+        In `begin` they undo each change of it before they return, and keep only copies of it. In `end` they read
+        it as `job.model` or `job.parameters`, do not change it, and draw no random numbers.
         """
         package = __name__.partition(".")[0]
         return all(type(each.method).__module__.partition(".")[0] == package for each in self.members)

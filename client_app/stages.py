@@ -83,9 +83,10 @@ def train_alone(begun: Begun) -> Result:
 def reply(begun: Begun, result: Result, started: float, trained: Callable[[], Arrays] | None = None) -> Message:
     """End all methods, protect and save, and answer the message. The job's `model` has the trained weights.
 
-    `started`: when the client began, on the clock of `time.perf_counter`. `trained`: gives the trained model after
-    the methods have ended, with the names and in the order of the received one; if None, that of the network is
-    taken, as numpy arrays. Tensors stay on their device, for a server in this process, unless they are protected.
+    `started`: when the client began, on the clock of `time.perf_counter`. `trained`: a function that returns the
+    trained model, with the names and in the order of the received model. It is called after the methods have
+    ended. If None, the weights of `job.model` are used, as numpy arrays. If it returns tensors, they stay on their
+    device, for a server in this process, unless the model is protected.
     """
     job = begun.job
     output = begun.methods.end(job, begun.plan, result)

@@ -128,7 +128,7 @@ class Settings:
 
 
 OF_ONE_MESSAGE = {wire.SERVER_ROUND, wire.ACCEPTED, wire.OLDEST}
-"""What the config of a message says of its round and its client alone."""
+"""The keys of a config whose values are those of one round or one client; all others are the same in the run."""
 
 _last: tuple[dict[str, Any], Settings] | None = None
 

@@ -20,7 +20,7 @@ METRICS = {wire.NUM_EXAMPLES: 321, wire.CLIENT_ID: 4, wire.TRAIN_LOSS: 0.7, "fed
 
 
 def read(config: dict[str, Any], node_config: dict[str, Any]) -> Protection:
-    """What a client does that gets these values from the server, on a node with these."""
+    """The protection that a client uses, given the server's config and the node's."""
     return protection.stricter(protection.asked(config), node_config)
 
 
