@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flwr.app import Message
+from flwr.serverapp import Grid
 
 from .flower import TOKEN_REFUSED
 
@@ -173,6 +174,17 @@ class SuperLink:
 def behind(grid: object) -> SuperLink | None:
     """The SuperLink behind this Grid, if it is the Grid of a deployment (`HttpGrid`, 1.39)."""
     return SuperLink(grid) if type(grid).__name__ == "HttpGrid" else None
+
+
+def notice_stop(grid: Grid) -> None:
+    """End the run here if it was stopped at its SuperLink; elsewhere do nothing. For use after a failed request.
+
+    The SuperLink deletes a stopped run's messages at once. A request that it has begun to handle before then fails
+    because of that, and looks like a lost message or a client that failed. The next request is refused, and Flower
+    then sends SIGINT to this process (1.39).
+    """
+    if behind(grid) is not None:
+        list(grid.get_node_ids())
 
 
 _TREE_NODE_BYTES = 80

@@ -65,8 +65,14 @@ def send(grid: Grid, messages: Sequence[Message], unpacking: Container[int] = ()
     `unpacking`: the nodes that understand a packed model. On a deployment they get it packed, and reply so.
     """
     packs = [message for message in messages if message.metadata.dst_node_id in unpacking]
-    with _packed(packs if superlink.behind(grid) else []):
-        ids = list(grid.push_messages(messages))
+    try:
+        with _packed(packs if superlink.behind(grid) else []):
+            ids = list(grid.push_messages(messages))
+    except Exception:
+        superlink.notice_stop(grid)
+        raise
+    if not all(ids):
+        superlink.notice_stop(grid)
     return {mid: message for mid, message in zip(ids, messages, strict=True) if mid}
 
 
@@ -93,7 +99,10 @@ def collect(
 ) -> dict[int, Message]:
     """Wait for replies and return them by node id. Their messages are removed from `waiting`."""
     with closing(receiver(grid, dict(waiting), returns)) as received:
-        return _collected(received, waiting, patience, on_replies)
+        replies = _collected(received, waiting, patience, on_replies)
+    if any(reply.has_error() for reply in replies.values()):
+        superlink.notice_stop(grid)
+    return replies
 
 
 def nodes_of(waiting: Waiting) -> set[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,11 +15,11 @@ from crafted import KINDS, Crafted, as_node, craft, missing_object, never_comple
 from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
 from flwr.common.serde import message_to_proto
 from flwr.proto.message_pb2 import ObjectTree, PullObjectRequest, PullObjectResponse
-from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PullAppMessagesResponse
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PullAppMessagesResponse, PushAppMessagesResponse
 from flwr.supercore.run import Run
 from flwr.superlink.grid.http_grid import HttpGrid
 
-from fedstride import flower, wire
+from fedstride import flower, signals, wire
 from fedstride.arrays import to_record, views
 from server_app.exchange import exchange
 from strategies.screening import screen
@@ -41,6 +42,9 @@ class SuperLinkServer(ThreadingHTTPServer):
         self.broken: dict[str, Answer] = {}  # how a request for this id goes wrong
         self.confirmed: list[str] = []
         self.lost_confirmations = 0  # the next ones, after which the connection ends without an answer
+        self.stopped = False  # whether the run was stopped meanwhile: its next request is refused
+        self.questions = 0  # for the connected nodes
+        self.pushes: dict[str, bytes] = {}  # answers to what sends messages, during which the run is stopped
         self.asked: list[list[str]] = []
         self.sent = 0  # bytes of answers
 
@@ -67,6 +71,12 @@ class Requests(BaseHTTPRequestHandler):
         server: Any = self.server
         body = self.rfile.read(int(self.headers["content-length"]))
         kind = self.path.rsplit("/", 1)[-1]
+        if kind == "get-nodes":
+            server.questions += 1
+            return self.answer(b"", 401 if server.stopped else 200)
+        if kind in server.pushes:
+            server.stopped = True
+            return self.answer(server.pushes[kind])
         if kind == "pull-messages":
             ids = list(PullAppMessagesRequest.FromString(body).message_ids)
             if ids[0] in server.broken:
@@ -353,6 +363,49 @@ def test_a_reply_to_another_message(server: SuperLinkServer) -> None:
     used, reasons = federation.received()
     assert (used, list(reasons)) == ([1], [10])
     assert "does not reply to the message" in reasons[10]
+
+
+def stopped() -> contextlib.AbstractContextManager[Any]:
+    """Expects the signal that Flower sends to its process, as a ServerApp handles it."""
+    stack = contextlib.ExitStack()
+    stack.enter_context(pytest.raises(KeyboardInterrupt))
+    stack.enter_context(signals.handled(signals.RaiseOnce()))
+    return stack
+
+
+@pytest.mark.parametrize("lost", ["message", "object"])
+def test_a_stop_while_messages_are_sent_is_no_failure(server: SuperLinkServer, lost: str) -> None:
+    """The SuperLink no longer accepts a message, or has deleted the message whose object comes."""
+    federation = Federation(server, 1)
+    del federation.grid.push_messages  # Flower's own
+    message_id = "" if lost == "message" else "m"
+    missing = [] if lost == "message" else [federation.messages[0].content.object_id]
+    pushed = PushAppMessagesResponse(message_ids=[message_id], objects_to_push=missing, session_id="s")
+    server.pushes = {"push-messages": pushed.SerializeToString(), "push-object": b""}
+    with stopped():
+        exchange(federation.grid, federation.messages, timeout=20.0)
+    assert server.questions == 1
+
+
+def test_a_stop_while_a_reply_is_fetched_is_no_failure_of_its_client(server: SuperLinkServer) -> None:
+    federation = Federation(server, 1)
+    crafted = federation.replies(0)
+
+    def deleted(request: Any) -> None:
+        server.stopped = True
+        request.answer(PullObjectResponse().SerializeToString())
+
+    server.broken[crafted.message_id] = deleted
+    with stopped():
+        exchange(federation.grid, federation.messages, timeout=20.0)
+    assert server.questions == 1
+
+
+def test_a_message_that_is_not_accepted_in_a_run_that_goes_on(server: SuperLinkServer) -> None:
+    federation = Federation(server, 1)
+    federation.grid.push_messages = lambda messages: [""]  # type: ignore[method-assign]
+    assert exchange(federation.grid, federation.messages, timeout=20.0) == {}
+    assert server.questions == 1
 
 
 def test_an_error_of_a_client_stays_its_error(server: SuperLinkServer) -> None:
