@@ -111,13 +111,11 @@ class Settings:
     @cached_property
     def source(self) -> Data:
         """The task's data on this machine. Raises ConfigError if they have another form than the server's."""
-        found, spec = data.load(self.task), self.spec
-        form = (found.spec.inputs, found.spec.target, found.spec.outputs)
-        if form != (spec.inputs, spec.target, spec.outputs):
+        found = data.load(self.task)
+        if found.spec.form != self.spec.form:
             raise ConfigError(
-                f"task = {self.task.name!r}: an example on this node is {form[0]} with {form[2]} outputs, but on "
-                f"the server {spec.inputs} with {spec.outputs}; use the same files and the same version of "
-                "fedstride"
+                f"task = {self.task.name!r}: an example on this node is {found.spec.form}, but on the server "
+                f"{self.spec.form}; use the same files and the same version of fedstride"
             )
         return found
 

@@ -28,7 +28,7 @@ class Inputs:
 
     def __str__(self) -> str:
         tokens = f" of {self.vocabulary} tokens" if self.kind is Kind.TOKENS else ""
-        return f"{self.kind}, shape {self.shape}{tokens}"
+        return f"{self.kind}, shape {tuple(self.shape)}{tokens}"
 
     @property
     def size(self) -> int:

@@ -71,6 +71,12 @@ class Spec:
         return repr(self)
 
     @property
+    def form(self) -> str:
+        """What a network must fit, in words."""
+        what = {Target.CLASS: "classes", Target.LABELS: "labels", Target.VALUES: "values"}[self.target]
+        return f"{self.inputs}, with {self.outputs} {what} to predict"
+
+    @property
     def classes(self) -> int:
         """The number of classes; 0 if the task has none."""
         return self.outputs if self.target is Target.CLASS else 0

@@ -58,3 +58,17 @@ def test_a_list_that_was_changed_is_read_again() -> None:
     assert work.settings_of(config).trained == ("fc1.*",)
     config[wire.TRAIN].append("fc2.*")
     assert work.settings_of(config).trained == ("fc1.*", "fc2.*")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "server"),
+    [
+        ("spec.target", "labels", "10 labels to predict"),
+        ("spec.outputs", 9, "9 classes to predict"),
+        ("spec.shape", [1, 28, 29], r"shape \(1, 28, 29\), with 10 classes"),
+    ],
+)
+def test_data_of_another_form_than_the_servers(key: str, value: object, server: str) -> None:
+    settings = work.settings_of(ConfigRecord({**round_config(), key: value}))
+    with pytest.raises(ConfigError, match=rf"this node is image, .* 10 classes .*, but on the server .*{server}"):
+        settings.source  # noqa: B018

@@ -78,3 +78,8 @@ def test_tokens_become_whole_numbers() -> None:
     spec = Spec(Inputs(Kind.TOKENS, (3,), 9), 2)
     got, _ = Examples(x, np.zeros(2, np.int64), spec, device=torch.device("cpu")).batch(np.array([1]))
     assert (got.dtype, got.tolist()) == (torch.int64, [[3, 0, 0]])
+
+
+def test_the_form_of_a_task_whose_author_wrote_the_shape_as_a_list() -> None:
+    form = Spec(Inputs(Kind.TABLE, [4]), 3).form  # type: ignore[arg-type]
+    assert form == Spec(Inputs(Kind.TABLE, (4,)), 3).form == "table, shape (4,), with 3 classes to predict"
