@@ -28,7 +28,8 @@ class Inputs:
 
     def __str__(self) -> str:
         tokens = f" of {self.vocabulary} tokens" if self.kind is Kind.TOKENS else ""
-        return f"{self.kind}, shape {tuple(self.shape)}{tokens}"
+        shape = tuple(map(int, self.shape))  # a user's task may have a list here, or numpy's numbers
+        return f"{self.kind}, shape {shape}{tokens}"
 
     @property
     def size(self) -> int:

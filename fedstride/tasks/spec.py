@@ -72,7 +72,7 @@ class Spec:
 
     @property
     def form(self) -> str:
-        """What a network must fit, in words."""
+        """What a network must fit, in words; the same words for any two tasks of the same form."""
         what = {Target.CLASS: "classes", Target.LABELS: "labels", Target.VALUES: "values"}[self.target]
         return f"{self.inputs}, with {self.outputs} {what} to predict"
 

@@ -71,4 +71,4 @@ def test_a_list_that_was_changed_is_read_again() -> None:
 def test_data_of_another_form_than_the_servers(key: str, value: object, server: str) -> None:
     settings = work.settings_of(ConfigRecord({**round_config(), key: value}))
     with pytest.raises(ConfigError, match=rf"this node is image, .* 10 classes .*, but on the server .*{server}"):
-        settings.source  # noqa: B018
+        _ = settings.source

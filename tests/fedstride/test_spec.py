@@ -80,6 +80,6 @@ def test_tokens_become_whole_numbers() -> None:
     assert (got.dtype, got.tolist()) == (torch.int64, [[3, 0, 0]])
 
 
-def test_the_form_of_a_task_whose_author_wrote_the_shape_as_a_list() -> None:
-    form = Spec(Inputs(Kind.TABLE, [4]), 3).form  # type: ignore[arg-type]
-    assert form == Spec(Inputs(Kind.TABLE, (4,)), 3).form == "table, shape (4,), with 3 classes to predict"
+@pytest.mark.parametrize("shape", [(4,), [4], (np.int64(4),)])
+def test_the_form_of_a_task_however_its_author_wrote_the_shape(shape: Any) -> None:
+    assert Spec(Inputs(Kind.TABLE, shape), 3).form == "table, shape (4,), with 3 classes to predict"

@@ -365,12 +365,11 @@ def test_a_reply_to_another_message(server: SuperLinkServer) -> None:
     assert "does not reply to the message" in reasons[10]
 
 
-def stopped() -> contextlib.AbstractContextManager[Any]:
+@contextlib.contextmanager
+def stopped() -> Iterator[None]:
     """Expects the signal that Flower sends to its process, as a ServerApp handles it."""
-    stack = contextlib.ExitStack()
-    stack.enter_context(pytest.raises(KeyboardInterrupt))
-    stack.enter_context(signals.handled(signals.RaiseOnce()))
-    return stack
+    with pytest.raises(KeyboardInterrupt), signals.handled(signals.RaiseOnce()):
+        yield
 
 
 @pytest.mark.parametrize("lost", ["message", "object"])
