@@ -15,8 +15,9 @@ MAY_IMPORT = {
     "strategies": {"fedstride"},
     "client_app": {"fedstride"},
     "server_app": {"fedstride", "strategies"},
-    "lab": {"fedstride", "strategies", "client_app", "server_app"},
-    "benchmarks": {"fedstride", "strategies", "client_app", "server_app", "lab"},
+    "node": {"fedstride", "client_app"},
+    "lab": {"fedstride", "strategies", "client_app", "server_app", "node"},
+    "benchmarks": {"fedstride", "strategies", "client_app", "server_app", "node", "lab"},
 }
 LAZY_IMPORTS = {"fedstride/__init__.py", "fedstride/__main__.py"}
 """Modules with names from other packages, which they import only when a name is used."""
@@ -25,8 +26,8 @@ LAB_MAY_IMPORT = {  # packages of lab/, and modules beside them; lab/cli may imp
     "results": set(),
     "deployment": set(),
     "attacks": set(),
-    "engine": {"results", "lifetimes", "attacks"},
-    "node": {"lifetimes"},
+    "engine": {"results", "attacks"},
+    "node": set(),
     "plots": {"results"},
     "papers": {"results"},
     "flower": {"results", "engine"},

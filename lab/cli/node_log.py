@@ -35,8 +35,8 @@ def node_log(
     form: Annotated[Format, FORMAT] = Format.TEXT,
 ) -> None:
     """Show what a node did with its data, and verify its log; exit code 1 if lines are missing or changed."""
-    from ..node.journal import files, read
-    from ..node.options import default_log
+    from node.journal import files, read
+    from node.options import default_log
 
     path = (log or default_log()).expanduser().absolute()
     if not files(path):

@@ -13,9 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from fedstride import signals
-
-from .. import lifetimes
+from fedstride import lifetimes, signals
 
 Body = Callable[[int, socket.socket], None]
 """What a copy does: (number, connection to the original) -> None."""

@@ -20,8 +20,8 @@ from fedstride.errors import ConfigError, last_line
 from fedstride.replacing import replaced
 from fedstride.signatures import FORMAT, RUN_CONFIG, load
 from fedstride.superlink import head_of
+from node.accounts import Accounts, Arrived, RefusedError, Reply
 
-from .accounts import Accounts, Arrived, RefusedError, Reply
 from .seams import LOOP, MAIN
 
 MOST_HEAD, MOST_PLAIN = 2**20, 2**20  # bytes of an object that are looked at

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 from fedstride import __version__
 from fedstride.errors import ConfigError, RunError
+from node.accounts import Accounts, RefusedError
+from node.journal import Journal
+from node.limits import message_limit
+from node.options import OFF, Options, options
+from node.trust import check_trusted
 
 from . import passages, seams
-from .accounts import Accounts, RefusedError
 from .enduring import enduring
 from .executors import Executors
-from .journal import Journal
-from .limits import message_limit
-from .options import OFF, Options, options
-from .trust import check_trusted
 
 
 def run(arguments: Sequence[str]) -> None:

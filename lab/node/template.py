@@ -21,8 +21,8 @@ import time
 from typing import NoReturn
 
 import client_app
+from fedstride import lifetimes
 
-from .. import lifetimes
 from . import seams, worker
 from .orders import Ended, Kill, Line, Ready, Start
 

@@ -14,8 +14,8 @@ from typing import NoReturn
 
 import client_app
 import fedstride
+from fedstride import lifetimes
 
-from .. import lifetimes
 from . import seams
 
 PROJECT = {module.__name__.partition(".")[0] for module in (client_app, fedstride, seams)}

@@ -17,7 +17,7 @@ import yaml
 from fedstride.flower import bundle
 from lab.deployment.signing import read_signature
 from lab.flower.bundle import app_folder
-from lab.node.trust import check_trusted
+from node.trust import check_trusted
 
 DOCKER = Path(__file__).parents[2] / "docker"
 COMPOSE = DOCKER / "compose.yaml"

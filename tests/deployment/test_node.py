@@ -18,8 +18,8 @@ from lab.cli.submit import signature_of
 from lab.deployment.signing import new_key, sign
 from lab.flower import submission
 from lab.flower.target import named
-from lab.node.journal import read
 from lab.results.runs import load
+from node.journal import read
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,7 @@ from starlette.requests import Request
 
 from lab.deployment.certificates import make
 from lab.deployment.expiry import WARN_DAYS, expiries
-from lab.node.options import options
+from node.options import options
 from server_app.config.conf import conf_dir
 
 DOCS = conf_dir().parent / "docs"

@@ -20,8 +20,8 @@ from fedstride.signatures import load
 from lab.cli.main import app
 from lab.deployment.signing import new_key, read_signature, sign, write_signature
 from lab.flower.bundle import app_folder
-from lab.node.accounts import RefusedError
 from lab.node.passages import _Passages
+from node.accounts import RefusedError
 
 BUNDLE = b"an app" * 100
 

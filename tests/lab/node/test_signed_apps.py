@@ -25,10 +25,10 @@ from fedstride import flower, wire
 from fedstride.errors import ConfigError
 from lab.cli.main import app
 from lab.deployment.signing import new_key, sign
-from lab.node.accounts import Accounts
-from lab.node.journal import Journal, read
 from lab.node.passages import _Passages
-from lab.node.trust import check_trusted
+from node.accounts import Accounts
+from node.journal import Journal, read
+from node.trust import check_trusted
 
 PROJECT = f'{alone.PROJECT}[tool.flwr.app.config]\nsignature = ""\n'
 BUNDLE, _ = build_fab_from_files({"pyproject.toml": PROJECT.encode(), "acts.py": b"app = None"})

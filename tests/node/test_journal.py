@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 
 from fedstride.errors import ConfigError
 from lab.cli.main import app
-from lab.node import journal, supernode
-from lab.node.accounts import Accounts, Arrived, RefusedError, Reply
-from lab.node.journal import Journal, files, read
-from lab.node.options import OFF, Options, options
+from lab.node import supernode
+from node import journal
+from node.accounts import Accounts, Arrived, RefusedError, Reply
+from node.journal import Journal, files, read
+from node.options import OFF, Options, options
 
 
 def written(path: Path, count: int, **options) -> list[dict]:
