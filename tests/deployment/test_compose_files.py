@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fedstride.flower import bundle
+from fedstride.flower.bundles import bundle
 from lab.deployment.signing import read_signature
 from lab.flower.bundle import app_folder
 from node.trust import check_trusted
