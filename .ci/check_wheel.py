@@ -1,9 +1,10 @@
 """Checks the wheel as a user installs it: in an empty environment, used by another Flower app.
 
 Checked with the oldest and the newest Flower and Python: only one name in site-packages, no torch, an app that has
-its own package `strategies`, the error message of the command, and the tests of the strategies. Only interpreters
-that exist on this machine are used; missing ones are reported. `check_wheel.py WHEEL [--quick]`: with --quick the
-tests are not run.
+its own package `strategies`, the error message of the command, and the tests of the strategies. Then what a site
+installs, with gRPC and with HTTP: the commands of a node, and training on a table. Only interpreters that exist
+on this machine are used; missing ones are reported. `check_wheel.py WHEEL [--quick]`: with --quick the tests are
+not run.
 """
 
 from __future__ import annotations
@@ -36,6 +37,14 @@ for module in pkgutil.iter_modules(home.__path__):
 for name in home.places(): getattr(fedstride, name)
 """
 
+NO_DESK = """
+from importlib.metadata import version
+from importlib.util import find_spec
+desk = ("hydra", "omegaconf", "pandas", "matplotlib", "mlxtend", "flwr_datasets")
+assert not any(map(find_spec, desk))
+print(version("flwr"))
+"""
+
 
 def main(wheel: Path, quick: bool) -> None:
     """Run all checks. Raises an error at the first one that fails."""
@@ -52,6 +61,8 @@ def main(wheel: Path, quick: bool) -> None:
     if oldest != newest:
         check(wheel, oldest[1], [], tests=False)
         check(wheel, newest[1], flower, tests=False)
+    for extra, minor in (("node", "1.39"), ("node-http", "1.42")):
+        check_site(wheel, oldest[1], extra, minor)
 
 
 def charts(wheel: Path) -> None:
@@ -100,6 +111,21 @@ def only_the_strategies(env: Path) -> None:
     done = subprocess.run([env / "bin/fedstride", "run"], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and done.stderr.count("\n") == 1, done
     assert "pip install 'fedstride[desk]'" in done.stderr, done
+
+
+def check_site(wheel: Path, python: str, extra: str, minor: str) -> None:
+    """Check that what a site installs has this Flower, starts a node's commands, and trains on a table."""
+    with tempfile.TemporaryDirectory(prefix="fedstride-site-") as folder:
+        env = Path(folder) / "env"
+        inside = str(env / "bin/python")
+        uv("venv", "--python", python, str(env))
+        uv("pip", "install", "--python", inside, "--only-binary", ":all:", f"{wheel}[{extra}]")
+        found = call([inside, "-c", NO_DESK], folder)
+        assert found.startswith(f"{minor}."), f"fedstride[{extra}] has Flower {found}, not {minor}"
+        for arguments in (["node", "--help"], ["node-log", "--help"], ["node-status", "--help"]):
+            call([str(env / "bin/fedstride"), *arguments], folder)
+        trained = call([inside, str(ROOT / "tests/wheel/own_table.py")], folder)
+        print(f"fedstride[{extra}]: Flower {found}; {trained}")
 
 
 def run_tests(python: str, folder: str) -> None:

@@ -18,7 +18,7 @@ from flwr.app import Context, Message
 
 import client_app
 import fedstride
-from fedstride import flower_apps as apps
+from fedstride.flower import apps
 from fedstride import lifetimes
 
 from . import frames

@@ -1,15 +1,13 @@
-"""The command `fedstride`: registers all subcommands and turns errors into exit codes."""
+"""The command `fedstride`: registers all subcommands, those of a node too."""
 
 from __future__ import annotations
 
 import os
-import signal
-import sys
 
 import typer
 
-from fedstride import signals
-from fedstride.errors import FedstrideError, printable
+from fedstride import exits
+from node import commands as node_commands
 
 # Set before Flower is imported: by default, Flower reports usage over the network.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
@@ -18,8 +16,6 @@ from ..engine import startup
 from . import certificates as certificates_group
 from . import doctor as doctor_group
 from . import listing, one_run
-from . import node as node_group
-from . import node_log as node_log_group
 from . import partition as partition_group
 from . import plot as plot_group
 from . import register as register_group
@@ -52,9 +48,8 @@ app.command("fetch")(one_run.fetch)
 app.command("watch")(watch_group.watch)
 app.command("certificates")(certificates_group.certificates)
 app.command("register")(register_group.register)
-app.command("node", context_settings=node_group.PASSED_ON)(node_group.node)
+node_commands.add_to(app)
 app.add_typer(sign_group.sign, name="sign")
-app.command("node-log")(node_log_group.node_log)
 app.command("list")(listing.list_choices)
 app.command("show")(listing.show)
 app.command("partition")(partition_group.partition)
@@ -65,22 +60,11 @@ app.command("report")(report_group.report)
 
 
 def main() -> None:
-    """Entry point. Exit codes: 0 completed, 1 failed, 2 invalid request, 130 interrupted, 143 terminated."""
+    """Entry point. The exit codes are those of `exits.run`."""
     startup.begin()
     startup.end_sooner()
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
-        signal.signal(signal.SIGTERM, signals.RaiseOnce())
     try:
-        app()
-    except FedstrideError as error:
-        print(f"error: {printable(str(error))}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(signals.EXIT_INTERRUPTED)
-    except signals.Terminated:
-        print("terminated", file=sys.stderr)
-        sys.exit(signals.EXIT_TERMINATED)
+        exits.run(app)
     finally:
         startup.done()
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -66,22 +69,62 @@ def test_a_name_that_needs_torch_raises_an_error_that_says_so(monkeypatch: pytes
         fedstride.NeuronSGD  # noqa: B018
 
 
-def test_the_command_without_the_extra_desk_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("arguments", "lacks", "said"),
+    [
+        ([], ("hydra", "torch"), "hydra, torch: pip install 'fedstride[desk]'"),
+        (
+            ["run", "node"],
+            ("hydra",),
+            "hydra: pip install 'fedstride[desk]'; without it there are node, node-log, node-status",
+        ),
+        (
+            ["node-log", "run"],
+            ("hydra", "torch"),
+            "torch: pip install 'fedstride[node]', or 'fedstride[node-http]' for the newest Flower",
+        ),
+    ],
+)
+def test_the_command_without_its_extra_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    lacks: tuple[str, ...],
+    said: str,
 ) -> None:
-    monkeypatch.setattr(command, "find_spec", lambda name: None if name in ("hydra", "torch") else object())
+    monkeypatch.setattr(command, "find_spec", lambda name: None if name in lacks else object())
+    monkeypatch.setattr(sys, "argv", ["fedstride", *arguments])
     with pytest.raises(SystemExit) as end:
         command.main()
     assert end.value.code == 2
-    assert capsys.readouterr().err == "error: the command needs hydra, torch: pip install 'fedstride[desk]'\n"
+    assert capsys.readouterr().err == f"error: the command needs {said}\n"
 
 
-def test_the_extra_desk_contains_what_the_command_needs() -> None:
-    import tomllib
-    from importlib.metadata import packages_distributions
-
-    pyproject = tomllib.loads((Path(fedstride.__file__).parents[1] / "pyproject.toml").read_text())
-    extras = pyproject["project"]["optional-dependencies"]
-    brought = " ".join([*extras["desk"], *extras["client"]])
+@pytest.mark.parametrize(
+    ("extra", "modules"),
+    [
+        ("desk", (*command.DESK, *command.NODE)),
+        ("node", command.NODE),
+        ("node-http", command.NODE),
+    ],
+)
+def test_an_extra_contains_what_its_commands_need(extra: str, modules: tuple[str, ...]) -> None:
+    brought = " ".join(brings(extra)).lower()
     where = packages_distributions()
-    assert all(f"{where[name][0].lower()}>=" in brought.lower() for name in command.DESK)
+    assert all(f"{where[name][0].lower()}>=" in brought for name in modules)
+
+
+def test_what_a_site_installs_has_nothing_of_a_desk() -> None:
+    names = {re.split("[>=<]", text)[0] for extra in ("node", "node-http") for text in brings(extra)}
+    desk = {"hydra-core", "omegaconf", "pandas", "matplotlib", "mlxtend", "flwr-datasets", "rich"}
+    assert "torch" in names and not names & desk and desk < {re.split("[>=<]", text)[0] for text in brings("desk")}
+
+
+def brings(extra: str) -> list[str]:
+    """What an extra requires, with the extras of this project that it names."""
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    found: list[str] = []
+    for text in pyproject["project"]["optional-dependencies"][extra]:
+        own = re.fullmatch(r"fedstride\[([\w-]+)\]", text)
+        found += brings(own[1]) if own else [text]
+    return found

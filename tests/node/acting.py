@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
-from fedstride import flower_apps as apps
+from fedstride.flower import apps
 from node.frames import Answer, Request
 from node.processes import Processes
 

@@ -103,7 +103,7 @@ def test_the_apps_load_only_modules_of_the_package(site: Path) -> None:
     assert python(code, site).splitlines() == ["[]", str(site / "fedstride/__init__.py")]
 
 
-def test_a_bundle_from_the_wheel_contains_the_app_without_the_lab(site: Path) -> None:
+def test_a_bundle_from_the_wheel_contains_the_app_without_the_lab_and_the_node(site: Path) -> None:
     (module,) = (site / "fedstride/lab").rglob("bundle.py")
     name = ".".join(module.relative_to(site).with_suffix("").parts)
     code = (
@@ -113,4 +113,4 @@ def test_a_bundle_from_the_wheel_contains_the_app_without_the_lab(site: Path) ->
     )
     files = python(code, site).split()
     assert {"pyproject.toml", "fedstride/conf/config.yaml", "fedstride/server_app/app.py"} <= set(files)
-    assert not [name for name in files if name.startswith("fedstride/lab") or "__pycache__" in name]
+    assert not [name for name in files if {"lab", "node", "__pycache__"} & set(name.split("/"))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,8 @@ import typer
 
 from fedstride.errors import ConfigError, printable
 
-from .listing import FORMAT, Format
+from .journal import files, read
+from .options import default_log
 
 COLUMNS = (
     "number",
@@ -27,17 +29,21 @@ COLUMNS = (
 )
 
 
+class Format(StrEnum):
+    """Output formats of the command."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 def node_log(
     log: Annotated[
         Path | None, typer.Argument(help="The log; default: node-log.jsonl in FLWR_HOME.", show_default=False)
     ] = None,
     last: Annotated[int | None, typer.Option(help="Only the last lines.", min=0, show_default=False)] = None,
-    form: Annotated[Format, FORMAT] = Format.TEXT,
+    form: Annotated[Format, typer.Option("--format", help="Output format: text or json.")] = Format.TEXT,
 ) -> None:
     """Show what a node did with its data, and verify its log; exit code 1 if lines are missing or changed."""
-    from node.journal import files, read
-    from node.options import default_log
-
     path = (log or default_log()).expanduser().absolute()
     if not files(path):
         raise ConfigError(

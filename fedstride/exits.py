@@ -1,0 +1,27 @@
+"""How a command ends: its errors and the signals become one line and an exit code."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+
+from . import signals
+from .errors import FedstrideError, printable
+
+
+def run(command: Callable[[], object]) -> None:
+    """Run a command. Exit codes: 0 completed, 1 failed, 2 invalid request, 130 interrupted, 143 terminated."""
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+        signal.signal(signal.SIGTERM, signals.RaiseOnce())
+    try:
+        command()
+    except FedstrideError as error:
+        print(f"error: {printable(str(error))}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(signals.EXIT_INTERRUPTED)
+    except signals.Terminated:
+        print("terminated", file=sys.stderr)
+        sys.exit(signals.EXIT_TERMINATED)

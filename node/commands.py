@@ -1,0 +1,58 @@
+"""The commands of a site: `fedstride node`, `node-log` and `node-status`. They need the extra `node` only."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedstride import exits
+
+from .log_command import node_log
+
+# Set before Flower is imported: by default, Flower reports usage over the network.
+os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+
+_PASSED_ON = {"ignore_unknown_options": True, "help_option_names": []}
+"""All options of `fedstride node`, also --help, are read by the node's own parser."""
+
+
+def node(
+    arguments: Annotated[list[str] | None, typer.Argument(help="--help lists them.", show_default=False)] = None,
+) -> None:
+    """Start a node: it trains on this machine's data for a SuperLink, and keeps a log of what it does.
+
+    It answers a message in a fraction of a second, where flower-supernode takes several seconds.
+    """
+    from .supernode import run
+
+    run(arguments or [])
+
+
+def node_status(
+    path: Annotated[Path | None, typer.Option(help="The node's file of its state.", show_default=False)] = None,
+) -> None:
+    """Say whether this machine's node is at work; exit code 0 if it is."""
+    from .health import report
+
+    code, text = report(path)
+    typer.echo(text)
+    raise typer.Exit(code)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to a program, in the order in which its help lists them."""
+    app.command("node", context_settings=_PASSED_ON)(node)
+    app.command("node-log")(node_log)
+    app.command("node-status")(node_status)
+
+
+def main() -> None:
+    """Entry point of these commands alone. The exit codes are those of `exits.run`."""
+    app = typer.Typer(
+        name="fedstride", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+    )
+    add_to(app)
+    exits.run(app)
