@@ -158,7 +158,7 @@ class Processes:
             if time.monotonic() > running.deadline:
                 self._kill(running)
                 if receiving:
-                    raise DiedError(f"killed, as the message took more than {deadline - begun:.3g} s")
+                    raise DiedError(f"killed, as the message took more than {round(deadline - begun, 1):g} s")
                 raise DiedError(f"killed, as it closed its connection without an answer {EXIT_SECONDS:g} s before")
             if sending:
                 sending = not _write(writer, connected)
