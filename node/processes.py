@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from fedstride.errors import FedstrideError, RunError
 
-from .frames import Answer, Bounds, FrameError, Reader, Request, Writer, fields_of_request
+from .frames import UNTRUSTED, Answer, Bounds, FrameError, Reader, Request, Writer, fields_of_request
 from .orders import Ended, Kill, Line, Ready, Start, pair
 
 EXIT_SECONDS = 10.0
@@ -60,7 +60,7 @@ class Processes:
         limit: float,
         warn: Callable[[str], None],
         pass_environment: Iterable[str] = (),
-        bounds: Bounds = Bounds(),  # noqa: B008 (it cannot be changed)
+        bounds: Bounds = UNTRUSTED,
     ) -> None:
         self._limit = limit
         self._warn = warn
