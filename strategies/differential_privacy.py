@@ -73,7 +73,7 @@ class DifferentialPrivacy(Wrapper):
     (`screening.factor` is not used): one client must not decide whether another takes part, and all updates are
     clipped. Models with BatchNorm's running statistics are refused. `options` are `Wrapper`'s.
 
-    Differs from Flower's wrappers (1.39), which add noise to the returned model: FedNNNN's clients would
+    Differs from Flower's wrappers (1.39 to 1.42), which add noise to the returned model: FedNNNN's clients would
     receive a model without noise, and what a rule keeps of single updates (momentum, shares, norms) would
     be released in every round. For FedAvg with equal weights both are the same mechanism. Flower's adaptive
     clipping shortens C when too many updates are clipped; the paper lengthens it, and so do we.

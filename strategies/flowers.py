@@ -88,8 +88,8 @@ def multi_krum(
     the nearest max(1, m - f - 2), which guarantees nothing; with `screening.quorum` = 2f + 3 such a round changes
     nothing.
 
-    Flower (1.39) computes the distances in the model's dtype, from norms and products of whole models, buffers
-    included. If updates are small beside the weights, rounding decides which clients are chosen.
+    Flower (1.39 to 1.42) computes the distances in the model's dtype, from norms and products of whole models,
+    buffers included. If updates are small beside the weights, rounding decides which clients are chosen.
     """
     _require_enough(num_malicious_nodes, clients_a_round)
     m, f = clients_a_round or 0, num_malicious_nodes

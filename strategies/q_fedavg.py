@@ -58,9 +58,9 @@ class QFedAvg(RuleStrategy):
     `q` in [0, 20]: 0 is the uniform mean; `client_lr` > 0 is eta of round 1 and `client_lr_decay` > 0 its factor
     in each further round. A reply without a loss in [0, 1e12] is rejected; the loss itself is believed.
 
-    Flower's QFedAvg (1.39) has the same rule for parameters; tests compare the two. This one is written again
-    because Flower's has one eta for all rounds, computes in the arrays' dtype, treats buffers as parameters, and
-    raises an error for integer ones. Always weighs clients by their loss alone, and buffers 1/m.
+    Flower's QFedAvg (1.39 to 1.42) has the same rule for parameters; tests compare the two. This one is written
+    again because Flower's has one eta for all rounds, computes in the arrays' dtype, treats buffers as parameters,
+    and raises an error for integer ones. Always weighs clients by their loss alone, and buffers 1/m.
 
     Metrics: `q_fedavg/h`, sum_k h_k, and `q_fedavg/loss`, the mean of the clients' losses.
     """

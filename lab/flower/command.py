@@ -1,4 +1,4 @@
-"""Calls Flower's command line: its environment variables, its files, and the output of Flower 1.39."""
+"""Calls Flower's command line: its environment variables, its files, and the output of Flower 1.39 to 1.42."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def toml_string(text: str) -> str:
 def ask(command: Sequence[str], env: dict[str, str]) -> dict[str, Any]:
     """The JSON answer of a `flwr` command. Raises RunError with Flower's reason if the command failed.
 
-    The exit code does not show a failure: in Flower 1.39 it is 0 for most of them.
+    The exit code does not show a failure: in Flower 1.39 to 1.42 it is 0 for most of them.
     """
     done = subprocess.run(
         [*command, "--format", "json"],

@@ -1,6 +1,6 @@
 """Finds out why a SuperLink cannot be reached: name, route, port, TLS, certificate, or another kind of server.
 
-Flower 1.39 has one line for all of these. The checks here are made after Flower has failed.
+Flower 1.39 to 1.42 has one line for all of these. The checks here are made after Flower has failed.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from .command import ask
 from .reach import explained
 from .target import Target
 
-REGISTERED = "[code: 23]"  # Flower 1.39: this key has been registered before
+REGISTERED = "[code: 23]"  # Flower 1.39 to 1.42: this key has been registered before
 
 
 def public_keys(given: list[Path]) -> list[Path]:
