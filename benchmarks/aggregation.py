@@ -19,8 +19,9 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from benchmarks import Measured, seconds
-from fedstride import flower, wire
+from fedstride import wire
 from fedstride.arrays import Arrays, to_record, views
+from fedstride.flower import identity
 from fedstride.tasks import models, tensors
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.parts import MODELS
@@ -50,7 +51,7 @@ TWICE = ("FedAvg", "FedNNNN", "Fedalr", "FedLWS")
 
 def timings(repeats: int, only: str = "", model: Arrays | None = None) -> Iterator[Measured]:
     """Each strategy's `aggregate_train` in turn, `repeats` times; `model` in place of the ResNet-18, for tests."""
-    flower.set_identity()
+    identity.set_identity()
     model = resnet18() if model is None else model
     replies = [to_record(noisy(model, client)) for client in range(CLIENTS)]
     chosen = {name: make for name, make in STRATEGIES.items() if only in name}

@@ -36,9 +36,10 @@ from benchmarks._plain import Client, Work, prepared
 from client_app import cohort as cohort_training
 from client_app.app import app
 from client_app.parts import OBJECTIVES, RULES
-from fedstride import flower, wire
+from fedstride import wire
 from fedstride.arrays import to_record
 from fedstride.errors import RunError
+from fedstride.flower import identity
 from fedstride.parts import USER_PARTS, Part
 from fedstride.tasks import models, numerics
 from fedstride.tasks.data import Data
@@ -102,7 +103,7 @@ LR, BATCH = 0.05, 10
 
 def timings(repeats: int, only: str = "") -> Iterator[Measured | str]:
     """Each network, `repeats` rounds after the first, each time next to the floor."""
-    flower.set_identity()
+    identity.set_identity()
     device = pick_device("auto")
     with numerics.on_threads(1):  # as each client trains
         rates = _limits.rates(device)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks import Measured
+from fedstride.flower.connecting import uses_http
 from lab.flower.command import environment, free_port
 from server_app.lines import read_lines
 
@@ -50,8 +51,9 @@ def rounds(program: Sequence[str], superlink_options: Sequence[str] = ()) -> lis
         start(stack, root / "superlink", ["flower-superlink", "--insecure", *place, *superlink_options])
         until(lambda: answers(control))
         for k in range(2):
-            node = [*program, "--insecure", "--superlink", fleet, "--port", str(free_port())]
-            start(stack, root / f"node{k}", [*node, "--node-config", f"partition-id={k} num-partitions=2"])
+            node = [*program, "--insecure", "--superlink", control if uses_http() else fleet]
+            port = ["--port", str(free_port())] if program == STOCK else []
+            start(stack, root / f"node{k}", [*node, *port, "--node-config", f"partition-id={k} num-partitions=2"])
         submit = [sys.executable, "-m", "fedstride", "submit", "--address", control, "--insecure", "clients=2"]
         subprocess.run(
             [*submit, f"rounds={count}", *WORK, "name=timed"],

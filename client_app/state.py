@@ -36,7 +36,7 @@ from safetensors.numpy import save
 from fedstride import wire
 from fedstride.arrays import to_record, views
 from fedstride.errors import ConfigError, DataError
-from fedstride.flower import log
+from fedstride.flower.logs import log
 from fedstride.records import array_records, config_records
 from fedstride.settings import Plain
 

@@ -8,14 +8,13 @@ added up before anything is joined.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from flwr.app import Message
 
-from . import flower, superlink, wire
+from . import wire
 from .arrays import Arrays
 from .bounds import (
     MAX_LIST,
@@ -28,20 +27,10 @@ from .bounds import (
     SPARE_BYTES,
 )
 from .errors import ReplyError, last_line
+from .flower.objects import CHILDREN, CHUNK, chunks_in, head_of, inflate
 from .packing import unpacked
-from .placing import size_of
+from .placing import records_bytes, size_of
 from .records import array_records, config_records, metric_records
-
-CHILDREN = {
-    "Message": ("RecordDict",),
-    "RecordDict": ("ArrayRecord", "MetricRecord", "ConfigRecord"),
-    "ArrayRecord": ("Array",),
-    "Array": ("ArrayChunk",),
-    "ArrayChunk": (),
-    "MetricRecord": (),
-    "ConfigRecord": (),
-}
-"""The kinds of an object's children. A tree of these has at most five levels, whatever a node declares."""
 
 HEADER_BYTES = 1024
 """More than the `.npy` header of an array, and than the plain values that describe it."""
@@ -61,7 +50,7 @@ class Allowance:
         records.pop(wire.FROZEN, None)  # never sent back
         further = [arrays for name, arrays in (returns or {}).items() if name not in records]
         return cls(
-            array_bytes=sum(flower.records_bytes(record) for record in records.values())
+            array_bytes=sum(records_bytes(record) for record in records.values())
             + sum(array.nbytes + HEADER_BYTES for arrays in further for array in arrays.values()),
             arrays=sum(map(len, records.values())) + sum(map(len, further)),
         )
@@ -94,7 +83,7 @@ def parse(message_id: str, contents: dict[str, bytes], allowance: Allowance) -> 
     """
     try:
         parsed = _check(message_id, contents, allowance)
-        message = superlink.inflate(message_id, contents)
+        message = inflate(message_id, contents)
         assert isinstance(message, Message)  # `_check` has seen the kind
         if message.has_content():
             rest = allowance.most_plain_bytes - parsed
@@ -108,12 +97,10 @@ def parse(message_id: str, contents: dict[str, bytes], allowance: Allowance) -> 
 
 def _check(message_id: str, contents: Mapping[str, bytes], allowance: Allowance) -> int:
     """The bytes that will be parsed. Raises ReplyError (or any error) unless this is a message of allowed size."""
-    heads = {
-        each: superlink.head_of(content, 200 + 65 * allowance.most_objects) for each, content in contents.items()
-    }
+    heads = {each: head_of(content, 200 + 65 * allowance.most_objects) for each, content in contents.items()}
     _check_kinds(message_id, heads)
     bodies = {each: len(contents[each]) - body for each, (_, _, body) in heads.items()}
-    plain = sum(bodies[each] for each, (kind, _, _) in heads.items() if kind != "ArrayChunk")
+    plain = sum(bodies[each] for each, (kind, _, _) in heads.items() if kind != CHUNK)
     _at_most("bytes beside the data of its arrays", plain, allowance.most_plain_bytes)
     joined = 0
     for each, (kind, children, body) in heads.items():
@@ -139,8 +126,7 @@ def _check_kinds(message_id: str, heads: Mapping[str, tuple[str, list[str], int]
 
 def _joined_bytes(body: bytes, sizes: list[int]) -> int:
     """The bytes of an array after its chunks of these sizes are joined, each as often as the array lists it."""
-    declared = json.loads(body)
-    indices = declared["arraychunk_ids"] if isinstance(declared, dict) else None
+    indices = chunks_in(body)
     if not isinstance(indices, list) or not all(type(i) is int and 0 <= i < len(sizes) for i in indices):
         raise ReplyError("an array that does not say which chunks it consists of")
     return sum(sizes[i] for i in indices)

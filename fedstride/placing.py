@@ -60,6 +60,11 @@ def size_of(array: Array) -> int:
     return len(npy_header(np.dtype(array.dtype), array.shape)) + int(array.tensor.nbytes)
 
 
+def records_bytes(record: ArrayRecord) -> int:
+    """Bytes of a record's serialised arrays, headers included."""
+    return sum(map(size_of, record.values()))
+
+
 def is_tensor(array: Any) -> bool:
     """Whether the array is a torch tensor."""
     return hasattr(array, "detach")

@@ -82,3 +82,8 @@ def signed_bytes(bundle_hash: bytes, signed_at: int) -> bytes:
 def encode(signature: bytes) -> str:
     """The 64 bytes of a signature as text."""
     return base64.urlsafe_b64encode(signature).decode()
+
+
+def decode(text: str) -> bytes:
+    """The 64 bytes of a signature from text. Raises ValueError if it is none."""
+    return base64.urlsafe_b64decode(text.encode("ascii"))

@@ -1,10 +1,108 @@
-"""STUB, replaced at the merge: says that the state of a node is not known."""
+"""What a node does, and when its SuperLink last answered it: a small file, and what `fedstride node-status` says.
+
+The file is made by the node alone. Its time is that of the last answer, so a node that asks no more looks old.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import time
 from pathlib import Path
+from typing import Any
+
+from fedstride import __version__
+
+from .settings import STATUS, home_of
+
+FORM = 1
+"""The version of the file's form."""
+
+OLD_SECONDS = 90.0
+"""A node that waits for messages asks at least every few seconds; each answer may take 30."""
+
+CONNECTS, WAITS = "connects", "waits for messages"
+
+OK, SILENT, NO_NODE = 0, 1, 2
+"""The exit codes of `fedstride node-status`."""
 
 
-def report(path: Path | None) -> tuple[int, str]:
-    """The exit code and the text of `fedstride node-status`."""
-    return 1, f"{path or 'the node'}: its state is not known"
+class Health:
+    """The file of a running node. A disk that is full does not end the node."""
+
+    def __init__(self, path: Path, name: str, address: str, flower: str) -> None:
+        self._path = path
+        self._facts: dict[str, Any] = {
+            "form": FORM,
+            "fedstride": __version__,
+            "flower": flower,
+            "name": name,
+            "superlink": address,
+            "pid": os.getpid(),
+            "started": time.time(),
+        }
+        self.does(CONNECTS)
+
+    def waits(self) -> None:
+        """The node asks for messages from now on."""
+        self.does(WAITS)
+
+    def does(self, what: str) -> None:
+        """The node begins to do this."""
+        self._facts |= {"does": what, "since": time.time()}
+        self._write()
+
+    def heard(self) -> None:
+        """The SuperLink has answered."""
+        try:
+            os.utime(self._path)
+        except OSError:
+            self._write()
+
+    def ended(self, reason: str) -> None:
+        """The node ends."""
+        self.does(f"ended: {reason}")
+
+    def _write(self) -> None:
+        new = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            new.write_text(json.dumps(self._facts))
+            os.replace(new, self._path)
+        except OSError:
+            new.unlink(missing_ok=True)
+
+
+def report(path: Path | None = None) -> tuple[int, str]:
+    """The exit code, and what a person wants to know, in one line."""
+    path = home_of() / STATUS if path is None else path
+    try:
+        heard, facts = path.stat().st_mtime, json.loads(path.read_text())
+    except OSError as error:
+        return NO_NODE, f"no node has written {path} ({error.strerror}); start one, or give its file with --path"
+    except ValueError:
+        return NO_NODE, f"{path} is not a node's file; give its file with --path"
+    if not isinstance(facts, dict) or facts.get("form") != FORM:
+        return NO_NODE, f"{path} is of another version of fedstride; use the version of the node"
+    now = time.time()
+    who = f"node {facts['name']!r}" if facts["name"] else "the node"
+    does, since = str(facts["does"]), _ago(now - float(facts["since"]))
+    if does.startswith("ended") or not _is_alive(int(facts["pid"])):
+        return NO_NODE, f"{who} does not run ({does}, {since} ago)"
+    said = f"{who}: the SuperLink {facts['superlink']} answered {_ago(now - heard)} ago; it {does} since {since}"
+    silent = does == CONNECTS or (does == WAITS and now - heard > OLD_SECONDS)
+    return (SILENT, f"{said}; it is not heard") if silent else (OK, said)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it runs as another user
+    return True
+
+
+def _ago(seconds: float) -> str:
+    return f"{max(seconds, 0.0):.0f} s"

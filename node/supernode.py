@@ -1,22 +1,104 @@
-"""STUB, replaced at the merge by the node's own loop: calls today's `lab/node/supernode.py`, except for --help."""
+"""`fedstride node`: connects, and answers messages until it is told to end."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
-from importlib import import_module
+from importlib.metadata import version
 
-HELP = """Usage: fedstride node [OPTIONS]
+from fedstride import __version__, signals
+from fedstride.errors import ConfigError, RunError
+from fedstride.flower.connecting import connected
+from fedstride.flower.link import Link, LinkError
 
-  --superlink HOST:PORT
-  --root-certificates FILE, or --insecure
-  --auth-supernode-private-key FILE
-  --node-config 'KEY=VALUE ...'"""
+from .accounts import Accounts, RefusedError
+from .apps import Apps
+from .health import Health
+from .journal import Journal
+from .loop import Node
+from .processes import Processes
+from .settings import OFF, Settings, read
+
+PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Run a node with these arguments until it ends with SystemExit."""
-    if "--help" in arguments:
-        print(HELP)
-        raise SystemExit(0)
-    above = __name__.split(".")[:-2]  # in the wheel: fedstride
-    import_module(".".join([*above, "lab", "node", "supernode"])).run(arguments)
+    """Run a node with these arguments until SIGINT or SIGTERM. Both end it at once, with exit code 0.
+
+    Raises ConfigError for settings that are not allowed, a log that cannot be written and a list of trusted keys
+    without one; RunError if the SuperLink cannot be reached or does not accept this node.
+    """
+    settings = read(arguments)
+    for name in PROXIES:  # gRPC reads them; a proxy must be named with --proxy
+        for each in (name, name.upper()):
+            os.environ.pop(each, None)
+    accounts = _accounts(settings)
+    processes = Processes(settings.limit, _warn, settings.passed)
+    health = Health(settings.status, settings.name, settings.place.address, version("flwr"))
+    reason = "it was told to"
+    try:
+        with signals.handled(signals.RaiseOnce()):
+            processes.start()
+            link = _connected(settings)
+            try:
+                _say(f"SuperNode ID: {link.node_id}")
+                Node(
+                    link,
+                    accounts,
+                    Apps(settings.apps, settings.trusted),
+                    processes,
+                    health,
+                    dict(settings.config),
+                ).serve()
+            finally:
+                link.close()
+    except signals.STOPPED:
+        return
+    except LinkError as error:
+        reason = str(error)
+        raise RunError(f"the SuperLink does not accept this node any more: {error}") from error
+    except BaseException as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        processes.close()
+        health.ended(reason)
+
+
+def _connected(settings: Settings) -> Link:
+    try:
+        return connected(settings.place, settings.key, wait=settings.wait, say=_warn)
+    except LinkError as error:
+        raise RunError(f"the node cannot join the SuperLink at {settings.place.address}: {error}") from error
+
+
+def _accounts(settings: Settings) -> Accounts:
+    """The accounts of this node. Raises ConfigError if its log cannot be written."""
+    if settings.log is None:
+        _warn(f"log={OFF}: what is done with this node's data is not recorded")
+        return Accounts(None)
+    try:
+        accounts = Accounts(Journal(settings.log))
+        accounts.started(settings.name, __version__)
+    except BlockingIOError:
+        raise ConfigError(
+            f"another process writes the log {settings.log}; give each node its own FLWR_HOME, or its own log=PATH "
+            "in --node-config"
+        ) from None
+    except (OSError, RefusedError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"this node's log {settings.log} cannot be written ({reason}), so the node does not start; make it "
+            f"writable, or give another file with log=PATH in --node-config"
+        ) from error
+    _say(f"this node's log: {settings.log}")
+    return accounts
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _warn(text: str) -> None:
+    _say(f"warning: {text}")

@@ -1,12 +1,8 @@
-"""The keys whose apps a SuperNode runs: a check of the file before Flower reads it. Knows nothing of Flower.
-
-Flower's SuperNode (1.39) runs every app if the list is empty, and ends with a traceback if an entry is not a key.
-"""
+"""The keys whose apps a node runs: the file of `--trusted-entities`. Knows nothing of Flower."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +15,12 @@ from fedstride.errors import ConfigError
 NEXT = "fedstride sign key writes such a file"
 
 
-def check_trusted(arguments: Sequence[str]) -> None:
-    """Check the file of `--trusted-entities` in these arguments of a SuperNode, if it is given.
+def trusted_keys(path: Path) -> Mapping[str, str]:
+    """The keys in this file by their ids, in the form of OpenSSH.
 
-    Raises ConfigError if it cannot be read, or is not a YAML mapping from ids to Ed25519 keys with at least one.
+    Raises ConfigError if it cannot be read, or is not a YAML mapping from ids to Ed25519 keys with at least one: a
+    node without a key would run every app.
     """
-    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
-    parser.add_argument("--trusted-entities", type=Path)
-    try:
-        path = parser.parse_known_args(list(arguments))[0].trusted_entities
-    except argparse.ArgumentError:  # Flower's parser says what is wrong
-        return
-    if path is not None:
-        _check(path)
-
-
-def _check(path: Path) -> None:
     found = _read(path)
     if not isinstance(found, dict):
         raise ConfigError(f"--trusted-entities {path}: it is not a list of trusted keys in YAML; {NEXT}")
@@ -43,15 +29,21 @@ def _check(path: Path) -> None:
             f"--trusted-entities {path}: it names no key, and a node without trusted keys runs every app; {NEXT}"
         )
     for name, text in found.items():
-        try:
-            key = load_ssh_public_key(str(text).encode())
-        except (ValueError, UnsupportedAlgorithm):
-            key = None
-        if not isinstance(name, str) or not isinstance(text, str) or not isinstance(key, Ed25519PublicKey):
+        if not isinstance(name, str) or not isinstance(text, str) or public_key(text) is None:
             raise ConfigError(
                 f"--trusted-entities {path}: the entry {str(name)[:60]!r} is not an id with an Ed25519 key in the "
                 f"form of OpenSSH; {NEXT}"
             )
+    return found
+
+
+def public_key(text: str) -> Ed25519PublicKey | None:
+    """The key in the form of OpenSSH; None if it is none."""
+    try:
+        key = load_ssh_public_key(text.encode())
+    except (ValueError, UnsupportedAlgorithm):
+        return None
+    return key if isinstance(key, Ed25519PublicKey) else None
 
 
 def _read(path: Path) -> Any:

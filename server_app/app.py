@@ -12,9 +12,10 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedstride import flower, signals, wire
+from fedstride import signals, wire
 from fedstride.errors import FedstrideError, require
-from fedstride.flower import log
+from fedstride.flower import grids
+from fedstride.flower.logs import log
 from fedstride.metrics import as_text, shown
 
 from . import session
@@ -53,7 +54,7 @@ def main(grid: Grid, context: Context) -> None:
                 observers=[LogLines(prepared.config.headline)],
                 on_folder=_log_folder,
                 stopped_by=stopped_by,
-                tell=None if flower.is_simulation(grid) else _log_progress,
+                tell=None if grids.is_simulation(grid) else _log_progress,
             )
     except FedstrideError as error:
         log(ERROR, "%s: %s", type(error).__name__, error)

@@ -26,7 +26,7 @@ from flwr.app import ArrayRecord, Message
 from fedstride import seeds, wire
 from fedstride.arrays import Arrays, like, to_record, views
 from fedstride.errors import ConfigError, ReplyError, last_line
-from fedstride.flower import log
+from fedstride.flower.logs import log
 from fedstride.records import array_records
 from fedstride.tasks import class_moments, numerics
 from fedstride.tasks.class_moments import ClassMoments

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from fedstride.errors import ReplyError
-from fedstride.flower import Node
+from fedstride.flower.grids import Node
 
 
 class Owner(NamedTuple):

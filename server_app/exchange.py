@@ -14,8 +14,9 @@ from typing import Any
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedstride import flower, superlink
 from fedstride.arrays import Arrays
+from fedstride.flower.identity import set_source
+from fedstride.flower.replies import behind, notice_stop
 from fedstride.packing import Packer
 from fedstride.pauses import Growing
 
@@ -66,13 +67,13 @@ def send(grid: Grid, messages: Sequence[Message], unpacking: Container[int] = ()
     """
     packs = [message for message in messages if message.metadata.dst_node_id in unpacking]
     try:
-        with _packed(packs if superlink.behind(grid) else []):
+        with _packed(packs if behind(grid) else []):
             ids = list(grid.push_messages(messages))
     except Exception:
-        superlink.notice_stop(grid)
+        notice_stop(grid)
         raise
     if not all(ids):
-        superlink.notice_stop(grid)
+        notice_stop(grid)
     return {mid: message for mid, message in zip(ids, messages, strict=True) if mid}
 
 
@@ -101,7 +102,7 @@ def collect(
     with closing(receiver(grid, dict(waiting), returns)) as received:
         replies = _collected(received, waiting, patience, on_replies)
     if any(reply.has_error() for reply in replies.values()):
-        superlink.notice_stop(grid)
+        notice_stop(grid)
     return replies
 
 
@@ -122,7 +123,7 @@ def _collected(
             message = waiting.pop(message_id, None)
             if message is not None:
                 node = message.metadata.dst_node_id
-                flower.set_source(reply, node)
+                set_source(reply, node)
                 replies[node] = reply
                 arrived.append(node)
                 patience.replied(node, time.monotonic() - started, failed=reply.has_error())

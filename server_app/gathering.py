@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from flwr.serverapp import Grid
 
-from fedstride import flower
 from fedstride.errors import ConfigError
-from fedstride.flower import Node
+from fedstride.flower import grids
+from fedstride.flower.grids import Node
 from fedstride.names import Chosen, is_name
 
 from .config.schema import Config
@@ -27,13 +27,13 @@ def check_nodes(grid: Grid, config: Config) -> None:
     Raises ConfigError for too few: immediately in a simulation, after `node_wait` seconds in a deployment. In a
     simulation also for too many; in a deployment, others may be there that are not needed.
     """
-    chosen, has_others = Chosen(config.nodes), flower.has_keys(grid)
+    chosen, has_others = Chosen(config.nodes), grids.has_keys(grid)
     if config.nodes is not None and not has_others:
         raise ConfigError(
             f"nodes = {config.nodes!r} chooses among the nodes of a deployment; the clients of this run have no "
             "names: leave nodes out, or submit the run with fedstride submit"
         )
-    deadline = time.monotonic() + (0.0 if flower.is_simulation(grid) else config.node_wait)
+    deadline = time.monotonic() + (0.0 if grids.is_simulation(grid) else config.node_wait)
     while len(nodes := connected(grid, chosen)) < config.start_size and time.monotonic() < deadline:
         time.sleep(0.5)
     if len(nodes) < config.start_size or not (has_others or len(nodes) <= config.clients):
@@ -45,7 +45,7 @@ def check_nodes(grid: Grid, config: Config) -> None:
 
 def connected(grid: Grid, chosen: Chosen) -> list[Node]:
     """The connected nodes that are chosen, and those that are registered without a name: they may state one."""
-    return [node for node in flower.nodes(grid) if not is_name(node.name) or chosen.has(node.name)]
+    return [node for node in grids.nodes(grid) if not is_name(node.name) or chosen.has(node.name)]
 
 
 def _too_few(grid: Grid, config: Config, nodes: Sequence[Node]) -> str:
@@ -56,7 +56,7 @@ def _too_few(grid: Grid, config: Config, nodes: Sequence[Node]) -> str:
     then = f"start {config.start_size} SuperNodes, or set clients={max(len(nodes), 1)}"
     if config.nodes is not None:
         then = "start the missing nodes, choose others with nodes, or start with fewer with min_clients"
-    online = listed([node.name or f"node {node.id}" for node in flower.nodes(grid)])
+    online = listed([node.name or f"node {node.id}" for node in grids.nodes(grid)])
     return f"{of} after {config.node_wait:g} seconds (node_wait){absent}; connected: {online or 'none'}; {then}"
 
 

@@ -15,8 +15,9 @@ from typing import Any, Protocol
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
-from fedstride import superlink, wire
+from fedstride import wire
 from fedstride.errors import ReplyError
+from fedstride.flower.replies import Announced, SuperLink, TooLargeError, UndeliverableError, behind
 from fedstride.objects import Allowance, check_values, parse
 
 PAUSES = (0.02, 0.5)
@@ -42,7 +43,7 @@ class Receiver(Protocol):
 def receiver(grid: Grid, sent: Mapping[str, Message], returns: Mapping[str, Any] | None = None) -> Receiver:
     """The receiver for this Grid. `sent`: messages by id; `returns`: what is asked back, see `Allowance.of`."""
     allowances = {message_id: Allowance.of(message, returns) for message_id, message in sent.items()}
-    link = superlink.behind(grid)
+    link = behind(grid)
     return InMemory(grid, sent, allowances) if link is None else FromSuperLink(link, sent, allowances)
 
 
@@ -83,9 +84,7 @@ class InMemory:
 class FromSuperLink:
     """Replies that a SuperLink keeps for a ServerApp in another process."""
 
-    def __init__(
-        self, link: superlink.SuperLink, sent: Mapping[str, Message], allowances: Mapping[str, Allowance]
-    ) -> None:
+    def __init__(self, link: SuperLink, sent: Mapping[str, Message], allowances: Mapping[str, Allowance]) -> None:
         self._link, self._sent, self._allowances = link, sent, allowances
         self._pool = ThreadPoolExecutor(max(1, len(sent)), thread_name_prefix="reply")  # nobody waits for another
         self._parsing = threading.Lock()  # one reply at a time needs a multiple of its bytes
@@ -123,7 +122,7 @@ class FromSuperLink:
         allowance = self._allowances[message_id]
         try:
             announced = self._link.announced(message_id, allowance.most_objects)
-        except superlink.TooLargeError as error:
+        except TooLargeError as error:
             failed: Future[Message | None] = Future()
             failed.set_result(unusable(self._sent[message_id], error))
             self._underway[message_id] = failed
@@ -131,7 +130,7 @@ class FromSuperLink:
             if announced is not None:
                 self._underway[message_id] = self._pool.submit(self._received, announced, allowance)
 
-    def _received(self, announced: superlink.Announced, allowance: Allowance) -> Message | None:
+    def _received(self, announced: Announced, allowance: Allowance) -> Message | None:
         """The reply, or the error that stands for it; None if it was not complete at the end of the exchange."""
         asked = self._sent[announced.reply_to]
         try:
@@ -143,7 +142,7 @@ class FromSuperLink:
             check_values(reply, allowance)
             if reply.metadata.reply_to_message_id != announced.reply_to:
                 raise ReplyError("it does not reply to the message that was sent")
-        except (ReplyError, superlink.TooLargeError, superlink.UndeliverableError) as error:
+        except (ReplyError, TooLargeError, UndeliverableError) as error:
             reply = unusable(asked, error)
         self._link.confirm(announced.message_id)
         return reply

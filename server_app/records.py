@@ -23,7 +23,7 @@ from safetensors.numpy import save
 from fedstride import wire
 from fedstride.arrays import Arrays, to_record, views
 from fedstride.errors import RunError
-from fedstride.flower import log
+from fedstride.flower.logs import log
 from fedstride.signals import held
 from fedstride.tasks.spec import Spec
 from strategies.norms import NormAnalysis

@@ -14,10 +14,12 @@ from typing import Any
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from fedstride import flower, seeds, wire
+from fedstride import seeds, wire
 from fedstride.bounds import MAX_TEXT
 from fedstride.errors import ReplyError, RunError, last_line
-from fedstride.flower import Node, log
+from fedstride.flower import grids
+from fedstride.flower.grids import Node
+from fedstride.flower.logs import log
 from fedstride.names import FORM, Chosen, is_name
 from fedstride.records import config_records
 from strategies.screening import MAX_EXAMPLES
@@ -65,7 +67,7 @@ class Roster:
         self._config = config
         self.client_config = client_config
         # Where nodes have no keys, they belong to this run, and have other ids when it is resumed.
-        self._claims = Claims(config.clients, config.node_ids, owners if flower.has_keys(grid) else None)
+        self._claims = Claims(config.clients, config.node_ids, owners if grids.has_keys(grid) else None)
         self._chosen = Chosen(config.nodes)
         self._others: dict[str, str] = {}  # nodes that are not meant, by key: the name that each states
         self._attendance = Attendance(config.mute_rounds)
@@ -86,7 +88,7 @@ class Roster:
     @property
     def owners(self) -> Mapping[int, Owner]:
         """The node that each client id belongs to. Empty if nodes have no keys, which outlast the run."""
-        return dict(self._claims.owners) if flower.has_keys(self._grid) else {}
+        return dict(self._claims.owners) if grids.has_keys(self._grid) else {}
 
     def call(self) -> None:
         """Send the roll call to the connected nodes at the start of the run, and wait until enough replied.
@@ -173,7 +175,7 @@ class Roster:
 
     def _may_grow(self, elapsed: float) -> bool:
         """Whether more clients can be expected, so many seconds after the start of the run."""
-        if flower.is_simulation(self._grid):
+        if grids.is_simulation(self._grid):
             return False
         nodes = self._nodes()
         return (
@@ -193,10 +195,10 @@ class Roster:
         """The longest wait at the start of the run, in seconds."""
         if self._config.timeout is not None:
             return self._config.timeout
-        return CEILING if flower.is_simulation(self._grid) else CALL_SECONDS
+        return CEILING if grids.is_simulation(self._grid) else CALL_SECONDS
 
     def _patience(self, longest: float) -> Patience:
-        learns = self._config.timeout is None and not flower.is_simulation(self._grid)
+        learns = self._config.timeout is None and not grids.is_simulation(self._grid)
         return CallWait(self._seconds, longest) if learns else Fixed(longest)
 
     def _call_newcomers(self, patience: Patience) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 from flwr.app import Message
 
-from fedstride import flower, wire
+from fedstride import wire
 from fedstride.bounds import MAX_NAME
 from fedstride.metrics import AGREED, fact, finished, over_clients
+from fedstride.placing import records_bytes
 from fedstride.records import array_records
 from strategies.cohort import Cohort, Reply
 from strategies.figures import NUMBER, form_of, in_words, real
@@ -205,4 +206,4 @@ def bytes_in(message: Message) -> int:
     """Bytes of the arrays in a message, headers included. Plain values are not counted."""
     if not message.has_content():
         return 0
-    return sum(flower.records_bytes(record) for record in array_records(message.content).values())
+    return sum(records_bytes(record) for record in array_records(message.content).values())

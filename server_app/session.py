@@ -11,9 +11,10 @@ from typing import Any
 from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
 
-from fedstride import flower, wire
+from fedstride import wire
 from fedstride.errors import CheckpointError, RunError
-from fedstride.flower import log
+from fedstride.flower import grids
+from fedstride.flower.logs import log
 from fedstride.signals import Terminated
 from fedstride.tasks import data, frozen, partitions
 from fedstride.tasks.spec import Spec, Statistics
@@ -171,7 +172,7 @@ def run(
             evaluate=evaluate or prepared.evaluation,
             observers=[records, tracking, *observers],
             statistics=statistics,
-            waits=Waits(CEILING if config.timeout is None and flower.is_simulation(grid) else config.timeout),
+            waits=Waits(CEILING if config.timeout is None and grids.is_simulation(grid) else config.timeout),
             progress=progress,
             calibration=prepared.calibration,
             oldest_round=records.oldest_round,
@@ -191,7 +192,7 @@ def run(
         records.close("failed", f"a part called sys.exit({error})")
         raise RunError(f"a part called sys.exit({error}), which ended the run in {records.folder}") from error
     except BaseException as error:
-        if flower.no_longer_runs(error):
+        if grids.no_longer_runs(error):
             records.close("interrupted", f"stopped by {stopped_by()}")
         else:
             records.close("failed", f"{type(error).__name__}: {error}")

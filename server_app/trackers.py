@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from fedstride.errors import ConfigError, unknown
-from fedstride.flower import log
+from fedstride.flower.logs import log
 
 from .config.keys import by_key
 from .config.schema import Config

@@ -19,7 +19,8 @@ from typing_extensions import Unpack
 from fedstride import seeds, wire
 from fedstride.arrays import Arrays, first_not_finite
 from fedstride.errors import RunError, require
-from fedstride.flower import AVERAGES_METRICS, log
+from fedstride.flower.logs import log
+from fedstride.flower.strategies import AVERAGES_METRICS
 from fedstride.placing import record_of
 from fedstride.records import config_records
 from fedstride.settings import Setting, check

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedstride.arrays import BLOCK, block_sum
-from fedstride.flower import log
+from fedstride.flower.logs import log
 
 Values = np.ndarray[Any, np.dtype[Any]]
 """One block, flattened."""

@@ -11,7 +11,7 @@ from flwr.serverapp.strategy import Strategy
 
 from fedstride import wire
 from fedstride.errors import RunError
-from fedstride.flower import log
+from fedstride.flower.logs import log
 
 from .cohort import LEFT_OUT, Cohort
 from .figures import in_words

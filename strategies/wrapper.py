@@ -13,14 +13,21 @@ from typing import Any, ClassVar
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from flwr.serverapp.strategy import Strategy
 
-from fedstride import flower, wire
+from fedstride import wire
 from fedstride.arrays import Arrays, Layout, is_boolean, like
 from fedstride.errors import RunError, require
-from fedstride.flower import log
+from fedstride.flower.logs import log
+from fedstride.flower.strategies import (
+    ADAPTIVE,
+    AggregationError,
+    builtin_state,
+    chain,
+    forget_current_arrays,
+    load_builtin_state,
+)
 from fedstride.metrics import over_clients
 from fedstride.placing import device_in, placed, record_of, values
 from fedstride.records import array_records
@@ -51,7 +58,7 @@ def sees_only_the_mean(strategy: Strategy) -> bool:
     if isinstance(strategy, (RuleStrategy, Wrapper)):
         return claims(strategy, "sees_only_the_mean")
     flowers = type(strategy).__module__.startswith("flwr.")  # a user's subclass may do anything
-    return flowers and (type(strategy) is FlowerFedAvg or isinstance(strategy, flower.ADAPTIVE))
+    return flowers and (type(strategy) is FlowerFedAvg or isinstance(strategy, ADAPTIVE))
 
 
 class Wrapper(Placed, Screened, Strategy):
@@ -150,7 +157,7 @@ class Wrapper(Placed, Screened, Strategy):
 
     def nested(self) -> Iterator[Strategy]:
         """The strategies inside, the outermost first."""
-        return flower.chain(self.strategy)
+        return chain(self.strategy)
 
     @property
     def expected(self) -> Expected:
@@ -173,13 +180,13 @@ class Wrapper(Placed, Screened, Strategy):
     def _inner_state(self) -> dict[str, Any]:
         if isinstance(self.strategy, (RuleStrategy, Wrapper)):
             return self.strategy.state_dict()
-        return flower.builtin_state(self.strategy)
+        return builtin_state(self.strategy)
 
     def _load_inner_state(self, state: dict[str, Any]) -> None:
         if isinstance(self.strategy, (RuleStrategy, Wrapper)):
             self.strategy.load_state_dict(state)
         else:
-            flower.load_builtin_state(self.strategy, state)
+            load_builtin_state(self.strategy, state)
 
     @property
     def next_model(self) -> Arrays | None:
@@ -225,7 +232,7 @@ class Wrapper(Placed, Screened, Strategy):
             self.state = self.initial_state()
             self.forget_rounds()
         self.last_cohort = None  # as in `RuleStrategy`
-        flower.forget_current_arrays(self.strategy)
+        forget_current_arrays(self.strategy)
         extended = self.extend(ConfigRecord(dict(config)))
         messages = list(self.strategy.configure_train(server_round, arrays, extended, grid))
         self._send(self._model_in(messages[0]) if messages else arrays)
@@ -320,7 +327,7 @@ class Wrapper(Placed, Screened, Strategy):
             if result[name].shape != array.shape:
                 raise RunError(f"{inner} returned {name!r} of shape {result[name].shape}, sent was {array.shape}")
         buffers: Arrays = {}
-        if self.averages_buffers and isinstance(self.strategy, flower.ADAPTIVE) and Layout.of(self.sent).buffers:
+        if self.averages_buffers and isinstance(self.strategy, ADAPTIVE) and Layout.of(self.sent).buffers:
             buffers = averaged_buffers(self.sent, cohort.models, cohort.shares("examples"))
         for name, array in self.sent.items():
             if name not in buffers and is_boolean(array) and not is_boolean(result[name]):

@@ -21,10 +21,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from reference import Model
 
-from fedstride import flower, wire
+from fedstride import wire
 from fedstride.arrays import to_record, views
+from fedstride.flower import identity
 
-flower.set_identity()
+identity.set_identity()
 
 NODES = (40, 7, 25)  # in no particular order, as in a Grid
 EXAMPLES = (10, 30, 60)  # of the clients in the order of their ids

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from private_names import hidden_names, violations
 
 ROOT = Path(__file__).resolve().parents[1]
 MAY_IMPORT = {
@@ -173,16 +174,84 @@ def test_no_module_is_too_long() -> None:
     assert not long
 
 
-def test_only_five_modules_import_private_names_of_flower() -> None:
-    public = ("flwr.app", "flwr.clientapp", "flwr.serverapp", "flwr.simulation")
-    of_lab = ("lab/node/seams.py", "lab/node/passages.py", "lab/flower/control.py")
-    private = {ROOT / path for path in ("fedstride/flower.py", "fedstride/superlink.py", *of_lab)}
-    wrong = {
-        f"{path.relative_to(ROOT)} imports {name}"
-        for package in MAY_IMPORT
-        for path in modules(package)
-        if path not in private
-        for name in imports(path)
-        if name.startswith("flwr.") and not any(name == p or name.startswith(f"{p}.") for p in public)
-    }
-    assert not wrong
+FLOWER = ROOT / "fedstride/flower"
+"""The one folder that uses private names of Flower."""
+
+GOING_AWAY = ROOT / "lab/node"  # until the new node replaces it
+
+
+@pytest.fixture(scope="module")
+def hidden() -> set[str]:
+    return hidden_names(FLOWER.glob("*.py"))
+
+
+def test_private_names_of_flower_are_in_one_folder(hidden: set[str]) -> None:
+    files = [
+        *(path for package in (*MAY_IMPORT, "examples") for path in modules(package)),
+        ROOT / "hatch_build.py",
+    ]
+    elsewhere = [path for path in files if not {FLOWER, GOING_AWAY} & set(path.parents)]
+    assert [found for path in elsewhere for found in violations(path, hidden)] == []
+
+
+def test_the_package_of_private_names_imports_nothing_by_itself() -> None:
+    statements = ast.parse((FLOWER / "__init__.py").read_text()).body
+    assert [type(node) for node in statements] == [ast.Expr]
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("import flwr.common.serde", "flwr.common.serde"),
+        ("def late():\n    from flwr.proto.message_pb2 import ObjectTree", "flwr.proto.message_pb2.ObjectTree"),
+        ("from flwr import common", "flwr.common"),
+        ("from flwr.serverapp.strategy.fedopt import FedOpt", "flwr.serverapp.strategy.fedopt.FedOpt"),
+        ("from flwr.app import make_message", "flwr.app.make_message"),
+        ("import flwr\nflwr.common.serde", "flwr.common.serde"),
+        ("import flwr.app\nflwr.app.message", "flwr.app.message"),
+        ("from flwr.serverapp import strategy as s\ns.fedopt", "flwr.serverapp.strategy.fedopt"),
+        ("from flwr.serverapp import strategy\ngetattr(strategy, 'fedopt')", "flwr.serverapp.strategy.fedopt"),
+        ("from flwr.app import Message\nMessage._check", "flwr.app.Message._check"),
+        ("import_module('flwr.common.constant')", "flwr.common.constant"),
+        ("PLACE = 'flwr.supercore.tls:validate'", "flwr.supercore.tls.validate"),
+        ("f'flwr.common.{name}'", "flwr.common.?"),
+        ("print(f'flwr.{name}')", "flwr.?"),
+        ("print('flwr.' + name)", "flwr.?"),
+        ("print('flwr.%s' % name)", "flwr.?"),
+        ("run('python', '-c', 'import flwr.common')", "flwr.common"),
+        ("grid._runtime_client", "._runtime_client"),
+        ("self.grid._runtime_client.GetNodes()", "._runtime_client"),
+        ("getattr(grid, '_runtime_client')", '"_runtime_client"'),
+        ("message.metadata.__dict__['_message_id'] = 1", '"_message_id"'),
+        ("type(grid).__name__ == 'HttpGrid'", 'a class named "HttpGrid"'),
+        ("type(grid).__name__ in ('HttpGrid', 'GrpcGrid')", 'a class named "GrpcGrid"'),
+        ("KIND = 'HttpGrid'", '"HttpGrid"'),
+    ],
+)
+def test_a_private_name_of_flower_is_found(source: str, name: str, hidden: set[str], tmp_path: Path) -> None:
+    planted = tmp_path / "planted.py"
+    planted.write_text(source)
+    found = violations(planted, hidden)
+    assert any(each.endswith(f": {name}") for each in found), found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from flwr.app import Message, RecordDict\nMessage.has_content",
+        "import flwr\nprint(flwr.__version__)",
+        "import flwr.serverapp.strategy as flwr\nflwr.FedAdam",
+        "from flwr.clientapp.mod import fixedclipping_mod",
+        '"""Not `flwr.common.Scalar`."""\nBETA = 0.7\n"""As in flwr.server.strategy."""',
+        "print('a Flower Strategy (flwr.serverapp.strategy)')",
+        "print('[tool.flwr.app.config]')",
+        "module.__name__.startswith('flwr.')",
+        "class Mine:\n    def __init__(self):\n        self._runtime_client = self.state._replace(next=1)",
+        "from flwr_datasets.partitioner import DirichletPartitioner",
+        "print('HttpGrid has no such node')",
+    ],
+)
+def test_public_names_and_docstrings_are_allowed(source: str, hidden: set[str], tmp_path: Path) -> None:
+    planted = tmp_path / "planted.py"
+    planted.write_text(source)
+    assert violations(planted, hidden) == []

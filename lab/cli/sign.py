@@ -30,7 +30,7 @@ def app(
     parts: Annotated[str | None, typer.Option(help="Python file with your own parts, as in parts=FILE.")] = None,
 ) -> None:
     """Sign the app that fedstride submit sends, as it is here now."""
-    from fedstride.flower import bundle
+    from fedstride.flower.bundles import bundle
 
     from ..deployment.signing import sign as sign_bundle
     from ..deployment.signing import write_signature

@@ -16,7 +16,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fedstride import flower
+from fedstride.flower import identity
 from fedstride.records import array_records
 
 from ..attacks.labels import FLIPS, on_flipped_labels
@@ -44,7 +44,7 @@ class LocalGrid(Grid):
         run_config: dict[str, Any] | None = None,
         data: Sequence[str] = (),
     ) -> None:
-        flower.set_identity(run_id=RUN_ID, node_id=SERVER_ID)
+        identity.set_identity(run_id=RUN_ID, node_id=SERVER_ID)
         self._app = client_app
         self._contexts = {
             SERVER_ID + 1 + i: Context(
@@ -90,7 +90,7 @@ class LocalGrid(Grid):
         """Queue the messages; returns their ids."""
         ids = []
         for message in messages:
-            ids.append(flower.stamp(message))
+            ids.append(identity.stamp(message))
             self._queue.append(message)
         return ids
 

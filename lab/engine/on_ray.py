@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fedstride import flower
 from fedstride.errors import RunError, require
+from fedstride.flower import identity
 from fedstride.signals import STOPPED
 from server_app.config.compose import from_yaml, to_yaml
 from server_app.config.schema import Config
@@ -46,7 +46,7 @@ def work_of(text: str) -> Work:
     from .workers import Worker
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    flower.set_identity()
+    identity.set_identity()
     return Worker(app, session.prepare(from_yaml(text)).evaluation)
 
 

@@ -16,7 +16,8 @@ from flwr.app import Context, Message, MessageType
 
 from client_app import cohort, cohort_client, cohort_memory, heap, work
 from client_app.cohort_client import Received, Started
-from fedstride import flower, wire
+from fedstride import wire
+from fedstride.flower import logs
 from fedstride.records import config_records
 
 from ..attacks.labels import FLIPS, flipped
@@ -161,7 +162,7 @@ class TogetherGrid(LocalGrid):
     def _say(self, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
-            flower.log(WARNING, "%s", text)
+            logs.log(WARNING, "%s", text)
 
 
 def on_gpu(job: work.Work) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedstride import flower
+from fedstride.flower import identity
 from fedstride.tasks.spec import Spec
 from fedstride.tasks.tensors import BatchSums
 from server_app.evaluation import CentralEvaluation
@@ -99,7 +99,7 @@ class WorkersGrid(LocalGrid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Queue the messages for the workers; returns their ids."""
-        stamped = {flower.stamp(message): message for message in messages}
+        stamped = {identity.stamp(message): message for message in messages}
         self._underway |= stamped
         self._submit(_groups(stamped, self._pool.started))
         return list(stamped)

@@ -1,8 +1,4 @@
-"""Asks a SuperLink for its runs and their logs, and stops runs, over the connection that submitting uses.
-
-The names of Flower that are imported here are private (1.39). Its commands cannot be used instead: they leave out
-what was submitted, and start a process for each question.
-"""
+"""Asks a SuperLink for its runs and their logs, and stops runs, over the connection that submitting uses."""
 
 from __future__ import annotations
 
@@ -11,23 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-import click
-import httpx
-from flwr.cli.cli_client_interceptor import CliClientHttpInterceptor
-from flwr.cli.utils import flwr_cli_exc_handler
-from flwr.common.serde import run_from_proto
-from flwr.proto.control_pb2 import ListRunsRequest, StopRunRequest, StreamLogsRequest
-from flwr.supercore.control import ControlHttpClient
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-
 from fedstride import wire
 from fedstride.errors import ConfigError, RunError
+from fedstride.flower.control import AnswerError, ControlApi, EndedError, KnownRun, NoSuchRunError
 
 from .reach import explained
 from .target import Target
-
-NO_SUCH_RUN = "[code: 16]"
-ENDED_ALREADY = "[code: 18]"
 
 
 @dataclass(frozen=True)
@@ -53,32 +38,28 @@ class Listed:
 class Control:
     """One connection to a SuperLink; made by `control`."""
 
-    def __init__(self, target: Target, client: ControlHttpClient) -> None:
+    def __init__(self, target: Target, api: ControlApi) -> None:
         self.target = target
-        self._client = client
+        self._api = api
 
     def runs(self, limit: int | None = None) -> list[Listed]:
         """The newest runs, the newest first. Raises RunError if the SuperLink does not answer."""
         with self._errors("the runs were not listed"):
-            answer = self._client.ListRuns(ListRunsRequest(limit=limit))
-        found = [_listed(proto) for proto in answer.run_dict.values()]
+            found = [_listed(run) for run in self._api.runs(limit=limit)]
         return sorted(found, key=lambda run: run.since, reverse=True)
 
     def run(self, run_id: str) -> Listed:
         """One run. Raises ConfigError if the SuperLink does not have it."""
         with self._errors(f"run {run_id} was not looked up", run_id):
-            answer = self._client.ListRuns(ListRunsRequest(run_id=number(run_id)))
-        return _listed(next(iter(answer.run_dict.values())))
+            return _listed(self._api.runs(run_id=number(run_id))[0])
 
     def stop(self, run_id: str) -> bool:
         """Stop a run; False if it has ended already. Raises ConfigError if the SuperLink does not have it."""
-        try:
-            with self._errors(f"run {run_id} was not stopped", run_id):
-                return bool(self._client.StopRun(StopRunRequest(run_id=number(run_id))).success)
-        except RunError as error:
-            if ENDED_ALREADY in str(error):
+        with self._errors(f"run {run_id} was not stopped", run_id):
+            try:
+                return self._api.stop(number(run_id))
+            except EndedError:
                 return False
-            raise
 
     def log(self, run_id: str, after: float = 0.0) -> Iterator[tuple[str, float]]:
         """Pieces of the run's log, each with a time to continue `after`; ends with the run.
@@ -86,9 +67,7 @@ class Control:
         Raises RunError if the connection breaks, ConfigError if the SuperLink does not have the run.
         """
         with self._errors(f"the log of run {run_id} broke off", run_id):
-            request = StreamLogsRequest(run_id=number(run_id), after_timestamp=after)
-            for piece in self._client.StreamLogs(request):
-                yield piece.log_output, piece.latest_timestamp
+            yield from self._api.log(number(run_id), after)
 
     def log_so_far(self, run: Listed) -> list[str]:
         """The lines of the run's log until now. Of a run that has not printed anything, this waits for a line."""
@@ -103,13 +82,10 @@ class Control:
     @contextlib.contextmanager
     def _errors(self, what: str, run_id: str = "") -> Iterator[None]:
         try:
-            with flwr_cli_exc_handler():
-                yield
-        except click.ClickException as error:
-            if NO_SUCH_RUN in error.message:
-                raise ConfigError(
-                    f"{self.target.address} has no run {run_id}: fedstride runs lists them"
-                ) from None
+            yield
+        except NoSuchRunError:
+            raise ConfigError(f"{self.target.address} has no run {run_id}: fedstride runs lists them") from None
+        except AnswerError as error:
             raise RunError(f"{what}: {explained(error, self.target)}") from None
 
 
@@ -118,18 +94,15 @@ def control(target: Target) -> Iterator[Control]:
     """A connection to the SuperLink, which is closed at the end. Nothing is sent before the first question."""
     trusted = target.root_certificates
     try:
-        client = ControlHttpClient.from_server_address(
-            server_address=target.address,
-            insecure=target.insecure,
-            root_certificates=None if trusted is None else trusted.read_bytes(),
-            interceptors=[CliClientHttpInterceptor(), RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+        api = ControlApi(
+            target.address, insecure=target.insecure, trusted=None if trusted is None else trusted.read_bytes()
         )
-    except (OSError, ValueError, httpx.HTTPError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{trusted} is not a CA's certificate ({error}); name the SuperLink's ca.crt") from error
     try:
-        yield Control(target, client)
+        yield Control(target, api)
     finally:
-        client.close()
+        api.close()
 
 
 def number(run_id: str) -> int:
@@ -139,19 +112,17 @@ def number(run_id: str) -> int:
     return int(run_id)
 
 
-def _listed(proto: object) -> Listed:
-    run = run_from_proto(proto)  # type: ignore[arg-type]
-    given = run.override_config
+def _listed(run: KnownRun) -> Listed:
     return Listed(
-        run_id=str(run.run_id),
-        app=run.fab_id,
-        status=run.status.status,
-        end=run.status.sub_status,
-        details=run.status.details,
-        since=_local(run.pending_at),
-        until=_local(run.finished_at),
-        overrides=str(given.get("overrides", "")),
-        submission=str(given.get(wire.SUBMISSION, "")),
+        run_id=str(run.id),
+        app=run.app,
+        status=run.status,
+        end=run.end,
+        details=run.details,
+        since=_local(run.submitted),
+        until=_local(run.ended),
+        overrides=str(run.config.get("overrides", "")),
+        submission=str(run.config.get(wire.SUBMISSION, "")),
     )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fedstride import wire
 from fedstride.errors import ConfigError, RunError
-from fedstride.flower import bundle
+from fedstride.flower.bundles import bundle
 from fedstride.signatures import RUN_CONFIG
 from server_app.config.overrides import parts_in, with_parts
 

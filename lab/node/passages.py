@@ -17,9 +17,9 @@ import grpc
 
 from fedstride import wire
 from fedstride.errors import ConfigError, last_line
+from fedstride.flower.objects import head_of
 from fedstride.replacing import replaced
 from fedstride.signatures import FORMAT, RUN_CONFIG, load
-from fedstride.superlink import head_of
 from node.accounts import Accounts, Arrived, RefusedError, Reply
 
 from .seams import LOOP, MAIN

@@ -10,8 +10,9 @@ from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
 from client_app.app import app
 from client_app.parts import OBJECTIVES, RULES, Training
-from fedstride import flower, wire
+from fedstride import wire
 from fedstride.arrays import Arrays, to_record, views
+from fedstride.flower import identity
 from fedstride.parts import Choice
 from fedstride.tasks import data, models
 from fedstride.tasks.inputs import Inputs, Kind
@@ -83,7 +84,7 @@ def message(kind: str, config: Mapping[str, Any], arrays: Arrays | None, **other
     for name, extra in others.items():
         content[name.replace("__", ".")] = to_record(extra)
     result = Message(content=content, message_type=kind, dst_node_id=2)
-    flower.stamp(result)
+    identity.stamp(result)
     return result
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from client_app import work
-from fedstride import flower
+from fedstride.flower import identity
 from fedstride.parts import Part
 from fedstride.tasks.inputs import Inputs
 from fedstride.tasks.parts import MODELS
@@ -24,7 +24,7 @@ def client_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _surroundings(client_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("FEDSTRIDE_CACHE", str(client_cache))
     monkeypatch.setenv("FEDSTRIDE_STATE", str(tmp_path / "state"))
-    flower.set_identity()
+    identity.set_identity()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

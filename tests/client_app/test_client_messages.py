@@ -357,7 +357,7 @@ def test_a_new_process_with_cached_data_imports_only_what_it_uses() -> None:
     ]
     code = (
         "import sys, json; sys.path[:0] = ['tests', 'tests/client_app']\n"
-        "from fedstride import flower; flower.set_identity()\n"
+        "from fedstride.flower import identity; identity.set_identity()\n"
         "from client_talk import round_config, train; train(round_config())\n"
         f"print(json.dumps([m for m in {unwanted} if m in sys.modules]))"
     )

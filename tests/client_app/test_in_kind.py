@@ -7,18 +7,18 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 
 from client_app.in_kind import in_kind
-from fedstride import flower
 from fedstride.arrays import to_record, views
 from fedstride.errors import ConfigError
+from fedstride.flower import identity
 from fedstride.packing import PACKED, Packer, is_packed, unpack
 
-flower.set_identity()
+identity.set_identity()
 CONTEXT = Context(run_id=1, node_id=2, node_config={}, state=RecordDict(), run_config={})
 
 
 def asked(content: RecordDict) -> Message:
     message = Message(content, dst_node_id=2, message_type="train")
-    flower.stamp(message)
+    identity.stamp(message)
     return message
 
 

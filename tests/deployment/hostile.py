@@ -27,7 +27,8 @@ from flwr.supercore.retry import RetryInvoker, exponential
 from grpc import RpcError
 
 from client_app.app import app
-from fedstride import flower, wire
+from fedstride import wire
+from fedstride.flower import identity
 from fedstride.packing import unpacked
 
 Maker = Callable[[Message], Crafted]
@@ -156,7 +157,7 @@ def push_unasked(calls: Calls, asked: Message) -> None:
 def main() -> None:
     """Start the nodes, each in a thread."""
     address, first, clients, nodes = sys.argv[1], *map(int, sys.argv[2:])
-    flower.set_identity()
+    identity.set_identity()
 
     def run(i: int) -> None:
         try:

@@ -29,7 +29,7 @@ KEY_IN_USE = "[code: 2004] Failed to activate SuperNode"  # or unknown
 
 STOCK = ("flower-supernode",)
 WARM = (sys.executable, "-m", "lab.cli.main", "node")
-"""The two programs for a SuperNode; they have the same arguments."""
+"""The two programs for a SuperNode. Flower's own has a port in addition."""
 
 T = TypeVar("T")
 
@@ -175,7 +175,7 @@ class Deployment:
     ) -> Running:
         """Start a SuperNode with these options, without waiting until it has joined."""
         config = ["--node-config", node_config] if node_config else []
-        place = ["--superlink", fleet, "--port", str(free_port())]
+        place = ["--superlink", fleet, *(["--port", str(free_port())] if program == STOCK else [])]
         return self.start(name, *program, *place, *options, *config, env=env)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fedstride.flower import bundle
+from fedstride.flower.bundles import bundle
 from lab.deployment.signing import read_signature
 from lab.flower.bundle import app_folder
 from node.trust import check_trusted
@@ -50,8 +50,7 @@ def test_all_services_use_these_ports() -> None:
         command = found[node]["command"]
         assert command[command.index("--superlink") + 1] == found[node]["environment"]["SUPERLINK"]
         assert found[node]["environment"]["SUPERLINK"] == f"superlink:{port}"
-        assert found[node]["healthcheck"]["test"][-1] == found[node]["environment"]["HEALTH"]
-        assert command[command.index("--health-server-address") + 1] == found[node]["environment"]["HEALTH"]
+        assert found[node]["healthcheck"]["test"] == ["CMD", "fedstride", "node-status"]
     for service in ("register", "submit"):
         assert found[service]["environment"]["ADDRESS"] == f"127.0.0.1:{api}"
     assert f":{api}/" in found["superlink"]["healthcheck"]["test"][2]

@@ -13,7 +13,7 @@ from world import Away, FaultyGrid, Stranger, play, play_on
 from fedstride import wire
 from fedstride.bounds import MAX_TEXT
 from fedstride.errors import RunError
-from fedstride.flower import Node
+from fedstride.flower.grids import Node
 from server_app.checkpoint import newest_checkpoint
 from server_app.lines import read_lines
 from server_app.roll_call import _facts

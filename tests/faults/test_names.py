@@ -14,7 +14,7 @@ from world import Away, FaultyGrid, play, play_on
 
 from fedstride import wire
 from fedstride.errors import ConfigError, ReplyError, RunError
-from fedstride.flower import Node
+from fedstride.flower.grids import Node
 from fedstride.names import Chosen, is_name
 from lab.plots.fedalr import _places
 from server_app.checkpoint import newest_checkpoint

@@ -16,8 +16,9 @@ from flwr.proto.node_pb2 import NodeInfo
 
 from client_app import state
 from client_app.app import app as real_client
-from fedstride import flower, wire
+from fedstride import wire
 from fedstride.arrays import Layout, views
+from fedstride.flower import identity
 from lab.engine.local import LocalGrid
 from server_app import exchange, gathering, roll_call, session
 from server_app.config.compose import compose
@@ -177,7 +178,7 @@ class FaultyGrid(LocalGrid):
             if fault is not None and fault.rejected:
                 ids.append(None)
                 continue
-            ids.append(flower.stamp(message))
+            ids.append(identity.stamp(message))
             reply: Message | None = self._deliver(message)
             if fault is not None and fault.change is not None and reply is not None:
                 reply = fault.change(reply)

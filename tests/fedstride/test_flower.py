@@ -13,8 +13,9 @@ from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedMedian, Strateg
 from flwr.superlink.grid.inmemory_grid import InMemoryGrid
 
 from client_app.app import app
-from fedstride import flower
 from fedstride.arrays import to_record, views
+from fedstride.flower import grids, identity, strategies
+from fedstride.placing import records_bytes
 from lab.engine.local import LocalGrid
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_messages_have_the_identity_of_the_process() -> None:
     code = (
-        "from fedstride import flower; flower.set_identity(run_id=5, node_id=6);"
+        "from fedstride.flower import identity; identity.set_identity(run_id=5, node_id=6);"
         "from flwr.app import Message, RecordDict;"
         "m = Message(content=RecordDict(), message_type='train', dst_node_id=9);"
         "print(m.metadata.run_id, m.metadata.src_node_id)"
@@ -32,25 +33,25 @@ def test_messages_have_the_identity_of_the_process() -> None:
 
 
 def test_stamps_are_unique_ids() -> None:
-    flower.set_identity()
+    identity.set_identity()
     messages = [Message(content=RecordDict(), message_type=MessageType.TRAIN, dst_node_id=2) for _ in range(2)]
-    ids = [flower.stamp(message) for message in messages]
+    ids = [identity.stamp(message) for message in messages]
     assert ids == [message.metadata.message_id for message in messages]
     assert ids[0] != ids[1]
 
 
 def test_the_source_that_a_reply_names_is_replaced() -> None:
-    flower.set_identity(node_id=99)
+    identity.set_identity(node_id=99)
     asked = Message(content=RecordDict(), message_type=MessageType.TRAIN, dst_node_id=7)
-    flower.stamp(asked)
+    identity.stamp(asked)
     for reply in (Message(content=RecordDict(), reply_to=asked), Message(Error(5, "gone"), reply_to=asked)):
-        flower.set_source(reply, 7)
+        identity.set_source(reply, 7)
         assert reply.metadata.src_node_id == 7
 
 
 def test_only_flowers_simulation_counts_as_one() -> None:
-    assert flower.is_simulation(InMemoryGrid.__new__(InMemoryGrid))
-    assert not flower.is_simulation(LocalGrid(app, 2))
+    assert grids.is_simulation(InMemoryGrid.__new__(InMemoryGrid))
+    assert not grids.is_simulation(LocalGrid(app, 2))
 
 
 # ---------------------------------------------------------------- the built-in strategies
@@ -66,11 +67,11 @@ def play(strategy: Strategy, server_round: int, model: dict[str, np.ndarray], fo
     """One round with two clients, whose updates are 1 and 2 times the number of the round."""
     grid = LocalGrid(app, 2)
     if forget:
-        flower.forget_current_arrays(strategy)
+        strategies.forget_current_arrays(strategy)
     sent = list(strategy.configure_train(server_round, to_record(model), ConfigRecord(), grid))
     replies = []
     for message, far in zip(sent, (1.0, 2.0), strict=True):
-        flower.stamp(message)
+        identity.stamp(message)
         arrays = {name: array + np.float32(far * server_round) for name, array in model.items()}
         content = RecordDict({"arrays": to_record(arrays), "metrics": MetricRecord({"num-examples": 1})})
         replies.append(Message(content=content, reply_to=message))
@@ -87,10 +88,10 @@ def test_the_state_of_a_built_in_strategy_restores_its_bits(name: str) -> None:
     unbroken, broken = MAKE[name](), MAKE[name]()
     first = play(unbroken, 1, START)
     play(broken, 1, START)
-    state = flower.builtin_state(broken)
+    state = strategies.builtin_state(broken)
     assert state and all(isinstance(value, np.ndarray) for value in state.values())
     fresh = MAKE[name]()
-    flower.load_builtin_state(fresh, state)
+    strategies.load_builtin_state(fresh, state)
     second, again = play(unbroken, 2, first), play(fresh, 2, first)
     assert all(second[key].tobytes() == again[key].tobytes() for key in START)
     forgetful = play(MAKE[name](), 2, first)
@@ -100,7 +101,7 @@ def test_the_state_of_a_built_in_strategy_restores_its_bits(name: str) -> None:
 def test_the_state_is_a_copy() -> None:
     strategy = MAKE["fedavgm"]()
     play(strategy, 1, START)
-    state = flower.builtin_state(strategy)
+    state = strategies.builtin_state(strategy)
     before = {key: array.copy() for key, array in state.items()}
     play(strategy, 2, START)
     assert all(np.array_equal(state[key], before[key]) for key in before)
@@ -110,15 +111,15 @@ def test_fedadams_state_is_by_name_and_fedavgms_by_position() -> None:
     adam, momentum = MAKE["fedadam"](), MAKE["fedavgm"]()
     play(adam, 1, START)
     play(momentum, 1, START)
-    assert set(flower.builtin_state(adam)) == {"0.m_t/w", "0.m_t/b", "0.v_t/w", "0.v_t/b"}
-    assert set(flower.builtin_state(momentum)) == {"0.momentum_vector#000000", "0.momentum_vector#000001"}
+    assert set(strategies.builtin_state(adam)) == {"0.m_t/w", "0.m_t/b", "0.v_t/w", "0.v_t/b"}
+    assert set(strategies.builtin_state(momentum)) == {"0.momentum_vector#000000", "0.momentum_vector#000001"}
 
 
 @pytest.mark.parametrize("strategy", [FedAvg(), FedMedian(), MAKE["fedadam"](), MAKE["fedavgm"]()])
 def test_a_strategy_before_its_first_round_has_no_state(strategy: Strategy) -> None:
-    assert flower.builtin_state(strategy) == {}
-    flower.load_builtin_state(strategy, {})
-    assert flower.builtin_state(strategy) == {}
+    assert strategies.builtin_state(strategy) == {}
+    strategies.load_builtin_state(strategy, {})
+    assert strategies.builtin_state(strategy) == {}
 
 
 def test_fedavgm_forgets_the_model_that_it_returned() -> None:
@@ -136,10 +137,10 @@ def test_fedavgm_forgets_the_model_that_it_returned() -> None:
 def test_forgetting_does_not_change_other_strategies() -> None:
     strategy = FedAvg()
     before = dict(vars(strategy))
-    flower.forget_current_arrays(strategy)
+    strategies.forget_current_arrays(strategy)
     assert vars(strategy) == before
 
 
 def test_bytes_of_a_record_with_headers() -> None:
     record = ArrayRecord({"a": Array(np.zeros(10, np.float32)), "b": Array(np.zeros((), np.float64))})
-    assert flower.records_bytes(record) == (128 + 40) + (128 + 8)
+    assert records_bytes(record) == (128 + 40) + (128 + 8)

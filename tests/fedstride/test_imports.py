@@ -20,7 +20,10 @@ ROOT = Path(__file__).parents[2]
             "from fedstride import errors, metrics, own, parts, seeds, settings, wire",
             ["torch", "flwr", "hydra", "omegaconf", "pandas"],
         ),
-        ("from fedstride import arrays, flower", ["torch", "hydra", "omegaconf", "ray", "pandas"]),
+        (
+            "from fedstride import arrays, objects; from fedstride.flower import grids, replies",
+            ["torch", "hydra", "omegaconf", "ray", "pandas"],
+        ),
         ("import fedstride.tasks.parts, client_app.parts", ["torch", "flwr", "hydra", "omegaconf", "pandas"]),
         ("from server_app.config import compose, overrides", ["torch", "flwr", "pandas"]),
         ("from fedstride.tasks import cache, data, partitions", ["torch", "hydra", "mlxtend", "flwr_datasets"]),

@@ -15,13 +15,15 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedstride import bounds, flower, wire
+from fedstride import bounds, wire
 from fedstride.arrays import views
 from fedstride.errors import ReplyError
+from fedstride.flower import identity
 from fedstride.objects import Allowance, check_values, parse
 from fedstride.packing import PACKED, Packer
+from fedstride.placing import records_bytes
 
-flower.set_identity()
+identity.set_identity()
 
 PEAK, PARSED = 4, 30
 """docs/security.md: a reply costs at most 4 times its allowed bytes, and 30 times those to parse."""
@@ -36,7 +38,7 @@ def sent(size: int = 5) -> Message:
     content = RecordDict({wire.ARRAYS: ArrayRecord({k: Array(v) for k, v in arrays.items()})})
     content[wire.CONFIG] = ConfigRecord({"a": 1})
     message = Message(content, dst_node_id=2, message_type="train")
-    flower.stamp(message)
+    identity.stamp(message)
     return message
 
 
@@ -335,7 +337,7 @@ def a_message_or_a_reason(objects: tuple[str, dict[str, bytes]]) -> None:
     assert isinstance(message, Message)
     assert message.has_content() != message.has_error()
     if message.has_content():
-        assert sum(map(flower.records_bytes, message.content.array_records.values())) <= ALLOWED.most_bytes
+        assert sum(map(records_bytes, message.content.array_records.values())) <= ALLOWED.most_bytes
 
 
 ANY = st.one_of(changed(), random_trees())

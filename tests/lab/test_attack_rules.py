@@ -11,8 +11,9 @@ from flwr.app import Message, MessageType, MetricRecord, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedstride import flower, wire
+from fedstride import wire
 from fedstride.arrays import to_record, views
+from fedstride.flower import identity
 from lab.attacks.grid import replace, updates_in
 from lab.attacks.rules import Attack, Present, drawn_order, z_max
 from server_app.attacks import ATTACKS
@@ -115,7 +116,7 @@ def exchanged(arrays: dict[str, Any], **others: Any) -> tuple[Message, Message]:
     """A message with a model of zeros and ones, and its reply."""
     start = {name: np.ones_like(array) for name, array in arrays.items()}
     sent = Message(RecordDict({wire.ARRAYS: to_record(start)}), dst_node_id=2, message_type=MessageType.TRAIN)
-    flower.stamp(sent)
+    identity.stamp(sent)
     content = RecordDict(
         {wire.ARRAYS: to_record(arrays), **{key: to_record(each) for key, each in others.items()}}
     )
@@ -131,7 +132,7 @@ MODEL = {
 
 
 def crafted(attack: Attack, known: Any = ()) -> Message:
-    flower.set_identity()
+    identity.set_identity()
     sent, reply = exchanged(MODEL, **{"half.delta": {"w": np.float32([4.0, 6.0])}})
     return replace(attack, sent, reply, updates_in(sent, reply), known, PRESENT)
 
@@ -159,7 +160,7 @@ def test_if_nothing_is_known_the_reply_is_honest(name: str) -> None:
 
 
 def test_huge_updates_become_infinite_and_raise_nothing() -> None:
-    flower.set_identity()
+    identity.set_identity()
     sent, reply = exchanged({"w": np.float32([3e38, 0.0])})
     with np.errstate(over="ignore"):
         got = replace(made("scaled", factor=1e3), sent, reply, updates_in(sent, reply), (), PRESENT)

@@ -91,11 +91,11 @@ def calibrated(epochs: int, replies: Any) -> Any:
 def reply(moments: ClassMoments) -> Any:
     from flwr.app import Message, MessageType, RecordDict
 
-    from fedstride import flower
+    from fedstride.flower import identity
 
-    flower.set_identity()
+    identity.set_identity()
     asked = Message(RecordDict(), dst_node_id=2, message_type=MessageType.QUERY)
-    flower.stamp(asked)
+    identity.stamp(asked)
     return Message(RecordDict({wire.CLASS_MOMENTS: to_record(moments.packed())}), reply_to=asked)
 
 

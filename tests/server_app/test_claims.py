@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedstride.errors import ReplyError
-from fedstride.flower import Node
+from fedstride.flower.grids import Node
 from server_app.claims import Claims, Owner
 
 A, B, C = Node(70, "a", "hospital-a"), Node(71, "b"), Node(72, "c", "hospital-c")

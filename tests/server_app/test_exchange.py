@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
-from fedstride import flower
 from fedstride.arrays import to_record
+from fedstride.flower import identity
 from fedstride.packing import is_packed
 from lab.engine.local import LocalGrid
 from server_app import exchange as module
 from server_app.exchange import CohortGrid, exchange, send
 
-flower.set_identity()
+identity.set_identity()
 
 
 class Clock:
@@ -44,7 +44,7 @@ class Scripted(LocalGrid):
             if message.metadata.dst_node_id in self.rejected:
                 ids.append(None)
                 continue
-            ids.append(flower.stamp(message))
+            ids.append(identity.stamp(message))
             self.sent[ids[-1]] = message
         return ids
 

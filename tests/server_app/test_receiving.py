@@ -19,12 +19,13 @@ from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PullAppMessagesRespon
 from flwr.supercore.run import Run
 from flwr.superlink.grid.http_grid import HttpGrid
 
-from fedstride import flower, signals, wire
+from fedstride import signals, wire
 from fedstride.arrays import to_record, views
+from fedstride.flower import identity
 from server_app.exchange import exchange
 from strategies.screening import screen
 
-flower.set_identity()
+identity.set_identity()
 
 Answer = Callable[[Any], None]
 
@@ -138,7 +139,7 @@ class Federation:
             for i in range(nodes)
         ]
         for message in self.messages:
-            flower.stamp(message)
+            identity.stamp(message)
 
     def _pushed(self, messages: Any) -> list[str]:
         return [message.metadata.message_id for message in messages]
@@ -466,6 +467,6 @@ def _varint(value: int) -> bytes:
 def test_message_metadata_is_what_flower_sends() -> None:
     """The fake SuperLink above lists replies as the real one does: message id, and what it replies to."""
     message = Message(RecordDict(), dst_node_id=2, message_type="train")
-    flower.stamp(message)
+    identity.stamp(message)
     proto = message_to_proto(Message(RecordDict(), reply_to=message))
     assert proto.metadata.reply_to_message_id == message.metadata.message_id

@@ -7,7 +7,8 @@ from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
-from fedstride import flower, wire
+from fedstride import wire
+from fedstride.flower import grids
 from lab.engine.local import LocalGrid
 from server_app.config.compose import compose
 from server_app.roll_call import Roster
@@ -73,8 +74,8 @@ def test_the_nodes_of_a_grid_that_knows_ids_only() -> None:
     """They are those that Flower makes of the ids, in the order of the ids."""
     grid = Changing(30)
     grid.here = {7, 31, 2, 30}
-    found = flower.nodes(grid)
-    assert found == [flower.Node(i, str(i)) for i in (2, 7, 30, 31)]
+    found = grids.nodes(grid)
+    assert found == [grids.Node(i, str(i)) for i in (2, 7, 30, 31)]
     theirs = sorted(
         (info.node_id, info.name, info.registered_at, info.last_activated_at) for info in grid.get_nodes()
     )

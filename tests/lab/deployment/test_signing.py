@@ -15,7 +15,7 @@ from flwr.supernode.cli.flower_supernode import _try_obtain_trusted_entities, _v
 from typer.testing import CliRunner
 
 from fedstride.errors import ConfigError
-from fedstride.flower import bundle
+from fedstride.flower.bundles import bundle
 from fedstride.signatures import load
 from lab.cli.main import app
 from lab.deployment.signing import new_key, read_signature, sign, write_signature

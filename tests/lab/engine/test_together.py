@@ -19,8 +19,9 @@ from client_app.method import Job, Method, Plan, Received, Result, Returned, Sta
 from client_app.parts import OBJECTIVES, RULES
 from client_app.pieces import Correction
 from client_app.stacked_functions import GeneratorDraws
-from fedstride import flower, wire
+from fedstride import wire
 from fedstride.arrays import Arrays, to_record, views
+from fedstride.flower import identity
 from fedstride.parts import USER_PARTS, Part
 from fedstride.placing import TensorArray
 from fedstride.tasks import data, frozen, models
@@ -86,7 +87,7 @@ def _surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     for name, make in TASKS_HERE.items():
         monkeypatch.setitem(TASKS._parts, name, Part(name, make, name))
     monkeypatch.setitem(PARTITIONS._parts, "unequal", Part("unequal", _unequal, "Of the sizes above."))
-    flower.set_identity()
+    identity.set_identity()
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)

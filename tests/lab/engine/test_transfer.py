@@ -15,8 +15,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedstride import flower
 from fedstride.arrays import to_record, views
+from fedstride.flower import identity
 from lab.engine.transfer import Packer, receive, send
 
 Ends = tuple[socket.socket, socket.socket]
@@ -71,7 +71,7 @@ def test_numpy_arrays_arrive_with_their_bits() -> None:
 
 
 def message(value: int) -> Message:
-    flower.set_identity()
+    identity.set_identity()
     content = RecordDict({"arrays": to_record(ARRAYS), "config": ConfigRecord({"value": value})})
     return Message(content=content, dst_node_id=7, message_type="train")
 
@@ -95,7 +95,7 @@ def test_more_than_a_socket_holds_arrives() -> None:
 
 def test_messages_with_the_same_model_share_one_copy() -> None:
     """As those of a round do; what differs is small."""
-    flower.set_identity()
+    identity.set_identity()
     model = to_record({"w": np.zeros(100_000, np.float32)})
     packer = Packer()
     parcels = [

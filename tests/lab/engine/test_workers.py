@@ -18,8 +18,9 @@ from desk import StopAfter, play, resume, table, weights
 from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedstride import flower, wire
+from fedstride import wire
 from fedstride.arrays import to_record, views
+from fedstride.flower import identity
 from fedstride.tasks import numerics
 from lab.engine import engine as engines
 from lab.engine.engine import engine, places
@@ -248,7 +249,7 @@ def test_of_small_messages_that_a_worker_has_at_once_only_the_one_that_kills_it_
 
 
 def test_replies_to_other_messages_are_left() -> None:
-    flower.set_identity()
+    identity.set_identity()
     with Pool(_Plain(counting), 2) as pool:
         grid = WorkersGrid(pool, counting, 2)  # type: ignore[arg-type]
         messages = [Message(RecordDict(), dst_node_id=node, message_type="query") for node in (2, 3)]

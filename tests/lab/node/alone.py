@@ -24,7 +24,7 @@ from flwr.supernode.main import create_app
 from flwr.supernode.nodestate import NodeStateFactory
 from flwr.supernode.start_client_internal import _insert_message
 
-from fedstride import flower
+from fedstride.flower import identity
 from lab.node import seams
 from lab.node.executors import Executors
 
@@ -141,7 +141,7 @@ class Alone:
 
     def put(self, do: str) -> None:
         """Store a message and its task, as a SuperNode's loop does."""
-        flower.set_identity(7, 1)
+        identity.set_identity(7, 1)
         content = RecordDict({"do": ConfigRecord({"do": do})})
         message = Message(content, dst_node_id=1, message_type=MessageType.TRAIN)
         self.nodestate.create_task(task_type=TaskType.CLIENT_APP, run_id=7, fab_hash=self._run.fab_hash)

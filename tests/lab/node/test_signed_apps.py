@@ -21,8 +21,9 @@ from flwr.supernode import start_client_internal as loop
 from flwr.supernode.nodestate import NodeStateFactory
 from typer.testing import CliRunner
 
-from fedstride import flower, wire
+from fedstride import wire
 from fedstride.errors import ConfigError
+from fedstride.flower import identity
 from lab.cli.main import app
 from lab.deployment.signing import new_key, sign
 from lab.node.passages import _Passages
@@ -45,7 +46,7 @@ class Node:
 
     def receives(self, signature: str, *, ours: bool = True, verifications: dict[str, str] | None = None) -> Any:
         """The error with which the node answers the message; None if it is to be processed."""
-        flower.set_identity(7, 1)
+        identity.set_identity(7, 1)
         content = RecordDict({"do": ConfigRecord({"do": 1})})
         message = Message(content, dst_node_id=1, message_type=MessageType.TRAIN)
         message.metadata.__dict__["_message_id"] = message.object_id

@@ -16,7 +16,7 @@ import client_app
 import fedstride
 import server_app
 import strategies
-from fedstride import flower
+from fedstride.flower import identity
 
 HERE = Path(__file__).resolve().parent
 SERVER = 1
@@ -63,7 +63,7 @@ class Here(Grid):
 assert Path(strategies.__file__).parent == HERE / "strategies", "fedstride's strategies replaced those of the app"
 assert Path(fedstride.__file__).parent.parent.name == "site-packages", "fedstride is not the installed one"
 
-flower.set_identity()
+identity.set_identity()
 server_app.app(Here(), context(SERVER))
 
 middle = client_app.TARGETS.mean(axis=0)

@@ -1,4 +1,4 @@
-"""Replies at a SuperLink (Flower 1.39), and the form of their objects. Like `flower.py`, it uses private names.
+"""Replies at a SuperLink (1.39 to 1.42).
 
 `HttpGrid.pull_messages` fetches whatever a node announces, of any size and for up to two hours, and parses all
 replies of a batch together: one bad reply ends the call, and the others are lost. So replies are fetched here one
@@ -12,10 +12,9 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from flwr.app import Message
 from flwr.serverapp import Grid
 
-from .flower import TOKEN_REFUSED
+from .grids import TOKEN_REFUSED, is_deployment
 
 MESSAGE_BYTES = 2**20
 """Maximum size of a reply's metadata (or error) as the SuperLink lists it."""
@@ -172,8 +171,8 @@ class SuperLink:
 
 
 def behind(grid: object) -> SuperLink | None:
-    """The SuperLink behind this Grid, if it is the Grid of a deployment (`HttpGrid`, 1.39)."""
-    return SuperLink(grid) if type(grid).__name__ == "HttpGrid" else None
+    """The SuperLink behind this Grid, if it is the Grid of a deployment."""
+    return SuperLink(grid) if is_deployment(grid) else None
 
 
 def notice_stop(grid: Grid) -> None:
@@ -181,7 +180,7 @@ def notice_stop(grid: Grid) -> None:
 
     The SuperLink deletes a stopped run's messages at once. A request that it has begun to handle before then fails
     because of that, and looks like a lost message or a client that failed. The next request is refused, and Flower
-    then sends SIGINT to this process (1.39).
+    then sends SIGINT to this process (1.39 to 1.42).
     """
     if behind(grid) is not None:
         list(grid.get_node_ids())
@@ -263,30 +262,3 @@ class _Stream:
             if some[0] < 128:
                 return value
         return None
-
-
-# ---------------------------------------------------------------- objects of a reply (1.39)
-
-
-def head_of(content: bytes, most_bytes: int) -> tuple[str, list[str], int]:
-    """The kind of an object, the ids of its children, and where its body begins.
-
-    Raises ValueError if the head is not within the first `most_bytes` bytes, or has another form.
-    """
-    from flwr.supercore.constant import HEAD_BODY_DIVIDER, HEAD_VALUE_DIVIDER
-
-    end = content.find(HEAD_BODY_DIVIDER, 0, most_bytes)
-    if end < 0:
-        raise ValueError("an object without a head")
-    kind, children, _ = content[:end].decode().split(HEAD_VALUE_DIVIDER)
-    return kind, children.split(",") if children else [], end + len(HEAD_BODY_DIVIDER)
-
-
-def inflate(message_id: str, contents: dict[str, bytes]) -> Any:
-    """The object with this id, from the contents of all its objects, which are used up. Raises any error."""
-    from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
-
-    inflated = inflate_object_from_contents(message_id, contents)
-    if isinstance(inflated, Message):
-        inflated.metadata.__dict__["_message_id"] = message_id
-    return inflated

@@ -1,0 +1,141 @@
+"""Connects a node to its SuperLink with the transport of the installed Flower, and says what answers instead."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+
+from .link import AnswerError, Link, LinkError, Place, UnreachableError
+
+FIRST_SECONDS = 10.0
+"""For the first connection, unless the node waits for its SuperLink."""
+
+HTTP_SINCE = (1, 40)
+"""The first version of Flower whose nodes use HTTP."""
+
+SUPPORTED = ((1, 39), (1, 42))
+"""The first and the last version of Flower that this was tested with."""
+
+PROBE_SECONDS = 3.0
+
+
+def installed() -> tuple[int, int]:
+    """The installed version of Flower."""
+    major, minor = version("flwr").split(".")[:2]
+    return int(major), int(minor)
+
+
+def uses_http() -> bool:
+    """Whether nodes of the installed Flower use HTTP, and not gRPC."""
+    return installed() >= HTTP_SINCE
+
+
+def connected(place: Place, key: object, *, wait: bool, say: Callable[[str], None]) -> Link:
+    """A connection as the node with this private key; None: one that registers itself.
+
+    Raises LinkError, within ten seconds if `wait` is false. Otherwise it waits for a SuperLink that cannot be
+    reached, and says so once.
+    """
+    until = time.monotonic() + FIRST_SECONDS
+    pause, said = 0.2, False
+    while True:
+        try:
+            return _connection(place, key)
+        except (UnreachableError, AnswerError) as error:
+            problem = explained(place, error)
+            if isinstance(problem, AnswerError) or (not wait and time.monotonic() + pause > until):
+                raise problem from None
+            if wait and not said:
+                say(f"{problem}; waiting for it")
+                said = True
+        time.sleep(pause)
+        pause = min(2 * pause, 5.0)
+
+
+def _connection(place: Place, key: object) -> Link:
+    from .fleet import FleetLink, Keys, Transport
+
+    keys = Keys(key)  # type: ignore[arg-type]
+    transport: Transport
+    if uses_http():
+        from .over_http import HttpTransport
+
+        transport = HttpTransport(place)
+    else:
+        from .over_grpc import GrpcTransport
+
+        transport = GrpcTransport(place)
+    try:
+        return FleetLink(transport, keys, place.most_bytes)
+    except BaseException:
+        transport.close()
+        raise
+
+
+# ---------------------------------------------------------------- what answers instead
+
+
+def explained(place: Place, error: LinkError) -> LinkError:
+    """The error, or a better one if something else than the expected SuperLink answers at this address."""
+    spoken = speaks(place)
+    mine = "http" if uses_http() else "grpc"
+    where, own = place.address, ".".join(map(str, installed()))
+    if spoken == "control":
+        return AnswerError(
+            f"{where} is the port for submitting runs of a SuperLink of Flower 1.39; its nodes connect to its Fleet "
+            "port, by default 9092"
+        )
+    if mine == "grpc" and spoken == "http":
+        return AnswerError(
+            f"the SuperLink at {where} speaks HTTP (Flower 1.40 or later), and this node has Flower {own}, which "
+            "speaks gRPC: pip install 'fedstride[node-http]', or give the address of a SuperLink of Flower 1.39"
+        )
+    if mine == "http" and spoken == "grpc":
+        return AnswerError(
+            f"the SuperLink at {where} speaks gRPC (Flower up to 1.39), and this node has Flower {own}, which speaks "
+            "HTTP: pip install 'fedstride[node]', or give the address of a SuperLink of Flower 1.40 or later"
+        )
+    return error
+
+
+def speaks(place: Place) -> str:
+    """What answers at this address: "http" (1.40 or later), "grpc", "control" (1.39's other port), or ""."""
+    return _http_answer(place) or _grpc_answer(place)
+
+
+def _http_answer(place: Place) -> str:
+    import httpx
+
+    base = f"{'http' if place.insecure else 'https'}://{place.address}"
+    options = {"verify": False, "trust_env": False, "timeout": PROBE_SECONDS, "proxy": place.proxy}
+    try:
+        with httpx.Client(**options) as client:  # type: ignore[arg-type]
+            with client.stream("GET", f"{base}/health") as health:
+                if health.status_code != httpx.codes.OK:
+                    return ""
+            with client.stream("POST", f"{base}/v1/fleet/pull-messages", content=b"") as fleet:
+                return "control" if fleet.status_code == httpx.codes.NOT_FOUND else "http"
+    except (httpx.HTTPError, httpx.InvalidURL):
+        return ""
+
+
+def _grpc_answer(place: Place) -> str:
+    """gRPC answers an unknown method with UNIMPLEMENTED, or refuses it for lack of a key."""
+    import grpc
+
+    options = [("grpc.enable_http_proxy", 0)]
+    if place.insecure:
+        channel = grpc.insecure_channel(place.address, options=options)
+    else:
+        channel = grpc.secure_channel(
+            place.address, grpc.ssl_channel_credentials(place.root_certificates), options=options
+        )
+    try:
+        channel.unary_unary("/flwr.proto.Fleet/PullMessages")(b"", timeout=PROBE_SECONDS)
+    except grpc.RpcError as error:
+        silent = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+        return "" if error.code() in silent else "grpc"  # type: ignore[attr-defined]
+    finally:
+        channel.close()
+    return "grpc"

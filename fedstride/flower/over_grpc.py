@@ -1,0 +1,109 @@
+"""The Fleet API of Flower 1.39: gRPC."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import grpc
+
+from .fleet import Signed
+from .link import (
+    SILENCE_SECONDS,
+    AnswerError,
+    KeyRefusedError,
+    LinkError,
+    Place,
+    RunGoneError,
+    TooLargeError,
+    UnreachableError,
+)
+
+LARGE, LARGE_SECONDS = {"GetFab", "PullObject", "PushObject"}, 180.0
+"""Methods with megabytes, and the time for one: 5 MiB over a line of 250 kbit/s."""
+
+_Code = grpc.StatusCode
+PASSING = frozenset(
+    {
+        _Code.INTERNAL,
+        _Code.UNKNOWN,
+        _Code.UNAVAILABLE,
+        _Code.CANCELLED,
+        _Code.ABORTED,
+        _Code.DEADLINE_EXCEEDED,
+        _Code.RESOURCE_EXHAUSTED,
+    }
+)
+"""Errors of a SuperLink that may be over when it is asked again."""
+
+KINDS: dict[Any, type[LinkError]] = {
+    _Code.UNAUTHENTICATED: KeyRefusedError,
+    _Code.PERMISSION_DENIED: RunGoneError,
+    **dict.fromkeys(PASSING, UnreachableError),
+}
+
+
+class GrpcTransport:
+    """One channel, which is made again after an answer that did not come in time: the line may be cut silently."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._making = threading.Lock()
+        self._channel = self._made()
+
+    def _made(self) -> grpc.Channel:
+        place = self._place
+        options: list[tuple[str, Any]] = [
+            ("grpc.max_send_message_length", -1),
+            ("grpc.max_receive_message_length", place.most_bytes),
+            ("grpc.enable_http_proxy", int(place.proxy is not None)),
+            ("grpc.initial_reconnect_backoff_ms", 500),
+            ("grpc.max_reconnect_backoff_ms", 20_000),
+            ("grpc.use_local_subchannel_pool", 1),
+            *([("grpc.http_proxy", place.proxy)] if place.proxy else []),
+        ]
+        if place.insecure:
+            return grpc.insecure_channel(place.address, options=options)
+        credentials = grpc.ssl_channel_credentials(place.root_certificates)
+        return grpc.secure_channel(place.address, credentials, options=options)
+
+    def call(self, method: str, request: bytes, signed: Signed, most: int) -> bytes:
+        """See `Transport`. gRPC itself bounds an answer by the largest that is allowed."""
+        metadata = [
+            ("flwr-public-key-bin", signed.public_key),
+            ("flwr-timestamp", signed.time),
+            ("flwr-signature-bin", signed.signature),
+            *signed.versions,
+        ]
+        channel = self._channel
+        send = channel.unary_unary(f"/flwr.proto.Fleet/{method}")  # bytes, without a form
+        try:
+            seconds = LARGE_SECONDS if method in LARGE else SILENCE_SECONDS
+            answer: bytes = send(request, timeout=seconds, metadata=metadata)
+        except grpc.RpcError as error:
+            if error.code() == _Code.DEADLINE_EXCEEDED:
+                self._renew(channel)
+            raise _sorted(method, error) from None
+        except ValueError as error:  # the channel was renewed meanwhile
+            raise UnreachableError(str(error)) from None
+        if len(answer) > most:
+            raise TooLargeError(f"the SuperLink's answer to {method} has more than {most} bytes")
+        return answer
+
+    def _renew(self, broken: grpc.Channel) -> None:
+        with self._making:
+            if self._channel is broken:
+                self._channel = self._made()
+                broken.close()
+
+    def close(self) -> None:
+        """See `Transport`."""
+        self._channel.close()
+
+
+def _sorted(method: str, error: Any) -> LinkError:
+    """The kind of an error of gRPC."""
+    code, details = error.code(), " ".join(str(error.details()).split())[:500]
+    if code == _Code.RESOURCE_EXHAUSTED and "larger than max" in details:  # said by gRPC on either side
+        return TooLargeError(f"{method}: {details}")
+    return KINDS.get(code, AnswerError)(f"{method}: {code.name}: {details}")

@@ -1,0 +1,193 @@
+"""The apps that a node runs: who signed them, what they say about themselves, and a copy that no app writes to.
+
+Nothing is taken from what the SuperLink says about a run but the SHA-256 of its app and the signature.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import tomllib
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from cryptography.exceptions import InvalidSignature
+
+from fedstride.errors import ConfigError
+from fedstride.flower.link import Bundle, Run
+from fedstride.signatures import RUN_CONFIG, decode, load, signed_bytes
+
+from .accounts import RefusedError
+from .trust import public_key
+
+MANIFEST = "pyproject.toml"
+MOST_MANIFEST = 2**20
+MOST_FILES, MOST_BYTES = 10_000, 512 * 2**20
+"""Of an unpacked app."""
+
+COMPILE_SECONDS = 120
+
+
+class App(NamedTuple):
+    """An app, as its verified bundle describes it."""
+
+    name: str  # publisher/name version
+    hash: str  # SHA-256 of the bundle
+    bundle: bytes
+
+
+class Apps:
+    """The apps of a node, below `folder`. `trusted`: keys by id; None: apps need no signature."""
+
+    def __init__(self, folder: Path, trusted: Mapping[str, str] | None) -> None:
+        self._folder, self._trusted = folder, trusted
+        self._seen: dict[Path, int] = {}  # the state of a folder when it was unpacked
+
+    def of(self, run: Run, bundle: Bundle) -> App:
+        """The app of a run. Raises RefusedError if it may not run here, or is none."""
+        digest = hashlib.sha256(bundle.content).hexdigest()
+        if self._trusted is not None:
+            _check_signature(bundle, digest, run.overrides.get(RUN_CONFIG, ""), self._trusted)
+        return App(_name(bundle.content), digest, bundle.content)
+
+    def unpacked(self, app: App) -> Path:
+        """The folder with the app's files, unpacked again if anything in it has changed."""
+        folder = self._folder / app.hash[:16]
+        if folder not in self._seen or self._seen[folder] != _state(folder):
+            self._unpack(app.bundle, folder)
+        return folder
+
+    def _unpack(self, bundle: bytes, folder: Path) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new = Path(tempfile.mkdtemp(prefix=".new-", dir=self._folder))
+        try:
+            _extract(bundle, new)
+            _compile(new)
+            _protect(new)
+            if folder.exists():
+                _remove(folder)
+            os.chmod(new, 0o700)  # a folder that is renamed must be writable
+            os.rename(new, folder)
+            os.chmod(folder, 0o500)
+        except OSError as error:
+            raise RefusedError(f"this node cannot unpack the app: {error.strerror or error}") from error
+        finally:
+            if new.exists():
+                _remove(new)
+        self._seen[folder] = _state(folder)
+
+
+def _check_signature(bundle: Bundle, digest: str, text: Any, trusted: Mapping[str, str]) -> None:
+    """Raises RefusedError unless a trusted key has signed the app, for this run or for Flower's app store."""
+    app = f"the app (SHA-256 {digest[:12]}...)"
+    if text:
+        try:
+            signature = load(str(text))
+        except ConfigError as error:
+            raise RefusedError(f"{app} has no valid signature: {error}") from None
+        if signature.key not in trusted:
+            raise RefusedError(f"{app} is signed by {signature.key}, a key that this node does not trust")
+        if not _is_signed(trusted[signature.key], digest, signature.signed_at, signature.signature):
+            raise RefusedError(f"{app} is not the one that was signed by {signature.key}: it was altered")
+        return
+    if not bundle.signatures.get("valid_license"):
+        raise RefusedError(f"{app} is not signed, and this node runs signed apps only; see fedstride sign")
+    for key in trusted.keys() & bundle.signatures.keys():
+        try:
+            entry = json.loads(bundle.signatures[key])
+            if _is_signed(trusted[key], digest, entry["signed_at"], entry["signature"]):
+                return
+        except (ValueError, TypeError, KeyError, RecursionError):
+            continue
+    raise RefusedError(f"{app} is signed in Flower's app store by no key that this node trusts")
+
+
+def _is_signed(key: str, digest: str, signed_at: int, signature: str) -> bool:
+    public = public_key(key)
+    try:
+        assert public is not None
+        public.verify(decode(signature), signed_bytes(bytes.fromhex(digest), signed_at))
+    except (InvalidSignature, ValueError, OverflowError):
+        return False
+    return True
+
+
+def _name(bundle: bytes) -> str:
+    """Publisher, name and version, from the manifest. Raises RefusedError if there is none."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(bundle)) as archive, archive.open(MANIFEST) as file:
+            text = file.read(MOST_MANIFEST + 1)
+        if len(text) > MOST_MANIFEST:
+            raise ValueError(f"{MANIFEST} has more than {MOST_MANIFEST} bytes")
+        manifest = tomllib.loads(text.decode())
+        publisher, project = manifest["tool"]["flwr"]["app"]["publisher"], manifest["project"]
+        return f"{publisher}/{project['name']} {project['version']}"
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise RefusedError(f"the app cannot be read: {type(error).__name__}: {error}") from None
+
+
+def _extract(bundle: bytes, folder: Path) -> None:
+    """Unpack the files of a bundle. Raises RefusedError for files that are too many, too large, or elsewhere."""
+    left = MOST_BYTES
+    try:
+        with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
+            entries = [each for each in archive.infolist() if not each.is_dir()]
+            if len(entries) > MOST_FILES:
+                raise RefusedError(f"the app has more than {MOST_FILES} files")
+            for entry in entries:
+                path = PurePosixPath(entry.filename)
+                if path.is_absolute() or ".." in path.parts or "\\" in entry.filename or stat.S_ISLNK(entry.external_attr >> 16):
+                    raise RefusedError(f"the app has a file with the path {entry.filename[:100]!r}")
+                if path.parts[0] == ".info":
+                    continue
+                target = folder.joinpath(*path.parts)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with archive.open(entry) as source, target.open("xb") as file:
+                    while piece := source.read(min(2**20, left + 1)):
+                        left -= len(piece)
+                        if left < 0:
+                            raise RefusedError(f"the app has more than {MOST_BYTES} bytes")
+                        file.write(piece)
+    except (ValueError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile) as error:
+        raise RefusedError(f"the app cannot be unpacked: {type(error).__name__}: {error}") from None
+
+
+def _compile(folder: Path) -> None:
+    """Make the bytecode, in a process of its own: apps cannot write it, and would be compiled for each message."""
+    command = [sys.executable, "-I", "-m", "compileall", "-q", "-q", str(folder)]
+    options: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    try:
+        subprocess.run(command, timeout=COMPILE_SECONDS, check=False, **options)  # an error is seen at the import
+    except subprocess.TimeoutExpired:
+        raise RefusedError(f"the app's code cannot be compiled in {COMPILE_SECONDS} s") from None
+
+
+def _protect(folder: Path) -> None:
+    for each in folder.rglob("*"):
+        os.chmod(each, 0o500 if each.is_dir() else 0o400)
+
+
+def _remove(folder: Path) -> None:
+    for each in (folder, *folder.rglob("*")):
+        if each.is_dir() and not each.is_symlink():
+            os.chmod(each, 0o700)
+    shutil.rmtree(folder)
+
+
+def _state(folder: Path) -> int:
+    """A number that changes with any file: the time of a file's last change cannot be set back."""
+    found = []
+    for path, folders, files in os.walk(folder):
+        for name in (*folders, *files, "."):
+            about = os.lstat(os.path.join(path, name))
+            found.append((path, name, about.st_ino, about.st_mode, about.st_size, about.st_ctime_ns))
+    return hash(tuple(sorted(found)))

@@ -1,0 +1,236 @@
+"""The loop of a node: a message comes, is logged, is answered by a process of its own, and the reply is logged.
+
+Nothing of a message is executed or joined here; arrays and data are never read in this process.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from fedstride import wire
+from fedstride.errors import last_line
+from fedstride.flower.link import (
+    AnswerError,
+    Arrived,
+    Head,
+    KeyRefusedError,
+    Link,
+    LinkError,
+    NotThereYetError,
+    Run,
+    RunGoneError,
+    TooLargeError,
+    UnreachableError,
+)
+from fedstride.pauses import Growing
+
+from . import accounts as logged
+from . import replies
+from .accounts import Accounts, RefusedError
+from .apps import App, Apps
+from .frames import Answer, Request
+from .health import Health
+from .parts import Until, fetched, handed_over, persistent
+from .processes import DiedError, Processes
+from .replies import FormError, Reply
+
+IDLE = (0.03, 3.0)
+"""Shortest and longest pause, in seconds, between two questions for a message."""
+
+CRASHED = 8, "ClientApp stopped responding."
+"""Flower's error for a message whose process ended without a reply."""
+
+RUNS = 8
+"""Runs that are remembered, with their apps."""
+
+STATES = 2**30
+"""Bytes of the states of clients that are remembered."""
+
+_log = logging.getLogger("flwr").log
+
+
+class Known(NamedTuple):
+    """A run whose app may run here."""
+
+    run: Run
+    app: App
+
+
+class Node:
+    """A connected node."""
+
+    def __init__(
+        self,
+        link: Link,
+        accounts: Accounts,
+        apps: Apps,
+        processes: Processes,
+        health: Health,
+        config: dict[str, Any],
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._link, self._accounts, self._apps, self._processes = link, accounts, apps, processes
+        self._health, self._config, self._sleep = health, config, sleep
+        self._runs: OrderedDict[int, Known] = OrderedDict()
+        self._states: OrderedDict[int, bytes] = OrderedDict()  # of the clients, by run series
+        self._idle = Growing(*IDLE)
+        self._is_failing = False
+
+    def serve(self) -> None:
+        """Answer messages for ever. Raises LinkError when the SuperLink does not accept this node any more."""
+        self._health.waits()
+        while True:
+            self.step()
+
+    def step(self) -> None:
+        """Ask for a message once. Answer it, or wait a little."""
+        self._processes.look()
+        arrived = self._received()
+        if arrived is None:
+            self._sleep(self._idle.pause())
+            return
+        self._answer(arrived)
+        self._health.waits()
+        self._idle.restart()
+
+    def _received(self) -> Arrived | None:
+        """The next message. Of several errors in a row only the first is logged, and that the SuperLink answers."""
+        try:
+            arrived = self._link.receive()
+        except RunGoneError:  # a run has ended while the SuperLink looked for its messages
+            arrived = None
+        except UnreachableError as error:
+            if not self._is_failing:
+                _log(logging.WARNING, "the SuperLink gives no answer (%s); it is asked until it does", error)
+            self._is_failing = True
+            return None
+        if self._is_failing:
+            _log(logging.INFO, "the SuperLink answers again")
+        self._is_failing = False
+        self._health.heard()
+        return arrived
+
+    # ---------------------------------------------------------------- one message
+
+    def _answer(self, arrived: Arrived) -> None:
+        """Answer a message, with an error if it cannot be processed. No error of a message ends the node."""
+        head, until = arrived.head, Until.of(arrived.head)
+        _log(logging.INFO, "Receiving: %s message (ID: %s) of run %s", head.kind, head.id, head.run)
+        self._health.does(f"answers a {head.kind[:40]} message of run {head.run}")
+        since = time.monotonic()
+        try:
+            reply = self._reply(arrived, until)
+        except RefusedError as error:
+            _log(logging.ERROR, "message %s is refused: %s", head.id, error)
+            reply = replies.error_reply(head, self._link.node_id, wire.REFUSED, str(error))
+        except (RunGoneError, UnreachableError, NotThereYetError) as error:
+            _log(logging.WARNING, "message %s did not arrive whole: %s", head.id, error)
+            self._accounts.refused(head.id, f"it did not arrive whole, or its run ended ({error})")
+            return
+        self._send(head, reply, time.monotonic() - since, until)
+
+    def _reply(self, arrived: Arrived, until: Until) -> Reply:
+        """The reply of the message's process. Raises RefusedError and LinkError."""
+        head = arrived.head
+        try:
+            run, app = self._known(head, until)
+            contents = fetched(self._link, head.run, arrived.objects, until)
+            persistent(lambda: self._link.confirm(head.run, head.id), until)
+        except (AnswerError, TooLargeError) as error:
+            raise RefusedError(str(error)) from error
+        self._accounts.asks(head.id, replies.asked(contents.values()))
+        request = Request(
+            settings={
+                "message": head.id,
+                "folder": str(self._apps.unpacked(app)),
+                "run": head.run,
+                "node": self._link.node_id,
+                "series": run.series,
+                "node_config": dict(self._config),
+                "overrides": dict(run.overrides),
+            },
+            objects=contents,
+            state=self._states.get(run.series, b""),
+        )
+        try:
+            answer = self._processes.answer(request, until.left())
+            reply = self._checked(head, answer)
+        except (DiedError, FormError) as error:
+            _log(logging.ERROR, "message %s has no reply: %s", head.id, error)
+            return replies.error_reply(head, self._link.node_id, *CRASHED)
+        self._remember(run.series, answer.state)
+        return reply
+
+    def _checked(self, head: Head, answer: Answer) -> Reply:
+        if answer.error is not None:
+            return replies.error_reply(head, self._link.node_id, *answer.error)
+        return replies.reply_of(head, self._link.node_id, answer.root, answer.objects)
+
+    def _known(self, head: Head, until: Until) -> Known:
+        """The message's run and its app, which are asked for once. The message is logged before it is fetched."""
+        known = self._runs.pop(head.run, None)
+        run = known.run if known else persistent(lambda: self._link.run(head.run), until)
+        try:
+            if known is None:
+                bundle = persistent(lambda: self._link.bundle(run.app_hash, run.id), until)
+                known = Known(run, self._apps.of(run, bundle))
+        finally:
+            self._accounts.arrived(_logged(head, run, known))
+        self._runs[head.run] = known
+        while len(self._runs) > RUNS:
+            self._runs.popitem(last=False)
+        return known
+
+    def _remember(self, series: int, state: bytes) -> None:
+        """Keep the state that an app left for the next message of this run series."""
+        self._states.pop(series, None)
+        self._states[series] = state
+        while sum(map(len, self._states.values())) > STATES:
+            forgotten, _ = self._states.popitem(last=False)
+            _log(logging.WARNING, "the state of run series %s is forgotten: the states are too large", forgotten)
+
+    # ---------------------------------------------------------------- its reply
+
+    def _send(self, head: Head, reply: Reply, seconds: float, until: Until) -> None:
+        """Log the reply, then send it. If it cannot be logged, an error is sent instead."""
+        try:
+            self._accounts.leaves(_leaving(head, reply))
+        except RefusedError as error:
+            _log(logging.ERROR, "the reply to message %s is held back: %s", head.id, error)
+            reply = replies.error_reply(head, self._link.node_id, wire.REFUSED, str(error))
+        try:
+            announced = persistent(lambda: self._link.send(reply.message, reply.tree, seconds), until)
+            missing = {each: reply.contents[each] for each in announced.missing if each in reply.contents}
+            handed_over(self._link, head.run, announced.session, missing, until)
+        except KeyRefusedError:
+            raise
+        except LinkError as error:
+            _log(logging.WARNING, "the reply to message %s could not be sent: %s", head.id, error)
+            return
+        _log(logging.INFO, "Sent the reply to message %s", head.id)
+
+
+def _logged(head: Head, run: Run, known: Known | None) -> logged.Arrived:
+    return logged.Arrived(
+        id=head.id,
+        run=head.run,
+        task=head.kind,
+        app=known.app.name if known else "",
+        app_hash=run.app_hash,
+        overrides=" ".join(f"{key}={value}" for key, value in run.overrides.items()),
+    )
+
+
+def _leaving(head: Head, reply: Reply) -> logged.Reply:
+    error = reply.error
+    return logged.Reply(
+        to=head.id,
+        bytes=reply.size,
+        examples=replies.examples_in(reply.contents.values()),
+        error=f"code {error[0]}: {last_line(error[1])}" if error else "",
+        refused=error is not None and error[0] == wire.REFUSED,
+    )

@@ -1,0 +1,209 @@
+"""What `fedstride node` is told: its arguments, environment and files, read and checked once, before it connects."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
+
+from fedstride.errors import ConfigError
+from fedstride.flower.link import Place
+from fedstride.names import FORM, is_name
+
+from .limits import message_limit
+from .trust import trusted_keys
+
+OFF = "off"
+LOG, STATUS = "node-log.jsonl", "node-status.json"
+
+Value = bool | int | float | str
+
+_PAIR = re.compile(r"(\S+?)=('[^']*'|\"[^\"]*\"|\S+)")  # as Flower reads it
+
+GONE = {
+    "--port": "a node has no port of its own",
+    "--host": "a node has no port of its own",
+    "--ssl-certfile": "a node has no port of its own",
+    "--ssl-keyfile": "a node has no port of its own",
+    "--ssl-ca-certfile": "a node has no port of its own",
+    "--isolation": "each message has a process of its own",
+    "--superexec-auth-secret-file": "a node has no port of its own",
+    "--allow-runtime-dependency-installation": "a node installs nothing; install what apps need beside fedstride",
+    "--health-server-address": "fedstride node-status says whether a node is heard",
+    "--max-retries": "without --wait a node gives up after ten seconds, with it never",
+    "--max-wait-time": "without --wait a node gives up after ten seconds, with it never",
+    "--grpc-rere": "the transport is that of the installed Flower",
+    "--grpc-adapter": "the transport is that of the installed Flower",
+}
+"""Options of flower-supernode that a node of ours does not have, and why."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a node."""
+
+    place: Place
+    key: EllipticCurvePrivateKey | None  # None: the node makes one, and registers it itself
+    config: Mapping[str, Value]  # its node-config, which apps see
+    name: str  # empty: none
+    log: Path | None  # None: off
+    status: Path
+    apps: Path  # where it unpacks apps
+    trusted: Mapping[str, str] | None  # keys by id; None: apps need no signature
+    wait: bool  # for a SuperLink that cannot be reached
+    limit: float  # seconds of a message
+    passed: tuple[str, ...]  # names of variables that apps see in addition
+
+
+def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> Settings:
+    """The settings in these arguments. Raises ConfigError for what is not allowed."""
+    given = _parser().parse_args(list(arguments))
+    config = node_config(given.node_config)
+    home = home_of(environment)
+    if given.insecure and given.root_certificates:
+        raise ConfigError("--insecure and --root-certificates exclude each other: with certificates there is TLS")
+    if given.insecure and given.auth_supernode_private_key:
+        raise ConfigError(
+            "--insecure and --auth-supernode-private-key exclude each other: a key without TLS protects nothing; "
+            "give --root-certificates"
+        )
+    return Settings(
+        place=Place(
+            address=_address(given.superlink),
+            insecure=given.insecure,
+            root_certificates=_certificates(given.root_certificates),
+            proxy=given.proxy,
+        ),
+        key=_private_key(given.auth_supernode_private_key),
+        config=config,
+        name=_name(config),
+        log=_log(config, home / LOG),
+        status=home / STATUS,
+        apps=home / "node-apps",
+        trusted=None if given.trusted_entities is None else trusted_keys(given.trusted_entities),
+        wait=given.wait,
+        limit=message_limit(environment),
+        passed=tuple(filter(None, given.pass_environment.split(","))),
+    )
+
+
+def home_of(environment: Mapping[str, str] = os.environ) -> Path:
+    """The folder of a node's own files: FLWR_HOME."""
+    return Path(environment.get("FLWR_HOME") or "~/.flwr").expanduser().absolute()
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line, as for every invalid setting."""
+        raise ConfigError(f"fedstride node: {message}; see fedstride node --help")
+
+
+class _Gone(argparse.Action):
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: str | None = None) -> None:
+        """An option of Flower's node."""
+        raise ConfigError(f"fedstride node has no option {option}: {GONE[str(option)]}; leave it out")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="fedstride node",
+        description="Take part in runs with this machine's data. Each message has a process of its own.",
+        epilog="FEDSTRIDE_MESSAGE_SECONDS limits the time of a message. FLWR_HOME is the folder of the node's files.",
+    )
+    add = parser.add_argument
+    add("--superlink", required=True, metavar="HOST:PORT", help="the SuperLink's address for nodes")
+    add("--root-certificates", type=Path, metavar="FILE", help="CA that signed the SuperLink's certificate (PEM)")
+    add("--insecure", action="store_true", help="without TLS: for tests on one machine")
+    add("--auth-supernode-private-key", type=Path, metavar="FILE", help="this node's registered private key")
+    add("--node-config", default="", metavar="'K=V ...'", help="values for apps, and name=NAME, log=FILE or log=off")
+    add("--trusted-entities", type=Path, metavar="FILE", help="run only apps that one of these keys has signed")
+    add("--wait", action="store_true", help="wait for a SuperLink that cannot be reached, as services want it")
+    add("--proxy", metavar="URL", help="reach the SuperLink through this proxy; the environment's are not used")
+    add("--pass-environment", default="", metavar="A,B", help="environment variables that apps see in addition")
+    for option in GONE:
+        add(option, nargs="?", action=_Gone, help=argparse.SUPPRESS)
+    return parser
+
+
+def _address(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536 or "/" in text:
+        raise ConfigError(f"--superlink {text!r} is not allowed: it must be HOST:PORT, as in superlink.example:9092")
+    return text
+
+
+def _certificates(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    content = _content(path, "--root-certificates")
+    if b"-----BEGIN CERTIFICATE-----" not in content:
+        raise ConfigError(f"--root-certificates {path} is not a certificate in PEM; give the ca.crt of the SuperLink")
+    return content
+
+
+def _private_key(path: Path | None) -> EllipticCurvePrivateKey | None:
+    if path is None:
+        return None
+    content = _content(path, "--auth-supernode-private-key")
+    load = load_ssh_private_key if b"OPENSSH" in content else load_pem_private_key
+    try:
+        key = load(content, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, EllipticCurvePrivateKey):
+        raise ConfigError(
+            f"--auth-supernode-private-key {path} is not a private key of an elliptic curve without a password; "
+            "fedstride certificates makes one"
+        )
+    return key
+
+
+def _content(path: Path, option: str) -> bytes:
+    try:
+        return path.expanduser().read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{option} {path} cannot be read: {error.strerror or error}") from error
+
+
+def node_config(text: str) -> dict[str, Value]:
+    """The values of a node-config. Raises ConfigError for what is no value."""
+    rest = _PAIR.sub("", text).strip()
+    if rest:
+        raise ConfigError(f"--node-config: {rest[:60]!r} is not of the form KEY=VALUE; separate pairs by blanks")
+    return {key: _value(key, value) for key, value in _PAIR.findall(text)}
+
+
+def _value(key: str, text: str) -> Value:
+    try:
+        found = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text  # a text without quotation marks
+    if not isinstance(found, (bool, int, float, str)):
+        raise ConfigError(f"--node-config {key} = {text[:60]} is not allowed: a value is a number, a text or a bool")
+    return found
+
+
+def _name(config: Mapping[str, Value]) -> str:
+    name = config.get("name", "")
+    if "name" in config and not is_name(name):
+        raise ConfigError(
+            f"node-config name = {name!r} is not allowed: it must be {FORM}; start the node with --node-config "
+            "'name=\"hospital-a\"'"
+        )
+    return str(name)
+
+
+def _log(config: Mapping[str, Value], default: Path) -> Path | None:
+    log = config.get("log", str(default))
+    if not isinstance(log, str) or not log:
+        raise ConfigError(f'node-config log = {log!r} is not allowed: it must be the path of a file, or "{OFF}"')
+    return None if log == OFF else Path(log).expanduser().absolute()

@@ -1,0 +1,135 @@
+"""The process of one message: a fork of the template that reads the message, has the app answer it, and ends."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import socket
+import sys
+import threading
+import traceback
+import weakref
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NoReturn
+
+from flwr.app import Context, Message
+
+import client_app
+import fedstride
+from fedstride.flower import apps
+from fedstride import lifetimes
+
+from . import frames
+
+PROJECT = {module.__name__.partition(".")[0] for module in (client_app, fedstride, frames)}
+"""The top-level packages of this project that the template imports. A run brings its own version of them."""
+
+PROGRAM = "flwr-clientapp"
+"""The name of Flower's program for a message, which an app sees as its own."""
+
+
+def forget(packages: set[str]) -> None:
+    """Remove these packages from the imported ones; what uses them keeps them."""
+    for name in [name for name in sys.modules if _package(name) in packages]:
+        del sys.modules[name]
+
+
+def packages() -> set[str]:
+    """The top-level packages and modules that are imported."""
+    return {_package(name) for name in sys.modules}
+
+
+def _package(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def work(descriptor: int, template: int, preloaded: set[str]) -> NoReturn:
+    """Answer the message that comes over this socket, and end this process.
+
+    `template`: the process id of the template. `preloaded`: the packages that are imported here, but not yet at
+    this point of Flower's own program. An app that brings a package of this name gets its own, as it would there.
+    """
+    code = 1
+    try:
+        _separate(template)
+        with socket.socket(fileno=descriptor) as node:
+            _answer(node, preloaded)
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    _end(code)
+
+
+def _answer(node: socket.socket, preloaded: set[str]) -> None:
+    """Read the message, and send what the app makes of it."""
+    request = frames.receive_request(node)
+    # The place for confinement: here the process has all that it needs, and nothing of the app has run.
+    frames.send(node, _fields(request, preloaded))
+
+
+def _fields(request: frames.Request, preloaded: set[str]) -> Iterable[frames.Field]:
+    """The app's reply, or the error that it raises, with the client's state after it in both cases."""
+    settings, context = request.settings, None
+    try:
+        folder = Path(settings["folder"])
+        apps.identify(settings["run"], settings["node"])
+        app = apps.App(folder)
+        context = apps.context(
+            settings["run"],
+            settings["node"],
+            settings["series"],
+            settings["node_config"],
+            app.run_config(settings["overrides"]),
+            apps.state_from_bytes(request.state),
+        )
+        message = apps.message(settings["message"], request.objects)
+        sys.argv = [PROGRAM]
+        forget({name for name in preloaded if (folder / name).is_dir() or (folder / f"{name}.py").is_file()})
+        return _of(app.load()(message, context), apps.state_to_bytes(context.state))
+    except Exception as error:
+        return frames.fields_of_error(*apps.failed(error), _state(context, request.state))
+
+
+def _of(reply: object, state: bytes) -> Iterable[frames.Field]:
+    if not isinstance(reply, Message):
+        raise TypeError(f"the ClientApp returned {type(reply)} instead of a Message")
+    if reply.has_error():
+        return frames.fields_of_error(reply.error.code, str(reply.error.reason or ""), state)
+    contents = apps.objects(reply.content)
+    return frames.fields_of_answer(next(contents).decode(), contents, state)
+
+
+def _state(context: Context | None, before: bytes) -> bytes:
+    """The client's state after an error; that before the message if the app has left something else there."""
+    try:
+        return before if context is None else apps.state_to_bytes(context.state)
+    except Exception:
+        return before
+
+
+def _separate(template: int) -> None:
+    """Be like a new process, and end with the template."""
+    os.setpgid(0, 0)  # so that the template can end the processes that this one starts
+    lifetimes.end_with(template)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if "numpy.random" in sys.modules:  # otherwise all messages would draw the same; `random` does this itself
+        sys.modules["numpy.random"].seed()
+    # What the template has made ends with the template. Torch has more than a hundred such finalizers, which take
+    # 50 ms of this process's end.
+    for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
+        finalizer.atexit = False
+
+
+def _end(code: int) -> NoReturn:
+    """End as an interpreter ends, but without returning to the template's code."""
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are no daemons
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
