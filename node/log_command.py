@@ -11,8 +11,8 @@ import typer
 
 from fedstride.errors import ConfigError, printable
 
+from . import places
 from .journal import files, read
-from .settings import LOG, home_of
 
 COLUMNS = (
     "number",
@@ -44,7 +44,7 @@ def node_log(
     form: Annotated[Format, typer.Option("--format", help="Output format: text or json.")] = Format.TEXT,
 ) -> None:
     """Show what a node did with its data, and verify its log; exit code 1 if lines are missing or changed."""
-    path = (log or home_of() / LOG).expanduser().absolute()
+    path = (log or places.home() / places.LOG).expanduser().absolute()
     if not files(path):
         raise ConfigError(
             f"{path} does not exist: name the node's log, as in fedstride node-log /srv/fl/node-log.jsonl"
