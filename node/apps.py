@@ -16,6 +16,7 @@ import sys
 import tempfile
 import tomllib
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -35,6 +36,9 @@ MOST_FILES, MOST_BYTES = 10_000, 512 * 2**20
 """Of an unpacked app."""
 
 COMPILE_SECONDS = 120
+
+BROKEN = (ValueError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+"""What Python's reader raises for a bundle that is no archive, or a damaged one."""
 
 
 class App(NamedTuple):
@@ -131,7 +135,15 @@ def _name(bundle: bytes) -> str:
         manifest = tomllib.loads(text.decode())
         publisher, project = manifest["tool"]["flwr"]["app"]["publisher"], manifest["project"]
         return f"{publisher}/{project['name']} {project['version']}"
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, zipfile.BadZipFile, NotImplementedError) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        RecursionError,
+        zipfile.BadZipFile,
+        NotImplementedError,
+    ) as error:
         raise RefusedError(f"the app cannot be read: {type(error).__name__}: {error}") from None
 
 
@@ -145,7 +157,8 @@ def _extract(bundle: bytes, folder: Path) -> None:
                 raise RefusedError(f"the app has more than {MOST_FILES} files")
             for entry in entries:
                 path = PurePosixPath(entry.filename)
-                if path.is_absolute() or ".." in path.parts or "\\" in entry.filename or stat.S_ISLNK(entry.external_attr >> 16):
+                leaves = path.is_absolute() or ".." in path.parts or "\\" in entry.filename
+                if leaves or not path.parts or stat.S_ISLNK(entry.external_attr >> 16):
                     raise RefusedError(f"the app has a file with the path {entry.filename[:100]!r}")
                 if path.parts[0] == ".info":
                     continue
@@ -157,7 +170,7 @@ def _extract(bundle: bytes, folder: Path) -> None:
                         if left < 0:
                             raise RefusedError(f"the app has more than {MOST_BYTES} bytes")
                         file.write(piece)
-    except (ValueError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile) as error:
+    except BROKEN as error:
         raise RefusedError(f"the app cannot be unpacked: {type(error).__name__}: {error}") from None
 
 

@@ -66,6 +66,9 @@ class Bounds:
         return sizes.get(kind, 0)
 
 
+UNTRUSTED = Bounds()
+"""For answers."""
+
 TRUSTED = Bounds(objects=2**62, bytes=2**62, state=2**62, settings=SETTINGS_BYTES)
 """For requests: the node has bounded what is in them."""
 

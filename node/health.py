@@ -13,7 +13,7 @@ from typing import Any
 
 from fedstride import __version__
 
-from .settings import STATUS, home_of
+from . import places
 
 FORM = 1
 """The version of the file's form."""
@@ -75,7 +75,7 @@ class Health:
 
 def report(path: Path | None = None) -> tuple[int, str]:
     """The exit code, and what a person wants to know, in one line."""
-    path = home_of() / STATUS if path is None else path
+    path = places.home() / places.STATUS if path is None else path
     try:
         heard, facts = path.stat().st_mtime, json.loads(path.read_text())
     except OSError as error:

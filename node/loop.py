@@ -98,7 +98,7 @@ class Node:
         self._idle.restart()
 
     def _received(self) -> Arrived | None:
-        """The next message. Of several errors in a row only the first is logged, and that the SuperLink answers."""
+        """The next message. Of several errors in a row only the first is logged, and later that it is over."""
         try:
             arrived = self._link.receive()
         except RunGoneError:  # a run has ended while the SuperLink looked for its messages

@@ -5,6 +5,7 @@ Knows links and bytes. Each request is repeated while the SuperLink cannot be re
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -27,6 +28,8 @@ AGAIN, AGAIN_LONGEST = 0.5, 20.0
 
 MOST_BYTES = 4 * 2**30
 
+_log = logging.getLogger("flwr").log
+
 T = TypeVar("T")
 
 
@@ -48,14 +51,17 @@ class Until:
 
 def persistent(call: Callable[[], T], until: Until) -> T:
     """The result of the call, which is repeated while the SuperLink cannot be reached. Raises LinkError."""
-    pauses = Growing(AGAIN, AGAIN_LONGEST)
+    pauses, is_failing = Growing(AGAIN, AGAIN_LONGEST), False
     while True:
         try:
             return call()
-        except UnreachableError:
+        except UnreachableError as error:
             pause = pauses.pause()
             if pause > until.left():
                 raise
+            if not is_failing:
+                _log(logging.WARNING, "the SuperLink gives no answer (%s); it is asked until it does", error)
+            is_failing = True
         time.sleep(pause)
 
 
@@ -73,9 +79,7 @@ def fetched(
     return found
 
 
-def handed_over(
-    link: Link, run: int, session: str, contents: Mapping[str, bytes], until: Until
-) -> None:
+def handed_over(link: Link, run: int, session: str, contents: Mapping[str, bytes], until: Until) -> None:
     """Send these objects of a reply, the small ones first. Raises LinkError."""
 
     def put(object_id: str) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from fedstride.errors import FedstrideError, RunError
 
-from .frames import Answer, Bounds, FrameError, Reader, Request, Writer, fields_of_request
+from .frames import UNTRUSTED, Answer, Bounds, FrameError, Reader, Request, Writer, fields_of_request
 from .orders import Ended, Kill, Line, Ready, Start, pair
 
 EXIT_SECONDS = 10.0
@@ -60,7 +60,7 @@ class Processes:
         limit: float,
         warn: Callable[[str], None],
         pass_environment: Iterable[str] = (),
-        bounds: Bounds = Bounds(),  # noqa: B008 (it cannot be changed)
+        bounds: Bounds = UNTRUSTED,
     ) -> None:
         self._limit = limit
         self._warn = warn
@@ -158,7 +158,7 @@ class Processes:
             if time.monotonic() > running.deadline:
                 self._kill(running)
                 if receiving:
-                    raise DiedError(f"killed, as the message took more than {deadline - begun:.3g} s")
+                    raise DiedError(f"killed, as the message took more than {round(deadline - begun, 1):g} s")
                 raise DiedError(f"killed, as it closed its connection without an answer {EXIT_SECONDS:g} s before")
             if sending:
                 sending = not _write(writer, connected)

@@ -104,7 +104,7 @@ def examples_in(contents: Iterable[bytes]) -> int | None:
 
 
 def _plain_records(contents: Iterable[bytes]) -> list[Any]:
-    """The records of plain values among these objects; those that are too large, or of another form, are left out."""
+    """The records of plain values among these objects, without those that are too large or of another form."""
     found = []
     for content in contents:
         if len(content) <= MOST_PLAIN:

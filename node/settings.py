@@ -1,4 +1,4 @@
-"""What `fedstride node` is told: its arguments, environment and files, read and checked once, before it connects."""
+"""The settings of `fedstride node`: arguments, environment and files, read and checked once before it connects."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from fedstride.errors import ConfigError
 from fedstride.flower.link import Place
 from fedstride.names import FORM, is_name
 
+from . import places
 from .limits import message_limit
 from .trust import trusted_keys
 
 OFF = "off"
-LOG, STATUS = "node-log.jsonl", "node-status.json"
 
 Value = bool | int | float | str
 
@@ -68,7 +68,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
     """The settings in these arguments. Raises ConfigError for what is not allowed."""
     given = _parser().parse_args(list(arguments))
     config = node_config(given.node_config)
-    home = home_of(environment)
+    home = places.home(environment)
     if given.insecure and given.root_certificates:
         raise ConfigError("--insecure and --root-certificates exclude each other: with certificates there is TLS")
     if given.insecure and given.auth_supernode_private_key:
@@ -86,19 +86,14 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
         key=_private_key(given.auth_supernode_private_key),
         config=config,
         name=_name(config),
-        log=_log(config, home / LOG),
-        status=home / STATUS,
-        apps=home / "node-apps",
+        log=_log(config, home / places.LOG),
+        status=home / places.STATUS,
+        apps=home / places.APPS,
         trusted=None if given.trusted_entities is None else trusted_keys(given.trusted_entities),
         wait=given.wait,
         limit=message_limit(environment),
         passed=tuple(filter(None, given.pass_environment.split(","))),
     )
-
-
-def home_of(environment: Mapping[str, str] = os.environ) -> Path:
-    """The folder of a node's own files: FLWR_HOME."""
-    return Path(environment.get("FLWR_HOME") or "~/.flwr").expanduser().absolute()
 
 
 class _Parser(argparse.ArgumentParser):
@@ -117,14 +112,19 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="fedstride node",
         description="Take part in runs with this machine's data. Each message has a process of its own.",
-        epilog="FEDSTRIDE_MESSAGE_SECONDS limits the time of a message. FLWR_HOME is the folder of the node's files.",
+        epilog="FEDSTRIDE_MESSAGE_SECONDS limits the time of a message. FLWR_HOME is the folder of its files.",
     )
     add = parser.add_argument
     add("--superlink", required=True, metavar="HOST:PORT", help="the SuperLink's address for nodes")
     add("--root-certificates", type=Path, metavar="FILE", help="CA that signed the SuperLink's certificate (PEM)")
     add("--insecure", action="store_true", help="without TLS: for tests on one machine")
     add("--auth-supernode-private-key", type=Path, metavar="FILE", help="this node's registered private key")
-    add("--node-config", default="", metavar="'K=V ...'", help="values for apps, and name=NAME, log=FILE or log=off")
+    add(
+        "--node-config",
+        default="",
+        metavar="'K=V ...'",
+        help="values for apps; name=NAME, log=FILE or off",
+    )
     add("--trusted-entities", type=Path, metavar="FILE", help="run only apps that one of these keys has signed")
     add("--wait", action="store_true", help="wait for a SuperLink that cannot be reached, as services want it")
     add("--proxy", metavar="URL", help="reach the SuperLink through this proxy; the environment's are not used")
@@ -137,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
 def _address(text: str) -> str:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536 or "/" in text:
-        raise ConfigError(f"--superlink {text!r} is not allowed: it must be HOST:PORT, as in superlink.example:9092")
+        raise ConfigError(f"--superlink {text!r} is not allowed: it must be HOST:PORT, as in fl.example.org:9092")
     return text
 
 
@@ -146,7 +146,9 @@ def _certificates(path: Path | None) -> bytes | None:
         return None
     content = _content(path, "--root-certificates")
     if b"-----BEGIN CERTIFICATE-----" not in content:
-        raise ConfigError(f"--root-certificates {path} is not a certificate in PEM; give the ca.crt of the SuperLink")
+        raise ConfigError(
+            f"--root-certificates {path} is not a certificate in PEM; give the ca.crt of the SuperLink"
+        )
     return content
 
 
@@ -188,7 +190,9 @@ def _value(key: str, text: str) -> Value:
     except tomllib.TOMLDecodeError:
         return text  # a text without quotation marks
     if not isinstance(found, (bool, int, float, str)):
-        raise ConfigError(f"--node-config {key} = {text[:60]} is not allowed: a value is a number, a text or a bool")
+        raise ConfigError(
+            f"--node-config {key} = {text[:60]} is not allowed: a value is a number, a text or a bool"
+        )
     return found
 
 

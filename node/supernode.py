@@ -83,8 +83,8 @@ def _accounts(settings: Settings) -> Accounts:
         accounts.started(settings.name, __version__)
     except BlockingIOError:
         raise ConfigError(
-            f"another process writes the log {settings.log}; give each node its own FLWR_HOME, or its own log=PATH "
-            "in --node-config"
+            f"another process writes the log {settings.log}; give each node its own FLWR_HOME, or its own "
+            "log=PATH in --node-config"
         ) from None
     except (OSError, RefusedError) as error:
         reason = getattr(error, "strerror", None) or error

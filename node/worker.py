@@ -18,8 +18,8 @@ from flwr.app import Context, Message
 
 import client_app
 import fedstride
-from fedstride.flower import apps
 from fedstride import lifetimes
+from fedstride.flower import apps
 
 from . import frames
 

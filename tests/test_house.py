@@ -177,8 +177,6 @@ def test_no_module_is_too_long() -> None:
 FLOWER = ROOT / "fedstride/flower"
 """The one folder that uses private names of Flower."""
 
-GOING_AWAY = ROOT / "lab/node"  # until the new node replaces it
-
 
 @pytest.fixture(scope="module")
 def hidden() -> set[str]:
@@ -190,7 +188,7 @@ def test_private_names_of_flower_are_in_one_folder(hidden: set[str]) -> None:
         *(path for package in (*MAY_IMPORT, "examples") for path in modules(package)),
         ROOT / "hatch_build.py",
     ]
-    elsewhere = [path for path in files if not {FLOWER, GOING_AWAY} & set(path.parents)]
+    elsewhere = [path for path in files if FLOWER not in path.parents]
     assert [found for path in elsewhere for found in violations(path, hidden)] == []
 
 

@@ -83,8 +83,8 @@ def explained(place: Place, error: LinkError) -> LinkError:
     where, own = place.address, ".".join(map(str, installed()))
     if spoken == "control":
         return AnswerError(
-            f"{where} is the port for submitting runs of a SuperLink of Flower 1.39; its nodes connect to its Fleet "
-            "port, by default 9092"
+            f"{where} is the port for submitting runs of a SuperLink of Flower 1.39; its nodes connect to its "
+            "Fleet port, by default 9092"
         )
     if mine == "grpc" and spoken == "http":
         return AnswerError(
@@ -93,8 +93,9 @@ def explained(place: Place, error: LinkError) -> LinkError:
         )
     if mine == "http" and spoken == "grpc":
         return AnswerError(
-            f"the SuperLink at {where} speaks gRPC (Flower up to 1.39), and this node has Flower {own}, which speaks "
-            "HTTP: pip install 'fedstride[node]', or give the address of a SuperLink of Flower 1.40 or later"
+            f"the SuperLink at {where} speaks gRPC (Flower up to 1.39), and this node has Flower {own}, "
+            "which speaks HTTP: pip install 'fedstride[node]', or give the address of a SuperLink of Flower "
+            "1.40 or later"
         )
     return error
 
@@ -135,7 +136,7 @@ def _grpc_answer(place: Place) -> str:
         channel.unary_unary("/flwr.proto.Fleet/PullMessages")(b"", timeout=PROBE_SECONDS)
     except grpc.RpcError as error:
         silent = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
-        return "" if error.code() in silent else "grpc"  # type: ignore[attr-defined]
+        return "" if error.code() in silent else "grpc"
     finally:
         channel.close()
     return "grpc"

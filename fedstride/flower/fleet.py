@@ -11,7 +11,7 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -53,8 +53,8 @@ from google.protobuf.message import Message as Protobuf
 
 from .link import (
     ANSWER_BYTES,
-    AnswerError,
     Announced,
+    AnswerError,
     Arrived,
     Bundle,
     Head,
@@ -200,6 +200,8 @@ class FleetLink:
         message_id = hashlib.sha256(reply).hexdigest()
         message = MessageProto.FromString(reply.partition(b"\0")[2])
         message.metadata.message_id = message_id
+        if not message.HasField("error"):
+            message.content.SetInParent()  # announced as empty; its objects follow
         request = PushMessagesRequest(
             node=self._node,
             messages_list=[message],
@@ -243,15 +245,19 @@ class FleetLink:
                 pause = HEARTBEAT_AGAIN
 
     def _call(self, method: str, request: Protobuf, kind: type[T], most: int = MOST_SMALL) -> T:
-        answer = self._transport.call(method, request.SerializeToString(), self._keys.signed(), min(most, self._most))
+        most = min(most, self._most)
+        answer = self._transport.call(method, request.SerializeToString(), self._keys.signed(), most)
         try:
-            return kind.FromString(answer)
+            found: T = kind.FromString(answer)
+            return found
         except DecodeError:
             raise AnswerError(f"the SuperLink's answer to {method} is not of the form that Flower has") from None
 
 
 def reply_object(to: Head, node: int, content: str, error: tuple[int, str] | None = None) -> bytes:
-    """The message object of a reply: its metadata are made here. `content`: the id of the content; empty: an error.
+    """The message object of a reply, whose metadata are made here.
+
+    `content`: the id of the content; empty for an error.
 
     The form is that of Flower's `Message.deflate` (1.39 to 1.42).
     """
@@ -271,7 +277,7 @@ def reply_object(to: Head, node: int, content: str, error: tuple[int, str] | Non
     )
     failed = None if error is None else ErrorProto(code=error[0], reason=error[1])
     body = MessageProto(metadata=metadata, error=failed).SerializeToString(deterministic=True)
-    return f"Message {content} {len(body)}".encode() + b"\0" + body
+    return f"Message {content} {len(body)}".encode() + b"\0" + bytes(body)
 
 
 def _head(metadata: Metadata) -> Head:
@@ -298,7 +304,9 @@ def _objects(tree: ObjectTree) -> tuple[str, ...]:
         depth += 1
         seen += len(level)
         if seen > MOST_OBJECTS or depth > MOST_DEPTH:
-            raise TooLargeError(f"a message of more than {MOST_OBJECTS} objects, or nested deeper than {MOST_DEPTH}")
+            raise TooLargeError(
+                f"a message of more than {MOST_OBJECTS} objects, or nested deeper than {MOST_DEPTH}"
+            )
         found.update((each.object_id, None) for each in level)
         level = [child for each in level for child in each.children]
     if any(len(each) != 64 for each in found):
@@ -311,8 +319,6 @@ def _tree(root: str, children: Mapping[str, tuple[str, ...]]) -> ObjectTree:
 
 
 def _scalar(value: Any) -> bool | int | float | str:
-    kind = value.WhichOneof("value")
+    kind = value.WhichOneof("scalar")
     found: bool | int | float | str = getattr(value, kind) if kind else ""
     return found
-
-

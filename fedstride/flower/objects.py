@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from flwr.app import Message
+from flwr.app import ConfigRecord, Message, MetricRecord
 
 from .identity import set_id
 
@@ -55,3 +55,10 @@ def inflate(message_id: str, contents: dict[str, bytes]) -> Any:
     if isinstance(inflated, Message):
         set_id(inflated, message_id)
     return inflated
+
+
+def plain_record(content: bytes, most_head: int) -> Any:
+    """The ConfigRecord or MetricRecord that this object is; None if it is none. Raises any error."""
+    kind, _, _ = head_of(content, most_head)
+    found = {kind.__name__: kind for kind in (ConfigRecord, MetricRecord)}.get(kind)
+    return None if found is None else found.inflate(content)

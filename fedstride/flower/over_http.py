@@ -109,7 +109,9 @@ def _sorted(method: str, status: int, text: str, target: str) -> LinkError:
     """The kind of an error of HTTP."""
     said = f"{method}: HTTP {status}: {text}"
     if 300 <= status < 400:
-        return AnswerError(f"{method}: HTTP {status}: another address answers ({_line(target)}), it is not followed")
+        return AnswerError(
+            f"{method}: HTTP {status}: another address answers ({_line(target)}), it is not followed"
+        )
     if status == httpx.codes.UNAUTHORIZED:
         return KeyRefusedError(said)
     if status == httpx.codes.FORBIDDEN:

@@ -79,7 +79,7 @@ def train(message, context):
     if do == "another version":
         node().sendall(bytes.fromhex("46534e02"))
     if do == "pickle":
-        node().sendall(b"\\x80\\x05\\x95")
+        node().sendall(b"\\x80\\x05\\x95\\x0b\\0\\0\\0\\0\\0\\0\\0\\x8c\\5posix\\x94.")
     if do == "part":
         node().sendall(b"FSN\\1" + field(3, b"") + struct.pack(">BQ", 2, 10**6) + b"some")
         os._exit(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,11 @@ from typer.testing import CliRunner
 
 from fedstride.errors import ConfigError
 from lab.cli.main import app
-from lab.node import supernode
-from node import journal
+from node import journal, supernode
 from node.accounts import Accounts, Arrived, RefusedError, Reply
 from node.journal import Journal, files, read
-from node.options import OFF, Options, options
+from node.settings import OFF
+from node.settings import read as settings
 
 
 def written(path: Path, count: int, **options) -> list[dict]:
@@ -115,7 +116,7 @@ def test_rotation_keeps_every_line_and_the_chain(tmp_path: Path) -> None:
 def test_two_processes_cannot_write_one_log(tmp_path: Path) -> None:
     first = Journal(tmp_path / "log")
     with pytest.raises(ConfigError, match=r"another process writes the log .*give each node its own FLWR_HOME"):
-        supernode._accounts(Options("", tmp_path / "log"))
+        supernode._accounts(replace(settings(GIVEN), log=tmp_path / "log"))
     first.close()
     Journal(tmp_path / "log").close()
 
@@ -143,6 +144,8 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch, fails: str)
 
 
 # ---------------------------------------------------------------- what is written
+
+GIVEN = ["--superlink", "localhost:9092", "--insecure"]
 
 MESSAGE = Arrived("m1", 2**63, "train", "fedstride/fedstride 0.1", "ab" * 32, "overrides=strategy=fedlws\x1b[31m")
 
@@ -196,22 +199,24 @@ def test_a_node_does_not_start_without_its_log(tmp_path: Path) -> None:
         with pytest.raises(
             ConfigError, match="so the node does not start; make it writable, or give another file"
         ):
-            supernode._accounts(Options("", log))
+            supernode._accounts(replace(settings(GIVEN), log=log))
 
 
 # ---------------------------------------------------------------- options and the command
 
 
-def test_the_options_of_a_node(tmp_path: Path) -> None:
-    home = {"FLWR_HOME": str(tmp_path)}
-    assert options(["--insecure"], home) == Options("", tmp_path / "node-log.jsonl")
-    given = ["--node-config", f'name="hospital-a" log="{tmp_path}/own log" partition-id=0', "--insecure"]
-    assert options(given, home) == Options("hospital-a", tmp_path / "own log")
-    assert options([f"--node-config=log={OFF}"], home) == options(["--node-config", 'log="off"'], home)
-    assert options(["--node-config", "log='off'"], home).log is None
+def test_the_name_and_the_log_of_a_node(tmp_path: Path) -> None:
+    def options(*given: str) -> tuple[str, Path | None]:
+        found = settings([*GIVEN, *given], {"FLWR_HOME": str(tmp_path)})
+        return found.name, found.log
+
+    assert options() == ("", tmp_path / "node-log.jsonl")
+    config = f'name="hospital-a" log="{tmp_path}/own log" partition-id=0'
+    assert options("--node-config", config) == ("hospital-a", tmp_path / "own log")
+    assert options(f"--node-config=log={OFF}") == options("--node-config", "log='off'") == ("", None)
     for config, said in (('name="7"', "node-config name = '7'"), ("name=3", "name = 3"), ("log=3", "log = 3")):
         with pytest.raises(ConfigError, match=said):
-            options(["--node-config", config], home)
+            options("--node-config", config)
 
 
 def test_the_command_shows_and_verifies(tmp_path: Path) -> None:

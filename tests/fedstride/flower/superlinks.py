@@ -83,7 +83,7 @@ class SuperLink:
     def _grpc(self) -> Iterator[None]:
         outer = self
 
-        class Any_(grpc.GenericRpcHandler):
+        class EveryMethod(grpc.GenericRpcHandler):
             def service(self, details: Any) -> Any:
                 method = details.method.rpartition("/")[2]
 
@@ -97,7 +97,7 @@ class SuperLink:
                 return grpc.unary_unary_rpc_method_handler(call)
 
         options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
-        server = grpc.server(ThreadPoolExecutor(8), handlers=[Any_()], options=options)
+        server = grpc.server(ThreadPoolExecutor(8), handlers=[EveryMethod()], options=options)
         self.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         server.start()
         try:
@@ -162,8 +162,8 @@ class SuperLink:
 def message(message_id: str, **changes: Any) -> Any:
     """The metadata of a message for this node."""
     values = {
-        "run_id": RUN, "message_id": message_id, "src_node_id": 1, "dst_node_id": NODE, "group_id": "1", "ttl": 600.0,
-        "message_type": "train", "created_at": time.time(),
+        "run_id": RUN, "message_id": message_id, "src_node_id": 1, "dst_node_id": NODE, "group_id": "1",
+        "ttl": 600.0, "message_type": "train", "created_at": time.time(),
     }  # fmt: skip
     return message_pb2.Message(metadata=message_pb2.Metadata(**(values | changes)))
 
@@ -199,7 +199,7 @@ def bundle(found: bytes, **signatures: str) -> bytes:
 
 
 class Relay:
-    """Hands bytes to and from an address. `cut` ends all lines, at once or after some bytes; `mute` drops bytes."""
+    """Hands bytes to and from an address. `cut` ends all lines, `left` after some bytes; `muted` drops bytes."""
 
     def __init__(self, target: str) -> None:
         self._target = target

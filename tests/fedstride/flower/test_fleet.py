@@ -1,4 +1,4 @@
-"""A node's connection against SuperLinks that answer well, badly, not at all, or with malice; on both transports."""
+"""A node's connection to SuperLinks that answer well, badly, not at all, or with malice; on both transports."""
 
 from __future__ import annotations
 
@@ -155,6 +155,10 @@ def test_a_part_that_is_gone_or_not_stored(superlink: SuperLink, link: FleetLink
 # ---------------------------------------------------------------- a hostile SuperLink
 
 
+ALONE = fleet_pb2.PullMessagesResponse(messages_list=[links.message("a" * 64)]).SerializeToString()
+WIDE = links.tree("a" * 64, *[links.tree("")] * 20_000)
+
+
 def deep(levels: int) -> Any:
     found = links.tree("d" * 64)
     for _ in range(levels - 1):
@@ -166,13 +170,13 @@ def deep(levels: int) -> Any:
     ("method", "answer", "kind"),
     [
         ("PullMessages", b"\xff\xff no protobuf", AnswerError),
-        ("PullMessages", fleet_pb2.PullMessagesResponse(messages_list=[links.message("a" * 64)]).SerializeToString(), AnswerError),
+        ("PullMessages", ALONE, AnswerError),
         ("PullMessages", links.pulled(links.message("a" * 64, dst_node_id=6), links.tree("a" * 64)), AnswerError),
         ("PullMessages", links.pulled(links.message("b" * 64), links.tree("a" * 64)), AnswerError),
         ("PullMessages", links.pulled(links.message("short"), links.tree("short")), AnswerError),
         ("PullMessages", links.pulled(links.message("d" * 64), deep(9)), TooLargeError),
         ("PullMessages", links.pulled(links.message("d" * 64), deep(90)), (AnswerError, TooLargeError)),
-        ("PullMessages", links.pulled(links.message("a" * 64), links.tree("a" * 64, *[links.tree("")] * 20_000)), TooLargeError),
+        ("PullMessages", links.pulled(links.message("a" * 64), WIDE), TooLargeError),
         ("PullMessages", LARGE, TooLargeError),
         ("GetRun", links.run("ab" * 32, run_id=8), AnswerError),
         ("GetRun", LARGE, TooLargeError),
@@ -181,6 +185,7 @@ def deep(levels: int) -> Any:
         ("PullObject", links.content(b"another part"), AnswerError),
         ("PullObject", links.content(LARGE), TooLargeError),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
 def test_an_answer_of_another_form_or_size(
     superlink: SuperLink, link: FleetLink, method: str, answer: bytes, kind: Any
@@ -200,7 +205,7 @@ def test_a_redirect_is_not_followed() -> None:
     with SuperLink("http").serving() as elsewhere, SuperLink("http").serving() as superlink:
         made = connect(superlink.address, "http")
         superlink["PullMessages"] = Refusal(307, links.INTERNAL.code, location=f"http://{elsewhere.address}/x")
-        with pytest.raises(AnswerError, match="another address answers .* it is not followed"):
+        with pytest.raises(AnswerError, match=r"another address answers .* it is not followed"):
             made.receive()
         assert elsewhere.calls == []
         made.close()
@@ -351,7 +356,9 @@ def test_the_port_for_submitting_is_named(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(connecting, "uses_http", lambda http=http: http)
         with SuperLink("http").serving() as superlink:
             superlink.handlers.clear()
-            with pytest.raises(AnswerError, match="is the port for submitting runs of a SuperLink of Flower 1.39"):
+            with pytest.raises(
+                AnswerError, match=r"is the port for submitting runs of a SuperLink of Flower 1\.39"
+            ):
                 connecting.connected(Place(superlink.address, insecure=True), None, wait=False, say=print)
 
 
@@ -359,7 +366,7 @@ def test_the_port_for_submitting_is_named(monkeypatch: pytest.MonkeyPatch) -> No
 def test_no_answer_ends_unless_the_node_waits(http: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connecting, "uses_http", lambda: http)
     monkeypatch.setattr(connecting, "FIRST_SECONDS", 1.0)
-    with pytest.raises(UnreachableError, match="[Cc]onnection refused"):
+    with pytest.raises(UnreachableError, match=r"[Cc]onnection refused"):
         connecting.connected(Place("127.0.0.1:1", insecure=True), None, wait=False, say=print)
     said: list[str] = []
 

@@ -20,7 +20,7 @@ from starlette.requests import Request
 
 from lab.deployment.certificates import make
 from lab.deployment.expiry import WARN_DAYS, expiries
-from node.options import options
+from node import settings
 from server_app.config.conf import conf_dir
 
 DOCS = conf_dir().parent / "docs"
@@ -67,7 +67,9 @@ def test_the_units_start_programs_with_options_that_exist(name: str, program: st
 
 def test_the_quotes_of_a_node_config_survive() -> None:
     (unit,) = [unit for unit in UNITS if unit.stem == "fedstride-node"]
-    assert options(command(unit)[2:], {"FLWR_HOME": "/srv/fl/node/flower"}).name == "hospital-a"
+    words = command(unit)[2:]
+    given = words[words.index("--node-config") + 1]
+    assert settings.node_config(given) == {"data": "/srv/data/mine.npz", "name": "hospital-a"}
 
 
 # ---------------------------------------------------------------- certificates

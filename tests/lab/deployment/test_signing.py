@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import stat
@@ -16,11 +17,12 @@ from typer.testing import CliRunner
 
 from fedstride.errors import ConfigError
 from fedstride.flower.bundles import bundle
+from fedstride.flower.link import Bundle
 from fedstride.signatures import load
 from lab.cli.main import app
 from lab.deployment.signing import new_key, read_signature, sign, write_signature
 from lab.flower.bundle import app_folder
-from lab.node.passages import _Passages
+from node import apps
 from node.accounts import RefusedError
 
 BUNDLE = b"an app" * 100
@@ -35,9 +37,10 @@ def key(tmp_path: Path) -> Path:
 def checked(bundle: bytes, text: str, trusted: Path) -> Fab:
     entities = _try_obtain_trusted_entities(trusted)
     _validate_public_keys_ed25519(entities)
-    fab = Fab("hash", bundle, {"stale": "{}"})
-    _Passages(loop, lambda: None)._check_signature(fab, text, entities)
-    return fab
+    digest = hashlib.sha256(bundle).hexdigest()
+    apps._check_signature(Bundle(bundle, {"stale": "{}"}), digest, text, entities)
+    signatures = {"valid_license": "-", **load(text).for_flower}
+    return Fab(digest, bundle, signatures)
 
 
 def test_flower_verifies_what_is_signed_here(key: Path) -> None:

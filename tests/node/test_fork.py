@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 FORK = """
 import os, sys, weakref
-from lab.node import worker
+from node import worker
 
 class Made: pass
 
@@ -23,6 +25,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
 """
 
 
+@pytest.mark.slow
 def test_a_fork_ends_what_it_has_made_and_not_what_the_template_has() -> None:
     ended = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout == "fork template "
