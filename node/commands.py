@@ -34,7 +34,7 @@ def node(
 def node_status(
     path: Annotated[Path | None, typer.Option(help="The node's file of its state.", show_default=False)] = None,
 ) -> None:
-    """Say whether this machine's node is at work; exit code 0 if it is."""
+    """Say what this machine's node does; exit code 0 if its SuperLink answers it, 1 if not, 2 if no node runs."""
     from .health import report
 
     code, text = report(path)

@@ -39,8 +39,10 @@ def test_commands_that_read_files_import_little(arguments: list[str]) -> None:
     assert imported(arguments, OF_A_DESK | {"torch", "flwr", "numpy"}, code=0) == ""
 
 
-def test_the_state_of_a_node_is_said_without_the_packages_of_a_desk() -> None:
-    assert imported(["node-status"], OF_A_DESK, code=1) == ""
+def test_the_state_and_the_log_are_read_without_the_packages_of_a_desk(tmp_path: Path) -> None:
+    nowhere = str(tmp_path / "nowhere")
+    assert imported(["node-status", "--path", nowhere], OF_A_DESK | {"torch"}, code=health.NO_NODE) == ""
+    assert imported(["node-log", nowhere], OF_A_DESK | {"torch"}, code=2) == ""
 
 
 def test_a_node_imports_nothing_of_a_desk() -> None:
