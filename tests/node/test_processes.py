@@ -16,8 +16,8 @@ from acting import NODE, RUN, SERIES, asked, content, descendants, did, request,
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from pids import gone
 
-from fedstride import flower_apps as apps
 from fedstride.errors import RunError
+from fedstride.flower import apps
 from node import frames
 from node import processes as module
 from node.frames import Bounds
