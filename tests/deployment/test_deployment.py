@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,11 +16,12 @@ import pytest
 from desk import play, table, weights
 from page_of_own_data import BLOOD, TABLES
 from PIL import Image
-from processes import JOINED, Running, Site, answers, folder_in, stop, until
+from processes import WARM, Running, Site, answers, folder_in, listening, stop, superlink_addresses, until
 
 from fedstride.tasks import data, partitions
 from fedstride.tasks.parts import PARTITIONS, TASKS
 from lab.deployment.certificates import make
+from lab.flower.command import free_port
 from lab.results.runs import load
 
 pytestmark = pytest.mark.slow
@@ -37,15 +39,18 @@ def pair(site: Site) -> Iterator[tuple[Running, Running]]:
 
 # ---------------------------------------------------------------- nodes to refuse
 
-UNKNOWN_KEY = r"\[code: 2004\] Failed to activate SuperNode"
+UNKNOWN_KEY = r"does not accept this node's key \(code 2004\): it is not registered there"
 REASONS = {
     "unregistered": UNKNOWN_KEY,
     "wrong key": UNKNOWN_KEY,
-    "no key": r"\[code: 2001\] SuperNode authentication is enabled",
-    "another CA": "CERTIFICATE_VERIFY_FAILED: unable to get local issuer certificate",
-    "expired": "CERTIFICATE_VERIFY_FAILED: certificate has expired",
-    "plain text": "Option `--insecure` was set",
+    "no key": r"accepts registered keys only, and this node has none \(code 2001\): give --auth-supernode-private",
+    "another CA": r"its certificate is not accepted \(unable to get local issuer certificate\): it is not signed",
+    "expired": r"certificate is not accepted \(certificate has expired\): the SuperLink needs a new one",
+    "plain text": "it uses TLS, and this node was started with --insecure; give --root-certificates",
+    "TLS": r"it does not use TLS \(WRONG_VERSION_NUMBER\), and this node expects it; check the port",
+    "no process": "no connection: Connection refused",
 }
+"""What an operator reads."""
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +62,9 @@ def invalid_nodes(site: Site, pair: Any) -> dict[str, Running]:
     make(expired, names=["localhost"], days=1, now=datetime.now(UTC) - timedelta(days=3))
     make(elsewhere, nodes=["three"])  # the name of a registered node, but another key
     late = site.deployment.superlink("late", expired)
+    control, plain = superlink_addresses()
+    open_to_all = ("--insecure", *listening(control, plain), "--disable-runtime-dependency-installation")
+    without_tls = site.deployment.start("without-tls", "flower-superlink", *open_to_all)
     trust = ("--root-certificates", str(site.certificates / "ca.crt"))
     three = ("--auth-supernode-private-key", str(site.certificates / "three"))
     options: dict[str, tuple[str, ...]] = {
@@ -65,12 +73,16 @@ def invalid_nodes(site: Site, pair: Any) -> dict[str, Running]:
         "no key": trust,
         "another CA": ("--root-certificates", str(foreign / "ca.crt"), *three),
         "expired": ("--root-certificates", str(expired / "ca.crt"), *three),
-        "plain text": ("--insecure", "--max-retries", "1"),
+        "plain text": ("--insecure",),
+        "TLS": (*trust, *three),
+        "no process": (*trust, *three),
     }
     until(lambda: answers(late), "answer of the second SuperLink")
+    until(lambda: True if "Uvicorn running" in without_tls.log() else None, "start of the third SuperLink")
+    others = {"expired": late.fleet, "TLS": plain, "no process": f"127.0.0.1:{free_port()}"}
     return {
         name: site.deployment.supernode(
-            name.replace(" ", "-"), late.fleet if name == "expired" else site.link.fleet, *given
+            f"refused-{name.replace(' ', '-')}", others.get(name, site.link.fleet), *given, program=WARM
         )
         for name, given in options.items()
     }
@@ -98,11 +110,13 @@ def test_a_submission_that_does_not_reach_the_superlink_says_why(site: Site) -> 
     foreign = site.deployment.root / "of-another-ca"
     make(foreign, names=["localhost"])
     trust = ["--root-certificates", str(site.certificates / "ca.crt")]
-    for address, options, words in (
+    cases = [
         (site.link.control, ["--root-certificates", str(foreign / "ca.crt")], "is not signed by the CA in"),
         (site.link.control, ["--insecure"], "uses TLS; give the CA's certificate"),
-        (site.link.fleet, trust, "is not a SuperLink"),
-    ):
+    ]
+    if site.link.fleet != site.link.control:
+        cases.append((site.link.fleet, trust, "is not a SuperLink"))
+    for address, options, words in cases:
         done = site.deployment.fedstride("submit", "--address", address, *options, "rounds=1")
         assert done.returncode == 1
         assert words in done.stderr
@@ -165,11 +179,22 @@ def test_ctrl_c_does_not_stop_the_run(site: Site, pair: Any) -> None:
 
 @pytest.mark.parametrize("fault", REASONS)
 def test_an_invalid_node_is_refused(invalid_nodes: dict[str, Running], fault: str) -> None:
+    """In one line."""
     node = invalid_nodes[fault]
-    assert until(node.ended, f"end of the node ({fault})") != 0
-    assert re.search(REASONS[fault], node.log()), node.log()
-    assert "Exit Code: 305" in node.log()  # Flower's exit code for: no connection to the SuperLink
-    assert JOINED not in node.log()
+    assert until(node.ended, f"end of the node ({fault})") == 1
+    name_of_log, line = node.log().splitlines()
+    assert name_of_log.startswith("this node's log: ")
+    assert line.startswith("error: the node cannot join the SuperLink at ")
+    assert re.search(REASONS[fault], line), line
+
+
+def test_a_refused_node_ends_within_ten_seconds(site: Site, pair: Any) -> None:
+    """The one that needs longest: another process may begin to listen on its SuperLink's port."""
+    given = ("--superlink", f"127.0.0.1:{free_port()}", "--insecure")
+    began = time.monotonic()
+    node = site.deployment.start("nobody-there", *WARM, *given)
+    assert node.process.wait(60) == 1
+    assert time.monotonic() - began < 15  # with the start of Python, on a machine that may be busy
 
 
 def test_only_the_pair_is_online(site: Site, invalid_nodes: dict[str, Running]) -> None:
