@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 from fedstride.cores import cores
 
 if TYPE_CHECKING:
+    from fedstride.flower.link import Place
+
     from .deployment.expiry import Expiry
 
 
@@ -33,10 +35,100 @@ class Finding:
     advice: str = ""
 
 
-def examine(certificates: Sequence[Path] = (), *, only_certificates: bool = False) -> list[Finding]:
-    """All findings, in the order of `CHECKS`; then those about certificates, also in these files and folders."""
+def examine(
+    certificates: Sequence[Path] = (),
+    *,
+    only_certificates: bool = False,
+    superlink: str | None = None,
+    root_certificates: Path | None = None,
+) -> list[Finding]:
+    """All findings, in the order of `CHECKS`; then those about SuperLinks and certificates.
+
+    `certificates`: more files and folders of some. `superlink`: HOST:PORT of one more SuperLink.
+    """
     others = () if only_certificates else CHECKS
-    return [*(finding for check in others for finding in check()), *_certificates(certificates)]
+    links = [] if only_certificates else _superlinks(superlink, root_certificates)
+    return [*(finding for check in others for finding in check()), *links, *_certificates(certificates)]
+
+
+# ---------------------------------------------------------------- Flower, and SuperLinks
+
+
+def _flower() -> list[Finding]:
+    """Which Flower nodes of this installation have, and how they reach their SuperLink."""
+    from fedstride.flower.connecting import SUPPORTED, installed, uses_http
+
+    try:
+        found = installed()
+    except PackageNotFoundError:
+        return []  # `_packages` says so
+    first, last = (".".join(map(str, each)) for each in SUPPORTED)
+    how = "HTTP, on the port for submitting" if uses_http() else "gRPC, on a port of their own"
+    text = f"Flower {version('flwr')}: its nodes use {how}"
+    if SUPPORTED[0] <= found <= SUPPORTED[1]:
+        return [Finding("nodes", "ok", text)]
+    return [Finding("nodes", "warn", text, f"tested with Flower {first} to {last}")]
+
+
+def _superlinks(address: str | None, root_certificates: Path | None) -> list[Finding]:
+    """What answers at each connection in Flower's config.toml, and at this address."""
+    from fedstride.errors import ConfigError
+    from fedstride.flower.link import Place
+
+    from .flower.target import deployed, named
+
+    findings = []
+    try:
+        for name in deployed():
+            target = named(name)
+            trusted = _content(target.root_certificates)
+            findings.append(
+                _superlink(f"{name} ({target.address})", Place(target.address, target.insecure, trusted))
+            )
+        if address is not None:
+            trusted = _content(root_certificates)
+            findings.append(_superlink(address, Place(address, root_certificates is None, trusted)))
+    except ConfigError as error:
+        findings.append(Finding("superlink", "warn", str(error)))
+    return findings
+
+
+def _content(path: Path | None) -> bytes | None:
+    from fedstride.errors import ConfigError
+
+    try:
+        return None if path is None else path.expanduser().read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+ANSWERS = {
+    "http": "a SuperLink of Flower 1.40 or later, whose nodes use HTTP",
+    "control": "the port for submitting of a SuperLink of Flower 1.39, whose nodes use gRPC",
+    "grpc": "the port for nodes of a SuperLink of Flower 1.39, which use gRPC",
+}
+"""What each answer of `fedstride.flower.connecting.speaks` means."""
+
+
+def _superlink(name: str, place: Place) -> Finding:
+    """Whether the SuperLink at this place has the transport of this machine's nodes."""
+    from fedstride.flower.connecting import speaks, tls_fault, uses_http
+
+    if not place.address.rpartition(":")[2].isdecimal():
+        return Finding("superlink", "warn", f"{name} has no port", "write HOST:PORT, as in localhost:8000")
+    if (fault := tls_fault(place)) is not None:
+        return Finding("superlink", "warn", f"{name}: {fault}")
+    spoken = speaks(place)
+    if not spoken:
+        return Finding("superlink", "warn", f"{name}: no SuperLink answers", "start it, or check the address")
+    if (spoken == "http") == uses_http():
+        return Finding("superlink", "ok", f"{name} is {ANSWERS[spoken]}, as here")
+    extra = "deployment-http" if spoken == "http" else "deployment"
+    advice = f"pip install 'fedstride[{extra}]', or 'fedstride[{extra.replace('deployment', 'node')}]' for a node"
+    return Finding("superlink", "warn", f"{name} is {ANSWERS[spoken]}, unlike those of this machine", advice)
+
+
+# ---------------------------------------------------------------- certificates
 
 
 def _certificates(given: Sequence[Path]) -> list[Finding]:
@@ -131,12 +223,12 @@ def _folder(topic: str, folder: Path, advice: str) -> Finding:
 
 
 def _ports() -> list[Finding]:
-    uses = {
-        8000: "SuperLink, submitting",
-        9092: "SuperLink, nodes",
-        9094: "SuperNode",
-        39091: "SuperLink of flwr run",
-    }
+    from fedstride.flower.connecting import uses_http
+
+    uses = {8000: "SuperLink, submitting and nodes"}
+    if not uses_http():
+        uses = {8000: "SuperLink, submitting", 9092: "SuperLink, nodes"}
+    uses |= {9094: "flower-supernode", 39091: "SuperLink of flwr run"}
     findings = []
     for port, use in uses.items():
         with socket.socket() as probe:
@@ -207,6 +299,7 @@ CHECKS: tuple[Callable[[], list[Finding]], ...] = (
     _machine,
     _python,
     _packages,
+    _flower,
     _torch,
     _folders,
     _data,

@@ -21,12 +21,25 @@ def doctor(
     only_certificates: Annotated[
         bool, typer.Option("--only-certificates", help="Check certificates, and nothing else.")
     ] = False,
+    superlink: Annotated[
+        str | None,
+        typer.Option(help="HOST:PORT of a SuperLink, besides those in Flower's config.toml.", show_default=False),
+    ] = None,
+    root_certificates: Annotated[
+        Path | None,
+        typer.Option(help="The CA's certificate of --superlink; without it, plain text.", show_default=False),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print what is not ok.")] = False,
 ) -> None:
-    """Check Python, torch, GPU, folders, data, ports and certificates; exit code 1 if something is missing."""
+    """Check Python, torch, GPU, folders, data, ports, SuperLinks, certificates; exit code 1: something fails."""
     from ..doctor import examine
 
-    found = examine(certificates or (), only_certificates=only_certificates)
+    found = examine(
+        certificates or (),
+        only_certificates=only_certificates,
+        superlink=superlink,
+        root_certificates=root_certificates,
+    )
     findings = [finding for finding in found if not (quiet and finding.state == "ok")]
     if form is Format.JSON:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))

@@ -1,5 +1,7 @@
 """A process with several hostile nodes: they speak Flower's protocol and send what no SuperNode would send.
 
+Over the transport of the installed Flower, as `fedstride node`.
+
 `python hostile.py FLEET_ADDRESS FIRST_CLIENT CLIENTS NODES`. Node i takes part as client FIRST_CLIENT + i. It
 replies to the roll call as an honest client would, with the real ClientApp, and to training with malformed objects
 of the kinds i, i + NODES, i + 2 * NODES, ..., one a round.
@@ -13,22 +15,21 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from crafted import KINDS, Crafted, as_node, craft, missing_object, never_complete, reply_to, sealed
 from flwr.app import Context, Message, RecordDict
 from flwr.app.message.message import make_message
 from flwr.app.metadata import Metadata
-from flwr.client.grpc_rere_client.connection import grpc_request_response
-from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
-from flwr.supercore.inflatable.inflatable_protobuf_utils import ObjectUnavailableError
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
-from flwr.supercore.retry import RetryInvoker, exponential
-from grpc import RpcError
+from flwr.common.serde import message_to_proto
+from flwr.proto.fleet_pb2 import PushMessagesRequest, PushMessagesResponse
 
 from client_app.app import app
 from fedstride import wire
-from fedstride.flower import identity
+from fedstride.flower import apps, identity
+from fedstride.flower.connecting import connected
+from fedstride.flower.fleet import FleetLink
+from fedstride.flower.link import Arrived, LinkError, Place
 from fedstride.packing import unpacked
 
 Maker = Callable[[Message], Crafted]
@@ -43,19 +44,6 @@ ALL: dict[str, Maker] = {
 UNASKED = "a message that nobody asked for"
 
 
-class Calls(NamedTuple):
-    """What Flower's connection to a SuperLink offers a node."""
-
-    node_id: int
-    receive: Callable[[], Any]
-    send: Callable[..., Any]
-    get_run: Callable[[int], Any]
-    get_fab: Callable[[str, int], Any]
-    pull_object: Callable[[int, str], bytes]
-    push_object: Callable[[int, str, str, bytes], None]
-    confirm: Callable[[int, str], None]
-
-
 def say(text: str) -> None:
     """Log a line; the nodes are threads of one process, and `print` writes the end of a line separately."""
     os.write(1, f"{text}\n".encode())
@@ -68,73 +56,70 @@ def kinds_of(node: int, nodes: int) -> list[str]:
 
 def serve(address: str, client: int, clients: int, kinds: list[str]) -> None:
     """Connect as one node, and reply until the SuperLink is gone."""
-    invoker = RetryInvoker(
-        wait_gen_factory=lambda: exponential(max_delay=1.0),
-        recoverable_exceptions=Exception,
-        max_tries=1,
-        max_time=None,
-    )
-    with grpc_request_response(address, True, invoker) as connection:
-        calls = Calls(*connection)
-        say(f"client {client} is node {calls.node_id}")
-        while True:
-            if (received := calls.receive()) is None:
-                time.sleep(2.0)  # a machine with few cores runs all of this
-                continue
-            message = pulled(calls, *received)
-            if message.metadata.message_type == "query":
-                node_config: Any = {"partition-id": client, "num-partitions": clients}
-                context = Context(message.metadata.run_id, calls.node_id, node_config, RecordDict(), {})
-                push(calls, message, sealed(as_node(app(message, context))))
-            else:
-                server_round = int(message.content[wire.CONFIG][wire.SERVER_ROUND])
-                kind = kinds[(server_round - 1) % len(kinds)]
-                attempt(calls, message, kind, client, server_round)
+    link = connected(Place(address, insecure=True), None, wait=True, say=say)
+    assert isinstance(link, FleetLink)
+    say(f"client {client} is node {link.node_id}")
+    while True:
+        if (arrived := link.receive()) is None:
+            time.sleep(2.0)  # a machine with few cores runs all of this
+            continue
+        message = pulled(link, arrived)
+        if message.metadata.message_type == "query":
+            node_config: Any = {"partition-id": client, "num-partitions": clients}
+            context = Context(message.metadata.run_id, link.node_id, node_config, RecordDict(), {})
+            push(link, message, sealed(as_node(app(message, context))))
+        else:
+            server_round = int(message.content[wire.CONFIG][wire.SERVER_ROUND])
+            kind = kinds[(server_round - 1) % len(kinds)]
+            attempt(link, message, kind, client, server_round)
 
 
-def attempt(calls: Calls, message: Message, kind: str, client: int, server_round: int) -> None:
+def attempt(link: FleetLink, message: Message, kind: str, client: int, server_round: int) -> None:
     """Send one kind, and say what became of it: `sent`, or `refused` by the SuperLink."""
-    push_unasked(calls, message)
+    push_unasked(link, message)
     outcome = "sent"
     try:
-        push(calls, message, ALL[kind](reply_to(message, client)))
+        push(link, message, ALL[kind](reply_to(message, client)))
     except Exception as error:
         outcome = f"refused ({type(error).__name__})"
     say(f"round {server_round}: client {client}: {outcome}: {kind}")
 
 
-def pulled(calls: Calls, message: Message, tree: Any) -> Message:
-    """The message with its content, as a SuperNode fetches it, and unpacked; replies need not be packed."""
-    run_id = message.metadata.run_id
-    contents = {}
-    for node in iterate_object_tree(tree):
-        while node.object_id not in contents:
+def pulled(link: FleetLink, arrived: Arrived) -> Message:
+    """The message with its content, as a node fetches it, and unpacked; replies need not be packed."""
+    run_id, contents = arrived.head.run, {}
+    for object_id in arrived.objects:
+        while object_id not in contents:
             try:
-                contents[node.object_id] = calls.pull_object(run_id, node.object_id)
-            except (ObjectUnavailableError, RpcError):
+                contents[object_id] = link.content(run_id, object_id)
+            except LinkError:
                 time.sleep(0.05)
-    message_id = message.metadata.message_id
-    calls.confirm(run_id, message_id)
-    whole: Any = inflate_object_from_contents(message_id, contents)
-    whole.metadata.__dict__["_message_id"] = message_id
+    link.confirm(run_id, arrived.head.id)
+    whole = apps.message(arrived.head.id, contents)
     whole.content = unpacked(whole.content)
-    return whole  # type: ignore[no-any-return]
+    return whole
 
 
-def push(calls: Calls, asked: Message, crafted: Crafted, metadata: Metadata | None = None) -> None:
+def push(link: FleetLink, asked: Message, crafted: Crafted, metadata: Metadata | None = None) -> None:
     """Send the objects as a SuperNode does: the message first, then what the SuperLink does not have yet."""
     envelope = Message(RecordDict(), reply_to=asked)
     if metadata is not None:
         envelope = make_message(metadata=metadata, content=RecordDict())
-    envelope.metadata.__dict__["_src_node_id"] = calls.node_id if metadata is None else metadata.src_node_id
+    envelope.metadata.__dict__["_src_node_id"] = link.node_id if metadata is None else metadata.src_node_id
     envelope.metadata.__dict__["_message_id"] = crafted.message_id
-    missing, session = calls.send(envelope, crafted.tree, 0.0)
+    request = PushMessagesRequest(
+        node=link._node,
+        messages_list=[message_to_proto(envelope)],
+        message_object_trees=[crafted.tree],
+        clientapp_runtime_list=[0.0],
+    )
+    answer = link._call("PushMessages", request, PushMessagesResponse)
     for object_id, content in crafted.contents.items():
-        if object_id in missing and object_id not in crafted.withheld:
-            calls.push_object(asked.metadata.run_id, session, object_id, content)
+        if object_id in answer.objects_to_push and object_id not in crafted.withheld:
+            link.put(asked.metadata.run_id, answer.session_id, object_id, content)
 
 
-def push_unasked(calls: Calls, asked: Message) -> None:
+def push_unasked(link: FleetLink, asked: Message) -> None:
     """A message to the server that replies to nothing, whose content cannot be parsed."""
     given = asked.metadata
     metadata = Metadata(
@@ -149,7 +134,7 @@ def push_unasked(calls: Calls, asked: Message) -> None:
         message_type="query",
     )
     try:
-        push(calls, asked, craft("RecordDict: garbage", reply_to(asked)), metadata)
+        push(link, asked, craft("RecordDict: garbage", reply_to(asked)), metadata)
     except Exception as error:
         say(f"refused ({type(error).__name__}): {UNASKED}")
 

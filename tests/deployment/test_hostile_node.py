@@ -13,10 +13,9 @@ import pytest
 from desk import play, weights
 from flwr.app import Context, Message, MessageType
 from flwr.clientapp import ClientApp
-from processes import WARM, Deployment, Running, folder_in, until
+from processes import WARM, Deployment, Running, folder_in, listening, superlink_addresses, until
 
 from client_app.app import app as real
-from lab.flower.command import free_port
 from server_app.lines import read_lines
 
 pytestmark = pytest.mark.slow
@@ -35,13 +34,13 @@ def attacked(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[
     """The folder of a run with two SuperNodes and a process of hostile nodes, and this process."""
     tests = Path(__file__).parents[1]
     with Deployment(tmp_path_factory.mktemp("hostile")) as deployment:
-        control, fleet = (f"127.0.0.1:{free_port()}" for _ in range(2))
+        control, fleet = superlink_addresses()
         link = deployment.start(
             "superlink",
-            *("flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", control.rpartition(":")[2]),
-            *("--fleet-api-address", fleet, "--disable-runtime-dependency-installation"),
+            *("flower-superlink", "--insecure", *listening(control, fleet)),
+            "--disable-runtime-dependency-installation",
         )
-        until(lambda: True if "Fleet API" in link.log() else None, "start of the SuperLink")
+        until(lambda: True if "Uvicorn running" in link.log() else None, "start of the SuperLink")
         for k in range(HONEST):
             config = f"partition-id={k} num-partitions={CLIENTS}"
             deployment.supernode(f"honest-{k}", fleet, "--insecure", node_config=config, program=WARM)
