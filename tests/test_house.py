@@ -28,7 +28,6 @@ LAB_MAY_IMPORT = {  # packages of lab/, and modules beside them; lab/cli may imp
     "deployment": set(),
     "attacks": set(),
     "engine": {"results", "attacks"},
-    "node": set(),
     "plots": {"results"},
     "papers": {"results"},
     "flower": {"results", "engine"},
