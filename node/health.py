@@ -84,6 +84,14 @@ def report(path: Path | None = None) -> tuple[int, str]:
         return NO_NODE, f"{path} is not a node's file; give its file with --path"
     if not isinstance(facts, dict) or facts.get("form") != FORM:
         return NO_NODE, f"{path} is of another version of fedstride; use the version of the node"
+    try:
+        return _said(facts, heard)
+    except (KeyError, TypeError, ValueError):
+        return NO_NODE, f"{path} is damaged; start the node again"
+
+
+def _said(facts: dict[str, Any], heard: float) -> tuple[int, str]:
+    """The exit code and the line for these facts, whose file has this time."""
     now = time.time()
     who = f"node {facts['name']!r}" if facts["name"] else "the node"
     does, since = str(facts["does"]), _ago(now - float(facts["since"]))
