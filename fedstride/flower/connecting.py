@@ -14,16 +14,25 @@ FIRST_SECONDS = 10.0
 HTTP_SINCE = (1, 40)
 """The first version of Flower whose nodes use HTTP."""
 
-SUPPORTED = ((1, 39), (1, 42))
-"""The first and the last version of Flower that this was tested with."""
+TESTED = ((1, 39), (1, 42))
+"""The first and the last version of Flower whose Fleet API this was tested with."""
 
-PROBE_SECONDS = 3.0
+TRY_SECONDS, PROBE_SECONDS = 5.0, 1.5
+"""For each answer of a first connection, and for a look at what answers instead."""
 
 
 def installed() -> tuple[int, int]:
     """The installed version of Flower."""
     major, minor = version("flwr").split(".")[:2]
     return int(major), int(minor)
+
+
+def untested() -> str:
+    """What to say if the installed Flower was not tested; else empty."""
+    first, last = (".".join(map(str, each)) for each in TESTED)
+    own = ".".join(map(str, installed()))
+    is_tested = TESTED[0] <= installed() <= TESTED[1]
+    return "" if is_tested else f"Flower {own} was not tested with this node, only {first} to {last}"
 
 
 def uses_http() -> bool:
@@ -41,7 +50,7 @@ def connected(place: Place, key: object, *, wait: bool, say: Callable[[str], Non
     pause, said = 0.2, False
     while True:
         try:
-            return _connection(place, key)
+            return _connection(place, key, None if wait else TRY_SECONDS)
         except (UnreachableError, AnswerError) as error:
             problem = explained(place, error)
             if isinstance(problem, AnswerError) or (not wait and time.monotonic() + pause > until):
@@ -53,7 +62,7 @@ def connected(place: Place, key: object, *, wait: bool, say: Callable[[str], Non
         pause = min(2 * pause, 5.0)
 
 
-def _connection(place: Place, key: object) -> Link:
+def _connection(place: Place, key: object, seconds: float | None) -> Link:
     from .fleet import FleetLink, Keys, Transport
 
     keys = Keys(key)  # type: ignore[arg-type]
@@ -67,7 +76,7 @@ def _connection(place: Place, key: object) -> Link:
 
         transport = GrpcTransport(place)
     try:
-        return FleetLink(transport, keys, place.most_bytes)
+        return FleetLink(transport, keys, place.most_bytes, seconds)
     except BaseException:
         transport.close()
         raise

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
+import math
+import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -72,13 +73,17 @@ HEARTBEAT_SECONDS = 30.0
 HEARTBEAT_EVERY, HEARTBEAT_AGAIN = 20.0, 3.0
 """Seconds between two heartbeats, and after one that failed."""
 
+GOODBYE_SECONDS = 3.0
+"""For the last answers, when the node ends."""
+
 MOST_OBJECTS, MOST_DEPTH = 20_000, 8
 """Of a message's tree."""
 
 MOST_SMALL = 2 * 2**20
 """Bytes of an answer that has neither an object nor an app nor a tree of objects."""
 
-_log = logging.getLogger("flwr").log
+_ID = re.compile(r"[0-9a-f]{64}")
+_KIND = re.compile(r"[a-z0-9_.-]{1,100}", re.IGNORECASE)
 
 T = TypeVar("T", bound=Protobuf)
 
@@ -86,8 +91,8 @@ T = TypeVar("T", bound=Protobuf)
 class Transport(Protocol):
     """Sends a request to one of the methods of the Fleet API."""
 
-    def call(self, method: str, request: bytes, signed: Signed, most: int) -> bytes:
-        """The answer, of at most `most` bytes. Raises LinkError."""
+    def call(self, method: str, request: bytes, signed: Signed, most: int, seconds: float | None) -> bytes:
+        """The answer, of at most `most` bytes. Raises LinkError, after `seconds` at the latest if given."""
         ...
 
     def close(self) -> None:
@@ -126,14 +131,22 @@ class Keys:
 class FleetLink:
     """A connection to a SuperLink as a registered node; see `link.Link`.
 
-    Raises LinkError if the SuperLink does not accept the node.
+    Raises LinkError if the SuperLink does not accept the node. `seconds`: for each of its first answers.
     """
 
-    def __init__(self, transport: Transport, keys: Keys, most_bytes: int = ANSWER_BYTES) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        keys: Keys,
+        most_bytes: int = ANSWER_BYTES,
+        seconds: float | None = None,
+    ) -> None:
         self._transport, self._keys, self._most = transport, keys, most_bytes
+        self._seconds = seconds
         if keys.registers:
             self._call("RegisterNode", RegisterNodeFleetRequest(public_key=keys.public), RegisterNodeFleetResponse)
         self.node_id = self._activated()
+        self._seconds = None
         self._ended = threading.Event()
         self._refused: LinkError | None = None
         self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
@@ -222,6 +235,7 @@ class FleetLink:
     def close(self) -> None:
         """See `Link`."""
         self._ended.set()
+        self._seconds = GOODBYE_SECONDS
         with contextlib.suppress(LinkError):
             self._call("DeactivateNode", DeactivateNodeRequest(node_id=self.node_id), DeactivateNodeResponse)
             if self._keys.registers:
@@ -246,7 +260,9 @@ class FleetLink:
 
     def _call(self, method: str, request: Protobuf, kind: type[T], most: int = MOST_SMALL) -> T:
         most = min(most, self._most)
-        answer = self._transport.call(method, request.SerializeToString(), self._keys.signed(), most)
+        answer = self._transport.call(
+            method, request.SerializeToString(), self._keys.signed(), most, self._seconds
+        )
         try:
             found: T = kind.FromString(answer)
             return found
@@ -281,6 +297,9 @@ def reply_object(to: Head, node: int, content: str, error: tuple[int, str] | Non
 
 
 def _head(metadata: Metadata) -> Head:
+    """What a message says about itself. Raises AnswerError for values that none has."""
+    if not _KIND.fullmatch(metadata.message_type) or not math.isfinite(metadata.created_at + metadata.ttl):
+        raise AnswerError("the SuperLink sent a message whose type or time has another form")
     return Head(
         metadata.message_id,
         metadata.run_id,
@@ -309,7 +328,7 @@ def _objects(tree: ObjectTree) -> tuple[str, ...]:
             )
         found.update((each.object_id, None) for each in level)
         level = [child for each in level for child in each.children]
-    if any(len(each) != 64 for each in found):
+    if not all(map(_ID.fullmatch, found)):
         raise AnswerError("the SuperLink sent a tree of objects whose ids have another form")
     return tuple(found)
 

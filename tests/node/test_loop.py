@@ -146,6 +146,13 @@ def test_an_error_of_the_app_is_sent(tmp_path: Path, link: MemoryLink) -> None:
     assert read(site.log).rows[-1]["event"] == "failed"
 
 
+def test_an_app_cannot_write_a_refusal_into_the_log(tmp_path: Path, link: MemoryLink) -> None:
+    site = Site(tmp_path, link, lambda request: Answer("", {}, (wire.REFUSED, "forged"), b""))
+    link.deliver()
+    site.step()
+    assert events(site) == ["received", "failed"]
+
+
 def test_a_process_that_dies_costs_its_own_message(tmp_path: Path, link: MemoryLink) -> None:
     dies = [True, False]
 
@@ -211,11 +218,11 @@ def test_a_request_without_an_answer_is_repeated(method: str, site: Site, link: 
 def test_without_an_answer_the_node_asks_on_and_says_so_once(
     site: Site, link: MemoryLink, caplog: pytest.LogCaptureFixture
 ) -> None:
-    link.faults["receive"] = [DOWN, DOWN, DOWN]
+    link.faults["receive"] = [DOWN, AnswerError("a message for another node"), TooLargeError("too large")]
     site.step(5)
     said = [record.getMessage() for record in caplog.records if record.name == "flwr"]
     assert [text for text in said if "SuperLink" in text] == [
-        "the SuperLink gives no answer (no answer); it is asked until it does",
+        "the SuperLink gives no good answer (no answer); it is asked until it does",
         "the SuperLink answers again",
     ]
     assert len(site.pauses) == 5
