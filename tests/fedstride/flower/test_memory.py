@@ -22,7 +22,7 @@ from fedstride.flower.link import Place, TooLargeError
 from node.parts import Until, fetched
 
 def most():
-    """The largest memory of this process, in bytes. (That of `getrusage` includes its parent's.)"""
+    # in bytes; that of getrusage includes the parent's
     return 1024 * int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 
 transport, address, bound = sys.argv[1], sys.argv[2], int(sys.argv[3])
