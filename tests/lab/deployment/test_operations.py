@@ -50,7 +50,9 @@ def test_systemd_accepts_the_units(unit: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "program"), [("superlink", ["flower-superlink"]), ("node", ["fedstride", "node"])], ids=lambda x: x[-1]
+    ("name", "program"),
+    [("superlink", ["flower-superlink"]), ("node", ["fedstride", "node"])],
+    ids=lambda x: x[-1],
 )
 def test_the_units_start_programs_with_options_that_exist(name: str, program: list[str]) -> None:
     (unit,) = [unit for unit in UNITS if unit.stem == f"fedstride-{name}"]
