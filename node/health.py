@@ -67,6 +67,7 @@ class Health:
         new = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            new.touch(mode=0o600)
             new.write_text(json.dumps(self._facts))
             os.replace(new, self._path)
         except OSError:

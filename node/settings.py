@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key, l
 
 from fedstride.errors import ConfigError
 from fedstride.flower.link import Place
+from fedstride.flower.trusting import context
 from fedstride.names import FORM, is_name
 
 from . import places
@@ -145,10 +146,12 @@ def _certificates(path: Path | None) -> bytes | None:
     if path is None:
         return None
     content = _content(path, "--root-certificates")
-    if b"-----BEGIN CERTIFICATE-----" not in content:
+    try:
+        context(Place("", root_certificates=content))
+    except (OSError, ValueError):  # ssl.SSLError is an OSError
         raise ConfigError(
             f"--root-certificates {path} is not a certificate in PEM; give the ca.crt of the SuperLink"
-        )
+        ) from None
     return content
 
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import ssl
 import time
 from collections.abc import Callable
 from importlib.metadata import version
 
 from .link import AnswerError, Link, LinkError, Place, UnreachableError
+from .trusting import context
+
+# Read when gRPC is imported: it writes lines of its own about each failed connection, whose fault is named here.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 FIRST_SECONDS = 10.0
 """For the first connection, unless the node waits for its SuperLink."""
@@ -50,6 +57,7 @@ def connected(place: Place, key: object, *, wait: bool, say: Callable[[str], Non
     pause, said = 0.2, False
     while True:
         try:
+            _reach(place, max(until - time.monotonic(), 1.0))
             return _connection(place, key, None if wait else TRY_SECONDS)
         except (UnreachableError, AnswerError) as error:
             problem = explained(place, error)
@@ -60,6 +68,23 @@ def connected(place: Place, key: object, *, wait: bool, say: Callable[[str], Non
                 said = True
         time.sleep(pause)
         pause = min(2 * pause, 5.0)
+
+
+def _reach(place: Place, seconds: float) -> None:
+    """Raises UnreachableError, with the system's reason, if no process listens there. A proxy is not asked."""
+    if place.proxy:
+        return
+    try:
+        socket.create_connection(_host_and_port(place), seconds).close()
+    except TimeoutError:
+        raise UnreachableError(f"no answer within {seconds:.0f} s; a firewall may drop the connection") from None
+    except OSError as error:
+        raise UnreachableError(f"no connection: {error.strerror or error}") from None
+
+
+def _host_and_port(place: Place) -> tuple[str, int]:
+    host, _, port = place.address.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def _connection(place: Place, key: object, seconds: float | None) -> Link:
@@ -87,6 +112,8 @@ def _connection(place: Place, key: object, seconds: float | None) -> Link:
 
 def explained(place: Place, error: LinkError) -> LinkError:
     """The error, or a better one if something else than the expected SuperLink answers at this address."""
+    if (fault := tls_fault(place)) is not None:
+        return AnswerError(fault)
     spoken = speaks(place)
     mine = "http" if uses_http() else "grpc"
     where, own = place.address, ".".join(map(str, installed()))
@@ -107,6 +134,49 @@ def explained(place: Place, error: LinkError) -> LinkError:
             "1.40 or later"
         )
     return error
+
+
+def tls_fault(place: Place) -> str | None:
+    """What is wrong with the TLS of a server that answers at this address, and what to do; None: nothing is."""
+    if place.proxy:
+        return None
+    host, _ = address = _host_and_port(place)
+    trusted = context(place)
+    trusted.set_alpn_protocols(["h2", "http/1.1"])
+    try:
+        with (
+            socket.create_connection(address, PROBE_SECONDS) as line,
+            trusted.wrap_socket(line, server_hostname=host),
+        ):
+            if place.insecure:
+                return (
+                    "it uses TLS, and this node was started with --insecure; give --root-certificates with the "
+                    "SuperLink's ca.crt instead"
+                )
+    except ssl.SSLCertVerificationError as error:
+        return _certificate_fault(error, host, place.root_certificates is None)
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+        return None  # it may be about to end
+    except ssl.SSLError as error:
+        if place.insecure:
+            return None
+        return (
+            f"it does not use TLS ({error.reason or error}), and this node expects it; check the port. A node of "
+            "a SuperLink in plain text needs --insecure, without certificates and key"
+        )
+    except OSError:
+        return None
+    return None
+
+
+def _certificate_fault(error: ssl.SSLCertVerificationError, host: str, is_system: bool) -> str:
+    found = f"its certificate is not accepted ({error.verify_message})"
+    if error.verify_code in (62, 64):  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+        return f"{found}: use a name that it has, or make one with fedstride certificates --name {host}"
+    if error.verify_code in (9, 10):  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
+        return f"{found}: the SuperLink needs a new one from fedstride certificates, if the clocks are right"
+    signer = "a CA of this machine; give --root-certificates" if is_system else "the CA in --root-certificates"
+    return f"{found}: it is not signed by {signer}; use the ca.crt that was made with the SuperLink's certificate"
 
 
 def speaks(place: Place) -> str:

@@ -82,6 +82,17 @@ MOST_OBJECTS, MOST_DEPTH = 20_000, 8
 MOST_SMALL = 2 * 2**20
 """Bytes of an answer that has neither an object nor an app nor a tree of objects."""
 
+KEYLESS, KEY = 2001, 2004
+REFUSALS = {
+    KEYLESS: "the SuperLink accepts registered keys only, and this node has none (code 2001): give "
+    "--auth-supernode-private-key, and register its public key with fedstride register",
+    KEY: "the SuperLink does not accept this node's key (code 2004): it is not registered there (see fedstride "
+    "register), or another node with it is connected, or was within the last minute",
+}
+"""What Flower's codes for a node that may not join mean (1.39 to 1.42)."""
+
+_CODE = re.compile(r'"code":\s*(\d+)')
+
 _ID = re.compile(r"[0-9a-f]{64}")
 _KIND = re.compile(r"[a-z0-9_.-]{1,100}", re.IGNORECASE)
 
@@ -144,7 +155,7 @@ class FleetLink:
         self._transport, self._keys, self._most = transport, keys, most_bytes
         self._seconds = seconds
         if keys.registers:
-            self._call("RegisterNode", RegisterNodeFleetRequest(public_key=keys.public), RegisterNodeFleetResponse)
+            self._join("RegisterNode", RegisterNodeFleetRequest(public_key=keys.public), RegisterNodeFleetResponse)
         self.node_id = self._activated()
         self._seconds = None
         self._ended = threading.Event()
@@ -154,7 +165,17 @@ class FleetLink:
 
     def _activated(self) -> int:
         request = ActivateNodeRequest(public_key=self._keys.public, heartbeat_interval=HEARTBEAT_SECONDS)
-        return int(self._call("ActivateNode", request, ActivateNodeResponse).node_id)
+        return int(self._join("ActivateNode", request, ActivateNodeResponse).node_id)
+
+    def _join(self, method: str, request: Protobuf, kind: type[T]) -> T:
+        """As `_call`. Raises KeyRefusedError, with what to do, if this node may not join."""
+        try:
+            return self._call(method, request, kind)
+        except AnswerError as error:
+            code = _CODE.search(str(error))
+            if code is not None and int(code[1]) in REFUSALS:
+                raise KeyRefusedError(REFUSALS[int(code[1])]) from None
+            raise
 
     @property
     def _node(self) -> Node:

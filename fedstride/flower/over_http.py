@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-import ssl
 import time
 from collections.abc import Iterator
 
@@ -21,6 +20,7 @@ from .link import (
     TooLargeError,
     UnreachableError,
 )
+from .trusting import context
 
 ANSWER_SECONDS = 300.0
 """For a whole answer: one that comes a byte at a time is given up."""
@@ -39,7 +39,7 @@ class HttpTransport:
     def __init__(self, place: Place) -> None:
         self._base = f"{'http' if place.insecure else 'https'}://{place.address}"
         self._client = httpx.Client(
-            verify=_trusted(place),
+            verify=False if place.insecure else context(place),
             timeout=SILENCE_SECONDS,
             follow_redirects=False,
             trust_env=False,
@@ -74,16 +74,6 @@ class HttpTransport:
     def close(self) -> None:
         """See `Transport`."""
         self._client.close()
-
-
-def _trusted(place: Place) -> ssl.SSLContext | bool:
-    if place.insecure:
-        return False
-    context = ssl.create_default_context()
-    if place.root_certificates is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.load_verify_locations(cadata=place.root_certificates.decode("ascii"))
-    return context
 
 
 def _body(method: str, answer: httpx.Response, most: int) -> bytes:
@@ -132,6 +122,9 @@ def _sorted(method: str, status: int, text: str, target: str) -> LinkError:
 
 
 def _broken(method: str, error: httpx.TransportError) -> LinkError:
-    """The kind of a connection that broke, or did not come about."""
-    is_final = isinstance(error, (httpx.UnsupportedProtocol, httpx.ProxyError)) or "CERTIFICATE" in str(error)
+    """The kind of a connection that broke, or did not come about.
+
+    A certificate that is not accepted may be replaced while a node runs; at its start, `connecting` names it.
+    """
+    is_final = isinstance(error, (httpx.UnsupportedProtocol, httpx.ProxyError))
     return (AnswerError if is_final else UnreachableError)(f"{method}: {type(error).__name__}: {error}")

@@ -19,13 +19,15 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from fedstride.errors import RunError
+from fedstride.flower.connecting import uses_http
 from lab.flower.command import Connection, ask, environment, free_port, kill_marked, write_connection
 
 MARK = "FEDSTRIDE_TEST_DEPLOYMENT"  # environment variable by which all processes of a deployment are found
 START_SECONDS = 300.0  # long, since the machine may be busy
 STOP_SECONDS = 15.0
 JOINED = "SuperNode ID: "  # logged by a SuperNode when the SuperLink has accepted it
-KEY_IN_USE = "[code: 2004] Failed to activate SuperNode"  # or unknown
+KEY_IN_USE = ("[code: 2004] Failed to activate SuperNode", "does not accept this node's key (code 2004)")
+"""Of Flower's own SuperNode, and of ours; said of an unknown key, too."""
 
 STOCK = ("flower-supernode",)
 WARM = (sys.executable, "-m", "lab.cli.main", "node")
@@ -73,7 +75,7 @@ class Running:
         """True when the SuperLink has accepted the SuperNode; False if the key is still in use; None before."""
         if self.ended() is None:
             return True if JOINED in self.log() else None
-        assert KEY_IN_USE in self.log(), self.log()
+        assert any(said in self.log() for said in KEY_IN_USE), self.log()
         return False
 
 
@@ -87,6 +89,18 @@ def stop(*processes: Running) -> None:
         except subprocess.TimeoutExpired:
             running.process.kill()
             running.process.wait()
+
+
+def superlink_addresses() -> tuple[str, str]:
+    """Free addresses for submitting and for nodes; the same from Flower 1.40 on."""
+    control = f"127.0.0.1:{free_port()}"
+    return control, control if uses_http() else f"127.0.0.1:{free_port()}"
+
+
+def listening(control: str, fleet: str) -> list[str]:
+    """The options of a SuperLink for these addresses."""
+    options = ["--host", "127.0.0.1", "--port", control.rpartition(":")[2]]
+    return options if control == fleet else [*options, "--fleet-api-address", fleet]
 
 
 @dataclass(frozen=True)
@@ -145,8 +159,7 @@ class Deployment:
 
     def superlink(self, name: str, certificates: Path) -> Link:
         """Start a SuperLink with TLS and node authentication, without waiting for it."""
-        control, fleet = (f"127.0.0.1:{free_port()}" for _ in range(2))
-        return self._superlink(name, certificates, control, fleet)
+        return self._superlink(name, certificates, *superlink_addresses())
 
     def superlink_again(self, link: Link) -> Link:
         """Start the SuperLink again with the same addresses, in its folder, which contains its database."""
@@ -159,7 +172,7 @@ class Deployment:
             *("--ssl-ca-certfile", str(certificates / "ca.crt")),
             *("--ssl-certfile", str(certificates / "server.crt")),
             *("--ssl-keyfile", str(certificates / "server.key")),
-            *("--host", "127.0.0.1", "--port", control.rpartition(":")[2], "--fleet-api-address", fleet),
+            *listening(control, fleet),
             *("--database", "state.db", "--enable-supernode-auth", "--disable-runtime-dependency-installation"),
         )
         return Link(running, control, fleet, certificates)

@@ -54,11 +54,9 @@ def config(k: int) -> str:
 
 @pytest.fixture
 def pair(site: Site) -> Iterator[tuple[Running, Running]]:
-    """Two nodes; the connection between the first one's own processes uses TLS, too."""
-    files = {"--ssl-certfile": "server.crt", "--ssl-keyfile": "server.key", "--ssl-ca-certfile": "ca.crt"}
-    tls = [text for name, file in files.items() for text in (name, str(site.certificates / file))]
+    """Two nodes whose messages may take a limited time."""
     env = {"FEDSTRIDE_MESSAGE_SECONDS": str(LIMIT)}
-    (one,), (two,) = site.joined({"one": config(0)}, *tls, env=env), site.joined({"two": config(1)}, env=env)
+    one, two = site.joined({"one": config(0), "two": config(1)}, env=env)
     nodes = one, two
     yield nodes
     stop(*nodes)

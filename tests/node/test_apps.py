@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from acting import APP, PROJECT
+from app_store import for_flower
 from flwr.app import RecordDict
 from memory import BUNDLE, MemoryLink, Site, answered, bundled, sha
 
@@ -72,13 +73,13 @@ def test_others_are_refused(tmp_path: Path, key: Path) -> None:
 
 def test_the_signatures_of_flowers_app_store_count(tmp_path: Path, key: Path) -> None:
     new_key(tmp_path / "stranger")
-    by_stranger = {"valid_license": "Valid", **sign(BUNDLE, tmp_path / "stranger").for_flower}
+    by_stranger = {"valid_license": "Valid", **for_flower(sign(BUNDLE, tmp_path / "stranger"))}
     assert "by no key that this node trusts" in refused(tmp_path / "1", key, "", **by_stranger)
     broken = {"valid_license": "Valid", sign(BUNDLE, key).key: "[" * 2000}
     assert "by no key that this node trusts" in refused(tmp_path / "2", key, "", **broken)
-    without = sign(BUNDLE, key).for_flower
+    without = for_flower(sign(BUNDLE, key))
     assert "is not signed" in refused(tmp_path / "3", key, "", **without)
-    _, link = received(tmp_path / "4", key, "", valid_license="Valid", **sign(BUNDLE, key).for_flower)
+    _, link = received(tmp_path / "4", key, "", valid_license="Valid", **for_flower(sign(BUNDLE, key)))
     assert link.replies()[0].has_content()
 
 

@@ -25,7 +25,7 @@ def aged(path: Path, seconds: float) -> None:
 
 def test_a_node_that_connects_waits_and_works(path: Path) -> None:
     found = Health(path, "north", "fl.example.org:9092", "1.42.0")
-    assert report(path)[0] == SILENT
+    assert report(path)[0] == SILENT and path.stat().st_mode & 0o777 == 0o600
     found.waits()
     code, text = report(path)
     assert code == OK

@@ -294,7 +294,7 @@ def test_what_the_superlink_says_of_a_run_does_not_decide_the_folder(site: Site,
     link.bundles[sha(evil)] = Bundle(evil, {})
     link.deliver()
     site.step()
-    assert Path(site.processes.requests[0].settings["folder"]).name == sha(evil)[:16]
+    assert Path(site.processes.requests[0].settings["folder"]).name == sha(evil)
 
 
 # ---------------------------------------------------------------- the log
