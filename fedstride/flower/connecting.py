@@ -88,7 +88,8 @@ def _host_and_port(place: Place) -> tuple[str, int]:
 
 
 def _connection(place: Place, key: object, seconds: float | None) -> Link:
-    from .fleet import FleetLink, Keys, Transport
+    from .fleet import FleetLink, Transport
+    from .keys import Keys
 
     keys = Keys(key)  # type: ignore[arg-type]
     transport: Transport

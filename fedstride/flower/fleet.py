@@ -13,12 +13,8 @@ import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from importlib.metadata import version
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.proto.error_pb2 import Error as ErrorProto
 from flwr.proto.fab_pb2 import GetFabRequest, GetFabResponse
 from flwr.proto.fleet_pb2 import (
@@ -52,6 +48,7 @@ from flwr.proto.run_pb2 import GetRunRequest, GetRunResponse
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as Protobuf
 
+from .keys import Keys, Signed
 from .link import (
     ANSWER_BYTES,
     Announced,
@@ -109,34 +106,6 @@ class Transport(Protocol):
     def close(self) -> None:
         """End the connection."""
         ...
-
-
-class Signed(NamedTuple):
-    """What identifies the node in a request."""
-
-    public_key: bytes  # PEM
-    time: str  # ISO 8601
-    signature: bytes  # of the time
-    versions: tuple[tuple[str, str], ...]  # headers that name this Flower
-
-
-class Keys:
-    """A node's key pair: that of the file, or one made for this process."""
-
-    def __init__(self, private: ec.EllipticCurvePrivateKey | None = None) -> None:
-        self.registers = private is None  # a node without a registered key registers itself
-        self._private = private or ec.generate_private_key(ec.SECP384R1())
-        self.public = self._private.public_key().public_bytes(
-            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-        )
-        named = ("package-name", "flwr"), ("package-version", version("flwr")), ("component-name", "SuperNode")
-        self._versions = tuple((f"flwr-{name}", value) for name, value in named)
-
-    def signed(self) -> Signed:
-        """The identity for a request that is sent now."""
-        moment = datetime.now(UTC).isoformat()
-        signature = self._private.sign(moment.encode("ascii"), ec.ECDSA(hashes.SHA256()))
-        return Signed(self.public, moment, signature, self._versions)
 
 
 class FleetLink:

@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from .fleet import Signed
+from .keys import Signed
 from .link import (
     SILENCE_SECONDS,
     AnswerError,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import httpx
 
-from .fleet import Signed
+from .keys import Signed
 from .link import (
     SILENCE_SECONDS,
     AnswerError,

@@ -17,7 +17,8 @@ NODE = r"""
 import re, sys
 from pathlib import Path
 from fedstride.flower import over_grpc, over_http
-from fedstride.flower.fleet import FleetLink, Keys
+from fedstride.flower.fleet import FleetLink
+from fedstride.flower.keys import Keys
 from fedstride.flower.link import Place, TooLargeError
 from node.parts import Until, fetched
 
