@@ -2,13 +2,15 @@
 
 The work of a round is close to nothing (three mini-batches of 20 images, a network of 159,010 weights), so what is
 measured is the time around it. The floor is the median round with `flower-supernode`, which is measured next to
-it with the same SuperLink program: a ratio of 0.1 means ten times as fast. One name for a SuperLink that keeps its
-state in a file, which survives its restart, and one for a SuperLink that keeps it in memory.
+it with the same SuperLink program: a ratio of 0.1 means ten times as fast. One case for a SuperLink that keeps its
+state in memory, one for a file, which survives its restart, and one with TLS and registered keys in addition, as
+in a real deployment. The transport is that of the installed Flower: gRPC with 1.39, HTTP from 1.40 on.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ssl
 import statistics
 import subprocess
 import sys
@@ -17,15 +19,29 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks import Measured
 from fedstride.flower.connecting import uses_http
+from lab.deployment.certificates import make
 from lab.flower.command import environment, free_port
 from server_app.lines import read_lines
 
 FLOOR = "the median round with flower-supernode"
 
-STATES = {"state in a file": ("--database", "state.db"), "state in memory": ()}
+
+class Case(NamedTuple):
+    """How the SuperLink is started."""
+
+    in_file: bool  # where its state is
+    secure: bool  # with TLS and registered keys
+
+
+CASES = {
+    "state in memory": Case(in_file=False, secure=False),
+    "state in a file": Case(in_file=True, secure=False),
+    "state in a file, TLS and keys": Case(in_file=True, secure=True),
+}
 WARM, STOCK = (sys.executable, "-m", "fedstride", "node"), ("flower-supernode",)
 ROUNDS = {WARM: 21, STOCK: 4}  # the first one, in which the data are prepared, does not count
 WORK = ("model=mlp", "client.local_steps=3", "client.batch_size=20", "client.device=cpu", "node_ids=any")
@@ -35,34 +51,53 @@ START_SECONDS, STOP_SECONDS = 120.0, 15.0
 def timings(repeats: int, only: str = "") -> Iterator[Measured]:
     """The two programs in turn, `repeats` times."""
     for _ in range(repeats):
-        for name, options in STATES.items():
+        for name, case in CASES.items():
             if only in name:
-                floor, seconds = (statistics.median(rounds(program, options)) for program in (STOCK, WARM))
+                floor, seconds = (statistics.median(rounds(program, case)) for program in (STOCK, WARM))
                 yield Measured(name, seconds, floor)
 
 
-def rounds(program: Sequence[str], superlink_options: Sequence[str] = ()) -> list[float]:
+def rounds(program: Sequence[str], case: Case) -> list[float]:
     """The seconds of each round but the first, with two nodes of this program."""
     control, fleet = (f"127.0.0.1:{free_port()}" for _ in range(2))
     count = ROUNDS[tuple(program)]
     with tempfile.TemporaryDirectory(prefix="fedstride-node-") as temporary, contextlib.ExitStack() as stack:
         root = Path(temporary)
-        place = ["--host", "127.0.0.1", "--port", control.rpartition(":")[2], "--fleet-api-address", fleet]
-        start(stack, root / "superlink", ["flower-superlink", "--insecure", *place, *superlink_options])
-        until(lambda: answers(control))
+        keys = root / "keys"
+        if case.secure:
+            make(keys, names=["localhost"], addresses=["127.0.0.1"], nodes=["0", "1"])
+        trust = ["--root-certificates", str(keys / "ca.crt")] if case.secure else ["--insecure"]
+        start(stack, root / "superlink", superlink(case, control, fleet, keys))
+        until(lambda: answers(control, case))
+        desk = [sys.executable, "-m", "fedstride"]
+        at = ["--address", control, *trust]
+        if case.secure:
+            call([*desk, "register", *at, str(keys / "0.pub"), str(keys / "1.pub")], root / "desk")
         for k in range(2):
-            node = [*program, "--insecure", "--superlink", control if uses_http() else fleet]
-            port = ["--port", str(free_port())] if program == STOCK else []
-            start(stack, root / f"node{k}", [*node, *port, "--node-config", f"partition-id={k} num-partitions=2"])
-        submit = [sys.executable, "-m", "fedstride", "submit", "--address", control, "--insecure", "clients=2"]
-        subprocess.run(
-            [*submit, f"rounds={count}", *WORK, "name=timed"],
-            env=environment(folder(root / "desk")),
-            stdout=subprocess.DEVNULL,
-            check=True,
-        )
+            node = [*program, *trust, "--superlink", control if uses_http() else fleet]
+            node += ["--auth-supernode-private-key", str(keys / str(k))] if case.secure else []
+            node += ["--port", str(free_port())] if program == STOCK else []
+            start(stack, root / f"node{k}", [*node, "--node-config", f"partition-id={k} num-partitions=2"])
+        call([*desk, "submit", *at, "clients=2", f"rounds={count}", *WORK, "name=timed"], root / "desk")
         rows = read_lines(root / "superlink/runs/timed/metrics.jsonl")
     return [sum(row[f"seconds/{part}"] for part in ("train", "aggregate", "evaluate")) for row in rows[2:]]
+
+
+def superlink(case: Case, control: str, fleet: str, keys: Path) -> list[str]:
+    """The command of a SuperLink at these addresses."""
+    command = ["flower-superlink", "--host", "127.0.0.1", "--port", control.rpartition(":")[2]]
+    command += [] if uses_http() else ["--fleet-api-address", fleet]
+    command += ["--database", "state.db"] if case.in_file else []
+    if not case.secure:
+        return [*command, "--insecure"]
+    files = {"--ssl-ca-certfile": "ca.crt", "--ssl-certfile": "server.crt", "--ssl-keyfile": "server.key"}
+    tls = [text for option, name in files.items() for text in (option, str(keys / name))]
+    return [*command, *tls, "--enable-supernode-auth"]
+
+
+def call(command: Sequence[str], home: Path) -> None:
+    """Run a command until it ends. Raises CalledProcessError if it fails."""
+    subprocess.run(command, env=environment(folder(home)), stdout=subprocess.DEVNULL, check=True)
 
 
 def start(stack: contextlib.ExitStack, where: Path, command: Sequence[str]) -> None:
@@ -93,9 +128,11 @@ def folder(path: Path) -> Path:
     return path
 
 
-def answers(address: str) -> bool:
-    """Whether a SuperLink answers here."""
-    with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{address}/health", timeout=2):
+def answers(address: str, case: Case) -> bool:
+    """Whether a SuperLink answers here. Its certificate is checked by the nodes."""
+    url = f"{'https' if case.secure else 'http'}://{address}/health"
+    trusting = ssl._create_unverified_context()
+    with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=2, context=trusting):
         return True
     return False
 

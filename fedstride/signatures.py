@@ -38,11 +38,6 @@ class Signature:
         """The signature as one line."""
         return json.dumps({"format": FORMAT, **asdict(self)})
 
-    @property
-    def for_flower(self) -> dict[str, str]:
-        """The signature as Flower's SuperNode verifies it, by the id of the key."""
-        return {self.key: json.dumps({"signed_at": self.signed_at, "signature": self.signature})}
-
 
 def load(text: str) -> Signature:
     """The signature in this text. Raises ConfigError if it is none, whatever the text is."""

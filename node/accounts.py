@@ -1,6 +1,6 @@
-"""What a SuperNode does with its data, message by message, as lines of its log; without a line it does nothing.
+"""What a node does with its data, message by message, as lines of its log; without a line it does nothing.
 
-It is called in the SuperNode's own process, by Flower's loop (`seams.py`), and never executes anything of the app.
+It is called by the node's loop (`loop.py`), and never executes anything of the app.
 What it writes of a reply it has measured itself (bytes, seconds), or read in the reply (`examples`), where the app
 says what it likes.
 """

@@ -65,7 +65,7 @@ class Apps:
 
     def unpacked(self, app: App) -> Path:
         """The folder with the app's files, unpacked again if anything in it has changed."""
-        folder = self._folder / app.hash[:16]
+        folder = self._folder / app.hash
         if folder not in self._seen or self._seen[folder] != _state(folder):
             self._unpack(app.bundle, folder)
         return folder

@@ -67,6 +67,7 @@ class Health:
         new = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            new.touch(mode=0o600)
             new.write_text(json.dumps(self._facts))
             os.replace(new, self._path)
         except OSError:
@@ -84,6 +85,14 @@ def report(path: Path | None = None) -> tuple[int, str]:
         return NO_NODE, f"{path} is not a node's file; give its file with --path"
     if not isinstance(facts, dict) or facts.get("form") != FORM:
         return NO_NODE, f"{path} is of another version of fedstride; use the version of the node"
+    try:
+        return _said(facts, heard)
+    except (KeyError, TypeError, ValueError):
+        return NO_NODE, f"{path} is damaged; start the node again"
+
+
+def _said(facts: dict[str, Any], heard: float) -> tuple[int, str]:
+    """The exit code and the line for these facts, whose file has this time."""
     now = time.time()
     who = f"node {facts['name']!r}" if facts["name"] else "the node"
     does, since = str(facts["does"]), _ago(now - float(facts["since"]))

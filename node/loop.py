@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fedstride import wire
 from fedstride.errors import last_line
 from fedstride.flower.link import (
     AnswerError,
@@ -103,9 +102,9 @@ class Node:
             arrived = self._link.receive()
         except RunGoneError:  # a run has ended while the SuperLink looked for its messages
             arrived = None
-        except UnreachableError as error:
+        except (UnreachableError, AnswerError, TooLargeError) as error:
             if not self._is_failing:
-                _log(logging.WARNING, "the SuperLink gives no answer (%s); it is asked until it does", error)
+                _log(logging.WARNING, "the SuperLink gives no good answer (%s); it is asked until it does", error)
             self._is_failing = True
             return None
         if self._is_failing:
@@ -120,13 +119,13 @@ class Node:
         """Answer a message, with an error if it cannot be processed. No error of a message ends the node."""
         head, until = arrived.head, Until.of(arrived.head)
         _log(logging.INFO, "Receiving: %s message (ID: %s) of run %s", head.kind, head.id, head.run)
-        self._health.does(f"answers a {head.kind[:40]} message of run {head.run}")
+        self._health.does(f"answers a {head.kind} message of run {head.run}")
         since = time.monotonic()
         try:
             reply = self._reply(arrived, until)
         except RefusedError as error:
             _log(logging.ERROR, "message %s is refused: %s", head.id, error)
-            reply = replies.error_reply(head, self._link.node_id, wire.REFUSED, str(error))
+            reply = replies.refusal(head, self._link.node_id, str(error))
         except (RunGoneError, UnreachableError, NotThereYetError) as error:
             _log(logging.WARNING, "message %s did not arrive whole: %s", head.id, error)
             self._accounts.refused(head.id, f"it did not arrive whole, or its run ended ({error})")
@@ -201,7 +200,7 @@ class Node:
             self._accounts.leaves(_leaving(head, reply))
         except RefusedError as error:
             _log(logging.ERROR, "the reply to message %s is held back: %s", head.id, error)
-            reply = replies.error_reply(head, self._link.node_id, wire.REFUSED, str(error))
+            reply = replies.refusal(head, self._link.node_id, str(error))
         try:
             announced = persistent(lambda: self._link.send(reply.message, reply.tree, seconds), until)
             missing = {each: reply.contents[each] for each in announced.missing if each in reply.contents}
@@ -226,11 +225,10 @@ def _logged(head: Head, run: Run, known: Known | None) -> logged.Arrived:
 
 
 def _leaving(head: Head, reply: Reply) -> logged.Reply:
-    error = reply.error
     return logged.Reply(
         to=head.id,
         bytes=reply.size,
         examples=replies.examples_in(reply.contents.values()),
-        error=f"code {error[0]}: {last_line(error[1])}" if error else "",
-        refused=error is not None and error[0] == wire.REFUSED,
+        error=f"code {reply.error[0]}: {last_line(reply.error[1])}" if reply.error else "",
+        refused=reply.refused,
     )

@@ -42,11 +42,17 @@ class Reply(NamedTuple):
     tree: Mapping[str, tuple[str, ...]]  # the parts of each object, by id
     contents: Mapping[str, bytes]  # of all objects, by id
     error: tuple[int, str] | None = None  # code and reason
+    refused: bool = False  # by this node; an app may use the same code
 
     @property
     def size(self) -> int:
         """Its bytes."""
         return sum(map(len, self.contents.values()))
+
+
+def refusal(to: Head, node: int, reason: str) -> Reply:
+    """The reply of a node that does not process the message."""
+    return error_reply(to, node, wire.REFUSED, reason)._replace(refused=True)
 
 
 def error_reply(to: Head, node: int, code: int, reason: str) -> Reply:

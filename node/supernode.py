@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 from fedstride import __version__, signals
 from fedstride.errors import ConfigError, RunError
-from fedstride.flower.connecting import connected
+from fedstride.flower.connecting import connected, untested
 from fedstride.flower.link import Link, LinkError
 
 from .accounts import Accounts, RefusedError
@@ -33,6 +33,8 @@ def run(arguments: Sequence[str]) -> None:
     for name in PROXIES:  # gRPC reads them; a proxy must be named with --proxy
         for each in (name, name.upper()):
             os.environ.pop(each, None)
+    if problem := untested():
+        _warn(problem)
     accounts = _accounts(settings)
     processes = Processes(settings.limit, _warn, settings.passed)
     health = Health(settings.status, settings.name, settings.place.address, version("flwr"))

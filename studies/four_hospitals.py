@@ -82,7 +82,7 @@ class Federation:
         home.mkdir(exist_ok=True)
         command = (
             "fedstride", "node", "--root-certificates", "certs/ca.crt", "--superlink", self.fleet,
-            "--port", str(free_port()), "--auth-supernode-private-key", f"certs/{name}",
+            "--auth-supernode-private-key", f"certs/{name}",
             "--trusted-entities", "keys/board.yaml",
             "--node-config", f'name="{name}" partition-id={number % 2} num-partitions=2',
         )  # fmt: skip
@@ -92,7 +92,7 @@ class Federation:
             try:
                 self.wait(name, "SuperNode ID: ")
             except RuntimeError:
-                if "[code: 2004]" not in self.log(name):
+                if "(code 2004)" not in self.log(name):
                     raise
                 time.sleep(5.0)
                 (self.folder / f"{name}.log").write_bytes(b"")

@@ -21,16 +21,25 @@ FIRST_SECONDS = 10.0
 HTTP_SINCE = (1, 40)
 """The first version of Flower whose nodes use HTTP."""
 
-SUPPORTED = ((1, 39), (1, 42))
-"""The first and the last version of Flower that this was tested with."""
+TESTED = ((1, 39), (1, 42))
+"""The first and the last version of Flower whose Fleet API this was tested with."""
 
-PROBE_SECONDS = 3.0
+TRY_SECONDS, PROBE_SECONDS = 5.0, 1.5
+"""For each answer of a first connection, and for a look at what answers instead."""
 
 
 def installed() -> tuple[int, int]:
     """The installed version of Flower."""
     major, minor = version("flwr").split(".")[:2]
     return int(major), int(minor)
+
+
+def untested() -> str:
+    """What to say if the installed Flower was not tested; else empty."""
+    first, last = (".".join(map(str, each)) for each in TESTED)
+    own = ".".join(map(str, installed()))
+    is_tested = TESTED[0] <= installed() <= TESTED[1]
+    return "" if is_tested else f"Flower {own} was not tested with this node, only {first} to {last}"
 
 
 def uses_http() -> bool:
@@ -49,7 +58,7 @@ def connected(place: Place, key: object, *, wait: bool, say: Callable[[str], Non
     while True:
         try:
             _reach(place, max(until - time.monotonic(), 1.0))
-            return _connection(place, key)
+            return _connection(place, key, None if wait else TRY_SECONDS)
         except (UnreachableError, AnswerError) as error:
             problem = explained(place, error)
             if isinstance(problem, AnswerError) or (not wait and time.monotonic() + pause > until):
@@ -78,8 +87,9 @@ def _host_and_port(place: Place) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _connection(place: Place, key: object) -> Link:
-    from .fleet import FleetLink, Keys, Transport
+def _connection(place: Place, key: object, seconds: float | None) -> Link:
+    from .fleet import FleetLink, Transport
+    from .keys import Keys
 
     keys = Keys(key)  # type: ignore[arg-type]
     transport: Transport
@@ -92,7 +102,7 @@ def _connection(place: Place, key: object) -> Link:
 
         transport = GrpcTransport(place)
     try:
-        return FleetLink(transport, keys, place.most_bytes)
+        return FleetLink(transport, keys, place.most_bytes, seconds)
     except BaseException:
         transport.close()
         raise

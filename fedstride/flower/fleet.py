@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
+import math
 import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from importlib.metadata import version
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.proto.error_pb2 import Error as ErrorProto
 from flwr.proto.fab_pb2 import GetFabRequest, GetFabResponse
 from flwr.proto.fleet_pb2 import (
@@ -52,6 +48,7 @@ from flwr.proto.run_pb2 import GetRunRequest, GetRunResponse
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as Protobuf
 
+from .keys import Keys, Signed
 from .link import (
     ANSWER_BYTES,
     Announced,
@@ -73,6 +70,9 @@ HEARTBEAT_SECONDS = 30.0
 HEARTBEAT_EVERY, HEARTBEAT_AGAIN = 20.0, 3.0
 """Seconds between two heartbeats, and after one that failed."""
 
+GOODBYE_SECONDS = 3.0
+"""For the last answers, when the node ends."""
+
 MOST_OBJECTS, MOST_DEPTH = 20_000, 8
 """Of a message's tree."""
 
@@ -90,7 +90,8 @@ REFUSALS = {
 
 _CODE = re.compile(r'"code":\s*(\d+)')
 
-_log = logging.getLogger("flwr").log
+_ID = re.compile(r"[0-9a-f]{64}")
+_KIND = re.compile(r"[a-z0-9_.-]{1,100}", re.IGNORECASE)
 
 T = TypeVar("T", bound=Protobuf)
 
@@ -98,8 +99,8 @@ T = TypeVar("T", bound=Protobuf)
 class Transport(Protocol):
     """Sends a request to one of the methods of the Fleet API."""
 
-    def call(self, method: str, request: bytes, signed: Signed, most: int) -> bytes:
-        """The answer, of at most `most` bytes. Raises LinkError."""
+    def call(self, method: str, request: bytes, signed: Signed, most: int, seconds: float | None) -> bytes:
+        """The answer, of at most `most` bytes. Raises LinkError, after `seconds` at the latest if given."""
         ...
 
     def close(self) -> None:
@@ -107,45 +108,25 @@ class Transport(Protocol):
         ...
 
 
-class Signed(NamedTuple):
-    """What identifies the node in a request."""
-
-    public_key: bytes  # PEM
-    time: str  # ISO 8601
-    signature: bytes  # of the time
-    versions: tuple[tuple[str, str], ...]  # headers that name this Flower
-
-
-class Keys:
-    """A node's key pair: that of the file, or one made for this process."""
-
-    def __init__(self, private: ec.EllipticCurvePrivateKey | None = None) -> None:
-        self.registers = private is None  # a node without a registered key registers itself
-        self._private = private or ec.generate_private_key(ec.SECP384R1())
-        self.public = self._private.public_key().public_bytes(
-            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-        )
-        named = ("package-name", "flwr"), ("package-version", version("flwr")), ("component-name", "SuperNode")
-        self._versions = tuple((f"flwr-{name}", value) for name, value in named)
-
-    def signed(self) -> Signed:
-        """The identity for a request that is sent now."""
-        moment = datetime.now(UTC).isoformat()
-        signature = self._private.sign(moment.encode("ascii"), ec.ECDSA(hashes.SHA256()))
-        return Signed(self.public, moment, signature, self._versions)
-
-
 class FleetLink:
     """A connection to a SuperLink as a registered node; see `link.Link`.
 
-    Raises LinkError if the SuperLink does not accept the node.
+    Raises LinkError if the SuperLink does not accept the node. `seconds`: for each of its first answers.
     """
 
-    def __init__(self, transport: Transport, keys: Keys, most_bytes: int = ANSWER_BYTES) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        keys: Keys,
+        most_bytes: int = ANSWER_BYTES,
+        seconds: float | None = None,
+    ) -> None:
         self._transport, self._keys, self._most = transport, keys, most_bytes
+        self._seconds = seconds
         if keys.registers:
             self._join("RegisterNode", RegisterNodeFleetRequest(public_key=keys.public), RegisterNodeFleetResponse)
         self.node_id = self._activated()
+        self._seconds = None
         self._ended = threading.Event()
         self._refused: LinkError | None = None
         self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
@@ -244,6 +225,7 @@ class FleetLink:
     def close(self) -> None:
         """See `Link`."""
         self._ended.set()
+        self._seconds = GOODBYE_SECONDS
         with contextlib.suppress(LinkError):
             self._call("DeactivateNode", DeactivateNodeRequest(node_id=self.node_id), DeactivateNodeResponse)
             if self._keys.registers:
@@ -268,7 +250,9 @@ class FleetLink:
 
     def _call(self, method: str, request: Protobuf, kind: type[T], most: int = MOST_SMALL) -> T:
         most = min(most, self._most)
-        answer = self._transport.call(method, request.SerializeToString(), self._keys.signed(), most)
+        answer = self._transport.call(
+            method, request.SerializeToString(), self._keys.signed(), most, self._seconds
+        )
         try:
             found: T = kind.FromString(answer)
             return found
@@ -303,6 +287,9 @@ def reply_object(to: Head, node: int, content: str, error: tuple[int, str] | Non
 
 
 def _head(metadata: Metadata) -> Head:
+    """What a message says about itself. Raises AnswerError for values that none has."""
+    if not _KIND.fullmatch(metadata.message_type) or not math.isfinite(metadata.created_at + metadata.ttl):
+        raise AnswerError("the SuperLink sent a message whose type or time has another form")
     return Head(
         metadata.message_id,
         metadata.run_id,
@@ -331,7 +318,7 @@ def _objects(tree: ObjectTree) -> tuple[str, ...]:
             )
         found.update((each.object_id, None) for each in level)
         level = [child for each in level for child in each.children]
-    if any(len(each) != 64 for each in found):
+    if not all(map(_ID.fullmatch, found)):
         raise AnswerError("the SuperLink sent a tree of objects whose ids have another form")
     return tuple(found)
 

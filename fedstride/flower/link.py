@@ -9,15 +9,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from ..errors import printable
+
 ANSWER_BYTES = 12 * 2**20
 """Of an answer, at most: a part of an array has 5 MiB, and an app at most 10 MB."""
+
+MOST_TEXT = 1000  # characters of an error
 
 SILENCE_SECONDS = 30.0
 """The longest wait for an answer. A connection that is silent so long is made again."""
 
 
 class LinkError(Exception):
-    """A request had no good answer. The text is one line."""
+    """A request had no good answer. The text is one line, also if it contains text from the SuperLink."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(printable(" ".join(text.split()))[:MOST_TEXT])
 
 
 class UnreachableError(LinkError):

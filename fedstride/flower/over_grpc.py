@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from .fleet import Signed
+from .keys import Signed
 from .link import (
     SILENCE_SECONDS,
     AnswerError,
@@ -67,7 +67,7 @@ class GrpcTransport:
         credentials = grpc.ssl_channel_credentials(place.root_certificates)
         return grpc.secure_channel(place.address, credentials, options=options)
 
-    def call(self, method: str, request: bytes, signed: Signed, most: int) -> bytes:
+    def call(self, method: str, request: bytes, signed: Signed, most: int, seconds: float | None) -> bytes:
         """See `Transport`. gRPC itself bounds an answer by the largest that is allowed."""
         metadata = [
             ("flwr-public-key-bin", signed.public_key),
@@ -78,8 +78,8 @@ class GrpcTransport:
         channel = self._channel
         send = channel.unary_unary(f"/flwr.proto.Fleet/{method}")  # bytes, without a form
         try:
-            seconds = LARGE_SECONDS if method in LARGE else SILENCE_SECONDS
-            answer: bytes = send(request, timeout=seconds, metadata=metadata)
+            longest = seconds or (LARGE_SECONDS if method in LARGE else SILENCE_SECONDS)
+            answer: bytes = send(request, timeout=longest, metadata=metadata)
         except grpc.RpcError as error:
             if error.code() == _Code.DEADLINE_EXCEEDED:
                 self._renew(channel)
@@ -103,7 +103,7 @@ class GrpcTransport:
 
 def _sorted(method: str, error: Any) -> LinkError:
     """The kind of an error of gRPC."""
-    code, details = error.code(), " ".join(str(error.details()).split())[:500]
+    code, details = error.code(), str(error.details())
     if code == _Code.RESOURCE_EXHAUSTED and "larger than max" in details:  # said by gRPC on either side
         return TooLargeError(f"{method}: {details}")
     return KINDS.get(code, AnswerError)(f"{method}: {code.name}: {details}")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import re
 import time
+from collections.abc import Iterator
 
 import httpx
 
-from .fleet import Signed
+from .keys import Signed
 from .link import (
     SILENCE_SECONDS,
     AnswerError,
@@ -45,7 +46,7 @@ class HttpTransport:
             proxy=place.proxy,
         )
 
-    def call(self, method: str, request: bytes, signed: Signed, most: int) -> bytes:
+    def call(self, method: str, request: bytes, signed: Signed, most: int, seconds: float | None) -> bytes:
         """See `Transport`."""
         headers = {
             "content-type": FORM,
@@ -58,14 +59,17 @@ class HttpTransport:
         }
         url = f"{self._base}/v1/fleet/{_WORDS.sub('-', method).lower()}"
         try:
-            with self._client.stream("POST", url, content=request, headers=headers) as answer:
+            timeout = self._client.timeout if seconds is None else httpx.Timeout(seconds)
+            with self._client.stream("POST", url, content=request, headers=headers, timeout=timeout) as answer:
                 if answer.status_code != httpx.codes.OK:
-                    raise _sorted(method, answer.status_code, _text(answer), answer.headers.get("location", ""))
+                    raise _sorted(
+                        method, answer.status_code, _text(method, answer), answer.headers.get("location", "")
+                    )
                 return _body(method, answer, most)
         except httpx.TransportError as error:
             raise _broken(method, error) from None
         except (httpx.InvalidURL, httpx.StreamError, httpx.DecodingError) as error:
-            raise AnswerError(f"{method}: {_line(error)}") from None
+            raise AnswerError(f"{method}: {error}") from None
 
     def close(self) -> None:
         """See `Transport`."""
@@ -74,34 +78,38 @@ class HttpTransport:
 
 def _body(method: str, answer: httpx.Response, most: int) -> bytes:
     """The body, of at most `most` bytes."""
-    until = time.monotonic() + ANSWER_SECONDS
     found = bytearray()
-    for piece in answer.iter_raw():
+    for piece in _pieces(method, answer):
         found += piece
         if len(found) > most:
             raise TooLargeError(f"the SuperLink's answer to {method} has more than {most} bytes")
-        if time.monotonic() > until:
-            raise UnreachableError(f"{method}: the answer takes more than {ANSWER_SECONDS:g} s")
     return bytes(found)
 
 
-def _text(answer: httpx.Response) -> str:
-    """The beginning of an error's body, in one line."""
+def _text(method: str, answer: httpx.Response) -> str:
+    """The beginning of an error's body."""
     found = bytearray()
-    for piece in answer.iter_raw():
+    for piece in _pieces(method, answer):
         found += piece
         if len(found) >= MOST_ERROR:
             break
-    return _line(found[:MOST_ERROR].decode(errors="replace"))
+    return found[:MOST_ERROR].decode(errors="replace")
+
+
+def _pieces(method: str, answer: httpx.Response) -> Iterator[bytes]:
+    """The body in the pieces in which it comes."""
+    until = time.monotonic() + ANSWER_SECONDS
+    for piece in answer.iter_raw():
+        if time.monotonic() > until:
+            raise UnreachableError(f"{method}: the answer takes more than {ANSWER_SECONDS:g} s")
+        yield piece
 
 
 def _sorted(method: str, status: int, text: str, target: str) -> LinkError:
     """The kind of an error of HTTP."""
     said = f"{method}: HTTP {status}: {text}"
     if 300 <= status < 400:
-        return AnswerError(
-            f"{method}: HTTP {status}: another address answers ({_line(target)}), it is not followed"
-        )
+        return AnswerError(f"{method}: HTTP {status}: another address answers ({target}), it is not followed")
     if status == httpx.codes.UNAUTHORIZED:
         return KeyRefusedError(said)
     if status == httpx.codes.FORBIDDEN:
@@ -119,8 +127,4 @@ def _broken(method: str, error: httpx.TransportError) -> LinkError:
     A certificate that is not accepted may be replaced while a node runs; at its start, `connecting` names it.
     """
     is_final = isinstance(error, (httpx.UnsupportedProtocol, httpx.ProxyError))
-    return (AnswerError if is_final else UnreachableError)(f"{method}: {type(error).__name__}: {_line(error)}")
-
-
-def _line(text: object) -> str:
-    return " ".join(str(text).split())[:500]
+    return (AnswerError if is_final else UnreachableError)(f"{method}: {type(error).__name__}: {error}")

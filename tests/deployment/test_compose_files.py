@@ -17,7 +17,7 @@ import yaml
 from fedstride.flower.bundles import bundle
 from lab.deployment.signing import read_signature
 from lab.flower.bundle import app_folder
-from node.trust import check_trusted
+from node.trust import trusted_keys
 
 DOCKER = Path(__file__).parents[2] / "docker"
 COMPOSE = DOCKER / "compose.yaml"
@@ -102,7 +102,7 @@ def test_the_demonstration_signs_the_app_that_it_submits(prepared: Path) -> None
     node, public = prepared / "handout/node1", prepared / "handout/public"
     assert sorted(file.name for file in node.iterdir()) == ["ca.crt", "node.key", "study.yaml"]
     assert sorted(file.name for file in public.iterdir()) == ["ca.crt", "node1.pub", "study.sig"]
-    check_trusted(["--trusted-entities", str(node / "study.yaml")])
+    trusted_keys(node / "study.yaml")
     with app_folder() as app:
         signature = read_signature(public / "study.sig", bundle(app))
     assert signature.key in yaml.safe_load((node / "study.yaml").read_text())

@@ -357,6 +357,7 @@ def test_the_end_of_a_node_ends_everything(node: Processes, folder: Path) -> Non
         found.extend([template(node), *descendants(template(node))])
         raise KeyboardInterrupt
 
+    did(node, folder, "describe")  # the template is ready
     signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, 1.0)
     with pytest.raises(KeyboardInterrupt):

@@ -11,8 +11,9 @@ from fedstride.client_app.app import app  # where it is in the wheel
 from fedstride.client_app.parts import OBJECTIVES, RULES
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
-from fedstride import flower, wire
+from fedstride import wire
 from fedstride.arrays import to_record
+from fedstride.flower import identity
 from fedstride.tasks import data, models
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.tensors import to_arrays
@@ -36,9 +37,9 @@ def main() -> None:
         values |= table.flatten(chosen)
     start = to_arrays(models.build(network, spec.inputs, spec.outputs, 1))
     content = RecordDict({wire.CONFIG: ConfigRecord(values), wire.ARRAYS: to_record(start)})
-    flower.set_identity()
+    identity.set_identity()
     message = Message(content=content, message_type=MessageType.TRAIN, dst_node_id=2)
-    flower.stamp(message)
+    identity.stamp(message)
     config = {"data": "mine.csv", "partition-id": 0}
     reply = app(message, Context(run_id=1, node_id=2, node_config=config, state=RecordDict(), run_config={}))
     assert not OF_A_DESK & {name.split(".")[0] for name in sys.modules}

@@ -146,6 +146,7 @@ class SuperLink:
 
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Requests)
         server.daemon_threads = True
+        server.handle_error = lambda *given: None  # type: ignore[method-assign]  # lines that tests cut
         self.address = f"127.0.0.1:{server.server_address[1]}"
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()

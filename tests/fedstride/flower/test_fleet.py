@@ -12,7 +12,8 @@ from flwr.proto import fleet_pb2, message_pb2
 from superlinks import NODE, RUN, Refusal, Relay, SuperLink, object_id
 
 from fedstride.flower import connecting, fleet, over_grpc, over_http
-from fedstride.flower.fleet import FleetLink, Keys, Transport
+from fedstride.flower.fleet import FleetLink, Transport
+from fedstride.flower.keys import Keys
 from fedstride.flower.link import (
     AnswerError,
     Head,

@@ -49,12 +49,17 @@ def test_systemd_accepts_the_units(unit: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "program"), [("superlink", "flower-superlink"), ("node", "flower-supernode")])
-def test_the_units_start_programs_with_options_that_exist(name: str, program: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "program"),
+    [("superlink", ["flower-superlink"]), ("node", ["fedstride", "node"])],
+    ids=lambda x: x[-1],
+)
+def test_the_units_start_programs_with_options_that_exist(name: str, program: list[str]) -> None:
     (unit,) = [unit for unit in UNITS if unit.stem == f"fedstride-{name}"]
     words = command(unit)
-    path = Path(sys.executable).with_name(program)
-    known = subprocess.run([path, "--help"], capture_output=True, text=True, check=True).stdout
+    path = Path(sys.executable).with_name(program[0])
+    known = subprocess.run([path, *program[1:], "--help"], capture_output=True, text=True, check=True).stdout
+    assert [Path(words[0]).name, *words[1 : len(program)]] == program
     given = [word for word in words if word.startswith("--")]
     assert len(given) >= 4 and set(given) <= set(re.findall(r"--[a-z0-9-]+", known))
     writable = re.findall(r"^ReadWritePaths=(\S+)$", unit.read_text(), re.MULTILINE)
@@ -70,6 +75,20 @@ def test_the_quotes_of_a_node_config_survive() -> None:
     words = command(unit)[2:]
     given = words[words.index("--node-config") + 1]
     assert settings.node_config(given) == {"data": "/srv/data/mine.npz", "name": "hospital-a"}
+
+
+def test_the_page_of_commands_has_every_option_of_a_node(capsys: pytest.CaptureFixture[str]) -> None:
+    """And no command on a page or in a unit gives it another option."""
+    with pytest.raises(SystemExit):
+        settings.read(["--help"])
+    known = set(re.findall(r"--[a-z0-9-]+", capsys.readouterr().out)) - {"--help"}
+    page = (DOCS / "commands.md").read_text().partition("### `fedstride node ...`")[2].partition("\n### ")[0]
+    assert set(re.findall(r"^\| `(--[a-z0-9-]+)", page, re.MULTILINE)) == known
+    pages = [path.read_text().replace("\\\n", " ") for path in (*sorted(DOCS.glob("*.md")), *UNITS)]
+    commands = [line for text in pages for line in re.findall(r"^.*fedstride node +--.*$", text, re.MULTILINE)]
+    assert len(commands) > 8
+    for line in commands:
+        assert set(re.findall(r"(?<= )--[a-z0-9-]+", line)) <= known, line
 
 
 # ---------------------------------------------------------------- certificates

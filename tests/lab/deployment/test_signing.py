@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from app_store import for_flower
 from flwr.supercore.fab import Fab
 from flwr.supernode import start_client_internal as loop
 from flwr.supernode.cli.flower_supernode import _try_obtain_trusted_entities, _validate_public_keys_ed25519
@@ -39,7 +40,7 @@ def checked(bundle: bytes, text: str, trusted: Path) -> Fab:
     _validate_public_keys_ed25519(entities)
     digest = hashlib.sha256(bundle).hexdigest()
     apps._check_signature(Bundle(bundle, {"stale": "{}"}), digest, text, entities)
-    signatures = {"valid_license": "-", **load(text).for_flower}
+    signatures = {"valid_license": "-", **for_flower(load(text))}
     return Fab(digest, bundle, signatures)
 
 

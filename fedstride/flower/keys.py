@@ -1,0 +1,38 @@
+"""How a node identifies itself in each request to a SuperLink: a signed time (Flower 1.39 to 1.42)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import NamedTuple
+
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+
+class Signed(NamedTuple):
+    """What identifies the node in a request."""
+
+    public_key: bytes  # PEM
+    time: str  # ISO 8601
+    signature: bytes  # of the time
+    versions: tuple[tuple[str, str], ...]  # headers that name this Flower
+
+
+class Keys:
+    """A node's key pair: that of the file, or one made for this process."""
+
+    def __init__(self, private: ec.EllipticCurvePrivateKey | None = None) -> None:
+        self.registers = private is None  # a node without a registered key registers itself
+        self._private = private or ec.generate_private_key(ec.SECP384R1())
+        self.public = self._private.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        named = ("package-name", "flwr"), ("package-version", version("flwr")), ("component-name", "SuperNode")
+        self._versions = tuple((f"flwr-{name}", value) for name, value in named)
+
+    def signed(self) -> Signed:
+        """The identity for a request that is sent now."""
+        moment = datetime.now(UTC).isoformat()
+        signature = self._private.sign(moment.encode("ascii"), ec.ECDSA(hashes.SHA256()))
+        return Signed(self.public, moment, signature, self._versions)

@@ -1,0 +1,360 @@
+"""The loop of a node, with a SuperLink in memory: what is fetched, logged, computed and sent, in which order."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from memory import BUNDLE, NODE, RUN, SERIES, MemoryLink, Site, answered, bundled, sha
+from numpy import zeros
+
+from fedstride import wire
+from fedstride.flower import fleet
+from fedstride.flower.link import (
+    AnswerError,
+    Bundle,
+    KeyRefusedError,
+    NotThereYetError,
+    Run,
+    RunGoneError,
+    TooLargeError,
+    UnreachableError,
+)
+from node import loop, parts
+from node.accounts import RefusedError
+from node.frames import Answer, Request
+from node.journal import read
+from node.processes import DiedError
+
+CONTENT = RecordDict({"metrics": MetricRecord({wire.NUM_EXAMPLES: 77}), "arrays": ArrayRecord([zeros(3)])})
+DOWN = UnreachableError("no answer")
+
+
+def answer(request: Request) -> Answer:
+    return answered(CONTENT, b"state")
+
+
+@pytest.fixture
+def link() -> MemoryLink:
+    return MemoryLink()
+
+
+@pytest.fixture
+def site(tmp_path: Path, link: MemoryLink) -> Site:
+    return Site(tmp_path, link, answer)
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts.time, "sleep", lambda seconds: None)
+
+
+def events(site: Site) -> list[str]:
+    return [row["event"] for row in read(site.log).rows]
+
+
+def test_a_message_is_answered_and_logged(site: Site, link: MemoryLink) -> None:
+    head = link.deliver()
+    site.step()
+    (reply,) = link.replies()
+    assert dict(reply.content.metric_records["metrics"]) == {wire.NUM_EXAMPLES: 77}
+    metadata = reply.metadata
+    assert (metadata.reply_to_message_id, metadata.src_node_id, metadata.dst_node_id) == (head.id, NODE, 1)
+    assert (metadata.run_id, metadata.group_id, metadata.message_type) == (RUN, "1", "train")
+    received, answered_ = read(site.log).rows
+    assert received | {"event": "received", "app": "test/acts 1.0.0", "app_hash": sha(BUNDLE)} == received
+    assert answered_ | {"event": "answered", "examples": 77, "message": head.id} == answered_
+
+
+def test_the_process_gets_what_belongs_to_the_message(site: Site, link: MemoryLink) -> None:
+    head = link.deliver()
+    site.step()
+    (request,) = site.processes.requests
+    folder = Path(request.settings["folder"])
+    assert request.settings == {
+        "message": head.id, "folder": str(folder), "run": RUN, "node": NODE, "series": SERIES,
+        "node_config": {"partition-id": 0}, "overrides": {},
+    }  # fmt: skip
+    assert {sha(each) for each in request.objects.values()} == set(request.objects)
+    assert (folder / "acts.py").is_file() and not (folder / ".info").exists()
+
+
+def test_a_run_and_its_app_are_asked_for_once(site: Site, link: MemoryLink) -> None:
+    for _ in range(3):
+        link.deliver()
+        site.step()
+    assert link.calls.count("run") == link.calls.count("bundle") == 1
+    assert len(link.replies()) == 3
+
+
+def test_the_log_comes_before_the_work_and_before_the_reply(tmp_path: Path, link: MemoryLink) -> None:
+    seen: list[tuple[str, list[str]]] = []
+
+    def computes(request: Request) -> Answer:
+        seen.append(("computes", events(site)))
+        return answer(request)
+
+    site = Site(tmp_path, link, computes)
+    send = link.send
+    link.send = lambda *given: (seen.append(("sends", events(site))), send(*given))[1]  # type: ignore[method-assign]
+    link.deliver()
+    site.step()
+    assert seen == [("computes", ["received"]), ("sends", ["received", "answered"])]
+
+
+def test_the_state_of_a_client_is_that_of_its_run_series(site: Site, link: MemoryLink) -> None:
+    link.runs[8] = Run(8, 4, sha(BUNDLE), {}, "")
+    for run in (RUN, RUN, 8):
+        link.deliver(run=run)
+        site.step()
+    assert [request.state for request in site.processes.requests] == [b"", b"state", b""]
+
+
+def test_states_that_are_too_large_are_forgotten_the_oldest_first(
+    site: Site, link: MemoryLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "STATES", 8)
+    link.runs[8] = Run(8, 4, sha(BUNDLE), {}, "")
+    for run in (RUN, 8, RUN):
+        link.deliver(run=run)
+        site.step()
+    assert [request.state for request in site.processes.requests] == [b"", b"", b""]
+
+
+def test_messages_of_several_runs_take_turns(site: Site, link: MemoryLink) -> None:
+    link.runs |= {run: Run(run, run, sha(BUNDLE), {}, "") for run in range(8, 20)}
+    for run in (RUN, 8, RUN, 8, *range(9, 20), RUN):
+        link.deliver(run=run)
+    site.step(16)
+    assert [reply.metadata.run_id for reply in link.replies()] == [RUN, 8, RUN, 8, *range(9, 20), RUN]
+    assert link.calls.count("bundle") == 14  # the first one was forgotten meanwhile
+
+
+# ---------------------------------------------------------------- errors of the process
+
+
+def test_an_error_of_the_app_is_sent(tmp_path: Path, link: MemoryLink) -> None:
+    site = Site(tmp_path, link, lambda request: Answer("", {}, (2, "boom"), b"after"))
+    link.deliver()
+    site.step()
+    (reply,) = link.replies()
+    assert (reply.error.code, reply.error.reason) == (2, "boom")
+    assert read(site.log).rows[-1]["event"] == "failed"
+
+
+def test_an_app_cannot_write_a_refusal_into_the_log(tmp_path: Path, link: MemoryLink) -> None:
+    site = Site(tmp_path, link, lambda request: Answer("", {}, (wire.REFUSED, "forged"), b""))
+    link.deliver()
+    site.step()
+    assert events(site) == ["received", "failed"]
+
+
+def test_a_process_that_dies_costs_its_own_message(tmp_path: Path, link: MemoryLink) -> None:
+    dies = [True, False]
+
+    def computes(request: Request) -> Answer:
+        if dies.pop(0):
+            raise DiedError("signal 6 (SIGABRT)")
+        return answer(request)
+
+    site = Site(tmp_path, link, computes)
+    for _ in range(2):
+        link.deliver()
+        site.step()
+    first, second = link.replies()
+    assert (first.error.code, first.error.reason) == (8, "ClientApp stopped responding.")
+    assert second.has_content()
+
+
+def forged(kind: str) -> Answer:
+    """An answer as an app could write it."""
+    good = answered(CONTENT)
+    objects = dict(good.objects)
+    if kind == "a part is missing":
+        objects.pop(next(each for each in objects if each != good.root))
+    if kind == "a part too many":
+        objects[sha(b"Array  0\0")] = b"Array  0\0"
+    root = good.root
+    if kind == "another kind":
+        root = next(each for each in objects if objects[each].startswith(b"MetricRecord"))
+        objects = {root: objects[root]}
+    if kind == "no head":
+        objects = {sha(b"x"): b"x"}
+        root = sha(b"x")
+    if kind == "too deep":
+        child = b""
+        for _ in range(fleet.MOST_DEPTH + 1):
+            child = b"RecordDict " + sha(child).encode() * bool(child) + b" 0\0"
+            objects[sha(child)] = child
+        root = sha(child)
+    return Answer(root, objects, None, b"forged")
+
+
+@pytest.mark.parametrize("kind", ["a part is missing", "a part too many", "another kind", "no head", "too deep"])
+def test_a_reply_of_another_form_is_not_sent(kind: str, tmp_path: Path, link: MemoryLink) -> None:
+    site = Site(tmp_path, link, lambda request: forged(kind))
+    for _ in range(2):
+        link.deliver()
+        site.step()
+    assert [reply.error.code for reply in link.replies()] == [8, 8]
+    assert site.processes.requests[1].state == b""  # nothing of it is kept
+
+
+# ---------------------------------------------------------------- errors of the SuperLink
+
+
+@pytest.mark.parametrize("method", ["run", "bundle", "content", "confirm", "send", "put"])
+def test_a_request_without_an_answer_is_repeated(method: str, site: Site, link: MemoryLink) -> None:
+    link.faults[method] = [DOWN, DOWN, None, DOWN]
+    link.deliver()
+    site.step()
+    assert len(link.replies()) == 1 and link.replies()[0].has_content()
+
+
+def test_without_an_answer_the_node_asks_on_and_says_so_once(
+    site: Site, link: MemoryLink, caplog: pytest.LogCaptureFixture
+) -> None:
+    link.faults["receive"] = [DOWN, AnswerError("a message for another node"), TooLargeError("too large")]
+    site.step(5)
+    said = [record.getMessage() for record in caplog.records if record.name == "flwr"]
+    assert [text for text in said if "SuperLink" in text] == [
+        "the SuperLink gives no good answer (no answer); it is asked until it does",
+        "the SuperLink answers again",
+    ]
+    assert len(site.pauses) == 5
+
+
+def test_a_part_that_is_not_there_is_awaited(site: Site, link: MemoryLink) -> None:
+    link.faults["content"] = [None, NotThereYetError("later"), NotThereYetError("later")]
+    link.deliver()
+    site.step()
+    assert link.replies()[0].has_content()
+
+
+@pytest.mark.parametrize("method", ["run", "bundle", "content", "confirm"])
+def test_a_run_that_has_ended_is_not_answered(method: str, site: Site, link: MemoryLink) -> None:
+    link.faults[method] = [RunGoneError("it ended")]
+    link.deliver()
+    link.deliver()
+    site.step(2)
+    assert len(link.replies()) == 1
+    refused = [row for row in read(site.log).rows if row["event"] == "refused"]
+    assert "did not arrive whole, or its run ended (it ended)" in refused[0]["reason"]
+
+
+@pytest.mark.parametrize("error", [AnswerError("another app"), TooLargeError("too large")])
+@pytest.mark.parametrize("method", ["bundle", "content"])
+def test_a_message_that_cannot_be_fetched_is_refused(
+    method: str, error: Exception, site: Site, link: MemoryLink
+) -> None:
+    link.faults[method] = [error]  # type: ignore[list-item]
+    link.deliver()
+    site.step()
+    (reply,) = link.replies()
+    assert (reply.error.code, reply.error.reason) == (wire.REFUSED, str(error))
+    assert events(site) == ["received", "refused"]
+    assert site.processes.requests == []
+
+
+def test_a_message_of_too_many_bytes_is_refused_before_it_is_joined(
+    site: Site, link: MemoryLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts.fetched, "__defaults__", (10,))
+    link.deliver()
+    site.step()
+    assert link.replies()[0].error.reason == "a message of more than 10 bytes"
+
+
+def test_a_reply_that_is_not_taken_is_given_up(site: Site, link: MemoryLink) -> None:
+    link.faults["put"] = [RunGoneError("stopped")]
+    link.deliver()
+    link.deliver()
+    site.step(2)
+    assert len(site.processes.requests) == 2
+
+
+@pytest.mark.parametrize("method", ["receive", "run", "send"])
+def test_a_node_whose_key_is_refused_ends(method: str, site: Site, link: MemoryLink) -> None:
+    link.faults[method] = [KeyRefusedError("unknown key")]
+    link.deliver()
+    with pytest.raises(KeyRefusedError):
+        site.step()
+
+
+def test_what_the_superlink_says_of_a_run_does_not_decide_the_folder(site: Site, link: MemoryLink) -> None:
+    """The name, the version and the folder are those of the bundle."""
+    evil = bundled(
+        {"pyproject.toml": b'[project]\nname = "../../x"\nversion = "1"\n[tool.flwr.app]\npublisher = "p"'}
+    )
+    link.runs[RUN] = Run(RUN, SERIES, sha(evil), {}, "")
+    link.bundles[sha(evil)] = Bundle(evil, {})
+    link.deliver()
+    site.step()
+    assert Path(site.processes.requests[0].settings["folder"]).name == sha(evil)
+
+
+# ---------------------------------------------------------------- the log
+
+
+def test_without_its_log_a_node_refuses(site: Site, link: MemoryLink, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(event: str, **values: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    link.deliver()
+    with monkeypatch.context() as patch:
+        patch.setattr(site.journal, "write", fails)
+        site.step()
+    (reply,) = link.replies()
+    assert reply.error.code == wire.REFUSED and "No space left on device" in reply.error.reason
+    assert site.processes.requests == []
+    link.deliver()
+    site.step()
+    assert link.replies()[1].has_content()
+
+
+def test_a_reply_that_cannot_be_logged_is_held_back(tmp_path: Path, link: MemoryLink) -> None:
+    site = Site(tmp_path, link, answer)
+
+    def refuses(reply: Any) -> None:
+        raise RefusedError("the log is full")
+
+    site.node._accounts.leaves = refuses  # type: ignore[method-assign]
+    link.deliver()
+    site.step()
+    (reply,) = link.replies()
+    assert (reply.error.code, reply.error.reason) == (wire.REFUSED, "the log is full")
+
+
+def test_what_a_message_asks_for_is_logged(tmp_path: Path, link: MemoryLink) -> None:
+    asked = ConfigRecord({wire.SERVER_ROUND: 3, wire.STRATEGY: "fedlws", "secret": "x"})
+    site = Site(tmp_path, link, answer)
+    link.deliver()
+    arrived = link._queue.pop()
+    body = asked.deflate()
+    link.store[sha(body)] = body
+    link._queue.append(arrived._replace(objects=(*arrived.objects, sha(body))))
+    site.step()
+    row = read(site.log).rows[-1]
+    assert row | {"round": 3, "strategy": "fedlws"} == row and "secret" not in row
+
+
+# ---------------------------------------------------------------- health
+
+
+def test_the_file_says_what_the_node_does(tmp_path: Path, link: MemoryLink) -> None:
+    seen: list[str] = []
+
+    def computes(request: Request) -> Answer:
+        seen.append(json.loads((tmp_path / "status.json").read_text())["does"])
+        return answer(request)
+
+    site = Site(tmp_path, link, computes)
+    link.deliver()
+    site.step()
+    assert seen == [f"answers a train message of run {RUN}"]
+    assert json.loads((tmp_path / "status.json").read_text())["does"] == "waits for messages"
+    shutil.rmtree(tmp_path / "apps", ignore_errors=True)
