@@ -5,6 +5,7 @@ Each check is a function that returns findings and never raises.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shutil
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from fedstride.flower.link import Place
 
     from .deployment.expiry import Expiry
+    from .flower.target import Target
 
 
 @dataclass(frozen=True)
@@ -56,50 +58,30 @@ def examine(
 
 def _flower() -> list[Finding]:
     """Which Flower nodes of this installation have, and how they reach their SuperLink."""
-    from fedstride.flower.connecting import SUPPORTED, installed, uses_http
+    from fedstride.flower.connecting import untested, uses_http
 
     try:
-        found = installed()
+        how = "HTTP, on the port for submitting" if uses_http() else "gRPC, on a port of their own"
     except PackageNotFoundError:
         return []  # `_packages` says so
-    first, last = (".".join(map(str, each)) for each in SUPPORTED)
-    how = "HTTP, on the port for submitting" if uses_http() else "gRPC, on a port of their own"
     text = f"Flower {version('flwr')}: its nodes use {how}"
-    if SUPPORTED[0] <= found <= SUPPORTED[1]:
-        return [Finding("nodes", "ok", text)]
-    return [Finding("nodes", "warn", text, f"tested with Flower {first} to {last}")]
+    return [Finding("nodes", "warn" if untested() else "ok", text, untested())]
 
 
 def _superlinks(address: str | None, root_certificates: Path | None) -> list[Finding]:
     """What answers at each connection in Flower's config.toml, and at this address."""
     from fedstride.errors import ConfigError
-    from fedstride.flower.link import Place
 
-    from .flower.target import deployed, named
+    from .flower.target import Target, deployed, named
 
-    findings = []
+    given = (
+        [] if address is None else [Target("", address, {}, None, root_certificates is None, root_certificates)]
+    )
     try:
-        for name in deployed():
-            target = named(name)
-            trusted = _content(target.root_certificates)
-            findings.append(
-                _superlink(f"{name} ({target.address})", Place(target.address, target.insecure, trusted))
-            )
-        if address is not None:
-            trusted = _content(root_certificates)
-            findings.append(_superlink(address, Place(address, root_certificates is None, trusted)))
+        targets = [*map(named, deployed()), *given]
     except ConfigError as error:
-        findings.append(Finding("superlink", "warn", str(error)))
-    return findings
-
-
-def _content(path: Path | None) -> bytes | None:
-    from fedstride.errors import ConfigError
-
-    try:
-        return None if path is None else path.expanduser().read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
+        return [Finding("superlink", "warn", str(error))]
+    return [_superlink(each) for each in targets]
 
 
 ANSWERS = {
@@ -110,15 +92,17 @@ ANSWERS = {
 """What each answer of `fedstride.flower.connecting.speaks` means."""
 
 
-def _superlink(name: str, place: Place) -> Finding:
-    """Whether the SuperLink at this place has the transport of this machine's nodes."""
-    from fedstride.flower.connecting import speaks, tls_fault, uses_http
+def _superlink(target: Target) -> Finding:
+    """Whether the SuperLink at this address has the transport of this machine's nodes."""
+    from fedstride.flower.connecting import speaks, uses_http
 
-    if not place.address.rpartition(":")[2].isdecimal():
-        return Finding("superlink", "warn", f"{name} has no port", "write HOST:PORT, as in localhost:8000")
-    if (fault := tls_fault(place)) is not None:
-        return Finding("superlink", "warn", f"{name}: {fault}")
-    spoken = speaks(place)
+    from .flower.reach import why
+
+    name = f"{target.name} ({target.address})" if target.name else target.address
+    has_port = target.address.rpartition(":")[2].isdecimal()
+    spoken = speaks(_place(target)) if has_port else ""
+    if spoken != "grpc" and (reason := why(target)) is not None:  # `why` asks in HTTP
+        return Finding("superlink", "warn", f"{name}: {reason}")
     if not spoken:
         return Finding("superlink", "warn", f"{name}: no SuperLink answers", "start it, or check the address")
     if (spoken == "http") == uses_http():
@@ -126,6 +110,16 @@ def _superlink(name: str, place: Place) -> Finding:
     extra = "deployment-http" if spoken == "http" else "deployment"
     advice = f"pip install 'fedstride[{extra}]', or 'fedstride[{extra.replace('deployment', 'node')}]' for a node"
     return Finding("superlink", "warn", f"{name} is {ANSWERS[spoken]}, unlike those of this machine", advice)
+
+
+def _place(target: Target) -> Place:
+    from fedstride.flower.link import Place
+
+    trusted = None
+    if target.root_certificates is not None:
+        with contextlib.suppress(OSError):
+            trusted = target.root_certificates.expanduser().read_bytes()
+    return Place(target.address, target.insecure, trusted)
 
 
 # ---------------------------------------------------------------- certificates
@@ -225,9 +219,9 @@ def _folder(topic: str, folder: Path, advice: str) -> Finding:
 def _ports() -> list[Finding]:
     from fedstride.flower.connecting import uses_http
 
-    uses = {8000: "SuperLink, submitting and nodes"}
-    if not uses_http():
-        uses = {8000: "SuperLink, submitting", 9092: "SuperLink, nodes"}
+    uses = {8000: "SuperLink, submitting", 9092: "SuperLink, nodes"}
+    with contextlib.suppress(PackageNotFoundError):  # `_packages` says so
+        uses = {8000: "SuperLink, submitting and nodes"} if uses_http() else uses
     uses |= {9094: "flower-supernode", 39091: "SuperLink of flwr run"}
     findings = []
     for port, use in uses.items():
