@@ -62,19 +62,17 @@ def same_as_one_process(folder: Path, tmp_path: Path, *overrides: str) -> None:
 
 
 @pytest.mark.usefixtures("nodes")
-def test_two_runs_at_once_and_one_after_them(desk: Site, tmp_path: Path) -> None:
+def test_two_runs_at_once(desk: Site, tmp_path: Path) -> None:
     """On the same two nodes, which answer a message of one run and then one of the other."""
     given = {"first": ("rounds=3", "strategy=scaffold"), "second": ("rounds=3", "strategy=fednnnn", "seed=2")}
     runs = [submit(name, *overrides) for name, overrides in given.items()]
     completed(desk, *runs)
-    given["after"] = ("rounds=2", "strategy=scaffold", "client=fednlr")
-    completed(desk, submit("after", *given["after"]))
     for name, overrides in given.items():
         same_as_one_process(folder_of(desk, name), tmp_path, *overrides)
 
 
 @pytest.mark.usefixtures("nodes")
-def test_a_run_is_resumed(desk: Site, tmp_path: Path) -> None:
+def test_a_run_after_them_is_resumed(desk: Site, tmp_path: Path) -> None:
     given = ("strategy=scaffold", "seed=3")
     completed(desk, submit("begun", *given, "rounds=1"))
     folder = folder_of(desk, "begun")
