@@ -72,7 +72,7 @@ def main(grid: Grid, context: Context) -> None:
 def _who_stops() -> Callable[[], str]:
     """A function that says who ended this process with SIGINT: a user, or the end of its SuperLink.
 
-    Flower sends SIGINT in both cases (1.39). The process that started this one ends with its SuperLink.
+    Flower sends SIGINT in both cases (1.39 to 1.42). The process that started this one ends with its SuperLink.
     """
     parent = os.getppid()
     return lambda: wire.BY_THE_USER if os.getppid() == parent else wire.BY_THE_SUPERLINK

@@ -45,7 +45,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def silence() -> None:
-    """Keep the pieces out of the SuperLink's own output; Flower takes the log from before it (1.39)."""
+    """Keep the pieces out of the SuperLink's own output; Flower takes the log from before it (1.39 to 1.42)."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
     os.close(nothing)

@@ -1,6 +1,6 @@
 """How a deployed run stands or ended, from what its SuperLink knows and from its log.
 
-Flower 1.39 has three ends: completed, failed, stopped. A ServerApp that was killed, one that was ended by SIGTERM
+Flower (1.39 to 1.42) has three ends: completed, failed, stopped. A ServerApp that was killed, one ended by SIGTERM
 and a SuperLink that was killed are all `failed` there; the last lines of the log and the details tell them apart.
 """
 

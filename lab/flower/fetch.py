@@ -1,7 +1,7 @@
 """Fetches the folder of a deployed run from the SuperLink's machine, over the connection that submitting uses.
 
-Flower 1.39 hands over no files of a run. So a small app of its own (`courier.py`) is submitted, whose log is the
-content of the folder.
+Flower (1.39 to 1.42) hands over no files of a run. So a small app of its own (`courier.py`) is submitted, whose
+log is the content of the folder.
 """
 
 from __future__ import annotations
