@@ -1,8 +1,8 @@
 """Runs the app in Flower's simulation, with a SuperLink that is started and stopped for this run.
 
 The reason (Flower 1.39 to 1.42): `flwr run` alone uses any SuperLink that already listens, installs the
-dependencies again for every run, writes files to the folder in which that SuperLink was started, returns 0 when the run
-failed, and leaves the SuperLink running.
+dependencies again for every run, writes files to the folder in which that SuperLink was started, returns 0 when
+the run failed, and leaves the SuperLink running.
 """
 
 from __future__ import annotations
