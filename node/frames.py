@@ -30,7 +30,7 @@ _ERROR_BYTES = 65536
 REASON_CHARACTERS = 10_000  # of an error: a character has at most six bytes in JSON
 _HEAD = struct.Struct(">BQ")
 _SENT_AT_ONCE = 64  # pieces; the system takes at most 1024
-_RECEIVED_AT_ONCE = 2**18
+RECEIVED_AT_ONCE = 2**18
 _ID = re.compile(rb"[0-9a-f]{64}")
 
 
@@ -227,7 +227,7 @@ class Reader:
 def receive_request(connected: socket.socket) -> Request:
     """Wait for a request, in the process of a message. Raises FrameError."""
     reader = Reader(TRUSTED, "the node", "its process")
-    buffer = memoryview(bytearray(_RECEIVED_AT_ONCE))
+    buffer = memoryview(bytearray(RECEIVED_AT_ONCE))
     while not reader.complete:
         size = connected.recv_into(buffer)
         if not size:

@@ -17,7 +17,17 @@ from dataclasses import dataclass
 
 from fedstride.errors import FedstrideError, RunError
 
-from .frames import UNTRUSTED, Answer, Bounds, FrameError, Reader, Request, Writer, fields_of_request
+from .frames import (
+    RECEIVED_AT_ONCE,
+    UNTRUSTED,
+    Answer,
+    Bounds,
+    FrameError,
+    Reader,
+    Request,
+    Writer,
+    fields_of_request,
+)
 from .orders import Ended, Kill, Line, Ready, Start, pair
 
 EXIT_SECONDS = 10.0
@@ -26,7 +36,6 @@ EXIT_SECONDS = 10.0
 CHECK_SECONDS = 1.0  # between two looks at processes that have answered and are still there
 KILL_SECONDS = 5.0  # for the template to say that a killed process has ended
 STOP_SECONDS = 5.0  # for the template to end all processes, when the node ends
-RECEIVED_AT_ONCE = 2**18
 
 PASSED = re.compile(
     "PATH|HOME|USER|LANG|LC_.*|TZ|TMPDIR|OMP_NUM_THREADS|MKL_NUM_THREADS|OPENBLAS_NUM_THREADS|CUDA_VISIBLE_DEVICES|"

@@ -20,6 +20,8 @@ import client_app
 import fedstride
 from fedstride import lifetimes
 from fedstride.flower import apps
+from fedstride.flower.identity import set_identity
+from fedstride.flower.objects import inflate
 
 from . import frames
 
@@ -76,7 +78,7 @@ def _fields(request: frames.Request, preloaded: set[str]) -> Iterable[frames.Fie
     settings, context = request.settings, None
     try:
         folder = Path(settings["folder"])
-        apps.identify(settings["run"], settings["node"])
+        set_identity(settings["run"], settings["node"])
         app = apps.App(folder)
         context = apps.context(
             settings["run"],
@@ -86,7 +88,9 @@ def _fields(request: frames.Request, preloaded: set[str]) -> Iterable[frames.Fie
             app.run_config(settings["overrides"]),
             apps.state_from_bytes(request.state),
         )
-        message = apps.message(settings["message"], request.objects)
+        message = inflate(settings["message"], request.objects)
+        if not isinstance(message, Message):
+            raise TypeError(f"the object {settings['message']} is not a message")
         sys.argv = [PROGRAM]
         forget({name for name in preloaded if (folder / name).is_dir() or (folder / f"{name}.py").is_file()})
         return _of(app.load()(message, context), apps.state_to_bytes(context.state))

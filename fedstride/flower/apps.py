@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.client_app import LoadClientAppError
 from flwr.common.config import flatten_dict, fuse_dicts, get_project_config
@@ -18,9 +18,7 @@ from flwr.common.constant import ErrorCode
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, no_object_id_recompute
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.object_ref import load_app
-from flwr.supercore.task_identity import TaskIdentity
 
 Config = dict[str, bool | int | float | str]
 
@@ -48,11 +46,6 @@ class App:
         return found
 
 
-def identify(run: int, node: int) -> None:
-    """Say for which run and node this process works, which every new message asks."""
-    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, run, node
-
-
 def context(
     run: int, node: int, series: int, node_config: Mapping[str, Any], run_config: Config, state: RecordDict
 ) -> Context:
@@ -65,15 +58,6 @@ def context(
         run_config=run_config,
         series_id=series,
     )
-
-
-def message(message_id: str, contents: dict[str, bytes]) -> Message:
-    """The message with this id, from the contents of all its objects, which are used up. Raises any error."""
-    found = inflate_object_from_contents(message_id, contents)
-    if not isinstance(found, Message):
-        raise TypeError(f"the object {message_id} is not a message")
-    found.metadata.__dict__["_message_id"] = message_id
-    return found
 
 
 def objects(content: RecordDict) -> Iterator[bytes]:

@@ -169,7 +169,7 @@ class FleetLink:
         if found.run_id != run:
             raise AnswerError(f"the SuperLink describes run {found.run_id} instead of {run}")
         overrides = {key: _scalar(value) for key, value in found.override_config.items()}
-        return Run(run, found.series_id, found.fab_hash, overrides, found.primary_task_type)
+        return Run(run, found.series_id, found.fab_hash, overrides)
 
     def bundle(self, app_hash: str, run: int) -> Bundle:
         """See `Link`. Raises AnswerError if the content has another SHA-256."""

@@ -95,7 +95,6 @@ class Run(NamedTuple):
     series: int
     app_hash: str
     overrides: Mapping[str, bool | int | float | str]
-    primary: str  # the type of the run's main task
 
 
 class Bundle(NamedTuple):

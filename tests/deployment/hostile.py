@@ -26,10 +26,11 @@ from flwr.proto.fleet_pb2 import PushMessagesRequest, PushMessagesResponse
 
 from client_app.app import app
 from fedstride import wire
-from fedstride.flower import apps, identity
+from fedstride.flower import identity
 from fedstride.flower.connecting import connected
 from fedstride.flower.fleet import FleetLink
 from fedstride.flower.link import Arrived, LinkError, Place
+from fedstride.flower.objects import inflate
 from fedstride.packing import unpacked
 
 Maker = Callable[[Message], Crafted]
@@ -95,7 +96,7 @@ def pulled(link: FleetLink, arrived: Arrived) -> Message:
             except LinkError:
                 time.sleep(0.05)
     link.confirm(run_id, arrived.head.id)
-    whole = apps.message(arrived.head.id, contents)
+    whole = inflate(arrived.head.id, contents)
     whole.content = unpacked(whole.content)
     return whole
 

@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
-from fedstride.flower import apps
+from fedstride.flower.identity import set_identity
 from node.frames import Answer, Request
 from node.processes import Processes
 
@@ -150,7 +150,7 @@ def unpack(folder: Path) -> Path:
 
 def request(folder: Path, content: RecordDict, state: bytes = b"", **settings: Any) -> Request:
     """What a node gives to the process of a message with this content."""
-    apps.identify(RUN, 1)
+    set_identity(RUN, 1)
     message = Message(content, dst_node_id=NODE, message_type=MessageType.TRAIN)
     objects = {object_id: each.deflate() for object_id, each in get_all_nested_objects(message).items()}
     given = {"message": message.object_id, "folder": str(folder), "run": RUN, "node": NODE, "series": SERIES}

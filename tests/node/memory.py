@@ -49,7 +49,7 @@ class MemoryLink:
 
     def __init__(self, bundle: bytes = BUNDLE, **overrides: str) -> None:
         self.node_id = NODE
-        self.runs = {RUN: Run(RUN, SERIES, sha(bundle), overrides, "flwr-serverapp")}
+        self.runs = {RUN: Run(RUN, SERIES, sha(bundle), overrides)}
         self.bundles = {sha(bundle): Bundle(bundle, {})}
         self.store: dict[str, bytes] = {}
         self.faults: dict[str, list[LinkError | None]] = {}

@@ -93,7 +93,7 @@ def test_the_signatures_of_flowers_app_store_count(tmp_path: Path, key: Path) ->
 
 def made(tmp_path: Path, bundle: bytes = BUNDLE) -> tuple[Apps, App]:
     found = Apps(tmp_path / "apps", None)
-    return found, found.of(Run(1, 1, sha(bundle), {}, ""), Bundle(bundle, {}))
+    return found, found.of(Run(1, 1, sha(bundle), {}), Bundle(bundle, {}))
 
 
 def test_the_copy_is_read_only_and_has_its_bytecode(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_copy_that_was_changed_is_made_again(tmp_path: Path, change: str) -> N
 def test_a_folder_that_cannot_be_written_refuses_the_message(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file in the way")
     found = Apps(tmp_path / "home/apps", None)
-    app = found.of(Run(1, 1, sha(BUNDLE), {}, ""), Bundle(BUNDLE, {}))
+    app = found.of(Run(1, 1, sha(BUNDLE), {}), Bundle(BUNDLE, {}))
     with pytest.raises(RefusedError, match="this node cannot unpack the app: "):
         found.unpacked(app)
 
