@@ -5,12 +5,14 @@ Nothing is taken from what the SuperLink says about a run but the SHA-256 of its
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
 import os
 import shutil
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -37,38 +39,56 @@ MOST_FILES, MOST_BYTES = 10_000, 512 * 2**20
 
 COMPILE_SECONDS = 120
 
-BROKEN = (ValueError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+BROKEN = (ValueError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error, struct.error)
 """What Python's reader raises for a bundle that is no archive, or a damaged one."""
 
 
 class App(NamedTuple):
     """An app, as its verified bundle describes it."""
 
-    name: str  # publisher/name version
+    id: str  # publisher/name
+    version: str
+    signer: str  # the id of the key; empty if apps need no signature
     hash: str  # SHA-256 of the bundle
     bundle: bytes
 
 
 class Apps:
-    """The apps of a node, below `folder`. `trusted`: keys by id; None: apps need no signature."""
+    """The apps of a node, below `folder`, which no other process uses. What an earlier process left is removed.
+
+    `trusted`: keys by id; None: apps need no signature.
+    """
 
     def __init__(self, folder: Path, trusted: Mapping[str, str] | None) -> None:
         self._folder, self._trusted = folder, trusted
+        if folder.exists():
+            _remove(folder)
         self._seen: dict[Path, int] = {}  # the state of a folder when it was unpacked
 
     def of(self, run: Run, bundle: Bundle) -> App:
         """The app of a run. Raises RefusedError if it may not run here, or is none."""
         digest = hashlib.sha256(bundle.content).hexdigest()
+        signer = ""
         if self._trusted is not None:
-            _check_signature(bundle, digest, run.overrides.get(RUN_CONFIG, ""), self._trusted)
-        return App(_name(bundle.content), digest, bundle.content)
+            signer = _signer(bundle, digest, run.overrides.get(RUN_CONFIG, ""), self._trusted)
+        return App(*_described(bundle.content), signer, digest, bundle.content)
 
     def unpacked(self, app: App) -> Path:
         """The folder with the app's files, unpacked again if anything in it has changed."""
         folder = self._folder / app.hash
-        if folder not in self._seen or self._seen[folder] != _state(folder):
-            self._unpack(app.bundle, folder)
+        try:
+            if folder not in self._seen or self._seen[folder] != _state(folder):
+                self._unpack(app.bundle, folder)
+        except OSError as error:
+            raise RefusedError(f"this node cannot unpack the app: {error.strerror or error}") from error
         return folder
+
+    def forget(self, app: App) -> None:
+        """Remove the files of an app. It is unpacked again when it is needed."""
+        folder = self._folder / app.hash
+        if self._seen.pop(folder, None) is not None:
+            with contextlib.suppress(OSError):
+                _remove(folder)
 
     def _unpack(self, bundle: bytes, folder: Path) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -82,16 +102,17 @@ class Apps:
             os.chmod(new, 0o700)  # a folder that is renamed must be writable
             os.rename(new, folder)
             os.chmod(folder, 0o500)
-        except OSError as error:
-            raise RefusedError(f"this node cannot unpack the app: {error.strerror or error}") from error
         finally:
             if new.exists():
                 _remove(new)
         self._seen[folder] = _state(folder)
 
 
-def _check_signature(bundle: Bundle, digest: str, text: Any, trusted: Mapping[str, str]) -> None:
-    """Raises RefusedError unless a trusted key has signed the app, for this run or for Flower's app store."""
+def _signer(bundle: Bundle, digest: str, text: Any, trusted: Mapping[str, str]) -> str:
+    """The id of the trusted key that has signed the app, for this run or for Flower's app store.
+
+    Raises RefusedError if there is none.
+    """
     app = f"the app (SHA-256 {digest[:12]}...)"
     if text:
         try:
@@ -102,39 +123,40 @@ def _check_signature(bundle: Bundle, digest: str, text: Any, trusted: Mapping[st
             raise RefusedError(f"{app} is signed by {signature.key}, a key that this node does not trust")
         if not _is_signed(trusted[signature.key], digest, signature.signed_at, signature.signature):
             raise RefusedError(f"{app} is not the one that was signed by {signature.key}: it was altered")
-        return
+        return signature.key
     if not bundle.signatures.get("valid_license"):
         raise RefusedError(f"{app} is not signed, and this node runs signed apps only; see fedstride sign")
-    for key in trusted.keys() & bundle.signatures.keys():
+    for key in sorted(trusted.keys() & bundle.signatures.keys()):
         try:
             entry = json.loads(bundle.signatures[key])
             if _is_signed(trusted[key], digest, entry["signed_at"], entry["signature"]):
-                return
-        except (ValueError, TypeError, KeyError, RecursionError):
+                return key
+        except (AttributeError, ValueError, TypeError, KeyError, RecursionError):
             continue
     raise RefusedError(f"{app} is signed in Flower's app store by no key that this node trusts")
 
 
 def _is_signed(key: str, digest: str, signed_at: int, signature: str) -> bool:
     public = public_key(key)
+    if public is None:
+        return False
     try:
-        assert public is not None
         public.verify(decode(signature), signed_bytes(bytes.fromhex(digest), signed_at))
     except (InvalidSignature, ValueError, OverflowError):
         return False
     return True
 
 
-def _name(bundle: bytes) -> str:
-    """Publisher, name and version, from the manifest. Raises RefusedError if there is none."""
+def _described(bundle: bytes) -> tuple[str, str]:
+    """`publisher/name` and the version, from the manifest. Raises RefusedError if there is none."""
     try:
-        with zipfile.ZipFile(io.BytesIO(bundle)) as archive, archive.open(MANIFEST) as file:
+        with _opened(bundle) as archive, archive.open(MANIFEST) as file:
             text = file.read(MOST_MANIFEST + 1)
         if len(text) > MOST_MANIFEST:
             raise ValueError(f"{MANIFEST} has more than {MOST_MANIFEST} bytes")
         manifest = tomllib.loads(text.decode())
         publisher, project = manifest["tool"]["flwr"]["app"]["publisher"], manifest["project"]
-        return f"{publisher}/{project['name']} {project['version']}"
+        return f"{publisher}/{project['name']}", str(project["version"])
     except (
         OSError,
         ValueError,
@@ -147,11 +169,19 @@ def _name(bundle: bytes) -> str:
         raise RefusedError(f"the app cannot be read: {type(error).__name__}: {error}") from None
 
 
+def _opened(bundle: bytes) -> zipfile.ZipFile:
+    """The archive. Raises ValueError for compressions of which Python reads more than it is asked for."""
+    archive = zipfile.ZipFile(io.BytesIO(bundle))
+    if any(entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for entry in archive.infolist()):
+        raise ValueError("it is compressed in another way than Flower compresses apps")
+    return archive
+
+
 def _extract(bundle: bytes, folder: Path) -> None:
     """Unpack the files of a bundle. Raises RefusedError for files that are too many, too large, or elsewhere."""
     left = MOST_BYTES
     try:
-        with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
+        with _opened(bundle) as archive:
             entries = [each for each in archive.infolist() if not each.is_dir()]
             if len(entries) > MOST_FILES:
                 raise RefusedError(f"the app has more than {MOST_FILES} files")

@@ -5,6 +5,7 @@ The file is made by the node alone. Its time is that of the last answer, so a no
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -39,6 +40,7 @@ class Health:
             "name": name,
             "superlink": address,
             "pid": os.getpid(),
+            "begun": _begun(os.getpid()),
             "started": time.time(),
         }
         self.does(CONNECTS)
@@ -71,7 +73,8 @@ class Health:
             new.write_text(json.dumps(self._facts))
             os.replace(new, self._path)
         except OSError:
-            new.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                new.unlink()
 
 
 def report(path: Path | None = None) -> tuple[int, str]:
@@ -96,21 +99,19 @@ def _said(facts: dict[str, Any], heard: float) -> tuple[int, str]:
     now = time.time()
     who = f"node {facts['name']!r}" if facts["name"] else "the node"
     does, since = str(facts["does"]), _ago(now - float(facts["since"]))
-    if does.startswith("ended") or not _is_alive(int(facts["pid"])):
+    if does.startswith("ended") or _begun(int(facts["pid"])) != facts["begun"]:
         return NO_NODE, f"{who} does not run ({does}, {since} ago)"
     said = f"{who}: the SuperLink {facts['superlink']} answered {_ago(now - heard)} ago; it {does} since {since}"
     silent = does == CONNECTS or (does == WAITS and now - heard > OLD_SECONDS)
     return (SILENT, f"{said}; it is not heard") if silent else (OK, said)
 
 
-def _is_alive(pid: int) -> bool:
+def _begun(pid: int) -> str:
+    """When the process with this id began, as the system counts; empty if there is none. Ids are used again."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass  # it runs as another user
-    return True
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
 
 
 def _ago(seconds: float) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -22,6 +23,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from fedstride import signals
 
 MOST_BYTES = 16 * 2**20
 """A file of this size is renamed, and the next line begins a new one. No file is ever deleted."""
@@ -54,6 +57,7 @@ class Journal:
             os.close(self._lock)
             raise
 
+    @signals.held()
     def write(self, event: str, **values: Any) -> None:
         """Append a line and force it to the disk. Raises OSError if that fails; then nothing is appended."""
         row = {"number": self._number + 1, "time": _now(), "event": event, **values, "previous": self._digest}
@@ -70,9 +74,9 @@ class Journal:
                     os.ftruncate(descriptor, before)
                 raise
         self._number, self._digest = row["number"], digest
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{self._number} {digest}\n".encode(), 0)
-        os.fsync(self._lock)
+        with contextlib.suppress(OSError):  # the line is on the disk; that the head is older is no fault
+            os.pwrite(self._lock, f"{self._number:020d} {digest}\n".encode(), 0)  # always of the same length
+            os.fsync(self._lock)
 
     def close(self) -> None:
         """Let another process write the log."""
@@ -88,10 +92,11 @@ class Journal:
             os.close(descriptor)
 
     def _rotate(self) -> None:
-        if self.path.stat().st_size < self._most_bytes if self.path.exists() else True:
+        if not self.path.exists() or self.path.stat().st_size < self._most_bytes:
             return
-        taken = [int(number[1]) for each in files(self.path)[:-1] if (number := _OLDER.search(each.name))]
-        os.rename(self.path, self.path.with_name(f"{self.path.name}.{max(taken, default=0) + 1:06d}"))
+        taken = [int(each.name[-6:]) for each in files(self.path)[:-1]]
+        os.link(self.path, self.path.with_name(f"{self.path.name}.{max(taken, default=0) + 1:06d}"))
+        os.unlink(self.path)  # linked first, so that a file that exists is an error
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)
@@ -124,7 +129,11 @@ class Read:
 
 def files(path: Path) -> list[Path]:
     """The files of a log that exist, the oldest first."""
-    older = [each for each in path.parent.glob(f"{path.name}.*") if _OLDER.fullmatch(each.name[len(path.name) :])]
+    older = [
+        each
+        for each in path.parent.glob(f"{glob.escape(path.name)}.*")
+        if _OLDER.fullmatch(each.name[len(path.name) :])
+    ]
     return [*sorted(older), *([path] if path.exists() else [])]
 
 

@@ -1,24 +1,26 @@
 """The loop of a node: a message comes, is logged, is answered by a process of its own, and the reply is logged.
 
-Nothing of a message is executed or joined here; arrays and data are never read in this process.
+Nothing of a message is executed or joined here, and no arrays or data are read. Of records with plain values, the
+first ones are read, for the log.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from fedstride.errors import last_line
+from fedstride.errors import RunError, last_line
 from fedstride.flower.link import (
     AnswerError,
     Arrived,
     Head,
     KeyRefusedError,
     Link,
-    LinkError,
     NotThereYetError,
     Run,
     RunGoneError,
@@ -33,7 +35,7 @@ from .accounts import Accounts, RefusedError
 from .apps import App, Apps
 from .frames import Answer, Request
 from .health import Health
-from .parts import Until, fetched, handed_over, persistent
+from .parts import NO_ANSWER, Until, fetched, handed_over, persistent
 from .processes import DiedError, Processes
 from .replies import FormError, Reply
 
@@ -46,10 +48,17 @@ CRASHED = 8, "ClientApp stopped responding."
 RUNS = 8
 """Runs that are remembered, with their apps."""
 
+MOST_KEY, MOST_VALUE, MOST_OVERRIDES = 60, 200, 800
+"""Characters of an override's key and value, and of all, in the log."""
+
 STATES = 2**30
 """Bytes of the states of clients that are remembered."""
 
 _log = logging.getLogger("flwr").log
+
+
+Owner = tuple[int, str, str]
+"""Whose a state is: the run series, which the SuperLink names, and the app and its signer, which are verified."""
 
 
 class Known(NamedTuple):
@@ -75,7 +84,7 @@ class Node:
         self._link, self._accounts, self._apps, self._processes = link, accounts, apps, processes
         self._health, self._config, self._sleep = health, config, sleep
         self._runs: OrderedDict[int, Known] = OrderedDict()
-        self._states: OrderedDict[int, bytes] = OrderedDict()  # of the clients, by run series
+        self._states: OrderedDict[Owner, bytes] = OrderedDict()  # of the clients
         self._idle = Growing(*IDLE)
         self._is_failing = False
 
@@ -104,7 +113,7 @@ class Node:
             arrived = None
         except (UnreachableError, AnswerError, TooLargeError) as error:
             if not self._is_failing:
-                _log(logging.WARNING, "the SuperLink gives no good answer (%s); it is asked until it does", error)
+                _log(logging.WARNING, NO_ANSWER, error)
             self._is_failing = True
             return None
         if self._is_failing:
@@ -130,17 +139,26 @@ class Node:
             _log(logging.WARNING, "message %s did not arrive whole: %s", head.id, error)
             self._accounts.refused(head.id, f"it did not arrive whole, or its run ended ({error})")
             return
+        except (KeyRefusedError, RunError):  # of the node, not of the message
+            raise
+        except Exception as error:
+            _log(logging.ERROR, "message %s cannot be processed", head.id, exc_info=error)
+            reason = f"this node cannot process the message ({type(error).__name__}); its log says why"
+            reply = replies.refusal(head, self._link.node_id, reason)
         self._send(head, reply, time.monotonic() - since, until)
 
     def _reply(self, arrived: Arrived, until: Until) -> Reply:
         """The reply of the message's process. Raises RefusedError and LinkError."""
         head = arrived.head
+        if until.left() <= 0:
+            raise RefusedError("the message's time was over when it arrived; check the clocks")
         try:
             run, app = self._known(head, until)
             contents = fetched(self._link, head.run, arrived.objects, until)
             persistent(lambda: self._link.confirm(head.run, head.id), until)
         except (AnswerError, TooLargeError) as error:
             raise RefusedError(str(error)) from error
+        owner = run.series, app.id, app.signer
         self._accounts.asks(head.id, replies.asked(contents.values()))
         request = Request(
             settings={
@@ -153,7 +171,7 @@ class Node:
                 "overrides": dict(run.overrides),
             },
             objects=contents,
-            state=self._states.get(run.series, b""),
+            state=self._states.get(owner, b""),
         )
         try:
             answer = self._processes.answer(request, until.left())
@@ -161,7 +179,7 @@ class Node:
         except (DiedError, FormError) as error:
             _log(logging.ERROR, "message %s has no reply: %s", head.id, error)
             return replies.error_reply(head, self._link.node_id, *CRASHED)
-        self._remember(run.series, answer.state)
+        self._remember(owner, answer.state)
         return reply
 
     def _checked(self, head: Head, answer: Answer) -> Reply:
@@ -181,16 +199,21 @@ class Node:
             self._accounts.arrived(_logged(head, run, known))
         self._runs[head.run] = known
         while len(self._runs) > RUNS:
-            self._runs.popitem(last=False)
+            _, old = self._runs.popitem(last=False)
+            if all(old.app.hash != each.app.hash for each in self._runs.values()):
+                self._apps.forget(old.app)
         return known
 
-    def _remember(self, series: int, state: bytes) -> None:
-        """Keep the state that an app left for the next message of this run series."""
-        self._states.pop(series, None)
-        self._states[series] = state
+    def _remember(self, owner: Owner, state: bytes) -> None:
+        """Keep the state that an app left for its next message of this run series."""
+        self._states.pop(owner, None)
+        if state:
+            self._states[owner] = state
         while sum(map(len, self._states.values())) > STATES:
             forgotten, _ = self._states.popitem(last=False)
-            _log(logging.WARNING, "the state of run series %s is forgotten: the states are too large", forgotten)
+            _log(
+                logging.WARNING, "the state of run series %s is forgotten: the states are too large", forgotten[0]
+            )
 
     # ---------------------------------------------------------------- its reply
 
@@ -207,7 +230,7 @@ class Node:
             handed_over(self._link, head.run, announced.session, missing, until)
         except KeyRefusedError:
             raise
-        except LinkError as error:
+        except Exception as error:  # whatever it is, the next message is another one
             _log(logging.WARNING, "the reply to message %s could not be sent: %s", head.id, error)
             return
         _log(logging.INFO, "Sent the reply to message %s", head.id)
@@ -218,10 +241,25 @@ def _logged(head: Head, run: Run, known: Known | None) -> logged.Arrived:
         id=head.id,
         run=head.run,
         task=head.kind,
-        app=known.app.name if known else "",
+        app=f"{known.app.id} {known.app.version}" if known else "",
         app_hash=run.app_hash,
-        overrides=" ".join(f"{key}={value}" for key, value in run.overrides.items()),
+        overrides=_written(run.overrides),
     )
+
+
+def _written(overrides: Mapping[str, Any]) -> str:
+    """The overrides of a run as JSON, in which no value looks like another one; long ones are cut.
+
+    If anything is cut, the digest of the whole follows.
+    """
+    whole = json.dumps(dict(overrides), sort_keys=True)
+    cut = {
+        key[:MOST_KEY]: value[:MOST_VALUE] if isinstance(value, str) else value for key, value in overrides.items()
+    }
+    text = json.dumps(cut, sort_keys=True)
+    if text == whole and len(text) <= MOST_OVERRIDES:
+        return text
+    return f"{text[:MOST_OVERRIDES]} ... (cut; SHA-256 of the whole: {hashlib.sha256(whole.encode()).hexdigest()})"
 
 
 def _leaving(head: Head, reply: Reply) -> logged.Reply:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from fedstride import wire
-from fedstride.flower.fleet import MOST_DEPTH, reply_object
+from fedstride.flower.fleet import MOST_DEPTH, MOST_OBJECTS, reply_object
 from fedstride.flower.link import Head
 from fedstride.flower.objects import head_of, plain_record
 
@@ -20,6 +21,12 @@ MOST_HEAD = 2**20
 
 MOST_PLAIN = 64 * 2**10
 """Bytes of a record of plain values that is looked at."""
+
+MOST_PLAIN_RECORDS, MOST_PLAIN_BYTES = 100, 2**20
+"""Records of a message or reply that are looked at, and their bytes together."""
+
+PLAIN = (b"ConfigRecord ", b"MetricRecord ")
+"""How their objects begin."""
 
 SHOWN = {
     wire.SERVER_ROUND: "round",
@@ -76,46 +83,68 @@ def reply_of(to: Head, node: int, root: str, objects: Mapping[str, bytes]) -> Re
 
 
 def _tree(root: str, objects: Mapping[str, bytes]) -> dict[str, tuple[str, ...]]:
-    """The parts of each object. Raises FormError if one is missing, left over, or nested too deeply."""
+    """The parts of each object. Raises FormError if one is missing, left over, or nested too deeply.
+
+    A part that several objects share counts for each of them: a SuperLink gets the tree with all its paths.
+    """
     found: dict[str, tuple[str, ...]] = {}
-    level = [root]
+    paths, total = Counter({root: 1}), 1
     for _ in range(MOST_DEPTH):
-        if not level:
+        below: Counter[str] = Counter()
+        for each, times in paths.items():
+            if each not in found:
+                found[each] = _parts(each, objects)
+            total += times * len(found[each])
+            if total > MOST_OBJECTS:
+                raise FormError(f"it has more than {MOST_OBJECTS} parts")
+            for child in found[each]:
+                below[child] += times
+        paths = below
+        if not paths:
             break
-        for each in level:
-            if each not in objects:
-                raise FormError("a part of it is missing")
-            try:
-                found[each] = tuple(head_of(objects[each], MOST_HEAD)[1])
-            except ValueError as error:
-                raise FormError(f"a part of it has another form: {' '.join(str(error).split())[:100]}") from None
-        level = [child for each in level for child in found[each] if child not in found]
-    if level:
+    if paths:
         raise FormError(f"its parts are nested deeper than {MOST_DEPTH}")
     if len(found) < len(objects):
         raise FormError("it has parts that do not belong to it")
     return found
 
 
+def _parts(object_id: str, objects: Mapping[str, bytes]) -> tuple[str, ...]:
+    if object_id not in objects:
+        raise FormError("a part of it is missing")
+    try:
+        return tuple(head_of(objects[object_id], MOST_HEAD)[1])
+    except ValueError as error:
+        raise FormError(f"a part of it has another form: {' '.join(str(error).split())[:100]}") from None
+
+
 def asked(contents: Iterable[bytes]) -> dict[str, Any]:
-    """What the values in a message ask for, by the names in the log."""
-    records = _plain_records(contents)
-    return {name: record[key] for record in records for key, name in SHOWN.items() if key in record}
+    """What the values in a message ask for, by the names in the log. Of several values, all are named."""
+    found: dict[str, list[Any]] = {}
+    for record in _plain_records(contents):
+        for key, name in SHOWN.items():
+            if key in record and record[key] not in found.setdefault(name, []):
+                found[name].append(record[key])
+    return {name: values[0] if len(values) == 1 else str(values) for name, values in found.items() if values}
 
 
 def examples_in(contents: Iterable[bytes]) -> int | None:
     """The number of examples that a reply names; None if it names none."""
-    counts = [record[wire.NUM_EXAMPLES] for record in _plain_records(contents) if wire.NUM_EXAMPLES in record]
+    records = (record for record in _plain_records(contents) if wire.NUM_EXAMPLES in record)
+    counts = (record[wire.NUM_EXAMPLES] for record in records)
     return next((count for count in counts if type(count) is int), None)
 
 
-def _plain_records(contents: Iterable[bytes]) -> list[Any]:
-    """The records of plain values among these objects, without those that are too large or of another form."""
-    found = []
+def _plain_records(contents: Iterable[bytes]) -> Iterator[Any]:
+    """The records of plain values among these objects: the first ones, of limited number and size."""
+    left_bytes, left_records = MOST_PLAIN_BYTES, MOST_PLAIN_RECORDS
     for content in contents:
-        if len(content) <= MOST_PLAIN:
-            with contextlib.suppress(Exception):  # what the app or the server wrote may be anything
-                record = plain_record(content, MOST_HEAD)
-                if record is not None:
-                    found.append(record)
-    return found
+        if len(content) > MOST_PLAIN or not content.startswith(PLAIN):
+            continue
+        left_bytes, left_records = left_bytes - len(content), left_records - 1
+        if left_bytes < 0 or left_records < 0:
+            return
+        with contextlib.suppress(Exception):  # what the app or the server wrote may be anything
+            record = plain_record(content, MOST_HEAD)
+            if record is not None:
+                yield record

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -58,6 +59,7 @@ class Settings:
     name: str  # empty: none
     log: Path | None  # None: off
     status: Path
+    lock: Path  # held by the process that uses these files
     apps: Path  # where it unpacks apps
     trusted: Mapping[str, str] | None  # keys by id; None: apps need no signature
     wait: bool  # for a SuperLink that cannot be reached
@@ -82,13 +84,14 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
             address=_address(given.superlink),
             insecure=given.insecure,
             root_certificates=_certificates(given.root_certificates),
-            proxy=given.proxy,
+            proxy=_proxy(given.proxy),
         ),
         key=_private_key(given.auth_supernode_private_key),
         config=config,
         name=_name(config),
         log=_log(config, home / places.LOG),
         status=home / places.STATUS,
+        lock=home / places.LOCK,
         apps=home / places.APPS,
         trusted=None if given.trusted_entities is None else trusted_keys(given.trusted_entities),
         wait=given.wait,
@@ -139,6 +142,16 @@ def _address(text: str) -> str:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536 or "/" in text:
         raise ConfigError(f"--superlink {text!r} is not allowed: it must be HOST:PORT, as in fl.example.org:9092")
+    return text
+
+
+def _proxy(text: str | None) -> str | None:
+    if text is not None:
+        parts = urlsplit(text)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(
+                f"--proxy {text!r} is not allowed: it must be a URL, as in http://proxy.example.org:3128"
+            )
     return text
 
 

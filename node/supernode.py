@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from pathlib import Path
 
 from fedstride import __version__, signals
 from fedstride.errors import ConfigError, RunError
@@ -35,6 +37,7 @@ def run(arguments: Sequence[str]) -> None:
             os.environ.pop(each, None)
     if problem := untested():
         _warn(problem)
+    _lock(settings.lock)
     accounts = _accounts(settings)
     processes = Processes(settings.limit, _warn, settings.passed)
     health = Health(settings.status, settings.name, settings.place.address, version("flwr"))
@@ -75,6 +78,22 @@ def _connected(settings: Settings) -> Link:
         raise RunError(f"the node cannot join the SuperLink at {settings.place.address}: {error}") from error
 
 
+def _lock(path: Path) -> None:
+    """Let no other node use this node's files while this process lives. Raises ConfigError if one does."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fcntl.flock(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ConfigError(
+            f"another node uses the folder {path.parent}; give each node its own FLWR_HOME"
+        ) from None
+    except OSError as error:
+        raise ConfigError(
+            f"this node cannot write to its folder {path.parent} ({error.strerror}); make it writable, or give "
+            "another one with FLWR_HOME"
+        ) from error
+
+
 def _accounts(settings: Settings) -> Accounts:
     """The accounts of this node. Raises ConfigError if its log cannot be written."""
     if settings.log is None:
@@ -85,8 +104,8 @@ def _accounts(settings: Settings) -> Accounts:
         accounts.started(settings.name, __version__)
     except BlockingIOError:
         raise ConfigError(
-            f"another process writes the log {settings.log}; give each node its own FLWR_HOME, or its own "
-            "log=PATH in --node-config"
+            f"another process writes the log {settings.log}; give each node its own log=PATH in "
+            "--node-config, or none"
         ) from None
     except (OSError, RefusedError) as error:
         reason = getattr(error, "strerror", None) or error

@@ -24,7 +24,7 @@ HTTP_SINCE = (1, 40)
 TESTED = ((1, 39), (1, 42))
 """The first and the last version of Flower whose Fleet API this was tested with."""
 
-TRY_SECONDS, PROBE_SECONDS = 5.0, 1.5
+TRY_SECONDS, PROBE_SECONDS = 3.0, 1.5
 """For each answer of a first connection, and for a look at what answers instead."""
 
 
@@ -79,7 +79,9 @@ def _reach(place: Place, seconds: float) -> None:
     except TimeoutError:
         raise UnreachableError(f"no answer within {seconds:.0f} s; a firewall may drop the connection") from None
     except OSError as error:
-        raise UnreachableError(f"no connection: {error.strerror or error}") from None
+        raise UnreachableError(
+            f"no connection: {error.strerror or error}; check the address, and that the SuperLink runs"
+        ) from None
 
 
 def _host_and_port(place: Place) -> tuple[str, int]:

@@ -123,12 +123,12 @@ class FleetLink:
     ) -> None:
         self._transport, self._keys, self._most = transport, keys, most_bytes
         self._seconds = seconds
+        self._refused: LinkError | None = None  # what a heartbeat was answered
         if keys.registers:
             self._join("RegisterNode", RegisterNodeFleetRequest(public_key=keys.public), RegisterNodeFleetResponse)
         self.node_id = self._activated()
         self._seconds = None
         self._ended = threading.Event()
-        self._refused: LinkError | None = None
         self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         self._heart.start()
 
@@ -152,8 +152,6 @@ class FleetLink:
 
     def receive(self) -> Arrived | None:
         """See `Link`."""
-        if self._refused is not None:
-            raise self._refused
         answer = self._call("PullMessages", PullMessagesRequest(node=self._node), PullMessagesResponse, self._most)
         if not answer.messages_list:
             return None
@@ -234,7 +232,7 @@ class FleetLink:
         self._transport.close()
 
     def _beat(self) -> None:
-        """Say again and again that this node is there. A SuperLink that has forgotten it is asked to know it."""
+        """Say again and again that this node is there. If the SuperLink has forgotten it, activate it again."""
         pause = HEARTBEAT_EVERY
         while not self._ended.wait(pause):
             pause = HEARTBEAT_EVERY
@@ -242,13 +240,15 @@ class FleetLink:
             try:
                 if not self._call("SendNodeHeartbeat", request, SendNodeHeartbeatResponse).success:
                     self._activated()
-            except (KeyRefusedError, AnswerError) as error:
+            except KeyRefusedError as error:
                 self._refused = error
                 return
             except LinkError:
                 pause = HEARTBEAT_AGAIN
 
     def _call(self, method: str, request: Protobuf, kind: type[T], most: int = MOST_SMALL) -> T:
+        if self._refused is not None:
+            raise self._refused
         most = min(most, self._most)
         answer = self._transport.call(
             method, request.SerializeToString(), self._keys.signed(), most, self._seconds
@@ -329,5 +329,7 @@ def _tree(root: str, children: Mapping[str, tuple[str, ...]]) -> ObjectTree:
 
 def _scalar(value: Any) -> bool | int | float | str:
     kind = value.WhichOneof("scalar")
-    found: bool | int | float | str = getattr(value, kind) if kind else ""
+    found = getattr(value, kind) if kind else ""
+    if not isinstance(found, (bool, int, float, str)):
+        raise AnswerError("the SuperLink sent a run whose configuration has a value of another type")
     return found

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import NamedTuple
 
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+
+OTHER_CLOCK = "Invalid timestamp"
+"""Flower's words for a signed time that is too far from the SuperLink's (1.39 to 1.42)."""
+
+CLOCKS = "the clocks of this node and of the SuperLink differ by more than 5 seconds: set them"
+
+_CODE = re.compile(r'"code":\s*\d+')
+
+
+def of_flower(text: str) -> bool:
+    """Whether an error has one of Flower's codes, and so comes from the SuperLink and not from a proxy."""
+    return _CODE.search(text) is not None
 
 
 class Signed(NamedTuple):

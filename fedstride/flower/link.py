@@ -31,6 +31,10 @@ class UnreachableError(LinkError):
     """No answer, or an error that may be over when the SuperLink is asked again."""
 
 
+class FailingError(UnreachableError):
+    """The SuperLink answers with an error of its own, as while its database is locked."""
+
+
 class KeyRefusedError(LinkError):
     """The SuperLink does not know this node's key, or does not accept its signature."""
 

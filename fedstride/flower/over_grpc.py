@@ -7,10 +7,11 @@ from typing import Any
 
 import grpc
 
-from .keys import Signed
+from .keys import CLOCKS, OTHER_CLOCK, Signed, of_flower
 from .link import (
     SILENCE_SECONDS,
     AnswerError,
+    FailingError,
     KeyRefusedError,
     LinkError,
     Place,
@@ -36,10 +37,14 @@ PASSING = frozenset(
 )
 """Errors of a SuperLink that may be over when it is asked again."""
 
+FAILING = (_Code.INTERNAL, _Code.UNKNOWN)
+"""Those that are errors of the SuperLink itself."""
+
 KINDS: dict[Any, type[LinkError]] = {
     _Code.UNAUTHENTICATED: KeyRefusedError,
     _Code.PERMISSION_DENIED: RunGoneError,
     **dict.fromkeys(PASSING, UnreachableError),
+    **dict.fromkeys(FAILING, FailingError),
 }
 
 
@@ -106,4 +111,8 @@ def _sorted(method: str, error: Any) -> LinkError:
     code, details = error.code(), str(error.details())
     if code == _Code.RESOURCE_EXHAUSTED and "larger than max" in details:  # said by gRPC on either side
         return TooLargeError(f"{method}: {details}")
+    if code == _Code.UNAUTHENTICATED and OTHER_CLOCK in details:
+        return UnreachableError(CLOCKS)
+    if code == _Code.PERMISSION_DENIED and not of_flower(details):
+        return AnswerError(f"{method}: {code.name}: {details}")
     return KINDS.get(code, AnswerError)(f"{method}: {code.name}: {details}")

@@ -6,13 +6,15 @@ import base64
 import re
 import time
 from collections.abc import Iterator
+from http.cookiejar import DefaultCookiePolicy
 
 import httpx
 
-from .keys import Signed
+from .keys import CLOCKS, OTHER_CLOCK, Signed, of_flower
 from .link import (
     SILENCE_SECONDS,
     AnswerError,
+    FailingError,
     KeyRefusedError,
     LinkError,
     Place,
@@ -27,6 +29,9 @@ ANSWER_SECONDS = 300.0
 
 MOST_ERROR = 64 * 1024
 """Bytes of the body of an error that are read."""
+
+PASSING = (429, 502, 503, 504)
+"""The status of an answer that a SuperLink, or what is before it, gives when it cannot answer now."""
 
 FORM = "application/protobuf"
 
@@ -45,6 +50,7 @@ class HttpTransport:
             trust_env=False,
             proxy=place.proxy,
         )
+        self._client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))  # none is kept
 
     def call(self, method: str, request: bytes, signed: Signed, most: int, seconds: float | None) -> bytes:
         """See `Transport`."""
@@ -60,12 +66,16 @@ class HttpTransport:
         url = f"{self._base}/v1/fleet/{_WORDS.sub('-', method).lower()}"
         try:
             timeout = self._client.timeout if seconds is None else httpx.Timeout(seconds)
+            longest = seconds or ANSWER_SECONDS
             with self._client.stream("POST", url, content=request, headers=headers, timeout=timeout) as answer:
                 if answer.status_code != httpx.codes.OK:
                     raise _sorted(
-                        method, answer.status_code, _text(method, answer), answer.headers.get("location", "")
+                        method,
+                        answer.status_code,
+                        _text(method, answer, longest),
+                        answer.headers.get("location", ""),
                     )
-                return _body(method, answer, most)
+                return _body(method, answer, most, longest)
         except httpx.TransportError as error:
             raise _broken(method, error) from None
         except (httpx.InvalidURL, httpx.StreamError, httpx.DecodingError) as error:
@@ -76,32 +86,32 @@ class HttpTransport:
         self._client.close()
 
 
-def _body(method: str, answer: httpx.Response, most: int) -> bytes:
+def _body(method: str, answer: httpx.Response, most: int, longest: float) -> bytes:
     """The body, of at most `most` bytes."""
     found = bytearray()
-    for piece in _pieces(method, answer):
+    for piece in _pieces(method, answer, longest):
         found += piece
         if len(found) > most:
             raise TooLargeError(f"the SuperLink's answer to {method} has more than {most} bytes")
     return bytes(found)
 
 
-def _text(method: str, answer: httpx.Response) -> str:
+def _text(method: str, answer: httpx.Response, longest: float) -> str:
     """The beginning of an error's body."""
     found = bytearray()
-    for piece in _pieces(method, answer):
+    for piece in _pieces(method, answer, longest):
         found += piece
         if len(found) >= MOST_ERROR:
             break
     return found[:MOST_ERROR].decode(errors="replace")
 
 
-def _pieces(method: str, answer: httpx.Response) -> Iterator[bytes]:
+def _pieces(method: str, answer: httpx.Response, longest: float) -> Iterator[bytes]:
     """The body in the pieces in which it comes."""
-    until = time.monotonic() + ANSWER_SECONDS
+    until = time.monotonic() + longest
     for piece in answer.iter_raw():
         if time.monotonic() > until:
-            raise UnreachableError(f"{method}: the answer takes more than {ANSWER_SECONDS:g} s")
+            raise UnreachableError(f"{method}: the answer takes more than {longest:g} s")
         yield piece
 
 
@@ -111,13 +121,15 @@ def _sorted(method: str, status: int, text: str, target: str) -> LinkError:
     if 300 <= status < 400:
         return AnswerError(f"{method}: HTTP {status}: another address answers ({target}), it is not followed")
     if status == httpx.codes.UNAUTHORIZED:
-        return KeyRefusedError(said)
-    if status == httpx.codes.FORBIDDEN:
-        return RunGoneError(said)
+        return UnreachableError(CLOCKS) if OTHER_CLOCK in text else KeyRefusedError(said)
+    if status == httpx.codes.FORBIDDEN:  # that of a proxy says nothing of a run
+        return RunGoneError(said) if of_flower(text) else AnswerError(said)
     if status == httpx.codes.REQUEST_ENTITY_TOO_LARGE:
         return TooLargeError(said)
-    if status >= 500 or status == httpx.codes.TOO_MANY_REQUESTS:
+    if status in PASSING:
         return UnreachableError(said)
+    if status >= 500:
+        return FailingError(said)
     return AnswerError(said)
 
 

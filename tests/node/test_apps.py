@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -75,8 +77,11 @@ def test_the_signatures_of_flowers_app_store_count(tmp_path: Path, key: Path) ->
     new_key(tmp_path / "stranger")
     by_stranger = {"valid_license": "Valid", **for_flower(sign(BUNDLE, tmp_path / "stranger"))}
     assert "by no key that this node trusts" in refused(tmp_path / "1", key, "", **by_stranger)
-    broken = {"valid_license": "Valid", sign(BUNDLE, key).key: "[" * 2000}
-    assert "by no key that this node trusts" in refused(tmp_path / "2", key, "", **broken)
+    for number, text in enumerate(
+        ("[" * 2000, '{"signed_at": "x", "signature": "AA=="}', '{"signed_at": 1, "signature": 3}')
+    ):
+        broken = {"valid_license": "Valid", sign(BUNDLE, key).key: text}
+        assert "by no key that this node trusts" in refused(tmp_path / f"2{number}", key, "", **broken)
     without = for_flower(sign(BUNDLE, key))
     assert "is not signed" in refused(tmp_path / "3", key, "", **without)
     _, link = received(tmp_path / "4", key, "", valid_license="Valid", **for_flower(sign(BUNDLE, key)))
@@ -94,7 +99,7 @@ def made(tmp_path: Path, bundle: bytes = BUNDLE) -> tuple[Apps, App]:
 def test_the_copy_is_read_only_and_has_its_bytecode(tmp_path: Path) -> None:
     found, app = made(tmp_path)
     folder = found.unpacked(app)
-    assert app.name == "test/acts 1.0.0"
+    assert (app.id, app.version, app.signer) == ("test/acts", "1.0.0", "")
     assert (folder / "acts.py").read_text() == APP and list(folder.glob("__pycache__/acts.*.pyc"))
     modes = {oct(each.stat().st_mode & 0o777) for each in folder.rglob("*") if each.is_file()}
     assert modes == {"0o400"} and folder.stat().st_mode & 0o777 == 0o500
@@ -121,6 +126,32 @@ def test_a_copy_that_was_changed_is_made_again(tmp_path: Path, change: str) -> N
     assert not (folder / "sitecustomize.py").exists()
     assert found.unpacked(app) == folder
     assert [each.name for each in (tmp_path / "apps").iterdir()] == [folder.name]
+
+
+def test_a_folder_that_cannot_be_written_refuses_the_message(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("a file in the way")
+    found = Apps(tmp_path / "home/apps", None)
+    app = found.of(Run(1, 1, sha(BUNDLE), {}, ""), Bundle(BUNDLE, {}))
+    with pytest.raises(RefusedError, match="this node cannot unpack the app: "):
+        found.unpacked(app)
+
+
+@pytest.mark.parametrize("way", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_other_compressions_are_refused(tmp_path: Path, way: int) -> None:
+    """Of these, Python reads more than it is asked for: a gigabyte from some hundred bytes."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", way) as archive:
+        archive.writestr("pyproject.toml", MANIFEST)
+    with pytest.raises(RefusedError, match="compressed in another way"):
+        made(tmp_path, file.getvalue())
+
+
+def test_a_forgotten_app_is_removed_and_unpacked_again(tmp_path: Path) -> None:
+    found, app = made(tmp_path)
+    folder = found.unpacked(app)
+    found.forget(app)
+    assert not folder.exists()
+    assert (found.unpacked(app) / "acts.py").exists()
 
 
 def test_an_unchanged_copy_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,8 @@ def test_a_node_that_was_killed(path: Path) -> None:
     facts = json.loads(path.read_text())
     path.write_text(json.dumps(facts | {"pid": 2**22 + 1}))
     assert report(path)[0] == NO_NODE and report(path)[1].startswith("the node does not run (waits for messages")
+    path.write_text(json.dumps(facts | {"begun": "1"}))  # another process has its id
+    assert report(path)[0] == NO_NODE
 
 
 @pytest.mark.parametrize(
@@ -75,3 +77,5 @@ def test_a_disk_that_is_full_does_not_end_the_node(path: Path, monkeypatch: pyte
     monkeypatch.setattr(health.os, "replace", full)
     found.waits()
     found.heard()
+    monkeypatch.setattr(health.Path, "unlink", full)
+    found.waits()

@@ -113,9 +113,35 @@ def test_rotation_keeps_every_line_and_the_chain(tmp_path: Path) -> None:
     assert "lines are missing, added or exchanged before it" in read(path).faults[0]
 
 
+@pytest.mark.parametrize("name", ["log.202611.jsonl", "log[1].jsonl", "log*.jsonl"])
+def test_rotation_loses_nothing_whatever_the_name(tmp_path: Path, name: str) -> None:
+    log = Journal(tmp_path / name, most_bytes=500)
+    for number in range(30):
+        log.write("event", value=number)
+    log.close()
+    found = read(tmp_path / name)
+    assert [row["value"] for row in found.rows] == list(range(30)) and found.faults == []
+    assert len(files(tmp_path / name)) > 3
+
+
+def test_a_head_that_cannot_be_written_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Journal(tmp_path / "log")
+    log.write("first")
+
+    def full(*given: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal.os, "pwrite", full)
+        log.write("second")
+    assert [row["event"] for row in read(tmp_path / "log").rows] == ["first", "second"]
+    assert read(tmp_path / "log").faults == []
+    log.close()
+
+
 def test_two_processes_cannot_write_one_log(tmp_path: Path) -> None:
     first = Journal(tmp_path / "log")
-    with pytest.raises(ConfigError, match=r"another process writes the log .*give each node its own FLWR_HOME"):
+    with pytest.raises(ConfigError, match=r"another process writes the log .*give each node its own log=PATH"):
         supernode._accounts(replace(settings(GIVEN), log=tmp_path / "log"))
     first.close()
     Journal(tmp_path / "log").close()

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from acting import PROJECT
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from memory import BUNDLE, NODE, RUN, SERIES, MemoryLink, Site, answered, bundled, sha
 from numpy import zeros
 
 from fedstride import wire
+from fedstride.errors import RunError
 from fedstride.flower import fleet
 from fedstride.flower.link import (
     AnswerError,
     Bundle,
+    FailingError,
     KeyRefusedError,
     NotThereYetError,
     Run,
@@ -24,7 +29,7 @@ from fedstride.flower.link import (
     TooLargeError,
     UnreachableError,
 )
-from node import loop, parts
+from node import loop, parts, replies
 from node.accounts import RefusedError
 from node.frames import Answer, Request
 from node.journal import read
@@ -50,7 +55,7 @@ def site(tmp_path: Path, link: MemoryLink) -> Site:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(parts.Until, "wait", lambda self, seconds: None)
 
 
 def events(site: Site) -> list[str]:
@@ -182,6 +187,20 @@ def forged(kind: str) -> Answer:
     if kind == "another kind":
         root = next(each for each in objects if objects[each].startswith(b"MetricRecord"))
         objects = {root: objects[root]}
+    if kind == "a chain of shared parts":  # each names the two before it: the tree doubles with each
+        previous = [sha(b"Array  0\0")] * 2
+        objects = {previous[0]: b"Array  0\0"}
+        for _ in range(fleet.MOST_DEPTH - 1):
+            body = b"RecordDict " + ",".join(previous * 8).encode() + b" 0\0"
+            objects[sha(body)] = body
+            previous = [sha(body)] * 2
+        root = previous[0]
+    if kind == "many times the same part":
+        child = b"Array  0\0"
+        body = b"RecordDict " + ",".join([sha(child)] * 10_000).encode() + b" 0\0"
+        outer = b"RecordDict " + ",".join([sha(body)] * 10_000).encode() + b" 0\0"
+        objects = {sha(each): each for each in (child, body, outer)}
+        root = sha(outer)
     if kind == "no head":
         objects = {sha(b"x"): b"x"}
         root = sha(b"x")
@@ -194,7 +213,18 @@ def forged(kind: str) -> Answer:
     return Answer(root, objects, None, b"forged")
 
 
-@pytest.mark.parametrize("kind", ["a part is missing", "a part too many", "another kind", "no head", "too deep"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "a part is missing",
+        "a part too many",
+        "another kind",
+        "no head",
+        "too deep",
+        "a chain of shared parts",
+        "many times the same part",
+    ],
+)
 def test_a_reply_of_another_form_is_not_sent(kind: str, tmp_path: Path, link: MemoryLink) -> None:
     site = Site(tmp_path, link, lambda request: forged(kind))
     for _ in range(2):
@@ -202,6 +232,29 @@ def test_a_reply_of_another_form_is_not_sent(kind: str, tmp_path: Path, link: Me
         site.step()
     assert [reply.error.code for reply in link.replies()] == [8, 8]
     assert site.processes.requests[1].state == b""  # nothing of it is kept
+
+
+def test_no_error_of_a_message_ends_the_node(tmp_path: Path, link: MemoryLink) -> None:
+    def fails(request: Request) -> Answer:
+        raise ZeroDivisionError("a fault of the node")
+
+    site = Site(tmp_path, link, fails)
+    for _ in range(2):
+        link.deliver()
+        site.step()
+    assert [reply.error.code for reply in link.replies()] == [wire.REFUSED] * 2
+    assert "ZeroDivisionError" in link.replies()[0].error.reason
+    assert "a fault of the node" not in link.replies()[0].error.reason  # it may name data
+
+
+def test_an_error_of_the_node_itself_ends_it(tmp_path: Path, link: MemoryLink) -> None:
+    def fails(request: Request) -> Answer:
+        raise RunError("no process can be started")
+
+    site = Site(tmp_path, link, fails)
+    link.deliver()
+    with pytest.raises(RunError):
+        site.step()
 
 
 # ---------------------------------------------------------------- errors of the SuperLink
@@ -222,7 +275,7 @@ def test_without_an_answer_the_node_asks_on_and_says_so_once(
     site.step(5)
     said = [record.getMessage() for record in caplog.records if record.name == "flwr"]
     assert [text for text in said if "SuperLink" in text] == [
-        "the SuperLink gives no good answer (no answer); it is asked until it does",
+        "the SuperLink does not answer as it should (no answer); it is asked again until it does",
         "the SuperLink answers again",
     ]
     assert len(site.pauses) == 5
@@ -267,6 +320,51 @@ def test_a_message_of_too_many_bytes_is_refused_before_it_is_joined(
     link.deliver()
     site.step()
     assert link.replies()[0].error.reason == "a message of more than 10 bytes"
+
+
+def test_an_error_of_the_superlink_itself_is_given_up_after_a_time(
+    site: Site, link: MemoryLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may never accept this reply, and other runs wait."""
+    monkeypatch.setattr(parts, "FAILING_SECONDS", -1.0)
+    link.faults["send"] = [FailingError("INTERNAL")]
+    for _ in range(2):
+        link.deliver()
+        site.step()
+    assert len(link.replies()) == 1
+
+
+def test_after_an_error_nothing_is_asked_for_any_more(site: Site, link: MemoryLink) -> None:
+    """The part that is asked for beside the one that failed would be asked for until the message expires."""
+    before = threading.active_count()
+    for _ in range(5):
+        link.deliver()
+        arrived = link._queue.pop()
+        link._queue.append(arrived._replace(objects=(*arrived.objects, *["0" * 64] * 3)))
+        link.faults["content"] = [AnswerError("wrong")]
+        site.step()
+    deadline = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() == before
+
+
+def test_a_message_whose_time_is_over_is_refused(site: Site, link: MemoryLink) -> None:
+    link.deliver(ttl=-5.0)
+    site.step()
+    assert site.processes.requests == [] and "bundle" not in link.calls
+    assert read(site.log).rows[-1]["reason"].endswith("was over when it arrived; check the clocks")
+
+
+def test_the_state_of_an_app_is_not_given_to_another_one(site: Site, link: MemoryLink) -> None:
+    """Whatever run series the SuperLink names."""
+    other = bundled({"pyproject.toml": PROJECT.replace("acts", "other").encode()})
+    link.runs[8] = Run(8, SERIES, sha(other), {}, "")
+    link.bundles[sha(other)] = Bundle(other, {})
+    for run in (RUN, 8):
+        link.deliver(run=run)
+        site.step()
+    assert [request.state for request in site.processes.requests] == [b"", b""]
 
 
 def test_a_reply_that_is_not_taken_is_given_up(site: Site, link: MemoryLink) -> None:
@@ -340,6 +438,33 @@ def test_what_a_message_asks_for_is_logged(tmp_path: Path, link: MemoryLink) -> 
     site.step()
     row = read(site.log).rows[-1]
     assert row | {"round": 3, "strategy": "fedlws"} == row and "secret" not in row
+
+
+def test_overrides_in_the_log_do_not_look_like_others(site: Site, link: MemoryLink) -> None:
+    overrides = {"lr": "0.1 privacy=central", "a": "x" * 5000, "secret": "path"}
+    link.runs[RUN] = Run(RUN, SERIES, sha(BUNDLE), overrides, "")
+    link.deliver()
+    site.step()
+    text = read(site.log).rows[0]["overrides"]
+    whole = sha(json.dumps(overrides, sort_keys=True).encode())
+    assert '"lr": "0.1 privacy=central", "secret": "path"' in text and text.endswith(f"{whole})")
+
+
+def test_of_several_values_the_log_has_all(site: Site, link: MemoryLink) -> None:
+    records = [ConfigRecord({wire.PRIVACY: value}).deflate() for value in ("none", "central")]
+    link.deliver()
+    arrived = link._queue.pop()
+    link.store |= {sha(each): each for each in records}
+    link._queue.append(arrived._replace(objects=(*arrived.objects, *map(sha, records))))
+    site.step()
+    assert read(site.log).rows[-1]["privacy"] == "['none', 'central']"
+
+
+def test_of_many_records_the_first_ones_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bytes] = []
+    monkeypatch.setattr(replies, "plain_record", lambda content, most: seen.append(content))
+    replies.asked([b"ConfigRecord " + str(n).encode() for n in range(20_000)])
+    assert len(seen) == replies.MOST_PLAIN_RECORDS
 
 
 # ---------------------------------------------------------------- health

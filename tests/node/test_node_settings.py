@@ -61,6 +61,8 @@ def test_the_defaults() -> None:
         (("--insecure", "--auth-supernode-private-key", __file__), "exclude each other"),
         (("--node-config", "a=1 b"), "'b' is not of the form KEY=VALUE"),
         (("--node-config", "a=[1]"), "a = [1] is not allowed"),
+        (("--proxy", "proxy:3128"), "must be a URL"),
+        (("--proxy", "socks5://proxy:1"), "must be a URL"),
         (("--nothing",), "unrecognized arguments: --nothing; see fedstride node --help"),
         *(((option, "1"), f"has no option {option}: {reason}") for option, reason in GONE.items()),
     ],

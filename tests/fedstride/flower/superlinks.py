@@ -34,7 +34,9 @@ class Refusal(NamedTuple):
 INTERNAL = Refusal(500, grpc.StatusCode.INTERNAL)
 UNAVAILABLE = Refusal(503, grpc.StatusCode.UNAVAILABLE)
 UNAUTHENTICATED = Refusal(401, grpc.StatusCode.UNAUTHENTICATED)
-DENIED = Refusal(403, grpc.StatusCode.PERMISSION_DENIED)
+DENIED = Refusal(403, grpc.StatusCode.PERMISSION_DENIED, '{"code": 2007}')
+OF_A_PROXY = Refusal(403, grpc.StatusCode.PERMISSION_DENIED, "<html>")
+OTHER_CLOCK = Refusal(401, grpc.StatusCode.UNAUTHENTICATED, '{"public_details": "Invalid timestamp"}')
 UNKNOWN_ROUTE = Refusal(404, grpc.StatusCode.UNIMPLEMENTED)
 
 
@@ -63,6 +65,7 @@ class SuperLink:
             "PushObject": lambda _: message_pb2.PushObjectResponse(stored=True).SerializeToString(),
         }
         self.address = ""
+        self.cookie = ""
 
     def __setitem__(self, method: str, answer: Any) -> None:
         """Answer with these bytes, this refusal, or the result of this function."""
@@ -130,6 +133,8 @@ class SuperLink:
                         answer = answer.text.encode()
                     else:
                         self.send_response(200)
+                    if outer.cookie:
+                        self.send_header("set-cookie", outer.cookie)
                     if not isinstance(answer, bytes):  # without a length, until the connection ends
                         self.close_connection = True
                         self.send_header("connection", "close")

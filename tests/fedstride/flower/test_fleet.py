@@ -16,6 +16,7 @@ from fedstride.flower.fleet import FleetLink, Transport
 from fedstride.flower.keys import Keys
 from fedstride.flower.link import (
     AnswerError,
+    FailingError,
     Head,
     KeyRefusedError,
     LinkError,
@@ -116,10 +117,12 @@ def test_a_reply_has_the_metadata_of_the_node(superlink: SuperLink, link: FleetL
 @pytest.mark.parametrize(
     ("refusal", "kind"),
     [
-        (links.INTERNAL, UnreachableError),
+        (links.INTERNAL, FailingError),
         (links.UNAVAILABLE, UnreachableError),
         (links.UNAUTHENTICATED, KeyRefusedError),
         (links.DENIED, RunGoneError),
+        (links.OF_A_PROXY, AnswerError),
+        (links.OTHER_CLOCK, UnreachableError),
         (links.UNKNOWN_ROUTE, AnswerError),
     ],
     ids=lambda value: getattr(value, "__name__", str(getattr(value, "status", ""))),
@@ -237,6 +240,48 @@ def test_a_body_without_an_end() -> None:
         made.close()
 
 
+def test_no_cookie_is_kept() -> None:
+    """Those of a hostile server would be kept for ever."""
+    with SuperLink("http").serving() as superlink:
+        superlink.cookie = "a=b; Path=/"
+        made = connect(superlink.address, "http")
+        assert made.receive() is None and made.receive() is None
+        assert "cookie" not in {name.lower() for name in superlink.headers[-1]}
+        made.close()
+
+
+def test_a_value_of_another_type_in_a_runs_configuration(superlink: SuperLink, link: FleetLink) -> None:
+    described = links.run_pb2.Run(run_id=RUN, fab_hash="ab" * 32)
+    described.override_config["lr"].bytes = b"x"
+    superlink["GetRun"] = links.run_pb2.GetRunResponse(run=described).SerializeToString()
+    with pytest.raises(AnswerError, match="a value of another type"):
+        link.run(RUN)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"ttl": float("nan")}, {"created_at": float("inf")}, {"message_type": "\x1b[2J"}]
+)
+def test_a_message_with_values_that_none_has(superlink: SuperLink, link: FleetLink, changes: Any) -> None:
+    superlink["PullMessages"] = links.pulled(links.message("a" * 64, **changes), links.tree("a" * 64))
+    with pytest.raises(AnswerError, match="whose type or time has another form"):
+        link.receive()
+
+
+def test_the_last_answers_have_short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drips(_: bytes) -> Iterator[bytes]:
+        for _ in range(100):
+            yield b"x"
+            time.sleep(0.1)
+
+    monkeypatch.setattr(fleet, "GOODBYE_SECONDS", 0.3)
+    with SuperLink("http").serving() as superlink:
+        made = connect(superlink.address, "http")
+        superlink["DeactivateNode"] = drips
+        since = time.monotonic()
+        made.close()
+        assert time.monotonic() - since < 3.0
+
+
 def test_a_body_that_drips(monkeypatch: pytest.MonkeyPatch) -> None:
     def drips(_: bytes) -> Iterator[bytes]:
         for _ in range(100):
@@ -319,7 +364,7 @@ def test_heartbeats_go_on_after_an_error_and_a_forgotten_node_is_activated_again
 ) -> None:
     monkeypatch.setattr(fleet, "HEARTBEAT_EVERY", 0.05)
     monkeypatch.setattr(fleet, "HEARTBEAT_AGAIN", 0.05)
-    superlink["SendNodeHeartbeat"] = links.INTERNAL
+    superlink["SendNodeHeartbeat"] = links.UNKNOWN_ROUTE
     made = connect(superlink.address, superlink.transport)
     wait_for(lambda: superlink.calls.count("SendNodeHeartbeat") >= 3)
     superlink["SendNodeHeartbeat"] = b""  # success is false

@@ -39,7 +39,7 @@ def checked(bundle: bytes, text: str, trusted: Path) -> Fab:
     entities = _try_obtain_trusted_entities(trusted)
     _validate_public_keys_ed25519(entities)
     digest = hashlib.sha256(bundle).hexdigest()
-    apps._check_signature(Bundle(bundle, {"stale": "{}"}), digest, text, entities)
+    apps._signer(Bundle(bundle, {"stale": "{}"}), digest, text, entities)
     signatures = {"valid_license": "-", **for_flower(load(text))}
     return Fab(digest, bundle, signatures)
 
