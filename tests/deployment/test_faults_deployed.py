@@ -166,8 +166,10 @@ def test_a_node_survives_errors_of_the_superlink(site: Site, nodes: dict[str, Ru
     database = site.link.running.folder / "state.db"
     with closing(sqlite3.connect(database, isolation_level=None, timeout=60.0)) as locked:
         locked.execute("BEGIN EXCLUSIVE")
-        until(lambda: "the SuperLink gives no answer (" in node.log() or None, "error of the SuperLink", 120.0)
+        until(
+            lambda: "the SuperLink gives no good answer (" in node.log() or None, "error of the SuperLink", 120.0
+        )
     until(lambda: "the SuperLink answers again" in node.log() or None, "answer of the SuperLink", 120.0)
     assert node.ended() is None
     error = "HTTP 500" if uses_http() else "INTERNAL"
-    assert len(re.findall(rf"gives no answer \([A-Za-z]+: {error}", node.log())) == 1, node.log()
+    assert len(re.findall(rf"gives no good answer \([A-Za-z]+: {error}", node.log())) == 1, node.log()
