@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-LOG, STATUS, APPS, LOCK = "node-log.jsonl", "node-status.json", "node-apps", "node.lock"
+LOG, STATUS, APPS, LOCK = "node-log.jsonl", "node-status.json", "node-apps", "node-lock"
 
 
 def home(environment: Mapping[str, str] = os.environ) -> Path:
