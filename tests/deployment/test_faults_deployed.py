@@ -15,6 +15,7 @@ from desk import play, table, weights
 from processes import STOCK, Running, Site, answers, folder_in, stop, until
 
 from fedstride.flower.connecting import uses_http
+from node.parts import NO_ANSWER
 from server_app.lines import read_lines
 
 pytestmark = pytest.mark.slow
