@@ -40,7 +40,7 @@ MOST_FILES, MOST_BYTES = 10_000, 512 * 2**20
 COMPILE_SECONDS = 120
 
 BROKEN = (ValueError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error, struct.error)
-"""What Python's reader raises for a bundle that is no archive, or a damaged one."""
+"""What Python raises when it reads a bundle that is not an archive, or that is damaged."""
 
 
 class App(NamedTuple):
@@ -66,7 +66,7 @@ class Apps:
         self._seen: dict[Path, int] = {}  # the state of a folder when it was unpacked
 
     def of(self, run: Run, bundle: Bundle) -> App:
-        """The app of a run. Raises RefusedError if it may not run here, or is none."""
+        """The app of a run. Raises RefusedError if it may not run here, or is not an app."""
         digest = hashlib.sha256(bundle.content).hexdigest()
         signer = ""
         if self._trusted is not None:

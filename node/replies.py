@@ -39,7 +39,7 @@ SHOWN = {
 
 
 class FormError(Exception):
-    """What a process has handed over is no reply. The text is one line."""
+    """What a process has handed over is not a reply. The text is one line."""
 
 
 class Reply(NamedTuple):
@@ -76,7 +76,7 @@ def reply_of(to: Head, node: int, root: str, objects: Mapping[str, bytes]) -> Re
     """
     tree = _tree(root, objects)
     if head_of(objects[root], MOST_HEAD)[0] != "RecordDict":
-        raise FormError("its content is no RecordDict")
+        raise FormError("its content is not a RecordDict")
     message = reply_object(to, node, root)
     own = hashlib.sha256(message).hexdigest()
     return Reply(message, {own: (root,), **tree}, {**objects, own: message})

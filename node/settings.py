@@ -179,8 +179,8 @@ def _private_key(path: Path | None) -> EllipticCurvePrivateKey | None:
         key = None
     if not isinstance(key, EllipticCurvePrivateKey):
         raise ConfigError(
-            f"--auth-supernode-private-key {path} is not a private key of an elliptic curve without a password; "
-            "fedstride certificates makes one"
+            f"--auth-supernode-private-key {path} is not a private key that can be used: it must be of an elliptic "
+            "curve, and have no password; fedstride certificates makes one"
         )
     return key
 
@@ -193,7 +193,7 @@ def _content(path: Path, option: str) -> bytes:
 
 
 def node_config(text: str) -> dict[str, Value]:
-    """The values of a node-config. Raises ConfigError for what is no value."""
+    """The values of a node-config. Raises ConfigError for anything else."""
     rest = _PAIR.sub("", text).strip()
     if rest:
         raise ConfigError(f"--node-config: {rest[:60]!r} is not of the form KEY=VALUE; separate pairs by blanks")

@@ -1,4 +1,4 @@
-"""`fedstride node`: connects, and answers messages until it is told to end."""
+"""`fedstride node`: connects, and answers messages until a signal ends it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 def run(arguments: Sequence[str]) -> None:
     """Run a node with these arguments until SIGINT or SIGTERM. Both end it at once, with exit code 0.
 
-    Raises ConfigError for settings that are not allowed, a log that cannot be written and a list of trusted keys
-    without one; RunError if the SuperLink cannot be reached or does not accept this node.
+    Raises ConfigError for settings that are not allowed, a log that cannot be written and an empty list of trusted
+    keys; RunError if the SuperLink cannot be reached or does not accept this node.
     """
     settings = read(arguments)
     for name in PROXIES:  # gRPC reads them; a proxy must be named with --proxy
@@ -41,7 +41,7 @@ def run(arguments: Sequence[str]) -> None:
     accounts = _accounts(settings)
     processes = Processes(settings.limit, _warn, settings.passed)
     health = Health(settings.status, settings.name, settings.place.address, version("flwr"))
-    reason = "it was told to"
+    reason = "a signal ended it"
     try:
         with signals.handled(signals.RaiseOnce()):
             processes.start()

@@ -287,7 +287,7 @@ def reply_object(to: Head, node: int, content: str, error: tuple[int, str] | Non
 
 
 def _head(metadata: Metadata) -> Head:
-    """What a message says about itself. Raises AnswerError for values that none has."""
+    """What a message says about itself. Raises AnswerError for impossible values."""
     if not _KIND.fullmatch(metadata.message_type) or not math.isfinite(metadata.created_at + metadata.ttl):
         raise AnswerError("the SuperLink sent a message whose type or time has another form")
     return Head(

@@ -52,7 +52,7 @@ class TooLargeError(LinkError):
 
 
 class AnswerError(LinkError):
-    """An answer that is none of a SuperLink that this node understands. Asking again does not help."""
+    """An answer that a SuperLink does not give, or that this node does not understand."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Bundle(NamedTuple):
 class Announced(NamedTuple):
     """The answer to an announced reply."""
 
-    missing: frozenset[str]  # ids of the objects that the SuperLink has not
+    missing: frozenset[str]  # ids of the objects that the SuperLink does not have
     session: str
 
 
