@@ -179,8 +179,8 @@ def _private_key(path: Path | None) -> EllipticCurvePrivateKey | None:
         key = None
     if not isinstance(key, EllipticCurvePrivateKey):
         raise ConfigError(
-            f"--auth-supernode-private-key {path} is not a private key that can be used: it must be of an elliptic "
-            "curve, and have no password; fedstride certificates makes one"
+            f"--auth-supernode-private-key {path} is not a private key that can be used: it must be of an "
+            "elliptic curve, and have no password; fedstride certificates makes one"
         )
     return key
 
