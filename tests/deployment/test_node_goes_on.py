@@ -136,7 +136,7 @@ def test_nodes_that_are_stopped_or_killed_come_back_in_a_run(desk: Site, nodes: 
     nodes["two"].process.terminate()
     assert nodes["two"].process.wait(5) == 0
     code, said = status(desk, nodes["two"])
-    assert code == 2 and "does not run (ended: it was told to" in said
+    assert code == 2 and "does not run (ended: a signal ended it" in said
     nodes["two"] = desk.join("two", config(1), program=WARM)
     assert until(nodes["two"].joined, "second node") is True  # it need not wait until the first is forgotten
     takes_part_again(folder, 1)

@@ -39,8 +39,8 @@ def test_a_node_that_connects_waits_and_works(path: Path) -> None:
     found.does("answers a train message of run 7")
     aged(path, 100 * OLD_SECONDS)
     assert report(path)[0] == OK  # training may take long, and nothing is asked meanwhile
-    found.ended("it was told to")
-    assert report(path)[0] == NO_NODE and "does not run (ended: it was told to" in report(path)[1]
+    found.ended("a signal ended it")
+    assert report(path)[0] == NO_NODE and "does not run (ended: a signal ended it" in report(path)[1]
 
 
 def test_a_node_that_was_killed(path: Path) -> None:
