@@ -309,11 +309,6 @@ def send(connected: socket.socket, fields: Iterable[Field]) -> None:
         pass
 
 
-def send_request(connected: socket.socket, request: Request) -> None:
-    """Send a request, and wait until the other side has taken it. Objects are not copied."""
-    send(connected, fields_of_request(request))
-
-
 def _writable(text: str) -> str:
     """The text without halves of characters, which have no bytes in UTF-8."""
     return text.encode("utf-8", "replace").decode()

@@ -207,18 +207,14 @@ def _grpc_answer(place: Place) -> str:
     """gRPC answers an unknown method with UNIMPLEMENTED, or refuses it for lack of a key."""
     import grpc
 
-    options = [("grpc.enable_http_proxy", 0)]
-    if place.insecure:
-        channel = grpc.insecure_channel(place.address, options=options)
-    else:
-        channel = grpc.secure_channel(
-            place.address, grpc.ssl_channel_credentials(place.root_certificates), options=options
-        )
+    from .over_grpc import channel
+
+    asked = channel(place)
     try:
-        channel.unary_unary("/flwr.proto.Fleet/PullMessages")(b"", timeout=PROBE_SECONDS)
+        asked.unary_unary("/flwr.proto.Fleet/PullMessages")(b"", timeout=PROBE_SECONDS)
     except grpc.RpcError as error:
         silent = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
         return "" if error.code() in silent else "grpc"
     finally:
-        channel.close()
+        asked.close()
     return "grpc"

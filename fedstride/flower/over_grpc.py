@@ -48,29 +48,30 @@ KINDS: dict[Any, type[LinkError]] = {
 }
 
 
+def channel(place: Place) -> grpc.Channel:
+    """A channel to this place; it connects when it is first used."""
+    options: list[tuple[str, Any]] = [
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_receive_message_length", place.most_bytes),
+        ("grpc.enable_http_proxy", int(place.proxy is not None)),
+        ("grpc.initial_reconnect_backoff_ms", 500),
+        ("grpc.max_reconnect_backoff_ms", 20_000),
+        ("grpc.use_local_subchannel_pool", 1),
+        *([("grpc.http_proxy", place.proxy)] if place.proxy else []),
+    ]
+    if place.insecure:
+        return grpc.insecure_channel(place.address, options=options)
+    credentials = grpc.ssl_channel_credentials(place.root_certificates)
+    return grpc.secure_channel(place.address, credentials, options=options)
+
+
 class GrpcTransport:
     """One channel, which is made again after an answer that did not come in time: the line may be cut silently."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
         self._making = threading.Lock()
-        self._channel = self._made()
-
-    def _made(self) -> grpc.Channel:
-        place = self._place
-        options: list[tuple[str, Any]] = [
-            ("grpc.max_send_message_length", -1),
-            ("grpc.max_receive_message_length", place.most_bytes),
-            ("grpc.enable_http_proxy", int(place.proxy is not None)),
-            ("grpc.initial_reconnect_backoff_ms", 500),
-            ("grpc.max_reconnect_backoff_ms", 20_000),
-            ("grpc.use_local_subchannel_pool", 1),
-            *([("grpc.http_proxy", place.proxy)] if place.proxy else []),
-        ]
-        if place.insecure:
-            return grpc.insecure_channel(place.address, options=options)
-        credentials = grpc.ssl_channel_credentials(place.root_certificates)
-        return grpc.secure_channel(place.address, credentials, options=options)
+        self._channel = channel(self._place)
 
     def call(self, method: str, request: bytes, signed: Signed, most: int, seconds: float | None) -> bytes:
         """See `Transport`. gRPC itself bounds an answer by the largest that is allowed."""
@@ -80,14 +81,14 @@ class GrpcTransport:
             ("flwr-signature-bin", signed.signature),
             *signed.versions,
         ]
-        channel = self._channel
-        send = channel.unary_unary(f"/flwr.proto.Fleet/{method}")  # bytes, without a form
+        used = self._channel
+        send = used.unary_unary(f"/flwr.proto.Fleet/{method}")  # bytes, without a form
         try:
             longest = seconds or (LARGE_SECONDS if method in LARGE else SILENCE_SECONDS)
             answer: bytes = send(request, timeout=longest, metadata=metadata)
         except grpc.RpcError as error:
             if error.code() == _Code.DEADLINE_EXCEEDED:
-                self._renew(channel)
+                self._renew(used)
             raise _sorted(method, error) from None
         except ValueError as error:  # the channel was renewed meanwhile
             raise UnreachableError(str(error)) from None
@@ -98,7 +99,7 @@ class GrpcTransport:
     def _renew(self, broken: grpc.Channel) -> None:
         with self._making:
             if self._channel is broken:
-                self._channel = self._made()
+                self._channel = channel(self._place)
                 broken.close()
 
     def close(self) -> None:

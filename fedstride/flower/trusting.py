@@ -10,7 +10,7 @@ from .link import Place
 def context(place: Place) -> ssl.SSLContext:
     """For TLS with this place; in plain text, one that accepts every certificate, to ask whether there is TLS.
 
-    Raises OSError or ValueError if the root certificates are none.
+    Raises OSError or ValueError if the root certificates cannot be read.
     """
     if place.root_certificates is None:
         found = ssl.create_default_context()

@@ -95,7 +95,7 @@ def test_a_request_arrives_as_it_was_sent_through_a_socket_that_takes_little() -
     with ours, theirs:
         thread = threading.Thread(target=lambda: received.append(frames.receive_request(theirs)))
         thread.start()
-        frames.send_request(ours, request)
+        frames.send(ours, frames.fields_of_request(request))
         thread.join()
     assert received == [request]
 
