@@ -16,10 +16,20 @@ strays = [n for n in names if n.startswith(("tests/", "runs/", "docs/", "data/")
 assert not strays, f"{fab.name} contains {strays[:5]}"
 attacks = [n for n in names if {"lab", "attacks"} & set(n.split("/"))]
 assert not attacks, f"{fab.name} contains {attacks[:5]}: attacks must not be in the app that clients get"
-node = [n for n in names if "node" in n.split("/")]
-assert not node, f"{fab.name} contains {node[:5]}: a node runs its own loop and log, not those of an app"
+node = [n for n in names if {"node", "confinement"} & set(n.split("/"))]
+assert not node, (
+    f"{fab.name} contains {node[:5]}: a node runs its own loop, log and confinement, not those of an app"
+)
 inside = zipfile.ZipFile(wheel).namelist()
-HELD = ("conf/config.yaml", "py.typed", "strategies/norms.py", "server_app/app.py", "node/commands.py", "app.toml")
+HELD = (
+    "conf/config.yaml",
+    "py.typed",
+    "strategies/norms.py",
+    "server_app/app.py",
+    "confinement/steps.py",
+    "node/commands.py",
+    "app.toml",
+)
 for wanted in HELD:
     assert f"fedstride/{wanted}" in inside, f"fedstride/{wanted} is missing from {wheel.name}"
 print(f"{fab.name}: {len(names)} files, {fab.stat().st_size / 1000:.0f} kB; {wheel.name}: {len(inside)} files")

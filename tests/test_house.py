@@ -16,7 +16,8 @@ MAY_IMPORT = {
     "strategies": {"fedstride"},
     "client_app": {"fedstride"},
     "server_app": {"fedstride", "strategies"},
-    "node": {"fedstride", "client_app"},
+    "confinement": set(),
+    "node": {"fedstride", "client_app", "confinement"},
     "lab": {"fedstride", "strategies", "client_app", "server_app", "node"},
     "benchmarks": {"fedstride", "strategies", "client_app", "server_app", "node", "lab"},
 }
