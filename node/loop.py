@@ -31,10 +31,12 @@ from fedstride.pauses import Growing
 
 from . import accounts as logged
 from . import replies
+from .access import Access
 from .accounts import Accounts, RefusedError
 from .apps import App, Apps
 from .frames import Answer, Request
 from .health import Health
+from .output import Outputs
 from .parts import NO_ANSWER, Until, fetched, handed_over, persistent
 from .processes import DiedError, Processes
 from .replies import FormError, Reply
@@ -76,13 +78,16 @@ class Node:
         link: Link,
         accounts: Accounts,
         apps: Apps,
+        access: Access,
         processes: Processes,
+        outputs: Outputs,
         health: Health,
         config: dict[str, Any],
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._link, self._accounts, self._apps, self._processes = link, accounts, apps, processes
-        self._health, self._config, self._sleep = health, config, sleep
+        self._link, self._accounts, self._apps, self._access = link, accounts, apps, access
+        self._processes, self._outputs, self._health = processes, outputs, health
+        self._config, self._sleep = config, sleep
         self._runs: OrderedDict[int, Known] = OrderedDict()
         self._states: OrderedDict[Owner, bytes] = OrderedDict()  # of the clients
         self._idle = Growing(*IDLE)
@@ -160,10 +165,17 @@ class Node:
             raise RefusedError(str(error)) from error
         owner = run.series, app.id, app.signer
         self._accounts.asks(head.id, replies.asked(contents.values()))
+        try:
+            word = replies.run_in(contents.values())
+        except ValueError as error:
+            raise RefusedError(str(error)) from error
+        unpacked = self._apps.unpacked(app)
+        place = self._access.of(app, unpacked, word, run.series)
+        show = self._outputs.of(head.run, head.id, bool(app.signer))
         request = Request(
             settings={
                 "message": head.id,
-                "folder": str(self._apps.unpacked(app)),
+                "folder": str(unpacked),
                 "run": head.run,
                 "node": self._link.node_id,
                 "series": run.series,
@@ -174,7 +186,7 @@ class Node:
             state=self._states.get(owner, b""),
         )
         try:
-            answer = self._processes.answer(request, until.left())
+            answer = self._processes.answer(request, until.left(), place, show)
             reply = self._checked(head, answer)
         except (DiedError, FormError) as error:
             _log(logging.ERROR, "message %s has no reply: %s", head.id, error)

@@ -128,6 +128,14 @@ def asked(contents: Iterable[bytes]) -> dict[str, Any]:
     return {name: values[0] if len(values) == 1 else str(values) for name, values in found.items() if values}
 
 
+def run_in(contents: Iterable[bytes]) -> str:
+    """The word by which a message names its run; empty if it names none. Raises ValueError if it names several."""
+    words = {record[wire.RUN] for record in _plain_records(contents) if isinstance(record.get(wire.RUN), str)}
+    if len(words) > 1:
+        raise ValueError("the message names several runs")
+    return str(words.pop()) if words else ""
+
+
 def examples_in(contents: Iterable[bytes]) -> int | None:
     """The number of examples that a reply names; None if it names none."""
     records = (record for record in _plain_records(contents) if wire.NUM_EXAMPLES in record)

@@ -9,16 +9,22 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from confinement import no_dump, support
 from fedstride import __version__, signals
 from fedstride.errors import ConfigError, RunError
 from fedstride.flower.connecting import connected, untested
 from fedstride.flower.link import Link, LinkError
+from fedstride.own import PARTS_VARIABLE
+from fedstride.tasks.datasets.files import ROOT_VARIABLE
 
+from . import access
+from .access import Access
 from .accounts import Accounts, RefusedError
 from .apps import Apps
 from .health import Health
 from .journal import Journal
 from .loop import Node
+from .output import Outputs
 from .processes import Processes
 from .settings import OFF, Settings, read
 
@@ -37,10 +43,17 @@ def run(arguments: Sequence[str]) -> None:
             os.environ.pop(each, None)
     if problem := untested():
         _warn(problem)
+    kernel = support()
+    access.check(settings.policy, kernel, os.geteuid() == 0, settings.allow_root)
+    folders = _folders(settings)
+    access.check_paths(settings.secret, access.readable(settings.policy, folders))
+    no_dump()  # this process has the node's key in its memory
+    confined = access.in_words(settings.policy, kernel)
+    _say(confined)
     _lock(settings.lock)
     accounts = _accounts(settings)
-    processes = Processes(settings.limit, _warn, settings.passed)
-    health = Health(settings.status, settings.name, settings.place.address, version("flwr"))
+    processes = Processes(settings.limit, _warn, _say, settings.passed, scratch=settings.scratch)
+    health = Health(settings.status, settings.name, settings.place.address, version("flwr"), confined)
     reason = "a signal ended it"
     try:
         with signals.handled(signals.RaiseOnce()):
@@ -52,7 +65,9 @@ def run(arguments: Sequence[str]) -> None:
                     link,
                     accounts,
                     Apps(settings.apps, settings.trusted),
+                    Access(settings.policy, kernel, folders, settings.trusted or {}, settings.place.address),
                     processes,
+                    Outputs(settings.output, _say),
                     health,
                     dict(settings.config),
                 ).serve()
@@ -69,6 +84,15 @@ def run(arguments: Sequence[str]) -> None:
     finally:
         processes.close()
         health.ended(reason)
+
+
+def _folders(settings: Settings) -> access.Folders:
+    """What apps may read beside their packages is the site's data, and what the node's environment names."""
+    named = [os.environ.get(name) for name in (ROOT_VARIABLE, PARTS_VARIABLE)]
+    paths = [settings.data.path, *(Path(text).expanduser().absolute() for text in named if text)]
+    return access.Folders(
+        settings.states, settings.cache, settings.scratch, tuple(path for path in paths if path is not None)
+    )
 
 
 def _connected(settings: Settings) -> Link:

@@ -30,7 +30,7 @@ KEY_IN_USE = ("[code: 2004] Failed to activate SuperNode", "does not accept this
 """Of Flower's own SuperNode, and of ours; said of an unknown key, too."""
 
 STOCK = ("flower-supernode",)
-WARM = (sys.executable, "-m", "lab.cli.main", "node")
+WARM = (sys.executable, "-m", "lab.cli.main", "node", *(["--allow-root"] if os.geteuid() == 0 else []))
 """The two programs for a SuperNode. Flower's own has a port in addition."""
 
 T = TypeVar("T")
