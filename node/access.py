@@ -27,7 +27,6 @@ from . import devices
 from .accounts import RefusedError
 from .apps import App
 from .policy import DEMANDED, OFF, Policy
-from .removal import remove
 
 CACHES = 8
 """Caches of apps that are kept for each owner; the one that was used longest ago goes first."""
@@ -36,10 +35,15 @@ RUN_WORD = re.compile(r"[0-9a-f]{16}")
 
 
 class Place(NamedTuple):
-    """Where the process of a message works. `settings`: for the process. `watched`: for its minder."""
+    """Where the process of a message works. `settings`: for the process. `watched`: for its minder.
+
+    `caches`: a folder in which everything but `kept` is old and can be removed; empty if nothing is.
+    """
 
     settings: dict[str, Any]
     watched: dict[str, Any]
+    caches: str = ""
+    kept: tuple[str, ...] = ()
 
 
 NOWHERE = Place(
@@ -88,7 +92,7 @@ class Access:
                 each.mkdir(mode=0o700, parents=True, exist_ok=True)
             _write_about(states / f"{word}.json", {"app": app.hash, "signer": app.signer, "series": series})
             os.utime(cache)
-            _remove_old(caches)
+            found = sorted(caches.iterdir(), key=lambda each: each.lstat().st_mtime, reverse=True)
         except OSError as error:
             raise RefusedError(
                 f"this node cannot make the folders of the message: {error.strerror or error}"
@@ -106,6 +110,8 @@ class Access:
                 "folders": [str(each) for each in written],
                 "scratch": str(scratch),
             },
+            str(caches) if len(found) > CACHES else "",
+            tuple(each.name for each in found[:CACHES]),
         )
 
     def _scratch(self) -> Path:
@@ -206,10 +212,3 @@ def _write_about(path: Path, about: Mapping[str, Any]) -> None:
     new = path.with_name(f".{path.name}.new")
     new.write_text(text)
     os.replace(new, path)
-
-
-def _remove_old(caches: Path) -> None:
-    """Remove the caches that were used longest ago."""
-    found = sorted(caches.iterdir(), key=lambda each: each.lstat().st_mtime, reverse=True)
-    for old in found[CACHES:]:
-        remove(old)

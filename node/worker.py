@@ -19,7 +19,7 @@ from flwr.app import Context, Message
 
 import client_app
 import fedstride
-from confinement import Domain, close_all_but, confine
+from confinement import ConfinementError, Domain, close_all_but, confine
 from fedstride import lifetimes
 from fedstride.flower import apps
 from fedstride.flower.identity import set_identity
@@ -67,6 +67,8 @@ def work(descriptor: int, output: int, minder: int, preloaded: set[str]) -> NoRe
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except ConfinementError as error:
+        print(error, file=sys.stderr)
     except BaseException:
         traceback.print_exc()
     _end(code)
@@ -88,9 +90,7 @@ def _enter(place: Mapping[str, Any]) -> None:
     if place["domain"] is not None:
         read, write, devices = (tuple(map(Path, place["domain"][name])) for name in ("read", "write", "devices"))
         limits = dict(place["limits"])
-        if (
-            limits["memory"] is not None
-        ):  # libraries have taken a part of the address space
+        if limits["memory"] is not None:  # libraries have taken a part of the address space
             limits["memory"] += address_space()
         confine(Domain(read, write, devices=devices, **limits))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -123,6 +125,8 @@ def train(message, context):
             "config": json.dumps([context.node_config, context.run_config]),
             "message": message.metadata.message_id,
         }
+    if do == "run":
+        exec(message.content["do"]["code"], globals() | {"reply": reply, "context": context})
     if do == "count":
         seen = context.state["kept"]["seen"] if "kept" in context.state else 0
         context.state["kept"] = ConfigRecord({"seen": seen + 1})
@@ -155,7 +159,9 @@ class Placed(Processes):
 
     def put(self, folder: Path, policy: Policy | None = None, read: Sequence[Path] = ()) -> None:
         """Work below this folder."""
-        folders = Folders(folder / "states", folder / "cache", folder / "scratch/1", tuple(read))
+        folders = Folders(
+            folder / "states", folder / "cache", folder / "scratch" / os.urandom(4).hex(), tuple(read)
+        )
         self.access = Access(policy or Policy(), support(), folders, {}, "memory")
 
     def answer(
@@ -191,6 +197,11 @@ def request(folder: Path, content: RecordDict, state: bytes = b"", **settings: A
 def asked(folder: Path, do: str, state: bytes = b"", **settings: Any) -> Request:
     """The same for a message that says what to do."""
     return request(folder, RecordDict({"do": ConfigRecord({"do": do})}), state, **settings)
+
+
+def running(folder: Path, code: str) -> Request:
+    """The same for a message whose app runs this code; it has `reply`, a dictionary of plain values."""
+    return request(folder, RecordDict({"do": ConfigRecord({"do": "run", "code": textwrap.dedent(code)})}))
 
 
 def content(answer: Answer) -> RecordDict:

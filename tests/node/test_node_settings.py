@@ -32,7 +32,13 @@ def test_all_options(certificates: Path) -> None:
         *("--root-certificates", str(certificates / "ca.crt")),
         *("--auth-supernode-private-key", str(certificates / "north")),
         *("--trusted-entities", str(certificates / "study.yaml")),
-        *("--node-config", 'name="north" partition-id=3 share=0.5 ok=true data="/usr/bin" policy="' + str(certificates / "policy.toml") + '"', "--wait"),
+        *(
+            "--node-config",
+            'name="north" partition-id=3 share=0.5 ok=true data="/usr/bin" policy="'
+            + str(certificates / "policy.toml")
+            + '"',
+            "--wait",
+        ),
         *("--proxy", "http://proxy:3128", "--pass-environment", "A,B"),
     )
     assert found.place.address == "fl.example.org:9092" and found.place.proxy == "http://proxy:3128"
