@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from confinement import Support, basics
 from fedstride.errors import ConfigError
+from fedstride.flower.link import Place as At
 
 from . import devices
 from .accounts import RefusedError
@@ -64,13 +65,13 @@ class Folders:
 
 
 class Access:
-    """What processes may reach. `trusted`: the keys of signers, by id. `address`: that of the SuperLink."""
+    """What processes may reach. `trusted`: the keys of signers, by id. `superlink`: see `superlink_of`."""
 
     def __init__(
-        self, policy: Policy, support: Support, folders: Folders, trusted: Mapping[str, str], address: str
+        self, policy: Policy, support: Support, folders: Folders, trusted: Mapping[str, str], superlink: str
     ) -> None:
         self._policy, self._folders = policy, folders
-        self._trusted, self._address = trusted, address
+        self._trusted, self._superlink = trusted, superlink
         self._number = 0
         self._confines = policy.confine != OFF and support.possible
         self._readable = readable(policy, folders) if self._confines else ()
@@ -82,7 +83,7 @@ class Access:
         Raises RefusedError if the node cannot make the folders.
         """
         word = run if RUN_WORD.fullmatch(run) else f"series-{series}"
-        owner = owner_of(self._trusted.get(app.signer, ""), self._address)
+        owner = owner_of(self._trusted.get(app.signer, ""), self._superlink)
         states = self._folders.states / owner
         caches = self._folders.cache / "apps" / owner
         cache = caches / app.hash[:32]
@@ -140,9 +141,18 @@ class Access:
         return {"memory": memory, "open_files": self._policy.open_files, "file_bytes": self._policy.limits.disk}
 
 
-def owner_of(key: str, address: str) -> str:
+def superlink_of(place: At) -> str:
+    """What makes a SuperLink the same one: the authority of its certificate, or, if none is given, its address.
+
+    So a server that moves to another address, with a new certificate of the same authority, finds what its clients
+    keep.
+    """
+    return place.address if place.root_certificates is None else place.root_certificates.hex()
+
+
+def owner_of(key: str, superlink: str) -> str:
     """The name of the folder for the apps of this signer's public key; without a key, those of this SuperLink."""
-    kind, text = ("key", key) if key else ("superlink", address)
+    kind, text = ("key", key) if key else ("superlink", superlink)
     return f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
 

@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "server_app": {"fedstride", "strategies"},
     "confinement": set(),
     "node": {"fedstride", "client_app", "confinement"},
-    "lab": {"fedstride", "strategies", "client_app", "server_app", "node"},
+    "lab": {"fedstride", "strategies", "client_app", "server_app", "node", "confinement"},
     "benchmarks": {"fedstride", "strategies", "client_app", "server_app", "node", "lab"},
 }
 LAZY_IMPORTS = {"fedstride/__init__.py", "fedstride/__main__.py"}

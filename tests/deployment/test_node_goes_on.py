@@ -98,9 +98,9 @@ def test_a_node_listens_on_no_port_and_keeps_its_secrets(desk: Site, nodes: dict
     """Nor does a process of a message, which is looked at while it works."""
     run = submit("looked-at", "rounds=1000", "client.local_steps=200")
     node = nodes["one"].process.pid
-    family = until(lambda: found if len(found := descendants(node)) == 2 else None, "work of the node", pause=0.01)
+    family = until(lambda: found if len(found := descendants(node)) == 3 else None, "work of the node", pause=0.01)
     seen = {pid: (listening(pid), Path(f"/proc/{pid}/environ").read_bytes()) for pid in (node, *family)}
-    assert [addresses for addresses, _ in seen.values()] == [[], [], []]
+    assert [addresses for addresses, _ in seen.values()] == [[]] * 4
     assert listening(desk.link.running.process.pid)  # the SuperLink does
     assert b"CANARY_OF_THE_NODE=not for apps" in seen[node][1]
     for child in family:

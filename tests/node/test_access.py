@@ -10,8 +10,9 @@ import pytest
 
 from confinement import Support, support
 from fedstride.errors import ConfigError
+from fedstride.flower.link import Place as At
 from node import access
-from node.access import CACHES, Access, Folders, Place
+from node.access import CACHES, Access, Folders, Place, superlink_of
 from node.accounts import RefusedError
 from node.apps import App
 from node.policy import Policy
@@ -67,6 +68,12 @@ def test_states_are_of_a_signer_and_a_run(tmp_path: Path) -> None:
     assert first == states("one", RUN, digest="b" * 64, series=4) == states("again", RUN)
     assert len({first, states("two", RUN), states("", RUN), states("one", OTHER)}) == 4
     assert json.loads(Path(f"{first}.json").read_text())["series"] == 3
+
+
+def test_a_superlink_that_moves_is_the_same_one_if_its_authority_is() -> None:
+    one, two = (At(address, root_certificates=b"ca") for address in ("a:9092", "b:9092"))
+    assert superlink_of(one) == superlink_of(two) != superlink_of(At("a:9092", root_certificates=b"other"))
+    assert superlink_of(At("a:9092")) != superlink_of(At("b:9092"))
 
 
 def test_unsigned_apps_of_two_superlinks_share_nothing(tmp_path: Path) -> None:
