@@ -20,9 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import fedstride
 from confinement import Support, basics
 from fedstride.errors import ConfigError
 from fedstride.flower.link import Place as At
+from fedstride.tasks.reading import PREPARED_VARIABLE
 
 from . import devices
 from .accounts import RefusedError
@@ -35,15 +37,19 @@ CACHES = 8
 RUN_WORD = re.compile(r"[0-9a-f]{16}")
 
 
+INSTALLED = Path(fedstride.__file__).parent
+"""This installation's own package, which reads the site's data. Apps bring theirs."""
+
+
 class Place(NamedTuple):
     """Where the process of a message works. `settings`: for the process. `watched`: for its minder.
 
-    `caches`: a folder in which everything but `kept` is old and can be removed; empty if nothing is.
+    `cleared`: a folder in which everything but `kept` is old and is removed; empty if nothing is.
     """
 
     settings: dict[str, Any]
     watched: dict[str, Any]
-    caches: str = ""
+    cleared: str = ""
     kept: tuple[str, ...] = ()
 
 
@@ -62,6 +68,7 @@ class Folders:
     cache: Path
     scratch: Path
     readable: tuple[Path, ...] = ()
+    data: Path | None = None  # the site's own
 
 
 class Access:
@@ -74,13 +81,14 @@ class Access:
         self._trusted, self._superlink = trusted, superlink
         self._number = 0
         self._confines = policy.confine != OFF and support.possible
-        self._readable = readable(policy, folders) if self._confines else ()
+        self._readable = readable_by_all(policy, folders) if self._confines else ()
         self._devices = devices.found() if self._confines else ()
 
-    def of(self, app: App, unpacked: Path, run: str, series: int) -> Place:
+    def of(self, app: App, unpacked: Path, run: str, series: int, rows: Path | None = None) -> Place:
         """The place for a message of this app. `run`: the word of its run; empty if it has none.
 
-        Raises RefusedError if the node cannot make the folders.
+        `rows`: a folder with the site's examples, which the app reads in place of the site's data. Raises
+        RefusedError if the node cannot make the folders.
         """
         word = run if RUN_WORD.fullmatch(run) else f"series-{series}"
         owner = owner_of(self._trusted.get(app.signer, ""), self._superlink)
@@ -98,42 +106,61 @@ class Access:
             raise RefusedError(
                 f"this node cannot make the folders of the message: {error.strerror or error}"
             ) from error
-        written = (states / word, cache, scratch)
+        environment = self._environment(scratch, cache, states)
+        if rows is not None:
+            environment[PREPARED_VARIABLE] = str(rows)
+        data = rows or self._folders.data
+        place = self._place(
+            environment, (unpacked, *([data] if data else [])), (states / word, cache, scratch), scratch
+        )
+        if len(found) <= CACHES:
+            return place
+        return place._replace(cleared=str(caches), kept=tuple(each.name for each in found[:CACHES]))
+
+    def of_rows(self, data: Path, into: Path, kept: Sequence[str]) -> Place:
+        """The place for reading the site's data into a folder. `kept`: what stays beside the folder.
+
+        Raises RefusedError if the node cannot make a folder.
+        """
+        scratch = self._scratch()
+        try:
+            scratch.mkdir(mode=0o700, parents=True)
+        except OSError as error:
+            raise RefusedError(f"this node cannot make its folders: {error.strerror or error}") from error
+        place = self._place(
+            self._environment(scratch, scratch, scratch), (data, INSTALLED), (into, scratch), scratch
+        )
+        return place._replace(cleared=str(into.parent), kept=(into.name, *kept))
+
+    def _place(
+        self, environment: dict[str, str], read: Sequence[Path], written: Sequence[Path], scratch: Path
+    ) -> Place:
+        domain = None
+        if self._confines:
+            domain = {
+                "read": [str(each) for each in (*self._readable, *read)],
+                "write": [str(each) for each in written],
+                "devices": [str(each) for each in self._devices],
+            }
         return Place(
-            {
-                "environment": self._environment(states, cache, scratch),
-                "folder": str(scratch),
-                "domain": self._domain(unpacked, written),
-                "limits": self._limits(),
-            },
+            {"environment": environment, "folder": str(scratch), "domain": domain, "limits": self._limits()},
             {
                 "limits": self._policy.limits._asdict(),
                 "folders": [str(each) for each in written],
                 "scratch": str(scratch),
             },
-            str(caches) if len(found) > CACHES else "",
-            tuple(each.name for each in found[:CACHES]),
         )
 
     def _scratch(self) -> Path:
         self._number += 1
         return self._folders.scratch / str(self._number)
 
-    def _environment(self, states: Path, cache: Path, scratch: Path) -> dict[str, str]:
+    def _environment(self, scratch: Path, cache: Path, states: Path) -> dict[str, str]:
         own = {"FEDSTRIDE_STATE": states, "FEDSTRIDE_CACHE": cache, "TMPDIR": scratch}
         if self._confines:  # these would be in folders that the process cannot reach
             own |= {"HOME": scratch, "FLWR_HOME": scratch, "XDG_CACHE_HOME": cache, "XDG_STATE_HOME": states}
             own |= {"MPLCONFIGDIR": cache / "matplotlib", "NUMBA_CACHE_DIR": cache / "numba"}
         return {name: str(path) for name, path in own.items()}
-
-    def _domain(self, unpacked: Path, written: Sequence[Path]) -> dict[str, list[str]] | None:
-        if not self._confines:
-            return None
-        return {
-            "read": [str(each) for each in (*self._readable, unpacked)],
-            "write": [str(each) for each in written],
-            "devices": [str(each) for each in self._devices],
-        }
 
     def _limits(self) -> dict[str, int | None]:
         # The address space is limited only without a card: CUDA reserves more than a machine has.
@@ -183,8 +210,8 @@ def check(policy: Policy, support: Support, is_root: bool, allow_root: bool) -> 
         )
 
 
-def readable(policy: Policy, folders: Folders) -> tuple[Path, ...]:
-    """What every app may read, beside its own files: the system's packages, and what the site names."""
+def readable_by_all(policy: Policy, folders: Folders) -> tuple[Path, ...]:
+    """What every process of a message may read: the system's packages, and what the node's environment names."""
     if policy.confine == OFF:
         return ()
     return (*basics(), *(devices.files() if devices.found() else ()), *folders.readable)

@@ -137,8 +137,8 @@ class Processes:
         except FrameError as error:
             raise DiedError(str(error)) from error
         line = self._ready_line(deadline)
-        if place.caches:
-            line.send(Remove(place.caches, list(place.kept)))
+        if place.cleared:
+            line.send(Remove(place.cleared, list(place.kept)))
         self._started += 1
         output, written = os.pipe()
         running = _Running(self._started, min(deadline, time.monotonic() + self._limit))

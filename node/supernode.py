@@ -26,6 +26,7 @@ from .journal import Journal
 from .loop import Node
 from .output import Outputs
 from .processes import Processes
+from .rows import ROWS, Reader
 from .settings import OFF, Settings, read
 
 PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
@@ -46,13 +47,20 @@ def run(arguments: Sequence[str]) -> None:
     kernel = support()
     access.check(settings.policy, kernel, os.geteuid() == 0, settings.allow_root)
     folders = _folders(settings)
-    access.check_paths(settings.secret, access.readable(settings.policy, folders))
+    may_read = access.readable_by_all(settings.policy, folders)
+    if folders.data is not None:
+        may_read = (*may_read, folders.data)
+    access.check_paths(settings.secret, may_read)
     no_dump()  # this process has the node's key in its memory
     confined = access.in_words(settings.policy, kernel)
     _say(confined)
     _lock(settings.lock)
     accounts = _accounts(settings)
     processes = Processes(settings.limit, _warn, _say, settings.passed, scratch=settings.scratch)
+    signers, superlink = settings.trusted or {}, access.superlink_of(settings.place)
+    places = Access(settings.policy, kernel, folders, signers, superlink)
+    data = settings.data.path
+    reader = None if data is None else Reader(data, settings.cache / ROWS, places, processes)
     health = Health(settings.status, settings.name, settings.place.address, version("flwr"), confined)
     reason = "a signal ended it"
     try:
@@ -65,15 +73,10 @@ def run(arguments: Sequence[str]) -> None:
                     link,
                     accounts,
                     Apps(settings.apps, settings.trusted),
-                    Access(
-                        settings.policy,
-                        kernel,
-                        folders,
-                        settings.trusted or {},
-                        access.superlink_of(settings.place),
-                    ),
+                    places,
                     processes,
                     Outputs(settings.output, _say),
+                    reader,
                     health,
                     dict(settings.config),
                 ).serve()
@@ -95,10 +98,8 @@ def run(arguments: Sequence[str]) -> None:
 def _folders(settings: Settings) -> access.Folders:
     """What apps may read beside their packages is the site's data, and what the node's environment names."""
     named = [os.environ.get(name) for name in (ROOT_VARIABLE, PARTS_VARIABLE)]
-    paths = [settings.data.path, *(Path(text).expanduser().absolute() for text in named if text)]
-    return access.Folders(
-        settings.states, settings.cache, settings.scratch, tuple(path for path in paths if path is not None)
-    )
+    paths = tuple(Path(text).expanduser().absolute() for text in named if text)
+    return access.Folders(settings.states, settings.cache, settings.scratch, paths, settings.data.path)
 
 
 def _connected(settings: Settings) -> Link:

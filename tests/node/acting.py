@@ -157,10 +157,12 @@ deep.name = "x"
 class Placed(Processes):
     """Processes whose messages have a place as in a node: folders of their own, and confinement by this kernel."""
 
-    def put(self, folder: Path, policy: Policy | None = None, read: Sequence[Path] = ()) -> None:
+    def put(
+        self, folder: Path, policy: Policy | None = None, read: Sequence[Path] = (), data: Path | None = None
+    ) -> None:
         """Work below this folder."""
         folders = Folders(
-            folder / "states", folder / "cache", folder / "scratch" / os.urandom(4).hex(), tuple(read)
+            folder / "states", folder / "cache", folder / "scratch" / os.urandom(4).hex(), tuple(read), data
         )
         self.access = Access(policy or Policy(), support(), folders, {}, "memory")
 

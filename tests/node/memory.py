@@ -185,6 +185,7 @@ class Site:
             ),
             self.processes,  # type: ignore[arg-type]
             Outputs(folder / "output", pytest.fail),
+            None,
             self.health,
             {"partition-id": 0},
             self.pauses.append,

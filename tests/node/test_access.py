@@ -29,7 +29,7 @@ def app(signer: str = "", digest: str = "a" * 64) -> App:
 
 
 def places(folder: Path, address: str = "fl.example.org:9092", policy: Policy | None = None) -> Access:
-    folders = Folders(folder / "states", folder / "cache", folder / "scratch/1", (folder / "data.csv",))
+    folders = Folders(folder / "states", folder / "cache", folder / "scratch/1", data=folder / "data.csv")
     return Access(policy or Policy(), HERE, folders, {"one": "key 1", "two": "key 2", "again": "key 1"}, address)
 
 
@@ -95,7 +95,7 @@ def test_the_cache_is_of_a_signer_and_an_app_and_the_newest_are_kept(tmp_path: P
         os.utime(caches[-1], (number, number))
     assert len(set(caches)) == CACHES + 3
     place = here.of(app("one", f"{CACHES + 2:02}" * 32), tmp_path, RUN, 3)
-    assert place.caches == str(caches[0].parent) and set(place.kept) == {each.name for each in caches[3:]}
+    assert place.cleared == str(caches[0].parent) and set(place.kept) == {each.name for each in caches[3:]}
 
 
 def test_without_confinement_the_folders_are_the_same(tmp_path: Path) -> None:
