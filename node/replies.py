@@ -149,15 +149,14 @@ def run_in(contents: Iterable[bytes]) -> str:
 def form_in(contents: Iterable[bytes]) -> dict[str, Any] | None:
     """The form of an example that a message asks for, without its normalisation.
 
-    None if it says none, or names files of the user's own, which may read the data in another way. Raises
-    ValueError for values that are not plain.
+    None if it says none, as those of other apps. Raises ValueError for values that are not plain.
     """
     for record in _plain_records(contents):
         form = {key: value for key, value in record.items() if key.startswith(FORM) and key not in NORMALISATION}
         if form and not all(_is_plain(value) for value in form.values()):
             raise ValueError("the message describes its examples with values that are not plain")
         if form:
-            return None if record.get(wire.PARTS) else form
+            return form
     return None
 
 
