@@ -137,13 +137,16 @@ class Deployment:
         env["FEDSTRIDE_STATE"] = str(home / "state")  # and clients' states with their nodes
         return env
 
-    def start(self, name: str, *command: str, env: dict[str, str] | None = None) -> Running:
-        """Start a command in its own folder; using a name again starts a new log."""
+    def start(
+        self, name: str, *command: str, env: dict[str, str] | None = None, user: int | None = None
+    ) -> Running:
+        """Start a command in its own folder, as this user; using a name again starts a new log."""
         folder = self.root / name
         env = self.env(folder / "home") | (env or {})
+        cwd = folder if user is None else Path("/")  # which every user may enter
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
-                command, cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True
+                command, cwd=cwd, env=env, stdout=log, stderr=log, start_new_session=True, user=user, group=user
             )
         running = Running(name, process, folder)
         self._running.append(running)
@@ -188,6 +191,12 @@ class Deployment:
     ) -> Running:
         """Start a SuperNode with these options, without waiting until it has joined."""
         config = ["--node-config", node_config] if node_config else []
+        if program != STOCK and "--pass-environment" not in options:
+            options = (
+                *options,
+                "--pass-environment",
+                MARK,
+            )  # so that a process of a message that is left is found
         place = ["--superlink", fleet, *(["--port", str(free_port())] if program == STOCK else [])]
         return self.start(name, *program, *place, *options, *config, env=env)
 
