@@ -53,6 +53,8 @@ REFUSED = {
 }
 """Reason -> names that are refused with EPERM, whatever the arguments."""
 
+CONSTANT = tuple(name for part in REFUSED.values() for name in part.split())
+
 NETWORK = ("socket", "connect")
 """Refused too, unless the domain has ports."""
 
@@ -104,8 +106,7 @@ def program(machine: str, landlock: int, pid: int, network: bool, devices: bool 
 
 def refused(landlock: int, network: bool) -> tuple[str, ...]:
     """The names that are refused whatever the arguments are."""
-    names = [name for part in REFUSED.values() for name in part.split()]
-    names += [] if network else NETWORK
+    names = [*CONSTANT, *(() if network else NETWORK)]
     names += ["truncate"] if landlock < 3 else []
     names += ["tkill", "pidfd_send_signal"] if landlock < 6 else []
     return tuple(names)

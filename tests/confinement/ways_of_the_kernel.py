@@ -1,4 +1,4 @@
-"""Ways to the machine and to large parts of the kernel: mostly single system calls, with arguments that do nothing."""
+"""Ways to the machine and into the kernel: mostly single system calls, with arguments that do nothing."""
 
 from __future__ import annotations
 
