@@ -92,6 +92,7 @@ def _rules(domain: Domain, pid: int) -> Iterable[Rule]:
     yield from own(pid)
     yield from (Rule(path, "read") for path in domain.read)
     yield from (Rule(path, "write") for path in domain.write)
+    yield from (Rule(path, "list") for path in domain.listed)
     yield from (Rule(path, "device") for path in domain.devices)
 
 

@@ -56,9 +56,10 @@ class World:
         self.hidden = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.hidden.bind(f"\0{self.folder}")
         self.tcp = socket.create_server(("127.0.0.1", 0))
+        self.allowed = socket.create_server(("127.0.0.1", 0))
         self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.udp.bind(("127.0.0.1", 0))
-        self.sockets = (self.datagrams, self.stream, self.hidden, self.tcp, self.udp)
+        self.sockets = (self.datagrams, self.stream, self.hidden, self.tcp, self.allowed, self.udp)
         self.pair = socket.socketpair()
         for each in (*self.sockets, *self.pair):
             each.setblocking(False)
@@ -121,6 +122,10 @@ class Way:
     outside: Callable[[World], None] = nothing
     before: Callable[[World], None] = nothing
     reached: tuple[int, ...] = ()
+    ports: bool = False
+    """Whether the domain has a port that may be connected to."""
+    since: int = 1
+    """The version of Landlock that closes the way; `Support.missing` says that older ones do not."""
 
 
 WAYS: list[Way] = []
@@ -134,11 +139,13 @@ def way(
     outside: Callable[[World], None] = nothing,
     before: Callable[[World], None] = nothing,
     reached: Iterable[int] = (),
+    ports: bool = False,
+    since: int = 1,
 ) -> Callable[[Callable[[World], object]], Callable[[World], object]]:
     """The decorator that puts a function into the table of ways."""
 
     def add(act: Callable[[World], object]) -> Callable[[World], object]:
-        WAYS.append(Way(row, name, act, harm, outside, before, tuple(reached)))
+        WAYS.append(Way(row, name, act, harm, outside, before, tuple(reached), ports, since))
         return act
 
     return add
@@ -206,7 +213,8 @@ def _act(each: Way, world: World, held: bool, level: int, report: int) -> None:
         each.before(world)
         if held:
             close_all_but({0, 1, 2, report} | world.kept)
-            confine(Domain(read=(*SYSTEM, world.data), write=(world.scratch,)), level)
+            ports = (world.allowed.getsockname()[1],) if each.ports else ()
+            confine(Domain(read=(*SYSTEM, world.data), write=(world.scratch,), ports=ports), level)
         told = _tried(each, world)
     except BaseException as error:
         told = (False, f"the trial itself failed: {type(error).__name__}: {error}")

@@ -304,6 +304,51 @@ def _(w: World) -> None:
     socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
 
 
+# ------------------------------------------------------------------ row 21: out of a domain with one port
+
+MULTIPATH, FAST_OPEN = 262, 0x20000000
+
+
+@way("21", "TCP to another port", harm=lambda w: connected(w.tcp), ports=True, since=4)
+def _(w: World) -> None:
+    socket.socket().connect(w.tcp.getsockname())
+
+
+@way("21", "multipath TCP to another port", harm=lambda w: connected(w.tcp), ports=True)
+def _(w: World) -> None:
+    socket.socket(socket.AF_INET, socket.SOCK_STREAM, MULTIPATH).connect(w.tcp.getsockname())
+
+
+@way("21", "data before the connection to another port (sendto)", harm=lambda w: connected(w.tcp), ports=True)
+def _(w: World) -> None:
+    socket.socket().sendto(b"mine", FAST_OPEN, w.tcp.getsockname())
+
+
+@way("21", "data before the connection to another port (sendmsg)", harm=lambda w: connected(w.tcp), ports=True)
+def _(w: World) -> None:
+    socket.socket().sendmsg([b"mine"], [], FAST_OPEN, w.tcp.getsockname())
+
+
+@way("21", "UDP beside TCP", harm=lambda w: received(w.udp), ports=True)
+def _(w: World) -> None:
+    socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"mine", w.udp.getsockname())
+
+
+@way("21", "a socket in the file system beside TCP", harm=lambda w: connected(w.stream), ports=True)
+def _(w: World) -> None:
+    socket.socket(socket.AF_UNIX).connect(str(w.folder / "stream"))
+
+
+@way("21", "a new listening socket", ports=True)
+def _(w: World) -> None:
+    socket.socket().listen(1)
+
+
+@way("21", "an own address", ports=True)
+def _(w: World) -> None:
+    socket.socket().bind(("127.0.0.1", 0))
+
+
 # ------------------------------------------------------------------ rows 14 and 17: new processes
 
 
