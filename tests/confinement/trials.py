@@ -37,6 +37,7 @@ class World:
     folder: Path
     victim: int = 0
     sibling: int = 0
+    terminal: tuple[int, int] = (-1, -1)
     kept: set[int] = field(default_factory=set)
     dead: set[int] = field(default_factory=set)
 
@@ -60,6 +61,10 @@ class World:
         self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.udp.bind(("127.0.0.1", 0))
         self.sockets = (self.datagrams, self.stream, self.hidden, self.tcp, self.allowed, self.udp)
+        # asked for now, because a confined actor has none of these sockets
+        self.tcp_at, self.allowed_at, self.udp_at, self.hidden_at = (
+            each.getsockname() for each in (self.tcp, self.allowed, self.udp, self.hidden)
+        )
         self.pair = socket.socketpair()
         for each in (*self.sockets, *self.pair):
             each.setblocking(False)
@@ -213,7 +218,7 @@ def _act(each: Way, world: World, held: bool, level: int, report: int) -> None:
         each.before(world)
         if held:
             close_all_but({0, 1, 2, report} | world.kept)
-            ports = (world.allowed.getsockname()[1],) if each.ports else ()
+            ports = (world.allowed_at[1],) if each.ports else ()
             confine(Domain(read=(*SYSTEM, world.data), write=(world.scratch,), ports=ports), level)
         told = _tried(each, world)
     except BaseException as error:

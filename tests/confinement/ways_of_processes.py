@@ -36,23 +36,24 @@ def keeps_pair(w: World) -> None:
 
 
 def on_a_terminal(w: World) -> None:
+    """Both ends stay open: a terminal that hangs up would end the actor before it tries anything."""
     os.setsid()
-    terminal = pty.openpty()[1]
-    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
-    w.kept.add(terminal)
+    w.terminal = pty.openpty()
+    fcntl.ioctl(w.terminal[1], termios.TIOCSCTTY, 0)
+    w.kept |= set(w.terminal)
 
 
 @way("2", "typing into the terminal (TIOCSTI)", before=on_a_terminal)
 def _(w: World) -> None:
-    fcntl.ioctl(max(w.kept), TIOCSTI, b"x")
+    fcntl.ioctl(w.terminal[1], TIOCSTI, b"x")
 
 
 @way("2", "pasting into the console (TIOCLINUX)", before=on_a_terminal, reached=(errno.ENOTTY,))
 def _(w: World) -> None:
-    fcntl.ioctl(max(w.kept), TIOCLINUX, b"\3")
+    fcntl.ioctl(w.terminal[1], TIOCLINUX, b"\3")
 
 
-@way("2", "an inherited terminal", before=lambda w: (on_a_terminal(w), w.kept.clear())[1])
+@way("2", "opening the terminal of the session", before=on_a_terminal)
 def _(w: World) -> None:
     os.close(os.open("/dev/tty", os.O_RDWR))
 
@@ -239,12 +240,12 @@ def _(w: World) -> None:
 @way("9", "a datagram to an abstract socket", harm=lambda w: received(w.hidden))
 def _(w: World) -> None:
     pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    pair[0].sendto(b"mine", w.hidden.getsockname())
+    pair[0].sendto(b"mine", w.hidden_at)
 
 
 @way("9", "a datagram to an abstract socket of a new socket", harm=lambda w: received(w.hidden))
 def _(w: World) -> None:
-    socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"mine", w.hidden.getsockname())
+    socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"mine", w.hidden_at)
 
 
 @way("9", "pairs of packets")
@@ -281,12 +282,12 @@ def _(w: World) -> None:
 
 @way("+", "TCP", harm=lambda w: connected(w.tcp))
 def _(w: World) -> None:
-    socket.socket().connect(w.tcp.getsockname())
+    socket.socket().connect(w.tcp_at)
 
 
 @way("+", "UDP", harm=lambda w: received(w.udp))
 def _(w: World) -> None:
-    socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"mine", w.udp.getsockname())
+    socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"mine", w.udp_at)
 
 
 @way("+", "listening on TCP")
@@ -311,27 +312,27 @@ MULTIPATH, FAST_OPEN = 262, 0x20000000
 
 @way("21", "TCP to another port", harm=lambda w: connected(w.tcp), ports=True, since=4)
 def _(w: World) -> None:
-    socket.socket().connect(w.tcp.getsockname())
+    socket.socket().connect(w.tcp_at)
 
 
 @way("21", "multipath TCP to another port", harm=lambda w: connected(w.tcp), ports=True)
 def _(w: World) -> None:
-    socket.socket(socket.AF_INET, socket.SOCK_STREAM, MULTIPATH).connect(w.tcp.getsockname())
+    socket.socket(socket.AF_INET, socket.SOCK_STREAM, MULTIPATH).connect(w.tcp_at)
 
 
 @way("21", "data before the connection to another port (sendto)", harm=lambda w: connected(w.tcp), ports=True)
 def _(w: World) -> None:
-    socket.socket().sendto(b"mine", FAST_OPEN, w.tcp.getsockname())
+    socket.socket().sendto(b"mine", FAST_OPEN, w.tcp_at)
 
 
 @way("21", "data before the connection to another port (sendmsg)", harm=lambda w: connected(w.tcp), ports=True)
 def _(w: World) -> None:
-    socket.socket().sendmsg([b"mine"], [], FAST_OPEN, w.tcp.getsockname())
+    socket.socket().sendmsg([b"mine"], [], FAST_OPEN, w.tcp_at)
 
 
 @way("21", "UDP beside TCP", harm=lambda w: received(w.udp), ports=True)
 def _(w: World) -> None:
-    socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"mine", w.udp.getsockname())
+    socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"mine", w.udp_at)
 
 
 @way("21", "a socket in the file system beside TCP", harm=lambda w: connected(w.stream), ports=True)
