@@ -144,6 +144,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "inotify_rm_watch": (255, 28),
     "name_to_handle_at": (303, 264),
     "open": (2, None),
+    "creat": (85, None),
     "openat": (257, 56),
     "openat2": (437, 437),
     "truncate": (76, 45),

@@ -70,6 +70,9 @@ AF_UNIX, AF_INET, AF_INET6, SOCK_STREAM, SOCK_TYPE = 1, 2, 10, 1, 0xF
 TCP = (0, 6)
 MSG_FASTOPEN = 0x20000000
 ACCESS_MODE, O_TRUNC = 0o3, 0o1000
+OTHER_USER = 0o6000
+"""The bits of a file's mode by which a program runs as its owner or group. chmod is not done, but a file can be
+made with them: whoever could run it would be the node's user, and not confined."""
 PR_SET_DUMPABLE = 4
 FCNTLS = (*range(8), 36, 37, 38, 1027, 1028, *range(1030, 1035))
 """Copies, flags and locks of descriptors, sizes of pipes, seals. Not: owners (a signal to any process), leases
@@ -118,6 +121,7 @@ def conditions(landlock: int, pid: int, network: bool, devices: bool = False) ->
     made: dict[str, tuple[Condition, ...]] = {
         "open": _opened(1, landlock),
         "openat": _opened(2, landlock),
+        "creat": (Without(1, OTHER_USER),),
         "clone": (Without(0, NEW_NAMESPACES | CLONE_PARENT),),
         "socketpair": (exactly(0, AF_UNIX), exactly(1, SOCK_STREAM, mask=SOCK_TYPE)),
         "fcntl": (exactly(1, *FCNTLS),),
@@ -136,10 +140,11 @@ def conditions(landlock: int, pid: int, network: bool, devices: bool = False) ->
 def _opened(flags: int, landlock: int) -> tuple[Condition, ...]:
     """Access mode 3 (neither read nor write, only ioctl) needs no right of Landlock, so nobody gets it.
 
-    Before version 3, Landlock does not see that a file which is opened to be read is emptied.
+    Before version 3, Landlock does not see that a file which is opened to be read is emptied. The mode is
+    looked at without O_CREAT, too: the libraries pass 0 then.
     """
-    modes = NotAmong(flags, (3,), ACCESS_MODE)
-    return (modes,) if landlock >= 3 else (modes, NotAmong(flags, (O_TRUNC,), ACCESS_MODE | O_TRUNC))
+    made = (NotAmong(flags, (3,), ACCESS_MODE), Without(flags + 1, OTHER_USER))
+    return made if landlock >= 3 else (*made, NotAmong(flags, (O_TRUNC,), ACCESS_MODE | O_TRUNC))
 
 
 def _of_tcp() -> dict[str, tuple[Condition, ...]]:

@@ -50,6 +50,7 @@ ANSWERS = {
 ANSWERS_OF_A_ROW = {
     ("3", "no capabilities"),
     ("10", "no harm; Bad file descriptor"),
+    ("17", f"ended with status {int(signal.SIGSYS)}"),
     ("27", "not executed"),
     ("28", "ValueError: not allowed to raise maximum limit"),
     ("28", f"no harm; ended with status {int(signal.SIGABRT)}"),

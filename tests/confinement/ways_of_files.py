@@ -265,6 +265,26 @@ def _(w: World) -> None:
     os.mknod(w.scratch / "x", stat.S_IFSOCK | 0o600)
 
 
+def runs_as_the_node(w: World) -> bool:
+    return any(path.stat().st_mode & (stat.S_ISUID | stat.S_ISGID) for path in w.scratch.iterdir())
+
+
+@way("27", "a program in scratch that runs as the node's user (open)", harm=runs_as_the_node)
+def _(w: World) -> None:
+    os.close(os.open(w.scratch / "x", os.O_CREAT | os.O_WRONLY, 0o4755))
+
+
+@way("27", "a program in scratch that runs as the node's user (creat)", harm=runs_as_the_node)
+def _(w: World) -> None:
+    kernel.call("creat", ctypes.create_string_buffer(bytes(w.scratch / "x")), 0o4755)
+
+
+@way("27", "a program in scratch that runs as the node's user (chmod)", harm=runs_as_the_node)
+def _(w: World) -> None:
+    (w.scratch / "x").write_text("x")
+    (w.scratch / "x").chmod(0o4755)
+
+
 @way("27", "running a program from scratch")
 def _(w: World) -> None:
     target = os.open(w.scratch / "x", os.O_CREAT | os.O_WRONLY, 0o755)

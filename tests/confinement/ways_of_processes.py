@@ -330,6 +330,14 @@ def _(w: World) -> None:
     socket.socket().sendmsg([b"mine"], [], FAST_OPEN, w.tcp_at)
 
 
+@way("21", "data with the connection to another port", harm=lambda w: connected(w.tcp), ports=True, since=4)
+def _(w: World) -> None:
+    client = socket.socket()
+    client.setsockopt(socket.IPPROTO_TCP, 30, 1)  # TCP_FASTOPEN_CONNECT
+    client.connect(w.tcp_at)
+    client.send(b"mine")
+
+
 @way("21", "UDP beside TCP", harm=lambda w: received(w.udp), ports=True)
 def _(w: World) -> None:
     socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"mine", w.udp_at)
@@ -423,6 +431,11 @@ for place in ("mem", "environ", "cmdline", "maps", "fd", "cwd", "root/etc/hostna
     @way("+", f"/proc/NODE/{place}")
     def _(w: World, place: str = place) -> None:
         os.close(os.open(f"/proc/{w.victim}/{place}", os.O_RDONLY))
+
+
+@way("+", "where the node's program is")
+def _(w: World) -> None:
+    os.readlink(f"/proc/{w.victim}/exe")
 
 
 @way("+", "a descriptor of the node (pidfd_getfd)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import os
 import struct
 
@@ -121,6 +122,16 @@ raw("+", "userfaultfd", 1)
 raw("+", "keyctl", 0, -2, 1)
 raw("+", "add_key", b"user", b"confinement", b"x", 1, -2)
 raw("+", "request_key", b"user", b"no-such-key", None, 0, reached=(errno.ENOKEY,))
+
+
+@way("17", "a call of the 32-bit kernel (int 0x80)")
+def _(w: World) -> None:
+    if os.uname().machine != "x86_64":
+        raise OSError(errno.ENOSYS, "only x86-64 has it")
+    code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    code.write(b"\xb8\x14\x00\x00\x00\xcd\x80\xc3")  # getpid of i386, and return
+    ask = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
+    assert ask() == os.getpid()
 
 
 @way("17", "io_uring, opening the key")
