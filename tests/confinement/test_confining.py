@@ -266,6 +266,17 @@ def test_a_program_of_root_gets_no_capabilities_back() -> None:
 
 
 @needs_a_kernel
+def test_nothing_that_is_started_gets_more_than_its_parent() -> None:
+    script = """
+        from confinement import kernel
+        confine(Domain())
+        no_new_privs, secure_bits, dumpable = 39, 27, kernel.PR_GET_DUMPABLE
+        print(kernel.prctl(no_new_privs), kernel.prctl(dumpable), hex(kernel.prctl(secure_bits)))
+    """
+    assert run(script) == ("1 0 0xef" if os.getuid() == 0 else "1 0 0x0")
+
+
+@needs_a_kernel
 def test_a_process_that_is_not_confined_can_forbid_dumps() -> None:
     script = """
         from confinement import kernel
@@ -357,7 +368,7 @@ def test_a_process_with_scoped_signals_can_fork_a_confined_one() -> None:
 def test_signals_cannot_be_scoped_below_version_6() -> None:
     script = "try:\n    scope_signals()\nexcept ConfinementError as error:\n    print(error)"
     said = run(script, before=ELSEWHERE.format(system="darwin", machine="arm64"))
-    assert said == "signals cannot be scoped: it needs Landlock 6, Linux 6.12 or newer"
+    assert said == "signals cannot be scoped: it needs Landlock ABI 6, Linux 6.12 or newer"
 
 
 # ------------------------------------------------------------------ the package
