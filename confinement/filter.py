@@ -80,8 +80,8 @@ FCNTLS = (*range(8), 36, 37, 38, 1027, 1028, *range(1030, 1035))
 
 IOCTLS = (0x5401, 0x802C542A, 0x5413, 0x540F, 0x541B, 0x5421, 0x5450, 0x5451, 0x40049409, 0x4020940D)
 """Is it a terminal, its settings, size and group; bytes that wait; blocking; close on exec; copies that share
-blocks, into a file that is open to be written. Not: typing into a terminal (TIOCSTI, TIOCLINUX), owners, attributes
-of files, snapshots and verity of file systems, which need no right to write and which Landlock does not see."""
+blocks, into a file that is open to be written. Not: typing into a terminal (TIOCSTI, TIOCLINUX), owners, and
+attributes, snapshots and verity of file systems, which need no right to write and which Landlock does not see."""
 
 CARD = ((0xFF00, 0x4600), (0xFFFFFF00, 0x00000000), (0xFFFFFF00, 0x30000000))
 """The ioctls of nvidia's driver as (mask, value): letter F, and the plain numbers of its unified memory."""

@@ -287,6 +287,18 @@ def test_a_process_that_is_not_confined_can_forbid_dumps() -> None:
     assert run(script) == "1 0 (0, 0)"
 
 
+def test_dumps_cannot_be_forbidden_elsewhere() -> None:
+    script = "try:\n    no_dump()\nexcept ConfinementError as error:\n    print(error)"
+    said = run(script, before=ELSEWHERE.format(system="darwin", machine="arm64"))
+    assert said == "dumps of this process cannot be forbidden: only Linux has prctl"
+
+
+def test_descriptors_cannot_be_closed_elsewhere() -> None:
+    script = "try:\n    close_all_but({0, 1, 2})\nexcept ConfinementError as error:\n    print(error)"
+    said = run(script, before=ELSEWHERE.format(system="darwin", machine="arm64"))
+    assert said == "descriptors cannot be closed: no system call close_range on this machine"
+
+
 @needs_a_kernel
 def test_a_confined_process_can_be_confined_further(tmp_path: Path) -> None:
     script = """
