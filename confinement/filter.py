@@ -27,9 +27,7 @@ from .calls import ARCHITECTURES, MACHINES, NEWEST, number
 from .errors import ConfinementError
 
 REFUSED = {
-    "owner and attributes of files, which Landlock leaves open": """
-        chown fchown lchown fchownat setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr
-        removexattrat file_setattr""",
+    "owner and attributes of files, which Landlock leaves open": "chown fchown lchown fchownat file_setattr",
     "watching files, and handles of files": """
         inotify_init inotify_init1 inotify_add_watch inotify_rm_watch fanotify_init fanotify_mark
         name_to_handle_at open_by_handle_at lookup_dcookie""",
@@ -57,6 +55,14 @@ CONSTANT = tuple(name for part in REFUSED.values() for name in part.split())
 
 NETWORK = ("socket", "connect")
 """Refused too, unless the domain has ports."""
+
+NOT_SUPPORTED = tuple(
+    f"{before}{act}xattr{after}"
+    for act in ("get", "list", "set", "remove")
+    for before, after in (("", ""), ("l", ""), ("f", ""), ("", "at"))
+)
+"""Extended attributes, of any file that the user can reach: answered as by a file system without them. Programs
+that copy files go on then."""
 
 AS_IF_DONE = ("chmod", "fchmod", "fchmodat", "fchmodat2", "utime", "utimes", "utimensat", "futimesat")
 """Answered with success and not done: programs that copy files (shutil.copy2, numba) end if these fail."""
@@ -99,6 +105,7 @@ def program(machine: str, landlock: int, pid: int, network: bool, devices: bool 
     eperm, enosys = answer(errno.EPERM), answer(errno.ENOSYS)
     made = entry(ARCHITECTURES[machine], NEWEST, enosys)
     made += always(_numbers(refused(landlock, network), machine), eperm)
+    made += always(_numbers(NOT_SUPPORTED, machine), answer(errno.EOPNOTSUPP))
     made += always(_numbers(AS_IF_DONE, machine), answer(0))
     made += always(_numbers(NOT_THERE, machine), enosys)
     for name, tests in conditional.items():
