@@ -27,9 +27,7 @@ from .calls import ARCHITECTURES, MACHINES, NEWEST, number
 from .errors import ConfinementError
 
 REFUSED = {
-    "owner and attributes of files, which Landlock leaves open": """
-        chown fchown lchown fchownat setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr
-        removexattrat file_setattr""",
+    "owner and attributes of files, which Landlock leaves open": "chown fchown lchown fchownat file_setattr",
     "watching files, and handles of files": """
         inotify_init inotify_init1 inotify_add_watch inotify_rm_watch fanotify_init fanotify_mark
         name_to_handle_at open_by_handle_at lookup_dcookie""",
@@ -53,8 +51,18 @@ REFUSED = {
 }
 """Reason -> names that are refused with EPERM, whatever the arguments."""
 
+CONSTANT = tuple(name for part in REFUSED.values() for name in part.split())
+
 NETWORK = ("socket", "connect")
 """Refused too, unless the domain has ports."""
+
+NOT_SUPPORTED = tuple(
+    f"{before}{act}xattr{after}"
+    for act in ("get", "list", "set", "remove")
+    for before, after in (("", ""), ("l", ""), ("f", ""), ("", "at"))
+)
+"""Extended attributes, of any file that the user can reach: answered as by a file system without them. Programs
+that copy files go on then."""
 
 AS_IF_DONE = ("chmod", "fchmod", "fchmodat", "fchmodat2", "utime", "utimes", "utimensat", "futimesat")
 """Answered with success and not done: programs that copy files (shutil.copy2, numba) end if these fail."""
@@ -68,15 +76,18 @@ AF_UNIX, AF_INET, AF_INET6, SOCK_STREAM, SOCK_TYPE = 1, 2, 10, 1, 0xF
 TCP = (0, 6)
 MSG_FASTOPEN = 0x20000000
 ACCESS_MODE, O_TRUNC = 0o3, 0o1000
+OTHER_USER = 0o6000
+"""The bits of a file's mode by which a program runs as its owner or group. chmod is not done, but a file can be
+made with them: whoever could run it would be the node's user, and not confined."""
 PR_SET_DUMPABLE = 4
 FCNTLS = (*range(8), 36, 37, 38, 1027, 1028, *range(1030, 1035))
 """Copies, flags and locks of descriptors, sizes of pipes, seals. Not: owners (a signal to any process), leases
 (hold up whoever opens the file), notes about a folder."""
 
-IOCTLS = (0x5401, 0x802C542A, 0x5413, 0x540F, 0x541B, 0x5421, 0x5450, 0x5451)
-"""Is it a terminal, its settings, size and group; bytes that wait; blocking; close on exec. Not: typing into a
-terminal (TIOCSTI, TIOCLINUX), owners, attributes of files, snapshots and verity of file systems, which need no
-right to write and which Landlock does not see."""
+IOCTLS = (0x5401, 0x802C542A, 0x5413, 0x540F, 0x541B, 0x5421, 0x5450, 0x5451, 0x40049409, 0x4020940D)
+"""Is it a terminal, its settings, size and group; bytes that wait; blocking; close on exec; copies that share
+blocks, into a file that is open to be written. Not: typing into a terminal (TIOCSTI, TIOCLINUX), owners, and
+attributes, snapshots and verity of file systems, which need no right to write and which Landlock does not see."""
 
 CARD = ((0xFF00, 0x4600), (0xFFFFFF00, 0x00000000), (0xFFFFFF00, 0x30000000))
 """The ioctls of nvidia's driver as (mask, value): letter F, and the plain numbers of its unified memory."""
@@ -94,6 +105,7 @@ def program(machine: str, landlock: int, pid: int, network: bool, devices: bool 
     eperm, enosys = answer(errno.EPERM), answer(errno.ENOSYS)
     made = entry(ARCHITECTURES[machine], NEWEST, enosys)
     made += always(_numbers(refused(landlock, network), machine), eperm)
+    made += always(_numbers(NOT_SUPPORTED, machine), answer(errno.EOPNOTSUPP))
     made += always(_numbers(AS_IF_DONE, machine), answer(0))
     made += always(_numbers(NOT_THERE, machine), enosys)
     for name, tests in conditional.items():
@@ -104,8 +116,7 @@ def program(machine: str, landlock: int, pid: int, network: bool, devices: bool 
 
 def refused(landlock: int, network: bool) -> tuple[str, ...]:
     """The names that are refused whatever the arguments are."""
-    names = [name for part in REFUSED.values() for name in part.split()]
-    names += [] if network else NETWORK
+    names = [*CONSTANT, *(() if network else NETWORK)]
     names += ["truncate"] if landlock < 3 else []
     names += ["tkill", "pidfd_send_signal"] if landlock < 6 else []
     return tuple(names)
@@ -117,6 +128,7 @@ def conditions(landlock: int, pid: int, network: bool, devices: bool = False) ->
     made: dict[str, tuple[Condition, ...]] = {
         "open": _opened(1, landlock),
         "openat": _opened(2, landlock),
+        "creat": (Without(1, OTHER_USER),),
         "clone": (Without(0, NEW_NAMESPACES | CLONE_PARENT),),
         "socketpair": (exactly(0, AF_UNIX), exactly(1, SOCK_STREAM, mask=SOCK_TYPE)),
         "fcntl": (exactly(1, *FCNTLS),),
@@ -135,10 +147,11 @@ def conditions(landlock: int, pid: int, network: bool, devices: bool = False) ->
 def _opened(flags: int, landlock: int) -> tuple[Condition, ...]:
     """Access mode 3 (neither read nor write, only ioctl) needs no right of Landlock, so nobody gets it.
 
-    Before version 3, Landlock does not see that a file which is opened to be read is emptied.
+    Before version 3, Landlock does not see that a file which is opened to be read is emptied. The mode is
+    looked at without O_CREAT, too: the libraries pass 0 then.
     """
-    modes = NotAmong(flags, (3,), ACCESS_MODE)
-    return (modes,) if landlock >= 3 else (modes, NotAmong(flags, (O_TRUNC,), ACCESS_MODE | O_TRUNC))
+    made = (NotAmong(flags, (3,), ACCESS_MODE), Without(flags + 1, OTHER_USER))
+    return made if landlock >= 3 else (*made, NotAmong(flags, (O_TRUNC,), ACCESS_MODE | O_TRUNC))
 
 
 def _of_tcp() -> dict[str, tuple[Condition, ...]]:

@@ -40,7 +40,8 @@ def basics(*, network: bool = False) -> tuple[Path, ...]:
     """The paths to read that exist on this machine, the environment of this Python included.
 
     With `network` the addresses of name servers are among them. An environment inside of a clone (.venv) makes the
-    environment readable, not the clone: whoever runs a package from a clone adds the folder of this package.
+    environment readable, not the clone: to import a package of a clone, its folder must be in `Domain.read`, and
+    the clone in `Domain.listed`.
     """
     environment = [Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
     wanted = [*(Path(name) for name in (*SYSTEM, *OWN_LIMITS, *([NAMES] if network else []))), *environment]

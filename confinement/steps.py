@@ -44,7 +44,7 @@ def scope_signals() -> None:
     harmless signal before the function returns. Raises ConfinementError, without Landlock 6 too.
     """
     if support().landlock < 6:
-        raise ConfinementError("signals cannot be scoped: it needs Landlock 6, Linux 6.12 or newer")
+        raise ConfinementError("signals cannot be scoped: it needs Landlock ABI 6, Linux 6.12 or newer")
     _step("threads", _one_thread)
     outside, ends = _waiting()  # forked before: it is outside of the domain
     try:
@@ -92,6 +92,7 @@ def _rules(domain: Domain, pid: int) -> Iterable[Rule]:
     yield from own(pid)
     yield from (Rule(path, "read") for path in domain.read)
     yield from (Rule(path, "write") for path in domain.write)
+    yield from (Rule(path, "list") for path in domain.listed)
     yield from (Rule(path, "device") for path in domain.devices)
 
 

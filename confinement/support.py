@@ -8,13 +8,13 @@ from . import kernel
 from .files import KNOWN
 
 LACKS = (
-    (2, "moving files between folders (Landlock 2; refused altogether)"),
-    (3, "emptying files (Landlock 3; the filter refuses truncate() instead)"),
-    (4, "network by port (Landlock 4; a domain with ports reaches every port)"),
-    (5, "controlling devices (Landlock 5; the filter refuses all but harmless requests)"),
-    (6, "signals (Landlock 6; the filter refuses them instead, so an app cannot end its own subprocesses)"),
+    (2, "moving files between folders (Landlock ABI 2; refused altogether)"),
+    (3, "emptying files (Landlock ABI 3; the filter refuses truncate() instead)"),
+    (4, "network by port (Landlock ABI 4; a domain with ports reaches every port)"),
+    (5, "controlling devices (Landlock ABI 5; the filter refuses all but harmless requests)"),
+    (6, "signals (Landlock ABI 6; the filter refuses them instead, so an app cannot end its own subprocesses)"),
 )
-"""Version of Landlock -> what older ones lack, and what happens instead."""
+"""Version of Landlock (its ABI) -> what older ones lack, and what happens instead."""
 
 
 @dataclass(frozen=True)

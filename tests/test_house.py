@@ -147,6 +147,7 @@ def test_the_engine_imports_no_app() -> None:
         ("from strategies import FedNNNN, FedLWS, Fedalr, TwoDLRD", {"torch", "hydra", "ray", "numba"}),
         ("import client_app.app", {"hydra", "torchvision", "pandas", "matplotlib", "strategies", "server_app"}),
         ("import server_app.app", {"torchvision", "pandas", "matplotlib"}),
+        ("import confinement", {"torch", "flwr", "numpy", "fedstride", "asyncio", "subprocess"}),
         ("import lab.cli.main", {"torch", "hydra", "matplotlib"}),
     ],
 )
