@@ -127,9 +127,10 @@ class Access:
             scratch.mkdir(mode=0o700, parents=True)
         except OSError as error:
             raise RefusedError(f"this node cannot make its folders: {error.strerror or error}") from error
-        place = self._place(
-            self._environment(scratch, scratch, scratch), (data, INSTALLED), (into, scratch), scratch
-        )
+        environment = self._environment(scratch, scratch, scratch)
+        place = self._place(environment, (data, INSTALLED), (into, scratch), scratch)
+        if place.settings["domain"] is not None:  # packages in a folder that cannot be listed are not found
+            place.settings["domain"]["listed"] = [str(INSTALLED.parent)]
         return place._replace(cleared=str(into.parent), kept=(into.name, *kept))
 
     def _place(
@@ -140,6 +141,7 @@ class Access:
             domain = {
                 "read": [str(each) for each in (*self._readable, *read)],
                 "write": [str(each) for each in written],
+                "listed": [],
                 "devices": [str(each) for each in self._devices],
             }
         return Place(

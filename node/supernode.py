@@ -38,6 +38,7 @@ def run(arguments: Sequence[str]) -> None:
     Raises ConfigError for settings that are not allowed, a log that cannot be written and an empty list of trusted
     keys; RunError if the SuperLink cannot be reached or does not accept this node.
     """
+    os.umask(0o077)
     settings = read(arguments)
     for name in PROXIES:  # gRPC reads them; a proxy must be named with --proxy
         for each in (name, name.upper()):

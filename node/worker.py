@@ -32,6 +32,9 @@ from . import frames
 PROJECT = {module.__name__.partition(".")[0] for module in (client_app, fedstride, frames)}
 """The top-level packages of this project that the template imports. A run brings its own version of them."""
 
+KINDS = "read", "write", "listed", "devices"
+"""The kinds of paths of a domain."""
+
 PROGRAM = "flwr-clientapp"
 """The name of Flower's program for a message, which an app sees as its own."""
 
@@ -90,11 +93,11 @@ def _enter(place: Mapping[str, Any]) -> None:
     if place["folder"]:
         os.chdir(place["folder"])
     if place["domain"] is not None:
-        read, write, devices = (tuple(map(Path, place["domain"][name])) for name in ("read", "write", "devices"))
+        read, write, listed, devices = (tuple(map(Path, place["domain"][name])) for name in KINDS)
         limits = dict(place["limits"])
         if limits["memory"] is not None:  # libraries have taken a part of the address space
             limits["memory"] += address_space()
-        confine(Domain(read, write, devices=devices, **limits))
+        confine(Domain(read, write, listed=listed, devices=devices, **limits))
 
 
 def address_space() -> int:
@@ -160,7 +163,8 @@ def _state(context: Context | None, before: bytes) -> bytes:
 
 
 def _separate(minder: int) -> None:
-    """Be like a new process, and end with the minder."""
+    """Be like a new process in a session of its own, and end with the minder."""
+    os.setsid()
     lifetimes.end_with(minder)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if "numpy.random" in sys.modules:  # otherwise all messages would draw the same; `random` does this itself

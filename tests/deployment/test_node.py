@@ -159,7 +159,7 @@ def hospital(site: Site) -> Iterator[Path]:
     if os.geteuid() != 0:
         pytest.skip("only root can start a node as another user")
     try:
-        subprocess.run([sys.executable, "-c", "import node"], user=NOBODY, cwd="/", capture_output=True, check=True)
+        subprocess.run([sys.executable, "-c", "import node"], user=NOBODY, cwd="/", check=True)
     except (PermissionError, subprocess.CalledProcessError):
         pytest.skip("another user cannot reach this environment")
     folder = Path(tempfile.mkdtemp(prefix="fedstride-hospital-"))

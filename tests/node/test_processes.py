@@ -86,8 +86,8 @@ def test_every_message_has_a_process_of_its_own(node: Processes, folder: Path) -
     """It is a fork of the template, as new as one that imports everything itself."""
     first, second = did(node, folder, "describe"), did(node, folder, "describe")
     assert first["pid"] != second["pid"]
-    assert first["session"] == second["session"] == template(node)
-    assert first["parent"] != second["parent"]  # its minder
+    assert first["session"] == first["pid"] and first["parent"] != second["parent"]  # its minder
+    assert template(node) not in (first["parent"], second["parent"])
     assert first["calls"] == second["calls"] == 1  # nothing is left of the message before
     assert first["argv"] == "flwr-clientapp"
     inherited = {"SIGHUP", "SIGQUIT"}  # under nohup, and after &
@@ -341,7 +341,7 @@ def test_a_template_that_is_killed_is_started_again(node: Processes, folder: Pat
     assert template(node) != before
     os.kill(template(node), signal.SIGKILL)
     assert gone(template(node))
-    assert did(node, folder, "describe")["session"] == template(node)
+    assert did(node, folder, "describe")["calls"] == 1
     assert warnings == [text, text]
 
 
