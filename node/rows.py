@@ -3,8 +3,8 @@
 An app gets the examples of the form that its message asks for, read-only, and neither the files nor columns that
 the message does not name. What the node keeps beside them is their number.
 
-    <cache>/rows/<key>/x.npy, y.npy, form.json      examples of one form
-    <cache>/rows/<key>/count.json                   how many there are; it is written last
+    node-rows/<key>/x.npy, y.npy, form.json      examples of one form
+    node-rows/<key>/count.json                   how many there are; it is written last
 """
 
 from __future__ import annotations
@@ -21,9 +21,6 @@ from fedstride import __version__
 from .access import Access
 from .frames import Request
 from .processes import Processes
-
-ROWS = "rows"
-"""The name of the folder in a node's cache."""
 
 COUNT = "count.json"
 
@@ -81,8 +78,7 @@ class Reader:
             raise ReadError(FAILED, "the process that reads the data did not say how many examples they are")
         with open(new / COUNT, "xb") as file:
             file.write(count)
-        if not folder.exists():  # another node with this cache may have read the same
-            new.rename(folder)
+        new.rename(folder)
 
     def _newest(self) -> list[str]:
         """The names of the forms that stay beside a new one."""

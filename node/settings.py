@@ -68,6 +68,7 @@ class Settings:
     cache: Path  # of prepared data
     scratch: Path  # of this process, for the folders of messages
     output: Path  # what unsigned apps write
+    rows: Path  # the site's examples, as messages ask for them
     secret: Mapping[str, Path]  # files that apps must not read, by what they are
     allow_root: bool
     name: str  # empty: none
@@ -109,6 +110,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
         cache=_cache(),
         scratch=home / places.SCRATCH / f"{os.getpid()}-{os.urandom(4).hex()}",
         output=home / places.OUTPUT,
+        rows=home / places.ROWS,
         secret=_secret(given.auth_supernode_private_key, config, home, log),
         allow_root=given.allow_root,
         name=_name(config),

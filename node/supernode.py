@@ -26,7 +26,7 @@ from .journal import Journal
 from .loop import Node
 from .output import Outputs
 from .processes import Processes
-from .rows import ROWS, Reader
+from .rows import Reader
 from .settings import OFF, Settings, read
 
 PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
@@ -61,7 +61,7 @@ def run(arguments: Sequence[str]) -> None:
     signers, superlink = settings.trusted or {}, access.superlink_of(settings.place)
     places = Access(settings.policy, kernel, folders, signers, superlink)
     data = settings.data.path
-    reader = None if data is None else Reader(data, settings.cache / ROWS, places, processes)
+    reader = None if data is None else Reader(data, settings.rows, places, processes)
     health = Health(settings.status, settings.name, settings.place.address, version("flwr"), confined)
     reason = "a signal ended it"
     try:

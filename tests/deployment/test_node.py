@@ -212,7 +212,7 @@ def test_a_hospital_as_in_the_documentation(site: Site, hospital: Path, tmp_path
     assert "apps are confined by the kernel\n" in node.log()
     status = site.deployment.fedstride("node-status", env={"FLWR_HOME": str(hospital / "home")})
     assert status.returncode == 0 and "apps are confined by the kernel" in status.stdout
-    (count,) = (hospital / "home/cache/rows").glob("*/count.json")
+    (count,) = (hospital / "home/node-rows").glob("*/count.json")
     assert int(count.read_text()) == len((hospital / "patients.csv").read_text().splitlines()) - 1
     stop(node)
 

@@ -58,7 +58,7 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def reader(processes: Placed, data: Path, tmp_path: Path) -> Reader:
     processes.put(tmp_path / "home", data=data)
-    return Reader(data, tmp_path / "home/cache/rows", processes.access, processes)
+    return Reader(data, tmp_path / "home/node-rows", processes.access, processes)
 
 
 def form(spec: Spec = SPEC) -> dict[str, object]:
