@@ -146,7 +146,15 @@ class Deployment:
         cwd = folder if user is None else Path("/")  # which every user may enter
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
-                command, cwd=cwd, env=env, stdout=log, stderr=log, start_new_session=True, user=user, group=user
+                command,
+                cwd=cwd,
+                env=env,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                user=user,
+                group=user,
+                extra_groups=None if user is None else [],
             )
         running = Running(name, process, folder)
         self._running.append(running)

@@ -159,15 +159,15 @@ def hospital(site: Site) -> Iterator[Path]:
     if os.geteuid() != 0:
         pytest.skip("only root can start a node as another user")
     try:
-        subprocess.run([sys.executable, "-c", "import node"], user=NOBODY, cwd="/", check=True)
+        subprocess.run(
+            [sys.executable, "-c", "import node"], user=NOBODY, group=NOBODY, extra_groups=[], cwd="/", check=True
+        )
     except (PermissionError, subprocess.CalledProcessError):
         pytest.skip("another user cannot reach this environment")
     folder = Path(tempfile.mkdtemp(prefix="fedstride-hospital-"))
     shutil.copy(site.certificates / "one", folder / "key")
     shutil.copy(site.certificates / "ca.crt", folder / "ca.crt")
     (folder / "home").mkdir(mode=0o700)
-    for each in (folder, *folder.iterdir()):
-        os.chown(each, NOBODY, NOBODY)
     yield folder
     shutil.rmtree(folder)
 
@@ -183,6 +183,8 @@ def test_a_hospital_as_in_the_documentation(site: Site, hospital: Path, tmp_path
     (hospital / "policy.toml").write_text('confine = "demanded"\nlandlock = 6\nmemory_gib = 8\nprocesses = 200\n')
     new_key(tmp_path / "study")
     shutil.copy(tmp_path / "study.yaml", hospital / "study.yaml")
+    for each in (hospital, *hospital.iterdir()):
+        os.chown(each, NOBODY, NOBODY)
     env = {"HOME": str(hospital)} | {
         name: str(hospital / folder)
         for name, folder in (
