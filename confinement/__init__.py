@@ -10,18 +10,21 @@ from __future__ import annotations
 from .descriptors import close_all_but
 from .domain import Domain
 from .errors import ConfinementError
-from .limits import no_dump
+from .files import KNOWN
+from .limits import first_to_end, no_dump
 from .places import basics
 from .steps import confine, scope_signals
 from .support import Support, level, support
 
 __all__ = [
+    "KNOWN",
     "ConfinementError",
     "Domain",
     "Support",
     "basics",
     "close_all_but",
     "confine",
+    "first_to_end",
     "level",
     "no_dump",
     "scope_signals",

@@ -133,6 +133,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
+    "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),

@@ -34,7 +34,7 @@ class Domain:
     processes: int | None = None
     """Processes and threads of the user, those outside of the domain included. The kernel ignores it for root."""
     file_bytes: int | None = None
-    """Bytes of each file, those in memory (memfd) included."""
+    """Bytes of each file."""
     cpu_seconds: int | None = None
     """Seconds of processor time of each process; then the kernel ends it."""
 

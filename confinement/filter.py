@@ -45,8 +45,9 @@ REFUSED = {
         shmget shmat shmdt shmctl msgget msgsnd msgrcv msgctl semget semop semtimedop semctl mq_open mq_unlink
         mq_timedsend mq_timedreceive mq_notify mq_getsetattr""",
     "large parts of the kernel that no app needs": """
-        io_uring_setup io_uring_enter io_uring_register bpf perf_event_open userfaultfd memfd_secret keyctl
+        io_uring_setup io_uring_enter io_uring_register bpf perf_event_open userfaultfd keyctl
         add_key request_key modify_ldt personality uselib lsm_set_self_attr""",
+    "memory in files without a name, which no limit of memory counts": "memfd_create memfd_secret",
     "connections from outside": "bind listen accept accept4",
 }
 """Reason -> names that are refused with EPERM, whatever the arguments."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import resource
+from pathlib import Path
 
 from . import kernel
 from .domain import Domain
@@ -48,6 +49,18 @@ def no_dump() -> None:
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     except OSError as error:
         raise ConfinementError(f"dumps of this process cannot be forbidden: {error.strerror}") from None
+
+
+def first_to_end() -> None:
+    """Have the kernel end this process, and what it starts, before others when memory runs out. Raises OSError.
+
+    The file belongs to root while the process is not dumpable, so it is dumpable for this moment.
+    """
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
+    try:
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    finally:
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
 
 
 def drop_capabilities() -> None:

@@ -6,7 +6,7 @@ folder.
     <states>/<owner>/<run>/           what the client keeps, for the apps of one signer (or SuperLink) and one run
     <states>/<owner>/<run>.json       whose they are; apps cannot read or write it
     <cache>/apps/<owner>/<app>/       the prepared data and caches of one app
-    <scratch>/<number>/               of one message; removed after it
+    <scratch>/<number>/               of one message; its minder makes it, and removes it afterwards
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ INSTALLED = Path(fedstride.__file__).parent
 class Place(NamedTuple):
     """Where the process of a message works. `settings`: for the process. `watched`: for its minder.
 
-    `cleared`: a folder in which everything but `kept` is old and is removed; empty if nothing is.
+    `cleared`: a folder in which `old` is removed.
     """
 
     settings: dict[str, Any]
     watched: dict[str, Any]
     cleared: str = ""
-    kept: tuple[str, ...] = ()
+    old: tuple[str, ...] = ()
 
 
 NOWHERE = Place(
@@ -97,8 +97,11 @@ class Access:
         cache = caches / app.hash[:32]
         scratch = self._scratch()
         try:
-            for each in (states / word, cache, scratch):
+            for each in (states / word, cache):
                 each.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for each in (states, states / word, caches, cache):
+                if each.is_symlink():  # of another user, who may write to the folder above
+                    raise RefusedError(f"{each} is a link, and a node writes to no link; remove it")
             _write_about(states / f"{word}.json", {"app": app.hash, "signer": app.signer, "series": series})
             os.utime(cache)
             found = sorted(caches.iterdir(), key=lambda each: each.lstat().st_mtime, reverse=True)
@@ -113,25 +116,18 @@ class Access:
         place = self._place(
             environment, (unpacked, *([data] if data else [])), (states / word, cache, scratch), scratch
         )
-        if len(found) <= CACHES:
-            return place
-        return place._replace(cleared=str(caches), kept=tuple(each.name for each in found[:CACHES]))
+        # What all runs of this owner keep counts together: the words of runs are the submitter's.
+        place.watched["folders"] = [str(states), str(cache), str(scratch)]
+        return place._replace(cleared=str(caches), old=tuple(each.name for each in found[CACHES:]))
 
-    def of_rows(self, data: Path, into: Path, kept: Sequence[str]) -> Place:
-        """The place for reading the site's data into a folder. `kept`: what stays beside the folder.
-
-        Raises RefusedError if the node cannot make a folder.
-        """
+    def of_rows(self, data: Path, into: Path, old: Sequence[str]) -> Place:
+        """The place for reading the site's data into a folder. `old`: what is removed beside the folder."""
         scratch = self._scratch()
-        try:
-            scratch.mkdir(mode=0o700, parents=True)
-        except OSError as error:
-            raise RefusedError(f"this node cannot make its folders: {error.strerror or error}") from error
         environment = self._environment(scratch, scratch, scratch)
         place = self._place(environment, (data, INSTALLED), (into, scratch), scratch)
         if place.settings["domain"] is not None:  # packages in a folder that cannot be listed are not found
             place.settings["domain"]["listed"] = [str(INSTALLED.parent)]
-        return place._replace(cleared=str(into.parent), kept=(into.name, *kept))
+        return place._replace(cleared=str(into.parent), old=tuple(old))
 
     def _place(
         self, environment: dict[str, str], read: Sequence[Path], written: Sequence[Path], scratch: Path
@@ -230,8 +226,10 @@ def check_paths(secret: Mapping[str, Path], may_read: Sequence[Path]) -> None:
                 )
 
 
-def in_words(policy: Policy, support: Support) -> str:
-    """How far the processes of messages are confined, for a person."""
+def in_words(policy: Policy, support: Support, are_seen: bool) -> str:
+    """How far the processes of messages are confined, for a person. `are_seen`: see `usage.sees_processes`."""
+    if not are_seen:
+        return f"{in_words(policy, support, True)}; their memory and number cannot be seen in /proc, or limited"
     if policy.confine == OFF:
         return f'apps are not confined (confine = "{OFF}")'
     if not support.possible:

@@ -64,6 +64,7 @@ class Apps:
         if folder.exists():
             _remove(folder)
         self._seen: dict[Path, int] = {}  # the state of a folder when it was unpacked
+        self._refused: dict[str, str] = {}  # why an app cannot be unpacked, by its digest
 
     def of(self, run: Run, bundle: Bundle) -> App:
         """The app of a run. Raises RefusedError if it may not run here, or is not an app."""
@@ -76,9 +77,14 @@ class Apps:
     def unpacked(self, app: App) -> Path:
         """The folder with the app's files, unpacked again if anything in it has changed."""
         folder = self._folder / app.hash
+        if reason := self._refused.get(app.hash):
+            raise RefusedError(reason)
         try:
             if folder not in self._seen or self._seen[folder] != _state(folder):
                 self._unpack(app.bundle, folder)
+        except RefusedError as error:
+            self._refused[app.hash] = str(error)
+            raise
         except OSError as error:
             raise RefusedError(f"this node cannot unpack the app: {error.strerror or error}") from error
         return folder
@@ -206,10 +212,12 @@ def _extract(bundle: bytes, folder: Path) -> None:
 
 def _compile(folder: Path) -> None:
     """Make the bytecode, in a process of its own: apps cannot write it, and would be compiled for each message."""
-    command = [sys.executable, "-I", "-m", "compileall", "-q", "-q", str(folder)]
-    options: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    command = [sys.executable, "-I", "-m", f"{__package__}.compiling", str(folder)]
+    variables = {name: os.environ[name] for name in ("PATH", "LANG", "LD_LIBRARY_PATH") if name in os.environ}
+    nothing: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     try:
-        subprocess.run(command, timeout=COMPILE_SECONDS, check=False, **options)  # an error is seen at the import
+        # With an error in it, or without enough memory, the app is compiled at its import, or fails there.
+        subprocess.run(command, timeout=COMPILE_SECONDS, check=False, env=variables, **nothing)
     except subprocess.TimeoutExpired:
         raise RefusedError(f"the app's code cannot be compiled in {COMPILE_SECONDS} s") from None
 

@@ -41,7 +41,7 @@ from .output import Outputs
 from .parts import NO_ANSWER, Until, fetched, handed_over, persistent
 from .processes import DiedError, Processes
 from .replies import FormError, Reply
-from .rows import Reader, ReadError
+from .rows import FAILED, Reader, ReadError
 
 IDLE = (0.03, 3.0)
 """Shortest and longest pause, in seconds, between two questions for a message."""
@@ -172,7 +172,7 @@ class Node:
             raise RefusedError(str(error)) from error
         except ReadError as error:
             _log(logging.ERROR, "the data cannot be read for message %s: %s", head.id, error)
-            return replies.error_reply(head, self._link.node_id, error.code, error.reason)
+            return replies.error_reply(head, self._link.node_id, FAILED, error.told)
         except DiedError as error:
             _log(logging.ERROR, "the data cannot be read for message %s: %s", head.id, error)
             return replies.error_reply(head, self._link.node_id, *replies.CRASHED)

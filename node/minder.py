@@ -1,8 +1,7 @@
 """The minder of a message's process: starts it, watches what it uses, and ends it with all that it has started.
 
-Each message has a minder of its own, a fork of the template that executes nothing of an app. Where Landlock can
-limit signals, the minder can reach only what it has started, and ends that with one call; the app cannot reach the
-minder.
+A minder is a fork of the template that executes nothing of an app, and minds one process at a time. Where Landlock
+can limit signals, it can reach only what it has started, and ends that with one call; the app cannot reach it.
 """
 
 from __future__ import annotations
@@ -11,13 +10,14 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from confinement import ConfinementError, scope_signals
 from fedstride import lifetimes
 
+from .orders import DESCRIPTORS, Ended, Free, Line, Start
 from .removal import remove
 from .usage import Limits, children, exceeded
 
@@ -32,65 +32,90 @@ STILL_THERE = "; processes that it started are left, which the kernel does not e
 _SIGNALS = {signal.SIGCHLD, signal.SIGTERM}
 
 
-def mind(
-    work: Callable[[int], NoReturn], closed: set[int], report: int, template: int, watched: Mapping[str, Any]
-) -> NoReturn:
-    """Have a child `work`, report how it ended, remove its scratch folder, and end this process.
+Work = Callable[[int, int, int], NoReturn]
+"""What a process does. It gets the process id of its minder, its connection to the node, and its output."""
 
-    `work`: gets the process id of the minder. `closed`: descriptors that are the child's alone. `report`: the pipe
-    for the reason. `template`: its process id. `watched`: see `Start`.
+
+def serve(line: Line, template: int, work: Work) -> NoReturn:
+    """Mind one process after the other, as the template orders over this line, until it closes its end.
+
+    Nothing of a process is left when the next one starts, and none has executed anything in this one. `template`:
+    its process id.
     """
     try:
         lifetimes.inherit_orphans()
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         lifetimes.end_with(template, signal.SIGTERM)
-        reason = Minder(Limits(**watched["limits"]), tuple(map(Path, watched["folders"]))).run(
-            work, closed, template
-        )
-        os.write(report, reason.encode())
-        os.close(report)
-        if watched["scratch"]:
-            remove(Path(watched["scratch"]))
+        is_scoped = _scope(template)
+        while (received := line.receive()) is not None and os.getppid() == template:
+            order, descriptors = received
+            if not isinstance(order, Start) or len(descriptors) != DESCRIPTORS:
+                break
+            _forget_signals()
+            line.send(Ended(order.number, Minder(order.watched, order.seconds, is_scoped).run(work, descriptors)))
+            if order.watched["scratch"]:
+                remove(Path(order.watched["scratch"]))
+            line.send(Free())
     finally:
         os._exit(0)
 
 
 class Minder:
-    """Minds one child. `folders`: those that the limits of disk are for."""
+    """Minds one child, for at most so many seconds. `watched`: see `Start`.
 
-    def __init__(self, limits: Limits, folders: tuple[Path, ...]) -> None:
-        self._limits, self._folders = limits, folders
+    `is_scoped`: whether signals reach only what this process has started.
+    """
+
+    def __init__(self, watched: Mapping[str, Any], seconds: float, is_scoped: bool) -> None:
+        self._limits, self._folders = Limits(**watched["limits"]), tuple(map(Path, watched["folders"]))
+        self._scratch = watched["scratch"]
+        self._deadline = time.monotonic() + seconds
+        self._is_scoped = is_scoped
         self._child = 0
         self._status: int | None = None  # of the child, when it has ended
 
-    def run(self, work: Callable[[int], NoReturn], closed: set[int], template: int) -> str:
-        """Fork the child, and return how it ended when nothing of it is left."""
-        if problem := exceeded(self._limits, self._folders, None):
-            return f"not started, as {problem}"
-        is_scoped = _scope(template)
+    def run(self, work: Work, descriptors: Sequence[int]) -> str:
+        """Fork the child, which alone keeps the descriptors. How it has ended, when nothing of it is left."""
         minder = os.getpid()
-        self._child = os.fork()
-        if self._child == 0:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-            work(minder)
-        for each in closed:
-            os.close(each)
+        try:
+            if self._scratch:
+                os.makedirs(self._scratch, mode=0o700)
+            if problem := exceeded(self._limits, self._folders, None):
+                return f"not started, as {problem}"
+            self._child = os.fork()
+            if self._child == 0:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+                work(minder, *descriptors)
+        except OSError as error:
+            return f"not started: {error.strerror}"
+        finally:
+            for each in descriptors:
+                os.close(each)
         problem = self._watch(minder)
-        left = self._end_all(is_scoped)
+        left = self._end_all()
         how = f"killed, as {problem}" if problem else _reason(self._status)
         return how + (STILL_THERE if left else "")
 
     def _watch(self, minder: int) -> str:
-        """Wait until the child has ended or is to be killed; the limit that it exceeds, if it does."""
+        """Wait until the child has ended or is to be killed; the limit that it exceeds, if it does.
+
+        The limits are looked at every second, however many orphans end meanwhile.
+        """
+        next_look = time.monotonic() + WATCH_SECONDS
         while True:
-            found = signal.sigtimedwait(_SIGNALS, WATCH_SECONDS)
+            found = signal.sigtimedwait(_SIGNALS, max(next_look - time.monotonic(), 0.0))
             self._reap()
             if self._status is not None or (found is not None and found.si_signo == signal.SIGTERM):
                 return ""
-            if found is None and (problem := exceeded(self._limits, self._folders, minder)):
+            if time.monotonic() < next_look:
+                continue
+            if problem := exceeded(self._limits, self._folders, minder):
                 return problem
+            if time.monotonic() > self._deadline:
+                return "its time was over"
+            next_look = time.monotonic() + WATCH_SECONDS
 
-    def _end_all(self, is_scoped: bool) -> bool:
+    def _end_all(self) -> bool:
         """Kill everything that is left, until nothing is; whether something stays."""
         deadline = time.monotonic() + END_SECONDS
         while self._reap():
@@ -98,7 +123,7 @@ class Minder:
                 return True
             # Without the scope a signal to all would reach the whole machine. Then each child is killed; its own
             # children become children of this process, and are killed in the next round.
-            for pid in (-1,) if is_scoped else children(os.getpid()):
+            for pid in (-1,) if self._is_scoped else children(os.getpid()):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             signal.sigtimedwait({signal.SIGCHLD}, 0.01)
@@ -124,6 +149,12 @@ def _scope(outside: int) -> bool:
     except ConfinementError:
         return False
     return True
+
+
+def _forget_signals() -> None:
+    """Forget what was meant for the process before: an order to end it that came when it had ended."""
+    while signal.sigtimedwait(_SIGNALS, 0) is not None:
+        pass
 
 
 def _reason(status: int | None) -> str:

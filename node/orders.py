@@ -1,4 +1,4 @@
-"""The messages between a node and its template, over one socket whose end says that the other has ended.
+"""The messages between a node, its template and its minders, over sockets whose end says that the other has ended.
 
 With the order to start a process come two descriptors: the process's end of its connection to the node, and the
 pipe for what the app writes to its output.
@@ -18,13 +18,14 @@ class Start(NamedTuple):
 
     number: int  # counts the processes of a node
     watched: dict[str, Any]  # for its minder: folders that it may fill, its scratch folder, and limits
+    seconds: float  # after which its minder ends it, whatever the node does
 
 
 class Remove(NamedTuple):
-    """To the template: have a confined process remove everything in a folder, except what is named."""
+    """To the template: have a process remove what has these names in a folder."""
 
     folder: str
-    kept: list[str]
+    names: list[str]
 
 
 class Kill(NamedTuple):
@@ -39,18 +40,22 @@ class Ready(NamedTuple):
     problem: str  # what could not be imported, and why; empty if nothing
 
 
+class Free(NamedTuple):
+    """From a minder: nothing is left of the process and its scratch folder, and the next one can come."""
+
+
 class Ended(NamedTuple):
-    """From the template: a process ended, and all that it had started."""
+    """From a minder, and passed on by the template: a process ended, and all that it had started."""
 
     number: int
     reason: str  # "exit code 0", "signal 6 (SIGABRT)"
 
 
-_KINDS = {kind.__name__: kind for kind in (Start, Remove, Kill, Ready, Ended)}
+_KINDS = {kind.__name__: kind for kind in (Start, Remove, Kill, Ready, Free, Ended)}
 _MOST_BYTES = 65536
 DESCRIPTORS = 2
 
-Order = Start | Remove | Kill | Ready | Ended
+Order = Start | Remove | Kill | Ready | Free | Ended
 
 
 class Line:

@@ -16,6 +16,9 @@ from fedstride.errors import printable
 MOST_BYTES = 64 * 2**10
 """Of one message. What follows is read, so that the process is not stopped, and dropped."""
 
+MOST_LINES = 2_000
+"""Of one message."""
+
 MOST_LINE = 2_000
 """Characters of a line that are shown."""
 
@@ -23,6 +26,7 @@ MOST_FILES = 100
 """Of unsigned apps, one for each message in which they wrote something."""
 
 _READ_AT_ONCE = 2**16
+READS_AT_ONCE = 4
 
 
 class Output:
@@ -32,7 +36,7 @@ class Output:
         os.set_blocking(descriptor, False)
         self._descriptor: int | None = descriptor
         self._show = show
-        self._left = MOST_BYTES
+        self._left, self._lines_left = MOST_BYTES, MOST_LINES
         self._rest = b""
 
     def fileno(self) -> int:
@@ -40,8 +44,10 @@ class Output:
         return -1 if self._descriptor is None else self._descriptor
 
     def read(self) -> None:
-        """Show the lines that are there."""
-        while self._descriptor is not None:
+        """Show the lines that are there, or the first ones: a writer must not keep the node."""
+        for _ in range(READS_AT_ONCE):
+            if self._descriptor is None:
+                return
             try:
                 data = os.read(self._descriptor, _READ_AT_ONCE)
             except BlockingIOError:
@@ -49,12 +55,16 @@ class Output:
             except OSError:
                 data = b""
             if not data:
-                self.close()
+                self._end()
                 return
             self._take(data)
 
     def close(self) -> None:
         """Show what is left, and close the pipe."""
+        self.read()
+        self._end()
+
+    def _end(self) -> None:
         if self._descriptor is None:
             return
         os.close(self._descriptor)
@@ -68,12 +78,14 @@ class Output:
         some = data[: self._left]
         self._left -= len(some)
         *lines, self._rest = (self._rest + some).split(b"\n")
-        for line in lines:
+        for line in lines[: self._lines_left]:
             self._line(line)
-        if self._left <= 0:
-            self._line(self._rest)
-            self._rest = b""
-            self._show(f"(what follows is not shown: a message may write {MOST_BYTES} bytes)")
+        self._lines_left -= len(lines)
+        if self._left <= 0 or self._lines_left <= 0:
+            if self._lines_left > 0:
+                self._line(self._rest)
+            self._left, self._rest = 0, b""
+            self._show(f"(what follows is not shown: a message may write {MOST_BYTES} bytes, {MOST_LINES} lines)")
 
     def _line(self, line: bytes) -> None:
         text = line.decode(errors="replace").rstrip("\r")

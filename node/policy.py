@@ -5,11 +5,15 @@ They are the site's, not a message's: nothing that a message says changes them.
 
 from __future__ import annotations
 
+import os
+import stat
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from confinement import KNOWN
 from fedstride.errors import ConfigError, nearest
 
 from .usage import Limits
@@ -17,7 +21,16 @@ from .usage import Limits
 DEMANDED, IF_POSSIBLE, OFF = "demanded", "if-possible", "off"
 CONFINE = (DEMANDED, IF_POSSIBLE, OFF)
 
-MOST_LANDLOCK = 100
+RANGES: Mapping[str, tuple[float, float]] = {
+    "landlock": (1, KNOWN),
+    "memory_gib": (0.1, 2**20),
+    "disk_gib": (0.001, 2**20),
+    "free_gib": (0.001, 2**20),
+    "open_files": (64, 2**20),
+    "processes": (4, 2**22),
+    "files": (10, 2**32),
+}
+"""The least and the largest value of each number."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +48,14 @@ class Policy:
     open_files: int | None = 1024  # of each process
     disk_gib: float | None = 50.0  # of its scratch folder, its states and its cache
     files: int | None = 1_000_000  # in these folders
+    free_gib: float | None = 0.5  # that must stay free on their disks
 
     @property
     def limits(self) -> Limits:
         """The limits that a minder watches over."""
-        return Limits(_bytes(self.memory_gib), self.processes, _bytes(self.disk_gib), self.files)
+        return Limits(
+            _bytes(self.memory_gib), self.processes, _bytes(self.disk_gib), self.files, _bytes(self.free_gib)
+        )
 
 
 @dataclass(frozen=True)
@@ -60,8 +76,11 @@ def read_policy(path: Path | None) -> Policy:
     for name, value in values.items():
         if name != "confine":
             _positive(path, name, value, whole=not name.endswith("_gib"))
-    if values.get("landlock", 1) > MOST_LANDLOCK:
-        raise ConfigError(f"{path}: landlock = {values['landlock']} is not allowed: the newest level is 7")
+    for name, (least, most) in RANGES.items():
+        if not least <= values.get(name, least) <= most:
+            raise ConfigError(
+                f"{path}: {name} = {values[name]!r} is not allowed: it must be {least:g} to {most:g}"
+            )
     return Policy(**values)
 
 
@@ -77,15 +96,19 @@ def read_data(given: Path) -> Data:
         if not isinstance(named, str) or not named:
             raise ConfigError(f'{given}: it must name the data, as in path = "/srv/data/patients.csv"')
         path, where = given.parent / Path(named).expanduser(), f"{given}: path = {named!r}"
-    if not path.exists():
+    try:
+        path.stat()
+    except OSError as error:
         raise ConfigError(
-            f"{where} does not exist; give the path of a file or folder that this node's user can read"
-        )
+            f"{where} cannot be used ({error.strerror}); give the path of a file or folder that this node's user "
+            "can read"
+        ) from error
     return Data(path.absolute())
 
 
 def _table(path: Path, what: str, allowed: set[str]) -> dict[str, Any]:
     """The keys in a file of TOML. Raises ConfigError for others, and if it cannot be read."""
+    check_owner(path, f"the {what} file")
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -98,6 +121,19 @@ def _table(path: Path, what: str, allowed: set[str]) -> dict[str, Any]:
             likely = nearest(key, sorted(allowed)) or sorted(allowed)
             raise ConfigError(f"{path}: it has no key {key[:60]!r}; allowed are {', '.join(likely)}")
     return values
+
+
+def check_owner(path: Path, what: str) -> None:
+    """Raise ConfigError if another user than root and the node's own can change this file."""
+    try:
+        about = path.stat()
+    except OSError:
+        return  # reading it says why
+    if about.st_uid not in (0, os.geteuid()) or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ConfigError(
+            f"{what} {path} can be changed by others; give it to root or to the node's user, and take the right "
+            f"to write from others: chmod go-w {path}"
+        )
 
 
 def _positive(path: Path, name: str, value: Any, whole: bool) -> None:

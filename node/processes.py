@@ -36,6 +36,11 @@ from .output import Output
 EXIT_SECONDS = 10.0
 """A process that has answered, or closed its connection, is killed if it is still there after so many seconds."""
 
+GRACE_SECONDS = 1.0
+"""A process that has answered is killed if it is still there so long after the next message has come."""
+
+MOST_SECONDS = 30 * 86400.0  # of a message without a limit, for its minder
+
 CHECK_SECONDS = 1.0  # between two looks at processes that have answered and are still there
 KILL_SECONDS = 5.0  # for the template to say that a killed process has ended
 STOP_SECONDS = 5.0  # for the template to end all processes, when the node ends
@@ -115,8 +120,8 @@ class Processes:
             os.close(written)
         self._line, self._is_ready = Line(ours), False
         self._output = Output(output, lambda line: self._show(f"the template: {line}"))
-        if self._scratch is not None:
-            self._line.send(Remove(str(self._scratch.parent), [self._scratch.name]))
+        if self._scratch is not None and (left := left_beside(self._scratch)):
+            self._line.send(Remove(str(self._scratch.parent), left))
 
     def answer(
         self,
@@ -137,8 +142,9 @@ class Processes:
         except FrameError as error:
             raise DiedError(str(error)) from error
         line = self._ready_line(deadline)
-        if place.cleared:
-            line.send(Remove(place.cleared, list(place.kept)))
+        self._end_answered(line)
+        if place.old:
+            line.send(Remove(place.cleared, list(place.old)))
         self._started += 1
         output, written = os.pipe()
         running = _Running(self._started, min(deadline, time.monotonic() + self._limit))
@@ -148,7 +154,8 @@ class Processes:
         try:
             with ours:
                 try:
-                    line.send(Start(running.number, place.watched), theirs.fileno(), written)
+                    seconds = min(running.deadline - time.monotonic(), MOST_SECONDS) + EXIT_SECONDS
+                    line.send(Start(running.number, place.watched, seconds), theirs.fileno(), written)
                 finally:
                     theirs.close()
                     os.close(written)
@@ -256,6 +263,14 @@ class Processes:
         if time.monotonic() > self._checked + CHECK_SECONDS:
             self.look()
 
+    def _end_answered(self, line: Line) -> None:
+        """End the processes of earlier messages, so that they use nothing beside the next one."""
+        deadline = time.monotonic() + GRACE_SECONDS
+        while self._running and line.arrives(deadline - time.monotonic()):
+            self._handle()
+        for running in list(self._running.values()):
+            self._kill(running)
+
     def _kill(self, running: _Running) -> None:
         """End a process, and wait for its end, so that it does not work beside the next one."""
         running.deadline = 0.0
@@ -301,7 +316,6 @@ class Processes:
             running = self._running.pop(order.number)
             running.ended = order.reason
             if running.output is not None:
-                running.output.read()
                 running.output.close()
 
     def _lost(self) -> None:
@@ -325,6 +339,14 @@ def environment(variables: Mapping[str, str], more: Iterable[str] = ()) -> dict[
     """What processes of messages get of these variables: those in `PASSED`, and those with one of these names."""
     names = set(more)
     return {name: value for name, value in variables.items() if name in names or PASSED.fullmatch(name)}
+
+
+def left_beside(folder: Path) -> list[str]:
+    """The names of what is beside a folder."""
+    try:
+        return sorted(set(os.listdir(folder.parent)) - {folder.name})
+    except OSError:
+        return []
 
 
 def _write(writer: Writer, connected: socket.socket) -> bool:

@@ -33,12 +33,12 @@ def remove(folder: Path, seconds: float = SECONDS) -> bool:
         os.close(above)
 
 
-def remove_all_but(folder: Path, kept: Collection[str], seconds: float = SECONDS) -> None:
-    """Remove everything in a folder except what has one of these names."""
+def remove_named(folder: Path, names: Collection[str], seconds: float = SECONDS) -> None:
+    """Remove what has these names in a folder."""
     deadline = time.monotonic() + seconds
-    with contextlib.suppress(OSError):
-        for name in sorted(set(os.listdir(folder)) - set(kept)):
-            each = folder / name
+    for name in names:
+        each = folder / name
+        with contextlib.suppress(OSError):
             if each.is_symlink() or not each.is_dir():
                 each.unlink()
             else:
@@ -47,7 +47,7 @@ def remove_all_but(folder: Path, kept: Collection[str], seconds: float = SECONDS
 
 def _emptied(above: int, name: str, deadline: float) -> bool:
     """Empty a folder. Its folders are moved up into it before they are emptied, so none is deep."""
-    top = _opened(above, name)
+    top = opened(above, name)
     if top is None:
         return False
     number, prefix = 0, f".{os.urandom(8).hex()}-"  # a name that the app cannot have taken
@@ -55,7 +55,7 @@ def _emptied(above: int, name: str, deadline: float) -> bool:
         waiting = _cleared(top, deadline)
         while waiting:
             each = waiting.pop()
-            inner = _opened(top, each)
+            inner = opened(top, each)
             if inner is None:
                 return False
             try:
@@ -88,7 +88,7 @@ def _cleared(folder: int, deadline: float) -> list[str]:
     return folders
 
 
-def _opened(above: int, name: str) -> int | None:
+def opened(above: int, name: str) -> int | None:
     """The folder of this name, made accessible; None if it is not a folder."""
     try:
         found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)

@@ -31,12 +31,18 @@ FAILED = 2
 """Flower's code of an error that a ClientApp raises."""
 
 
-class ReadError(Exception):
-    """The rows cannot be read. `code` and `reason`: of the error that an app would answer with."""
+DOES_NOT_FIT = "the data of this node do not fit what the message asks for; the log of the node says why"
 
-    def __init__(self, code: int, reason: str) -> None:
+
+class ReadError(Exception):
+    """The rows cannot be read. The text may have cells of the data, and is for the node's own log.
+
+    `told`: what the server is told.
+    """
+
+    def __init__(self, reason: str, told: str = DOES_NOT_FIT) -> None:
         super().__init__(reason)
-        self.code, self.reason = code, reason
+        self.told = told
 
 
 class Reader:
@@ -57,7 +63,7 @@ class Reader:
         try:
             state = state_of(self._data)
         except OSError as error:
-            raise ReadError(FAILED, f"the data of this node cannot be read: {error.strerror}") from error
+            raise ReadError(str(error), "the data of this node cannot be read") from error
         key = hashlib.sha256(json.dumps([form, state, __version__], sort_keys=True).encode())
         folder = self._folder / key.hexdigest()[:32]
         if not (folder / COUNT).exists():
@@ -66,32 +72,34 @@ class Reader:
         return folder
 
     def _read(self, form: Mapping[str, Any], folder: Path, seconds: float) -> None:
-        new = self._folder / f"new-{os.urandom(8).hex()}"
-        new.mkdir(mode=0o700, parents=True)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        old, new = self._old(), self._folder / f"new-{os.urandom(8).hex()}"
+        new.mkdir(mode=0o700)
         settings = {"read": {"data": str(self._data), "form": dict(form), "folder": str(new)}}
-        place = self._access.of_rows(self._data, new, self._newest())
+        place = self._access.of_rows(self._data, new, old)
         answer = self._processes.answer(Request(settings, {}, b""), seconds, place)
         if answer.error is not None:
-            raise ReadError(*answer.error)
+            raise ReadError(answer.error[1])
         count = answer.objects[answer.root]
         if not count.isdigit():
-            raise ReadError(FAILED, "the process that reads the data did not say how many examples they are")
+            raise ReadError("the process that reads the data did not say how many examples they are")
         with open(new / COUNT, "xb") as file:
             file.write(count)
         new.rename(folder)
 
-    def _newest(self) -> list[str]:
-        """The names of the forms that stay beside a new one."""
+    def _old(self) -> list[str]:
+        """The names of the forms that make room for a new one, and of what was not read to its end."""
         found = [each for each in self._folder.iterdir() if (each / COUNT).exists()]
         found.sort(key=lambda each: each.stat().st_mtime, reverse=True)
-        return [each.name for each in found[: FORMS - 1]]
+        kept = {each.name for each in found[: FORMS - 1]}
+        return [each.name for each in self._folder.iterdir() if each.name not in kept]
 
 
 def state_of(data: Path) -> str:
     """A digest of the names, sizes and times of the files, which changes if one of them changes."""
     found = hashlib.sha256()
     for path in [data] if not data.is_dir() else sorted(data.rglob("*")):
-        about = path.stat()
+        about = path.lstat()
         found.update(
             f"{path.relative_to(data.parent)!s} {about.st_size} {about.st_mtime_ns}\n".encode(errors="replace")
         )

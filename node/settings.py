@@ -25,7 +25,7 @@ from fedstride.tasks.cache import cache_dir
 
 from . import places
 from .limits import message_limit
-from .policy import Data, Policy, read_data, read_policy
+from .policy import Data, Policy, check_owner, read_data, read_policy
 from .trust import trusted_keys
 
 OFF = "off"
@@ -118,7 +118,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
         status=home / places.STATUS,
         lock=home / places.LOCK,
         apps=home / places.APPS,
-        trusted=None if given.trusted_entities is None else trusted_keys(given.trusted_entities),
+        trusted=_trusted(given.trusted_entities),
         wait=given.wait,
         limit=message_limit(environment),
         passed=tuple(filter(None, given.pass_environment.split(","))),
@@ -248,6 +248,13 @@ def _name(config: Mapping[str, Value]) -> str:
     return str(name)
 
 
+def _trusted(path: Path | None) -> Mapping[str, str] | None:
+    if path is None:
+        return None
+    check_owner(path, "--trusted-entities")
+    return trusted_keys(path)
+
+
 def _path(config: Mapping[str, Value], key: str) -> Path | None:
     """The path that a node-config has under this key; None if it has none."""
     value = config.get(key)
@@ -281,7 +288,8 @@ def _for_apps(config: Mapping[str, Value], data: Data) -> dict[str, Value]:
 def _secret(key: Path | None, config: Mapping[str, Value], home: Path, log: Path | None) -> dict[str, Path]:
     """The files that apps must not read, by what they are."""
     found = {"the node's key": key, "the policy": _path(config, "policy"), "the node's log": log}
-    found |= {"the node's folder (FLWR_HOME)": home, "its state": home / places.STATUS}
+    found |= {"the node's folder (FLWR_HOME)": home, "the folder of the clients' states": root(config)}
+    found |= {"the cache": _cache()}
     return {what: path.expanduser().absolute() for what, path in found.items() if path is not None}
 
 

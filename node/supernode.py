@@ -25,9 +25,11 @@ from .health import Health
 from .journal import Journal
 from .loop import Node
 from .output import Outputs
+from .policy import DEMANDED
 from .processes import Processes
 from .rows import Reader
 from .settings import OFF, Settings, read
+from .usage import sees_processes
 
 PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 
@@ -53,7 +55,13 @@ def run(arguments: Sequence[str]) -> None:
         may_read = (*may_read, folders.data)
     access.check_paths(settings.secret, may_read)
     no_dump()  # this process has the node's key in its memory
-    confined = access.in_words(settings.policy, kernel)
+    are_seen = sees_processes()
+    if settings.policy.confine == DEMANDED and not are_seen:
+        raise ConfigError(
+            f'confine = "{DEMANDED}", but /proc hides processes, so what they use cannot be limited; mount it '
+            "without hidepid (systemd: ProtectProc=default)"
+        )
+    confined = access.in_words(settings.policy, kernel, are_seen)
     _say(confined)
     _lock(settings.lock)
     accounts = _accounts(settings)

@@ -1,4 +1,4 @@
-"""The template: a process that has imported what ClientApps need, and forks a minder for each message.
+"""The template: a process that has imported what ClientApps need, and forks the minders of messages.
 
 It is started afresh, not forked from the node, so it never has a key or a message. It has no threads of Python, no
 connection but the one to its node, and never uses a GPU, so that a fork of it is like a process that has just
@@ -19,16 +19,19 @@ import signal
 import socket
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 import client_app
 from confinement import close_all_but, no_dump
 from fedstride import lifetimes
 
-from . import minder, worker
-from .orders import DESCRIPTORS, Ended, Kill, Line, Order, Ready, Remove, Start
-from .removal import remove_all_but
+from . import minder as minding
+from . import worker
+from .orders import DESCRIPTORS, Ended, Kill, Line, Order, Ready, Remove, Start, pair
+from .removal import remove_named
+from .usage import children
 
 OTHERS_SECONDS = 0.2
 """Between two looks for child processes that have ended, while there are any that report nothing."""
@@ -36,16 +39,21 @@ OTHERS_SECONDS = 0.2
 STOP_SECONDS = 4.0
 """How long the minders get to end the processes of messages when the node has ended."""
 
-MOST_REPORT = 4096  # bytes
+FREE_MINDERS = 2
+"""That wait for a message. A message comes while the process of the one before may still have to end."""
+
 NOT_STARTED = "its process was not started"
 
 
-class Fork(NamedTuple):
-    """The minder of a message's process."""
+@dataclass(eq=False)
+class Minder:
+    """A minder, and what it does."""
 
     pid: int
     pidfd: int
-    report: int  # the pipe over which it says how the process has ended
+    line: Line
+    number: int | None = None  # of its process; None: it has none
+    is_free: bool = True  # to mind another one
 
 
 class Template:
@@ -59,8 +67,14 @@ class Template:
         self._preloaded = preloaded
         self._selector = selectors.DefaultSelector()
         self._selector.register(line, selectors.EVENT_READ)
-        self._forks: dict[int, Fork] = {}  # by number
-        self._has_others = False  # child processes that are not in `_forks`
+        self._minders: list[Minder] = []
+        self._ending: set[int] = set()  # processes that end by themselves: former minders, and removals
+        self._has_others = False  # child processes that are not in `_minders`
+        self._watched_until = 0.0  # until then there may be some, also if there are none now
+
+    def prepare(self) -> None:
+        """Fork a minder for the first message."""
+        self._new_minder()
 
     def serve(self) -> None:
         """Follow the node's orders until it ends."""
@@ -69,7 +83,7 @@ class Template:
             self._reap_others()
             for key, _ in events:
                 if key.data is not None:
-                    self._ended(key.data)
+                    self._hear(key.data)
                 elif (received := self._line.receive()) is None:
                     return
                 else:
@@ -83,96 +97,140 @@ class Template:
         elif isinstance(order, Kill):
             self._kill(order.number)
 
+    # ------------------------------------------------------------ minders
+
     def _start(self, order: Start, descriptors: list[int]) -> None:
-        """Fork the minder of a process that gets these descriptors, which only the process then has."""
+        """Have a minder start a process that gets these descriptors, which only the process then has."""
         try:
             if len(descriptors) < DESCRIPTORS:  # the system gives a process only so many
                 self._line.send(Ended(order.number, f"{NOT_STARTED}: too many open files"))
                 return
-            self._fork(order, *descriptors)
+            minder = next((each for each in self._minders if each.is_free), None) or self._new_minder()
+            minder.number, minder.is_free = order.number, False
+            minder.line.send(order, *descriptors)
         except OSError as error:
             self._line.send(Ended(order.number, f"{NOT_STARTED}: {error.strerror}"))
         finally:
             for each in descriptors:
                 os.close(each)
 
-    def _fork(self, order: Start, connection: int, output: int) -> None:
+    def _new_minder(self) -> Minder:
         sys.stdout.flush()
         sys.stderr.flush()
-        report, reported = os.pipe()
+        ours, theirs = pair()
         template = os.getpid()
-        try:
+        with theirs:
             pid = os.fork()
             if pid == 0:
-                self._mind(order, connection, output, reported, template)
-            self._forks[order.number] = Fork(pid, os.pidfd_open(pid), report)
-            self._selector.register(report, selectors.EVENT_READ, order.number)
-        finally:
-            os.close(reported)
+                self._mind(theirs, template)
+        found = Minder(pid, os.pidfd_open(pid), Line(ours))
+        self._minders.append(found)
+        self._selector.register(found.line, selectors.EVENT_READ, found)
+        return found
 
-    def _mind(self, order: Start, connection: int, output: int, reported: int, template: int) -> NoReturn:
-        """In the fork: close what belongs to the template, and mind a process."""
+    def _mind(self, connected: socket.socket, template: int) -> NoReturn:
+        """In the fork: close what belongs to the template, and mind processes."""
         try:
             self._line.close()
             self._selector.close()
-            close_all_but({0, 1, 2, connection, output, reported})
+            close_all_but({0, 1, 2, connected.fileno()})
 
-            def work(minder: int) -> NoReturn:
-                worker.work(connection, output, minder, self._preloaded)
+            def work(minder_id: int, connection: int, output: int) -> NoReturn:
+                worker.work(connection, output, minder_id, self._preloaded)
 
-            minder.mind(work, {connection, output}, reported, template, order.watched)
+            minding.serve(Line(connected), template, work)
         finally:
             os._exit(1)
 
-    def _ended(self, number: int) -> None:
-        """Tell the node how a process has ended: what its minder reports, or else how the minder has ended."""
-        fork = self._forks[number]
-        if not (how := os.read(fork.report, MOST_REPORT).decode(errors="replace")):
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(fork.pidfd, signal.SIGKILL)
-            how = f"the process that minds it has ended ({os.waitstatus_to_exitcode(os.waitpid(fork.pid, 0)[1])})"
-        self._selector.unregister(fork.report)
-        os.close(fork.report)
-        os.close(fork.pidfd)
-        del self._forks[number]
-        self._line.send(Ended(number, how))
-        self._has_others = True  # the minder, which removes the scratch folder
+    def _hear(self, minder: Minder) -> None:
+        """Pass on how a process has ended. A minder that has ended itself takes its process with it."""
+        received = minder.line.receive()
+        if received is not None and isinstance(received[0], Ended):
+            minder.number = None
+            self._line.send(received[0])
+        elif received is not None:
+            minder.is_free = True
+            if sum(each.is_free for each in self._minders) > FREE_MINDERS:
+                self._part_with(minder)
+        else:
+            if minder.number is not None:
+                self._watched_until = (
+                    time.monotonic() + STOP_SECONDS
+                )  # its processes become ours one after the other
+                self._line.send(Ended(minder.number, "the process that minds it has ended"))
+            self._part_with(minder)
 
-    def _remove(self, order: Remove) -> None:
-        """Fork a process that removes what is left in a folder."""
-        if os.fork() == 0:
-            try:
-                remove_all_but(Path(order.folder), order.kept)
-            finally:
-                os._exit(0)
+    def _part_with(self, minder: Minder) -> None:
+        """Let a minder end, which it does when it has nothing to do."""
+        self._selector.unregister(minder.line)
+        minder.line.close()
+        os.close(minder.pidfd)
+        self._minders.remove(minder)
+        self._ending.add(minder.pid)
         self._has_others = True
-
-    def _reap_others(self) -> None:
-        """Take note of ended processes that report nothing, and of those that a minder has left behind."""
-        minders = {fork.pid for fork in self._forks.values()}
-        try:
-            while self._has_others and (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)):
-                if ended.si_pid in minders:
-                    return  # `serve` reads its report, and then comes here again
-                os.waitpid(ended.si_pid, 0)
-        except ChildProcessError:  # there are no child processes
-            self._has_others = False
 
     def _kill(self, number: int) -> None:
         """Have a minder end its process."""
-        if number in self._forks:
+        for minder in self._minders:
+            if minder.number == number:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(minder.pidfd, signal.SIGTERM)
+
+    # ------------------------------------------------------------ other child processes
+
+    def _remove(self, order: Remove) -> None:
+        """Fork a process that removes what is left in a folder."""
+        try:
+            pid = os.fork()
+        except OSError:  # too many processes; the node orders it again
+            return
+        if pid == 0:
+            try:
+                close_all_but({0, 1, 2})
+                remove_named(Path(order.folder), order.names)
+            finally:
+                os._exit(0)
+        self._ending.add(pid)
+        self._has_others = True
+
+    def _reap_others(self) -> None:
+        """Take note of child processes that have ended, and kill those that a minder has left behind.
+
+        A minder leaves none, unless it was killed itself.
+        """
+        if not self._has_others:
+            return
+        found = False
+        minders = {each.pid for each in self._minders}
+        for pid in set(children(os.getpid())) - minders - self._ending:
+            found = True
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._forks[number].pidfd, signal.SIGTERM)
+                os.kill(pid, signal.SIGKILL)
+        try:
+            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if ended.si_pid in minders:
+                    return  # `serve` hears the end of its line, and then comes here again
+                os.waitpid(ended.si_pid, 0)
+                self._ending.discard(ended.si_pid)
+        except ChildProcessError:  # there are no child processes
+            self._has_others = time.monotonic() < self._watched_until
+        else:
+            self._has_others = found or bool(self._ending) or time.monotonic() < self._watched_until
 
     def stop(self) -> None:
-        """End all processes of messages."""
+        """End all processes of messages, and the minders."""
         self._selector.unregister(self._line)
-        for number in self._forks:
-            self._kill(number)
+        for minder in list(self._minders):
+            if minder.number is None:
+                self._part_with(minder)
+            else:
+                self._kill(minder.number)
         deadline = time.monotonic() + STOP_SECONDS
-        while self._forks and (left := deadline - time.monotonic()) > 0:
+        while self._minders and (left := deadline - time.monotonic()) > 0:
             for key, _ in self._selector.select(left):
-                self._ended(key.data)
+                self._hear(key.data)
+                if key.data.number is None and key.data in self._minders:
+                    self._part_with(key.data)
 
 
 def warm() -> tuple[set[str], str]:
@@ -201,8 +259,9 @@ def main() -> None:
     lifetimes.inherit_orphans()
     no_dump()  # a core, or another process of this user, would show what forks have in memory
     preloaded, problem = warm()
-    line.send(Ready(problem))
     template = Template(line, preloaded)
+    template.prepare()
+    line.send(Ready(problem))
     try:
         template.serve()
     finally:

@@ -21,7 +21,7 @@ from flwr.app import Context, Message
 
 import client_app
 import fedstride
-from confinement import ConfinementError, Domain, close_all_but, confine
+from confinement import ConfinementError, Domain, close_all_but, confine, first_to_end
 from fedstride import lifetimes
 from fedstride.flower import apps
 from fedstride.flower.identity import set_identity
@@ -66,6 +66,7 @@ def work(descriptor: int, output: int, minder: int, preloaded: set[str]) -> NoRe
         for standard in (1, 2):
             os.dup2(output, standard)
         close_all_but({0, 1, 2, descriptor})
+        first_to_end()
         _separate(minder)
         with socket.socket(fileno=descriptor) as node:
             _answer(node, preloaded)

@@ -143,6 +143,7 @@ DENIED = [
     ("mq_open", (), {}),
     ("io_uring_setup", (), {}),
     ("memfd_secret", (), {}),
+    ("memfd_create", (), {}),
     ("process_vm_writev", (), {}),
     ("inotify_init1", (), {}),
     ("name_to_handle_at", (), {}),

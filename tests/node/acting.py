@@ -6,7 +6,6 @@ import os
 import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from node.apps import App
 from node.frames import Answer, Request
 from node.policy import Policy
 from node.processes import Processes
+from node.usage import children
 
 RUN, NODE, SERIES = 7, 2**63 + 1, 5
 
@@ -76,6 +76,10 @@ def train(message, context):
     if do == "no state":
         context.state = "nothing of the kind"
     if do == "hang":
+        time.sleep(600)
+    if do == "hang with a family":
+        if os.fork() == 0:
+            os.setsid()
         time.sleep(600)
     if do == "hang, deaf":  # to everything but SIGKILL
         signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))
@@ -220,20 +224,24 @@ def did(processes: Processes, folder: Path, do: str, **settings: Any) -> Mapping
 
 
 def rest(processes: Processes) -> None:
-    """Wait as a node does when nothing comes, until no process is left of the messages so far."""
+    """Wait as a node does when nothing comes, until nothing is left of the messages so far."""
     deadline = time.monotonic() + 30
-    assert processes._template is not None
-    while processes._running or descendants(processes._template.pid):  # the minder removes the scratch folder
-        assert time.monotonic() < deadline, "a process is left"
+    while processes._running or left(processes):
+        assert time.monotonic() < deadline, f"left: {left(processes)}, {processes._running}"
         processes.look()
         time.sleep(0.02)
 
 
+def left(processes: Processes) -> list[int | Path]:
+    """What is left of messages: processes below minders, and scratch folders."""
+    assert processes._template is not None
+    minders = children(processes._template.pid)
+    found: list[int | Path] = [pid for minder in minders for pid in descendants(minder)]
+    if isinstance(processes, Placed):
+        found += processes.access._folders.scratch.glob("*")
+    return found
+
+
 def descendants(pid: int) -> list[int]:
     """The processes that a process has started, directly or not."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").glob("*"):
-        with suppress(OSError):
-            for child in map(int, (task / "children").read_text().split()):
-                found += [child, *descendants(child)]
-    return found
+    return [each for child in children(pid) for each in (child, *descendants(child))]

@@ -42,11 +42,14 @@ def test_what_a_process_may_read_and_write(tmp_path: Path) -> None:
     place = places(tmp_path).of(app(), tmp_path / "unpacked", RUN, 3)
     states, cache, scratch = written(place)
     assert {str(tmp_path / "unpacked"), str(tmp_path / "data.csv")} <= set(place.settings["domain"]["read"])
-    assert place.watched["folders"] == [states, cache, scratch] and place.watched["scratch"] == scratch
+    assert (
+        place.watched["folders"] == [str(Path(states).parent), cache, scratch]
+        and place.watched["scratch"] == scratch
+    )
     environment = place.settings["environment"]
     assert states == f"{environment['FEDSTRIDE_STATE']}/{RUN}" and cache == environment["FEDSTRIDE_CACHE"]
     assert scratch == environment["TMPDIR"] == environment["HOME"] == place.settings["folder"]
-    assert all(Path(each).stat().st_mode & 0o777 == 0o700 for each in (states, cache, scratch))
+    assert all(Path(each).stat().st_mode & 0o777 == 0o700 for each in (states, cache))
     about = json.loads(Path(f"{states}.json").read_text())
     assert about == {"app": "a" * 64, "signer": "", "series": 3}
 
@@ -95,7 +98,7 @@ def test_the_cache_is_of_a_signer_and_an_app_and_the_newest_are_kept(tmp_path: P
         os.utime(caches[-1], (number, number))
     assert len(set(caches)) == CACHES + 3
     place = here.of(app("one", f"{CACHES + 2:02}" * 32), tmp_path, RUN, 3)
-    assert place.cleared == str(caches[0].parent) and set(place.kept) == {each.name for each in caches[3:]}
+    assert place.cleared == str(caches[0].parent) and set(place.old) == {each.name for each in caches[:3]}
 
 
 def test_without_confinement_the_folders_are_the_same(tmp_path: Path) -> None:
@@ -154,10 +157,11 @@ def test_files_that_apps_must_not_read(tmp_path: Path) -> None:
 
 
 def test_what_a_person_is_told() -> None:
-    assert access.in_words(Policy(), HERE) == "apps are confined by the kernel"
-    assert "without " in access.in_words(Policy(), OLD) and "signals" in access.in_words(Policy(), OLD)
-    assert access.in_words(Policy(), NONE).startswith("apps are not confined: everything")
-    assert access.in_words(Policy("off"), HERE) == 'apps are not confined (confine = "off")'
+    assert access.in_words(Policy(), HERE, True) == "apps are confined by the kernel"
+    assert "without " in access.in_words(Policy(), OLD, True) and "signals" in access.in_words(Policy(), OLD, True)
+    assert access.in_words(Policy(), HERE, False).endswith("cannot be seen in /proc, or limited")
+    assert access.in_words(Policy(), NONE, True).startswith("apps are not confined: everything")
+    assert access.in_words(Policy("off"), HERE, True) == 'apps are not confined (confine = "off")'
 
 
 def test_this_kernel_is_asked() -> None:

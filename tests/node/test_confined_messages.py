@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from acting import Placed, content, descendants, rest, running, unpack
+from acting import Placed, content, descendants, left, rest, running, unpack
 from pids import gone
 
 from confinement import support
@@ -203,7 +203,7 @@ def test_every_descendant_ends_with_its_message(node: Placed, app: Path) -> None
     assert found["sibling"] == -1
     rest(node)
     assert gone(int(found["pid of a grandchild"]))
-    assert not descendants(node._template.pid)
+    assert not left(node)
 
 
 def test_a_scratch_folder_is_removed_and_what_is_kept_stays(node: Placed, app: Path, site: Path) -> None:
@@ -241,6 +241,29 @@ reply["scratch"] = os.environ["TMPDIR"]
             "killed, as its folders hold more than this node allows (0.01 GiB)",
         ),
         (
+            Policy(files=50),  # orphans that end all the time do not keep the minder from looking
+            "import time\nif os.fork() == 0:\n    while True:\n        time.sleep(0.05)\n"
+            "        if os.fork() == 0:\n            os._exit(os.fork() * 0)\n        os.wait()\n"
+            "for n in range(100):\n    os.mkdir(str(n))\ntime.sleep(600)",
+            "killed, as its folders hold more files than this node allows (50)",
+        ),
+        (
+            Policy(files=50),  # in a folder that cannot be listed as it is
+            "import time\nos.mkdir('deep', 0o300)\nfor n in range(100):\n    os.mkdir(f'deep/{n}')\n"
+            "time.sleep(600)",
+            "killed, as its folders hold more files than this node allows (50)",
+        ),
+        (
+            Policy(),
+            "import time\nfor n in range(80):\n    os.mkdir('n' * 250)\n    os.chdir('n' * 250)\ntime.sleep(600)",
+            "killed, as what is in its folders cannot be counted (folders are nested deeper than 64)",
+        ),
+        (
+            Policy(free_gib=2**19),
+            "reply['never'] = 1",
+            "not started, as less is free on the disk than this node demands (5.24e+05 GiB)",
+        ),
+        (
             Policy(files=50),
             "import time\nfor n in range(100):\n    os.mkdir(os.environ['TMPDIR'] + f'/{n}')\ntime.sleep(600)",
             "killed, as its folders hold more files than this node allows (50)",
@@ -254,8 +277,27 @@ def test_an_app_that_uses_too_much_is_ended(
     with pytest.raises(DiedError) as caught:
         processes.answer(running(app, code), 60.0)
     assert str(caught.value) == said
+    processes.put(tmp_path / "next")
     rest(processes)
     assert ran(processes, app, "reply['next'] = 1")["next"] == 1
+
+
+def test_a_process_that_stays_after_its_answer_uses_nothing_beside_the_next_message(
+    processes: Placed, app: Path, tmp_path: Path
+) -> None:
+    processes.put(tmp_path)
+    stays = "import time\nthreading.Thread(target=time.sleep, args=(600,)).start()\nreply['n'] = 1"
+    pids = [ran(processes, app, stays)["pid"] for _ in range(3)]
+    assert gone(*map(int, pids[:2]), seconds=0.5)
+    rest(processes)
+
+
+def test_when_memory_runs_out_an_app_ends_first(processes: Placed, app: Path, tmp_path: Path) -> None:
+    processes.put(tmp_path, Policy("off"))
+    code = "reply['score'] = int(open('/proc/self/oom_score_adj').read())"
+    assert ran(processes, app, code)["score"] == 1000
+    assert processes._template is not None
+    assert int(Path(f"/proc/{processes._template.pid}/oom_score_adj").read_text()) < 1000
 
 
 def test_one_large_allocation_is_an_error_of_the_app(processes: Placed, app: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ MINDED = """
 import os, signal, subprocess, sys, time
 from pathlib import Path
 from node import minder
+from node.orders import Free, Line, Start, pair
 
 if sys.argv[1] == "swept":  # as on a kernel whose Landlock cannot scope signals
     minder._scope = lambda outside: False
@@ -23,7 +24,7 @@ pids, how = Path(sys.argv[2]), sys.argv[3]
 def note(name):
     (pids / name).write_text(str(os.getpid()))
 
-def work(parent):
+def work(minder_id, connection, output):
     note("child")
     if os.fork() == 0:
         os.setsid()
@@ -48,18 +49,25 @@ def work(parent):
     os._exit(3)
 
 bystander = subprocess.Popen(["sleep", "600"])
-reading, writing = os.pipe()
+ours, theirs = pair()
 template = os.getpid()
 pid = os.fork()
 if pid == 0:
-    os.close(reading)
-    minder.mind(work, set(), writing, template, {"limits": {}, "folders": [], "scratch": ""})
-os.close(writing)
+    ours.close()
+    minder.serve(Line(theirs), template, work)
+theirs.close()
+line = Line(ours)
+while "SigBlk:\\t0000000000014000" not in Path(f"/proc/{pid}/status").read_text():
+    time.sleep(0.01)
+os.kill(pid, signal.SIGTERM)  # meant for the process before, which has ended
+line.send(Start(1, {"limits": {}, "folders": [], "scratch": ""}, 600.0), *os.pipe())
 if how == "hangs":
     while not (pids / "ready").exists():
         time.sleep(0.01)
     os.kill(pid, signal.SIGTERM)
-print(os.read(reading, 1000).decode())
+print(line.receive()[0].reason)
+assert isinstance(line.receive()[0], Free)
+line.close()
 assert os.waitpid(pid, 0)[1] == 0
 assert bystander.poll() is None, "a process that the minder has not started was ended"
 bystander.kill()

@@ -17,11 +17,12 @@ def test_without_a_policy_apps_are_confined_where_that_is_possible() -> None:
 def test_a_policy(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
     path.write_text(
-        'confine = "demanded"\nlandlock = 6\nmemory_gib = 1.5\nprocesses = 20\ndisk_gib = 1\nfiles = 7\n'
+        'confine = "demanded"\nlandlock = 6\nmemory_gib = 1.5\nprocesses = 20\ndisk_gib = 1\nfiles = 70\n'
+        "free_gib = 2\n"
     )
     found = read_policy(path)
     assert (found.confine, found.landlock) == ("demanded", 6)
-    assert found.limits == (3 * 2**29, 20, 2**30, 7)
+    assert found.limits == (3 * 2**29, 20, 2**30, 70, 2**31)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,10 @@ def test_a_policy(tmp_path: Path) -> None:
         ('processes = "many"', "processes = 'many' is not allowed: it must be a whole number above 0"),
         ("processes = 1.5", "processes = 1.5 is not allowed"),
         ("files = true", "files = True is not allowed"),
+        ("open_files = 3", "open_files = 3 is not allowed: it must be 64 to"),
+        ("memory_gib = 1e12", "memory_gib = 1000000000000.0 is not allowed"),
+        ("disk_gib = 1e-12", "disk_gib = 1e-12 is not allowed"),
+        ("landlock = 8", "landlock = 8 is not allowed: it must be 1 to 7"),
         ("landlock = 1000", "landlock = 1000 is not allowed"),
         ("confine =", "is not TOML"),
         ("x" + "[" * 100_000, "is not TOML"),
@@ -61,6 +66,16 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read_data(tmp_path / "data.toml")
 
 
+@pytest.mark.parametrize("mode", [0o664, 0o646])
+def test_files_that_others_may_change(tmp_path: Path, mode: int) -> None:
+    for name, text in (("policy.toml", 'confine = "off"'), ("data.toml", 'path = "/usr"')):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(mode)
+    for read in (lambda: read_policy(tmp_path / "policy.toml"), lambda: read_data(tmp_path / "data.toml")):
+        with pytest.raises(ConfigError, match=r"can be changed by others; .*chmod go-w"):
+            read()
+
+
 def test_data_that_are_named_by_a_file_of_the_site(tmp_path: Path) -> None:
     """A path in it is relative to the file, wherever the node was started."""
     (tmp_path / "patients.csv").write_text("age,label\n1,0\n")
@@ -76,7 +91,7 @@ def test_data_that_are_named_by_a_file_of_the_site(tmp_path: Path) -> None:
         ("", "it must name the data"),
         ("path = 3", "it must name the data"),
         ('path = ""', "it must name the data"),
-        ('path = "nowhere.csv"', "path = 'nowhere.csv' does not exist"),
+        ('path = "nowhere.csv"', "path = 'nowhere.csv' cannot be used (No such file"),
         ('pth = "x"', "it has no key 'pth'; allowed are path"),
     ],
 )
@@ -90,6 +105,6 @@ def test_data_that_are_not_allowed(tmp_path: Path, text: str, said: str) -> None
 
 def test_data_that_do_not_exist(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"node-config data = .* does not exist; give the path of a file or folder"
+        ConfigError, match=r"node-config data = .* cannot be used \(No such file or directory\); give the path"
     ):
         read_data(tmp_path / "nowhere.npz")

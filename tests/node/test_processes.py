@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from acting import NODE, RUN, SERIES, Placed, asked, content, descendants, did, request, rest, unpack
+from acting import NODE, RUN, SERIES, Placed, asked, content, descendants, did, left, request, rest, unpack
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from pids import gone
 
@@ -22,6 +22,8 @@ from node import frames
 from node import processes as module
 from node.frames import Bounds
 from node.processes import DiedError, Processes, environment
+from node.template import FREE_MINDERS
+from node.usage import children
 
 pytestmark = pytest.mark.slow
 
@@ -79,6 +81,11 @@ def open_files(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
+def files_of_template(node: Processes) -> int:
+    """Without the two that it has for each minder."""
+    return open_files(template(node)) - 2 * len(children(template(node)))
+
+
 # ---------------------------------------------------------------- what a process is
 
 
@@ -86,8 +93,8 @@ def test_every_message_has_a_process_of_its_own(node: Processes, folder: Path) -
     """It is a fork of the template, as new as one that imports everything itself."""
     first, second = did(node, folder, "describe"), did(node, folder, "describe")
     assert first["pid"] != second["pid"]
-    assert first["session"] == first["pid"] and first["parent"] != second["parent"]  # its minder
-    assert template(node) not in (first["parent"], second["parent"])
+    assert first["session"] == first["pid"] and second["session"] == second["pid"]
+    assert template(node) not in (first["parent"], second["parent"])  # but a minder
     assert first["calls"] == second["calls"] == 1  # nothing is left of the message before
     assert first["argv"] == "flwr-clientapp"
     inherited = {"SIGHUP", "SIGQUIT"}  # under nohup, and after &
@@ -231,7 +238,7 @@ def test_a_client_that_hangs_is_killed_at_the_limit(
     monkeypatch.setattr(node, "_limit", LIMIT)
     assert died(node, folder, do) == "killed, as the message took more than 4 s"
     rest(node)
-    assert not descendants(template(node))
+    assert not left(node)
 
 
 def test_a_client_that_hangs_is_killed_when_nobody_waits_for_its_reply(node: Processes, folder: Path) -> None:
@@ -277,11 +284,11 @@ def test_a_large_state_and_large_settings_are_refused(node: Processes, folder: P
 
 
 def test_a_client_that_leaves_a_process_behind(node: Processes, folder: Path) -> None:
-    left = did(node, folder, "leave")["left"]
+    pid = did(node, folder, "leave")["left"]
     rest(node)
-    assert gone(left)  # SIGKILL has been sent to it; the kernel may end it a little later
+    assert gone(pid)  # SIGKILL has been sent to it; the kernel may end it a little later
     deadline = time.monotonic() + 60.0
-    while descendants(template(node)):  # not even as a zombie
+    while left(node):  # not even as a zombie
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
@@ -301,15 +308,16 @@ def test_nothing_grows(node: Processes, folder: Path) -> None:
     """Processes and descriptors, of the template and of the node; also with clients that fail."""
     did(node, folder, "describe")
     rest(node)
-    before = open_files(template(node)), open_files(os.getpid())
+    before = files_of_template(node), open_files(os.getpid())
     for do in ("leave", "crash", "raise", "wrong frames", "describe") * 3:
         try:
             node.answer(asked(folder, do), 60.0)
         except DiedError:
             assert do in ("crash", "wrong frames")
     rest(node)
-    assert (open_files(template(node)), open_files(os.getpid())) == before
-    assert not descendants(template(node))
+    assert (files_of_template(node), open_files(os.getpid())) == before
+    assert len(children(template(node))) <= FREE_MINDERS
+    assert not left(node)
     assert len(os.listdir(f"/proc/{template(node)}/task")) == 1
 
 
@@ -327,8 +335,24 @@ def test_a_signal_in_the_node_ends_the_wait_and_the_process(node: Processes, fol
     finally:
         signal.signal(signal.SIGALRM, before)
     rest(node)
-    assert not descendants(template(node))
+    assert not left(node)
     assert did(node, folder, "describe")["calls"] == 1
+
+
+def test_a_minder_that_is_killed(node: Processes, folder: Path) -> None:
+    """Its message is an error at once, and nothing of it is left: neither the client nor what it has started."""
+    seen: list[int] = []
+
+    def kill(*given: object) -> None:
+        busy = next(pid for pid in children(template(node)) if children(pid))
+        seen.extend([busy, *descendants(busy)])
+        os.kill(busy, signal.SIGKILL)
+
+    signal.signal(signal.SIGALRM, kill)
+    signal.setitimer(signal.ITIMER_REAL, 1.0)
+    assert died(node, folder, "hang with a family") == "the process that minds it has ended"
+    assert len(seen) == 3
+    assert gone(*seen)
 
 
 def test_a_template_that_is_killed_is_started_again(node: Processes, folder: Path, warnings: list[str]) -> None:
@@ -372,5 +396,5 @@ def test_the_end_of_a_node_ends_everything(node: Processes, folder: Path) -> Non
         node.answer(asked(folder, "hang"), 60.0)
     assert node._line is not None
     node._line.close()
-    assert len(found) == 3
+    assert len(found) in (3, 4)  # the template, a minder, the client, and perhaps a minder without work
     assert gone(*found)

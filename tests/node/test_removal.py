@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from node.removal import remove, remove_all_but
+from node.removal import remove, remove_named
 
 
 @pytest.fixture
@@ -68,11 +68,11 @@ def test_a_removal_that_takes_too_long_ends(scratch: Path) -> None:
     assert remove(scratch.parent / "never-there") is False or not (scratch.parent / "never-there").exists()
 
 
-def test_everything_but_some(tmp_path: Path) -> None:
+def test_what_is_named(tmp_path: Path) -> None:
     for name in ("one", "two", "kept"):
         (tmp_path / name / "inner").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "kept")
     (tmp_path / "file").write_text("x")
-    remove_all_but(tmp_path, ["kept"])
+    remove_named(tmp_path, ["one", "two", "link", "file", "absent"])
     assert os.listdir(tmp_path) == ["kept"] and (tmp_path / "kept/inner").is_dir()
-    remove_all_but(tmp_path / "nowhere", [])
+    remove_named(tmp_path / "nowhere", ["a"])
