@@ -16,10 +16,20 @@ strays = [n for n in names if n.startswith(("tests/", "runs/", "docs/", "data/")
 assert not strays, f"{fab.name} contains {strays[:5]}"
 attacks = [n for n in names if {"lab", "attacks"} & set(n.split("/"))]
 assert not attacks, f"{fab.name} contains {attacks[:5]}: attacks must not be in the app that clients get"
-node = [n for n in names if "node" in n.split("/")]
-assert not node, f"{fab.name} contains {node[:5]}: a node runs its own loop and log, not those of an app"
+own = [n for n in names if {"node", "superlink"} & set(n.split("/"))]
+assert not own, (
+    f"{fab.name} contains {own[:5]}: nodes and servers run what is installed there, not what an app has"
+)
 inside = zipfile.ZipFile(wheel).namelist()
-HELD = ("conf/config.yaml", "py.typed", "strategies/norms.py", "server_app/app.py", "node/commands.py", "app.toml")
+HELD = (
+    "conf/config.yaml",
+    "py.typed",
+    "strategies/norms.py",
+    "server_app/app.py",
+    "node/commands.py",
+    "superlink/commands.py",
+    "app.toml",
+)
 for wanted in HELD:
     assert f"fedstride/{wanted}" in inside, f"fedstride/{wanted} is missing from {wheel.name}"
 print(f"{fab.name}: {len(names)} files, {fab.stat().st_size / 1000:.0f} kB; {wheel.name}: {len(inside)} files")

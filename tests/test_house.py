@@ -17,8 +17,9 @@ MAY_IMPORT = {
     "client_app": {"fedstride"},
     "server_app": {"fedstride", "strategies"},
     "node": {"fedstride", "client_app"},
-    "lab": {"fedstride", "strategies", "client_app", "server_app", "node"},
-    "benchmarks": {"fedstride", "strategies", "client_app", "server_app", "node", "lab"},
+    "superlink": {"fedstride"},
+    "lab": {"fedstride", "strategies", "client_app", "server_app", "node", "superlink"},
+    "benchmarks": {"fedstride", "strategies", "client_app", "server_app", "node", "superlink", "lab"},
 }
 LAZY_IMPORTS = {"fedstride/__init__.py", "fedstride/__main__.py"}
 """Modules with names from other packages, which they import only when a name is used."""

@@ -13,7 +13,7 @@ import pytest
 from desk import play, weights
 from flwr.app import Context, Message, MessageType
 from flwr.clientapp import ClientApp
-from processes import WARM, Deployment, Running, folder_in, listening, superlink_addresses, until
+from processes import GUARDED, WARM, Deployment, Running, folder_in, listening, superlink_addresses, until
 
 from client_app.app import app as real
 from server_app.lines import read_lines
@@ -37,10 +37,10 @@ def attacked(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[
         control, fleet = superlink_addresses()
         link = deployment.start(
             "superlink",
-            *("flower-superlink", "--insecure", *listening(control, fleet)),
-            "--disable-runtime-dependency-installation",
+            *(*GUARDED, "--insecure", *listening(control, fleet)),
+            env={"FLWR_HOME": str(deployment.desk)},
         )
-        until(lambda: True if "Uvicorn running" in link.log() else None, "start of the SuperLink")
+        until(lambda: True if "the SuperLink listens" in link.log() else None, "start of the SuperLink")
         for k in range(HONEST):
             config = f"partition-id={k} num-partitions={CLIENTS}"
             deployment.supernode(f"honest-{k}", fleet, "--insecure", node_config=config, program=WARM)
@@ -51,7 +51,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[
             env={"PYTHONPATH": ":".join([str(tests), *sys.path])},
         )
         command = [sys.executable, "-m", "lab.cli.main", "submit", "--address", control, "--insecure", *GIVEN]
-        submitting = deployment.start("submit", *command)
+        submitting = deployment.start("submit", *command, env={"FLWR_HOME": str(deployment.desk)})
         assert until(submitting.ended, "end of the run", 800.0) == 0, submitting.log() + attacker.log()
         yield folder_in(submitting.log()), attacker
 

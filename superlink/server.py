@@ -1,0 +1,124 @@
+"""`fedstride superlink`: listens, with the guard before Flower's SuperLink, until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from fedstride import signals
+from fedstride.errors import RunError
+
+from . import grants, private, token
+from .executor import Address, Executor
+from .guard import Guard
+from .handing import Files
+from .lines import MOST_HEAD, Lines, Protocol, listen
+from .routes import Rules
+from .settings import Settings, clean, read
+
+KEEP_ALIVE_SECONDS = 20
+"""An idle connection is kept so long. A node asks every three seconds at least."""
+
+SERVERAPPS = "superlink-serverapps"
+"""In FLWR_HOME: what ServerApps need while they live."""
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run a SuperLink with these arguments until SIGINT or SIGTERM.
+
+    Raises ConfigError for settings that are not allowed, and for files that other users could read or change;
+    RunError if the port is taken.
+    """
+    os.umask(0o077)
+    settings = read(arguments)
+    clean()
+    _check(settings)
+    address = token.place(f"{settings.host}:{settings.port}")
+    place = grants.read(settings.serverapps, address.parent.parent / SERVERAPPS)
+    lines = Lines(one_peer=settings.behind_proxy)
+    try:
+        listener = listen(settings.host, settings.port, lines)
+    except OSError as error:
+        raise RunError(
+            f"{settings.host}:{settings.port} cannot be listened on ({error.strerror or error}); "
+            "choose another --port"
+        ) from error
+    with listener:
+        _serve(settings, place, lines, listener, token.renew(address))
+
+
+def _check(settings: Settings) -> None:
+    """Raises ConfigError if another user could read or change what the SuperLink keeps."""
+    if settings.database is not None:
+        private.check_database(settings.database)
+        private.check_folder(settings.database.parent, "the folder of the database", others=0o022)
+    if settings.key is not None:
+        private.check_file(settings.key, "the key")
+
+
+def _serve(settings: Settings, place: grants.Place, lines: Lines, listener: socket.socket, secret: str) -> None:
+    from fedstride.flower.connecting import uses_http
+    from fedstride.flower.superlinks import SuperLink
+    from fedstride.flower.tasks import Tasks
+
+    flower = SuperLink(settings.passed)
+    ca = None if flower.ca is None else Path(flower.ca).read_bytes()
+    own = Address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host), settings.port, ca)
+    executor = Executor(Tasks(flower.app), own, place, flower.has_task)
+    rules = Rules(secret, uses_http(), settings.flwr, settings.behind_proxy)
+    guard = Guard(flower, rules, Files(place.runs), lines.vouch, executor.look)
+    protocol: Any = functools.partial(Protocol, lines=lines)
+    config = uvicorn.Config(
+        guard,
+        host=settings.host,
+        port=settings.port,
+        http=protocol,
+        loop="asyncio",
+        ws="none",
+        lifespan="on",
+        proxy_headers=False,
+        server_header=False,
+        log_config=flower.log_config,
+        h11_max_incomplete_event_size=MOST_HEAD,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        ssl_certfile=flower.certificate,
+        ssl_keyfile=flower.key,
+    )
+    server = Server(config, executor, lines)
+    try:
+        server.run(sockets=[listener])
+    except signals.STOPPED:
+        return
+    if not server.started:
+        raise RunError("the SuperLink did not start; the lines above say why")
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which also starts ServerApps and watches over its connections."""
+
+    def __init__(self, config: uvicorn.Config, executor: Executor, lines: Lines) -> None:
+        super().__init__(config)
+        self._work = (executor.serve, lines.watch)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn."""
+        await super().startup(sockets)
+        if self.started:
+            self._tasks = [asyncio.create_task(work()) for work in self._work]
+            host, port = self.config.host, self.config.port
+            print(f"the SuperLink listens on {host}:{port}", file=sys.stderr, flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn."""
+        for task in self._tasks:
+            task.cancel()
+        await super().shutdown(sockets)
