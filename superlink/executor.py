@@ -128,7 +128,8 @@ class Executor:
             "read": [str(path) for path in grant.read],
             "write": [str(path) for path in grant.write],
             "ports": [self._address.port, *grant.ports],
-            "confine": grant.confined,
+            "devices": [str(path) for path in self._place.devices],
+            "confine": self._place.confined,
         }
         return json.dumps(order).encode()
 

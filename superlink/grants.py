@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from confinement import support
 from fedstride.errors import ConfigError, unknown
 
 RUNS, MODELS = "runs", "models"
@@ -32,7 +33,6 @@ class Grant:
     write: tuple[Path, ...]
     ports: tuple[int, ...]
     environment: dict[str, str]
-    confined: bool
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,10 @@ class Place:
     read: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
     ports: tuple[int, ...] = ()  # of trackers
+    devices: tuple[Path, ...] = ()  # of a graphics card
     passed: tuple[str, ...] = ()  # variables of the environment
     confined: bool = True
+    """Whether the kernel confines ServerApps."""
 
     def grant(self, run_id: int, config: Mapping[str, Any]) -> Grant:
         """What the ServerApp of this run may use; its folders are made. Raises ConfigError for what it may not."""
@@ -67,7 +69,6 @@ class Place:
             write=(folder, scratch, *write),
             ports=self.ports,
             environment=self._variables(folder, scratch),
-            confined=self.confined,
         )
 
     async def release(self, grant: Grant) -> None:
@@ -149,9 +150,12 @@ def read(path: Path | None, home: Path, environment: Mapping[str, str] = os.envi
         write=tuple(_absolute(each) for each in [*found.get("write", []), *metrics]),
         ports=tuple(found.get("ports", [])),
         passed=tuple(found.get("environment", [])),
-        confined=found.get("confine", True),
+        devices=tuple(Path(each) for each in found.get("devices", [])),
+        confined=_is_confined(str(found.get("confine", IF_POSSIBLE))),
     )
 
+
+DEMANDED, IF_POSSIBLE, OFF = WAYS = ("demanded", "if-possible", "off")
 
 FORMS = {
     RUNS: "a path",
@@ -160,7 +164,8 @@ FORMS = {
     "write": "a list of paths",
     "ports": "a list of ports",
     "environment": "a list of names",
-    "confine": "true or false",
+    "devices": "a list of paths",
+    "confine": f"one of {', '.join(WAYS)}",
 }
 
 
@@ -178,8 +183,8 @@ def _table(path: Path) -> dict[str, Any]:
 
 
 def _has_form(value: Any, form: str) -> bool:
-    if form == "true or false":
-        return isinstance(value, bool)
+    if form.startswith("one of"):
+        return value in WAYS
     if form == "a path":
         return isinstance(value, str) and bool(value)
     if not isinstance(value, list):
@@ -187,6 +192,17 @@ def _has_form(value: Any, form: str) -> bool:
     if form == "a list of ports":
         return all(isinstance(each, int) and not isinstance(each, bool) and 0 < each < 65536 for each in value)
     return all(isinstance(each, str) for each in value)
+
+
+def _is_confined(way: str) -> bool:
+    """Whether ServerApps are confined. Raises ConfigError if it is demanded, and this machine cannot do it."""
+    found = support()
+    if way == DEMANDED and not found.possible:
+        raise ConfigError(
+            f"confine = {DEMANDED!r}, but ServerApps cannot be confined on this machine; missing: "
+            f"{', '.join(found.missing())}"
+        )
+    return way != OFF and found.possible
 
 
 def _absolute(text: str) -> Path:

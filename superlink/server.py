@@ -13,6 +13,7 @@ from typing import Any
 
 import uvicorn
 
+from confinement import support
 from fedstride import signals
 from fedstride.errors import RunError
 
@@ -43,6 +44,7 @@ def run(arguments: Sequence[str]) -> None:
     _check(settings)
     address = token.place(f"{settings.host}:{settings.port}")
     place = grants.read(settings.serverapps, address.parent.parent / SERVERAPPS)
+    _say(place)
     lines = Lines(one_peer=settings.behind_proxy)
     try:
         listener = listen(settings.host, settings.port, lines)
@@ -53,6 +55,14 @@ def run(arguments: Sequence[str]) -> None:
         ) from error
     with listener:
         _serve(settings, place, lines, listener, token.renew(address))
+
+
+def _say(place: grants.Place) -> None:
+    missing = ", ".join(support().missing())
+    if not place.confined:
+        print(f"warning: ServerApps are not confined: {missing or 'confine is off'}", file=sys.stderr, flush=True)
+    else:
+        print(f"ServerApps are confined{f', without: {missing}' if missing else ''}", file=sys.stderr, flush=True)
 
 
 def _check(settings: Settings) -> None:

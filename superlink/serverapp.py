@@ -1,23 +1,46 @@
-"""The program of one ServerApp: reads its order from the standard input, and runs the app."""
+"""The program of one ServerApp: reads its order from the standard input, confines itself, and runs the app."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+from pathlib import Path
+from typing import Any
+
+import confinement
+import fedstride
+
+OPEN_FILES = 1024
 
 
 def main() -> None:
-    """Run the ServerApp of the order, and end this process."""
+    """Run the ServerApp of the order, and end this process. Raises ConfinementError if it cannot be confined."""
     order = json.loads(sys.stdin.buffer.read())
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
+    confinement.close_all_but({0, 1, 2})
+    if order["confine"]:
+        confinement.confine(domain(order))
     sys.argv = ["flwr-serverapp"]
-    from fedstride.flower import serverapps
+    from fedstride.flower import serverapps  # imports numpy, which starts threads
 
     ca = order["ca"]
     serverapps.run(order["address"], order["token"], None if ca is None else ca.encode(), order["parent"])
+
+
+def domain(order: dict[str, Any]) -> confinement.Domain:
+    """What the process may use: the order, Python and its packages, those of this project that start an app."""
+    packages = {Path(str(module.__file__)).parent for module in (fedstride, confinement, sys.modules[str(__package__)])}
+    return confinement.Domain(
+        read=(*confinement.basics(), *sorted(packages), *map(Path, order["read"])),
+        write=tuple(map(Path, order["write"])),
+        listed=tuple(sorted({package.parent for package in packages})),
+        ports=tuple(order["ports"]),
+        devices=tuple(map(Path, order["devices"])),
+        open_files=OPEN_FILES,
+    )
 
 
 if __name__ == "__main__":

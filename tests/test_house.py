@@ -16,8 +16,9 @@ MAY_IMPORT = {
     "strategies": {"fedstride"},
     "client_app": {"fedstride"},
     "server_app": {"fedstride", "strategies"},
-    "node": {"fedstride", "client_app"},
-    "superlink": {"fedstride"},
+    "confinement": set(),
+    "node": {"fedstride", "client_app", "confinement"},
+    "superlink": {"fedstride", "confinement"},
     "lab": {"fedstride", "strategies", "client_app", "server_app", "node", "superlink"},
     "benchmarks": {"fedstride", "strategies", "client_app", "server_app", "node", "superlink", "lab"},
 }
@@ -147,6 +148,7 @@ def test_the_engine_imports_no_app() -> None:
         ("from strategies import FedNNNN, FedLWS, Fedalr, TwoDLRD", {"torch", "hydra", "ray", "numba"}),
         ("import client_app.app", {"hydra", "torchvision", "pandas", "matplotlib", "strategies", "server_app"}),
         ("import server_app.app", {"torchvision", "pandas", "matplotlib"}),
+        ("import confinement", {"torch", "flwr", "numpy", "fedstride", "asyncio", "subprocess"}),
         ("import lab.cli.main", {"torch", "hydra", "matplotlib"}),
     ],
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from confinement import support
 from fedstride.errors import ConfigError
 from superlink import grants
 from superlink.executor import environment
@@ -85,8 +86,8 @@ def test_the_operators_file(server: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert (found.runs, found.models) == (Path("/srv/r"), server / "models")
     assert found.read == (Path("/srv/data"),)
     assert found.write == (Path("/srv/cache"), Path("/srv/prometheus"))
-    assert (found.ports, found.passed, found.confined) == ((5000,), ("WANDB",), True)
-    assert not place(server, "confine = false").confined
+    assert (found.ports, found.passed, found.confined) == ((5000,), ("WANDB",), support().possible)
+    assert not place(server, 'confine = "off"').confined
 
 
 def test_the_cache_is_shared_if_the_operator_says_so(server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +107,7 @@ def test_the_cache_is_shared_if_the_operator_says_so(server: Path, monkeypatch: 
         ("ports = [0]", "must be a list of ports"),
         ("ports = [true]", "must be a list of ports"),
         ("environment = [1]", "must be a list of names"),
-        ("confine = 1", "must be true or false"),
+        ("confine = true", "must be one of demanded, if-possible, off"),
         ("runs = ", "cannot be read"),
     ],
 )

@@ -113,4 +113,4 @@ def test_a_bundle_from_the_wheel_contains_the_app_without_the_lab_and_the_node(s
     )
     files = python(code, site).split()
     assert {"pyproject.toml", "fedstride/conf/config.yaml", "fedstride/server_app/app.py"} <= set(files)
-    assert not [name for name in files if {"lab", "node", "__pycache__"} & set(name.split("/"))]
+    assert not [name for name in files if {"lab", "node", "confinement", "__pycache__"} & set(name.split("/"))]

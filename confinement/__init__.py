@@ -1,0 +1,29 @@
+"""What the kernel allows a process: files by Landlock, everything else by a filter of system calls and by limits.
+
+A program that is not trusted gets a process of its own: `confine` in a fork with one thread, before anything of
+the program is imported. It holds for the process and for all that it starts, and nothing takes it back. Only
+Linux on x86-64 and aarch64 can do it; elsewhere the package can be imported, and `support()` says what is missing.
+"""
+
+from __future__ import annotations
+
+from .descriptors import close_all_but
+from .domain import Domain
+from .errors import ConfinementError
+from .limits import no_dump
+from .places import basics
+from .steps import confine, scope_signals
+from .support import Support, level, support
+
+__all__ = [
+    "ConfinementError",
+    "Domain",
+    "Support",
+    "basics",
+    "close_all_but",
+    "confine",
+    "level",
+    "no_dump",
+    "scope_signals",
+    "support",
+]
