@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import resource
 import socket
 import struct
@@ -32,6 +33,10 @@ MOST_OF_PEER, MOST_UNVOUCHED = 64, 16
 
 SPARE = 256
 """Descriptors for everything but connections: the database, logs, gRPC, ServerApps."""
+
+COLLECTED_EVERY = 64
+"""asyncio leaves a cycle of objects with 256 KiB for each ended connection with TLS. Python itself would collect
+thousands of them at a time."""
 
 _RESET = struct.pack("ii", 1, 0)
 
@@ -59,6 +64,7 @@ class Lines:
         self._one_peer = one_peer
         self._most = most or most_descriptors() - SPARE
         self._lines: dict[Peer, Line] = {}
+        self._ended = 0
 
     def admit(self, line: socket.socket, peer: Peer) -> bool:
         """Whether this connection may stay. One that has shown nothing is ended if there are too many such."""
@@ -89,6 +95,9 @@ class Lines:
         """This connection has ended."""
         if peer in self._lines and self._lines[peer].socket is line:
             del self._lines[peer]
+        self._ended += 1
+        if self._ended % COLLECTED_EVERY == 0:
+            gc.collect()
 
     def sweep(self, now: float) -> None:
         """End connections whose handshake takes too long, and those that do not read their answers."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import os
 import socket
 import sys
@@ -27,6 +28,9 @@ from .settings import Settings, clean, read
 
 KEEP_ALIVE_SECONDS = 20
 """An idle connection is kept so long. A node asks every three seconds at least."""
+
+WAITING = 128
+"""Connections that wait to be accepted, and that are accepted in one go: with TLS, each takes 256 KiB at once."""
 
 SERVERAPPS = "superlink-serverapps"
 """In FLWR_HOME: what ServerApps need while they live."""
@@ -94,6 +98,7 @@ def _serve(settings: Settings, place: grants.Place, lines: Lines, listener: sock
         loop="asyncio",
         ws="none",
         lifespan="on",
+        backlog=WAITING,
         proxy_headers=False,
         server_header=False,
         log_config=flower.log_config,
@@ -123,6 +128,8 @@ class Server(uvicorn.Server):
         """See uvicorn."""
         await super().startup(sockets)
         if self.started:
+            gc.collect()
+            gc.freeze()  # so that a collection looks only at what comes after this; see `Lines.gone`
             self._tasks = [asyncio.create_task(work()) for work in self._work]
             host, port = self.config.host, self.config.port
             print(f"the SuperLink listens on {host}:{port}", file=sys.stderr, flush=True)

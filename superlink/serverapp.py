@@ -26,13 +26,23 @@ def main() -> None:
     sys.argv = ["flwr-serverapp"]
     from fedstride.flower import serverapps  # imports numpy, which starts threads
 
+    forget()
     ca = order["ca"]
     serverapps.run(order["address"], order["token"], None if ca is None else ca.encode(), order["parent"])
 
 
+def forget() -> None:
+    """Remove this project from the imported packages: an app brings its own version of it."""
+    project = {name.partition(".")[0] for name in (fedstride.__name__, confinement.__name__, str(__package__))}
+    for name in [name for name in sys.modules if name.partition(".")[0] in project]:
+        del sys.modules[name]
+
+
 def domain(order: dict[str, Any]) -> confinement.Domain:
     """What the process may use: the order, Python and its packages, those of this project that start an app."""
-    packages = {Path(str(module.__file__)).parent for module in (fedstride, confinement, sys.modules[str(__package__)])}
+    packages = {
+        Path(str(module.__file__)).parent for module in (fedstride, confinement, sys.modules[str(__package__)])
+    }
     return confinement.Domain(
         read=(*confinement.basics(), *sorted(packages), *map(Path, order["read"])),
         write=tuple(map(Path, order["write"])),

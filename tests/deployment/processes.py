@@ -37,6 +37,9 @@ STOCK = ("flower-supernode",)
 WARM = (sys.executable, "-m", "lab.cli.main", "node")
 """The two programs for a SuperNode. Flower's own has a port in addition."""
 
+SECRET = {"AWS_SECRET_OF_THE_SERVER": "not for apps"}
+"""In the environment of a SuperLink."""
+
 PLAIN = ("flower-superlink", "--disable-runtime-dependency-installation")
 GUARDED = (sys.executable, "-m", "lab.cli.main", "superlink")
 """The two programs for a SuperLink."""
@@ -199,7 +202,7 @@ class Deployment:
             *listening(control, fleet),
             *("--database", "state.db", "--enable-supernode-auth"),
             *options,
-            env={"FLWR_HOME": str(self.desk)},
+            env={"FLWR_HOME": str(self.desk), **SECRET},
         )
         return Link(running, control, fleet, certificates, program)
 
