@@ -21,6 +21,7 @@ from fedstride.flower.logs import log
 from fedstride.flower.tasks import Task, Tasks, TasksError
 
 from .grants import Grant, Place
+from .serverapp import NOT_CONFINED
 
 IDLE_SECONDS = 1.0
 """Between two looks for a ServerApp that waits; a look is made at once when a run was submitted."""
@@ -90,15 +91,15 @@ class Executor:
             await self._fail(task, str(error))
             return
         try:
-            end = await self._process(task, grant)
+            end = _ended(await self._process(task, grant))
         except OSError as error:
-            end = f"it could not be started: {error}"
+            end = f"its ServerApp could not be started: {error}"
         finally:
             await self._place.release(grant)
-        await self._fail(task, f"{WITHOUT_A_WORD}: {end}")
+        await self._fail(task, end)
 
-    async def _process(self, task: Task, grant: Grant) -> str:
-        """Run the process until it ends; how it ended."""
+    async def _process(self, task: Task, grant: Grant) -> int:
+        """Run the process until it ends; its exit code, or the negative number of the signal that ended it."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", f"{__package__}.serverapp"),
             stdin=asyncio.subprocess.PIPE,
@@ -115,8 +116,7 @@ class Executor:
             await process.stdin.drain()
             process.stdin.close()
         await _show(process.stdout, task.run_id)
-        status = await process.wait()
-        return f"exit code {status}" if status >= 0 else f"signal {-status}"
+        return await process.wait()
 
     def _order(self, task: Task, grant: Grant) -> bytes:
         ca = self._address.ca
@@ -138,6 +138,12 @@ class Executor:
             if await asyncio.to_thread(self._has_task, task.token):
                 log(WARNING, "run %s: %s", task.run_id, details)
                 await self._tasks.fail(task.token, details)
+
+
+def _ended(status: int) -> str:
+    if status == NOT_CONFINED:
+        return "its ServerApp could not be confined, so it was not started; the SuperLink's log says why"
+    return f"{WITHOUT_A_WORD}: {f'exit code {status}' if status >= 0 else f'signal {-status}'}"
 
 
 async def _show(output: asyncio.StreamReader, run_id: int) -> None:

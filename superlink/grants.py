@@ -7,7 +7,7 @@ import os
 import shlex
 import tempfile
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,8 +53,9 @@ class Place:
     def grant(self, run_id: int, config: Mapping[str, Any]) -> Grant:
         """What the ServerApp of this run may use; its folders are made. Raises ConfigError for what it may not."""
         named = settings(config)
-        write = [*self.write, *self._resumed(named.get("resume", ""))]
         folder = self.runs / str(run_id)
+        resumed = self._resumed(folder, named.get("resume", ""))
+        initial = self._initial(folder, named.get("initial", ""))
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -65,8 +66,8 @@ class Place:
         return Grant(
             folder=folder,
             scratch=scratch,
-            read=(*self.read, *self._initial(named.get("initial", ""))),
-            write=(folder, scratch, *write),
+            read=(*self.read, *initial),
+            write=(folder, scratch, *self.write, *resumed),
             ports=self.ports,
             environment=self._variables(folder, scratch),
         )
@@ -90,28 +91,30 @@ class Place:
 
     def _cache(self, scratch: Path) -> Path:
         """The SuperLink's own cache if the operator lets ServerApps write to it, else one of this ServerApp's."""
-        shared = Path(os.environ.get("FEDSTRIDE_CACHE", "")).expanduser()
-        return shared if shared.resolve() in self.write else scratch / "cache"
+        shared = os.environ.get("FEDSTRIDE_CACHE")
+        return _absolute(shared) if shared and _absolute(shared) in self.write else scratch / "cache"
 
-    def _resumed(self, name: str) -> list[Path]:
+    def _resumed(self, folder: Path, name: str) -> list[Path]:
         """The folder that `resume=` names, which must be that of a run here."""
         if not name:
             return []
-        path = (self.runs / Path(name).expanduser()).resolve()
+        path = (folder / name).resolve()  # a ServerApp works in its folder
         if not path.is_relative_to(self.runs) or path == self.runs or not (path / CONFIG).is_file():
             raise ConfigError(
-                f"resume = {name!r} is not the folder of a run below {self.runs}; fedstride runs lists them"
+                f"resume = {name!r} is not the folder of a run below {self.runs}: give its whole path, which the "
+                "log of the run has"
             )
         return [path]
 
-    def _initial(self, name: str) -> list[Path]:
+    def _initial(self, folder: Path, name: str) -> list[Path]:
         """The file that `initial=` names, which must be below the folder of models."""
         if not name:
             return []
-        path = (self.models / Path(name).expanduser()).resolve()
+        path = (folder / name).resolve()
         if not path.is_relative_to(self.models) or not path.is_file():
             raise ConfigError(
-                f"initial = {name!r} is not a file below {self.models}, the server's folder of models"
+                f"initial = {name!r} is not a file below {self.models}, the server's folder of models: give its "
+                "whole path"
             )
         return [path]
 
@@ -146,11 +149,11 @@ def read(path: Path | None, home: Path, environment: Mapping[str, str] = os.envi
         runs=_absolute(runs),
         models=_absolute(str(found.get(MODELS, MODELS))),
         home=home,
-        read=tuple(_absolute(each) for each in found.get("read", [])),
-        write=tuple(_absolute(each) for each in [*found.get("write", []), *metrics]),
+        read=_present("read", found.get("read", [])),
+        write=_present("write", [*found.get("write", []), *metrics]),
         ports=tuple(found.get("ports", [])),
         passed=tuple(found.get("environment", [])),
-        devices=tuple(Path(each) for each in found.get("devices", [])),
+        devices=_present("devices", found.get("devices", [])),
         confined=_is_confined(str(found.get("confine", IF_POSSIBLE))),
     )
 
@@ -192,6 +195,16 @@ def _has_form(value: Any, form: str) -> bool:
     if form == "a list of ports":
         return all(isinstance(each, int) and not isinstance(each, bool) and 0 < each < 65536 for each in value)
     return all(isinstance(each, str) for each in value)
+
+
+def _present(key: str, paths: Sequence[str]) -> tuple[Path, ...]:
+    found = tuple(map(_absolute, paths))
+    for path in found:
+        if not path.exists():
+            raise ConfigError(
+                f"{path} does not exist, and ServerApps may use it ({key}): make it, or leave it out"
+            )
+    return found
 
 
 def _is_confined(way: str) -> bool:

@@ -44,7 +44,6 @@ class Flower(Protocol):
     """What is behind the guard."""
 
     app: App
-    accepts_unknown_nodes: bool
 
     def node_of(self, public_key: bytes) -> int | None:
         """The id of the node with this key; None if none is registered."""

@@ -31,6 +31,9 @@ STUCK_SECONDS = 60.0
 MOST_OF_PEER, MOST_UNVOUCHED = 64, 16
 """Connections from one address, and those of them that have shown no credential yet."""
 
+RECENT_SECONDS = 1.0
+"""A connection may be silent so long: several nodes behind one address may connect at the same moment."""
+
 SPARE = 256
 """Descriptors for everything but connections: the database, logs, gRPC, ServerApps."""
 
@@ -52,6 +55,15 @@ class Line:
     unsent: int = 0  # bytes of an answer that were not read at the last look
     stuck: float = 0.0  # since when they are as many
 
+    def end(self) -> None:
+        """End it at once, and tell the peer so: it would else wait for its request to be read."""
+        with contextlib.suppress(OSError):
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            if self.protocol is None:
+                self.socket.shutdown(socket.SHUT_RDWR)
+        if self.protocol is not None:
+            self.protocol.transport.abort()
+
     def waits(self) -> bool:
         """Whether nothing is lost if it ends: no request of it is being answered."""
         return self.protocol is None or not self.protocol.is_answering()
@@ -68,18 +80,19 @@ class Lines:
 
     def admit(self, line: socket.socket, peer: Peer) -> bool:
         """Whether this connection may stay. One that has shown nothing is ended if there are too many such."""
-        lines = self._lines.values()
+        lines, recent = self._lines.values(), time.monotonic() - RECENT_SECONDS
         same = [] if self._one_peer else [each for key, each in self._lines.items() if key[0] == peer[0]]
         unvouched = [each for each in same if not each.vouched]
-        if len(same) >= MOST_OF_PEER or len(unvouched) >= MOST_UNVOUCHED:
-            ended = self._end_oldest(unvouched)
-        elif len(lines) >= self._most:
-            ended = self._end_oldest([each for each in lines if not each.vouched])
-        else:
-            ended = True
-        if ended:
+        admitted = True
+        if len(same) >= MOST_OF_PEER:
+            admitted = _end_oldest(unvouched)
+        elif len(unvouched) >= MOST_UNVOUCHED:
+            _end_oldest([each for each in unvouched if each.since < recent])
+        if len(lines) >= self._most:
+            admitted = admitted and _end_oldest([each for each in lines if not each.vouched])
+        if admitted:
             self._lines[peer] = Line(line)
-        return ended
+        return admitted
 
     def vouch(self, peer: Peer) -> None:
         """This connection has shown a credential."""
@@ -104,7 +117,7 @@ class Lines:
         for line in list(self._lines.values()):
             if line.protocol is None:
                 if now - line.since > HEAD_SECONDS:
-                    _shut(line.socket)
+                    line.end()
                 continue
             unsent = line.protocol.transport.get_write_buffer_size()
             if not unsent or unsent != line.unsent:
@@ -117,13 +130,6 @@ class Lines:
         while True:
             await asyncio.sleep(1.0)
             self.sweep(time.monotonic())
-
-    @staticmethod
-    def _end_oldest(lines: list[Line]) -> bool:
-        waiting = [line for line in lines if line.waits()]
-        if waiting:
-            _shut(min(waiting, key=lambda line: line.since).socket)
-        return bool(waiting)
 
 
 class Listener(socket.socket):
@@ -232,6 +238,9 @@ def most_descriptors() -> int:
     return max(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 2 * SPARE)
 
 
-def _shut(line: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        line.shutdown(socket.SHUT_RDWR)
+def _end_oldest(lines: list[Line]) -> bool:
+    """End the oldest of these that waits; whether there is one."""
+    waiting = [line for line in lines if line.waits()]
+    if waiting:
+        min(waiting, key=lambda line: line.since).end()
+    return bool(waiting)

@@ -32,6 +32,9 @@ KEEP_ALIVE_SECONDS = 20
 WAITING = 128
 """Connections that wait to be accepted, and that are accepted in one go: with TLS, each takes 256 KiB at once."""
 
+OWN = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Where this machine reaches a server that listens on all addresses."""
+
 SERVERAPPS = "superlink-serverapps"
 """In FLWR_HOME: what ServerApps need while they live."""
 
@@ -46,9 +49,9 @@ def run(arguments: Sequence[str]) -> None:
     settings = read(arguments)
     clean()
     _check(settings)
-    address = token.place(f"{settings.host}:{settings.port}")
+    own = OWN.get(settings.host, settings.host)
+    address = token.place(f"{own}:{settings.port}")
     place = grants.read(settings.serverapps, address.parent.parent / SERVERAPPS)
-    _say(place)
     lines = Lines(one_peer=settings.behind_proxy)
     try:
         listener = listen(settings.host, settings.port, lines)
@@ -58,7 +61,9 @@ def run(arguments: Sequence[str]) -> None:
             "choose another --port"
         ) from error
     with listener:
-        _serve(settings, place, lines, listener, token.renew(address))
+        secret = token.renew(address)
+        _say(place)
+        _serve(settings, place, lines, listener, secret)
 
 
 def _say(place: grants.Place) -> None:
@@ -72,6 +77,7 @@ def _say(place: grants.Place) -> None:
 def _check(settings: Settings) -> None:
     """Raises ConfigError if another user could read or change what the SuperLink keeps."""
     if settings.database is not None:
+        settings.database.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         private.check_database(settings.database)
         private.check_folder(settings.database.parent, "the folder of the database", others=0o022)
     if settings.key is not None:
@@ -85,7 +91,7 @@ def _serve(settings: Settings, place: grants.Place, lines: Lines, listener: sock
 
     flower = SuperLink(settings.passed)
     ca = None if flower.ca is None else Path(flower.ca).read_bytes()
-    own = Address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host), settings.port, ca)
+    own = Address(OWN.get(settings.host, settings.host), settings.port, ca)
     executor = Executor(Tasks(flower.app), own, place, flower.has_task)
     rules = Rules(secret, uses_http(), settings.flwr, settings.behind_proxy)
     guard = Guard(flower, rules, Files(place.runs), lines.vouch, executor.look)

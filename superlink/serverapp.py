@@ -13,16 +13,23 @@ import fedstride
 
 OPEN_FILES = 1024
 
+NOT_CONFINED = 78
+"""The exit code of a process that could not be confined, and so has not started the app."""
+
 
 def main() -> None:
-    """Run the ServerApp of the order, and end this process. Raises ConfinementError if it cannot be confined."""
+    """Run the ServerApp of the order, and end this process."""
     order = json.loads(sys.stdin.buffer.read())
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     confinement.close_all_but({0, 1, 2})
     if order["confine"]:
-        confinement.confine(domain(order))
+        try:
+            confinement.confine(domain(order))
+        except confinement.ConfinementError as error:
+            print(f"the ServerApp is not started: {error}", flush=True)
+            sys.exit(NOT_CONFINED)
     sys.argv = ["flwr-serverapp"]
     from fedstride.flower import serverapps  # imports numpy, which starts threads
 

@@ -44,7 +44,6 @@ class SuperLink:
         self.host, self.port = str(config.host), int(config.port)
         self.certificate, self.key = config.ssl_certfile, config.ssl_keyfile
         self.ca: str | None = config.ssl_ca_certfile
-        self.accepts_unknown_nodes = not config.enable_supernode_auth
         self.log_config = get_uvicorn_log_config(console_handler.level)
 
     def node_of(self, public_key: bytes) -> int | None:

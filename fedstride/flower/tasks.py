@@ -14,7 +14,7 @@ from flwr.proto.runtime_pb2 import (
     PushTaskOutputRequest,
     PushTaskOutputResponse,
 )
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 FORM = "application/protobuf"
 
@@ -47,7 +47,11 @@ class Tasks:
         if not given.token:
             return None
         run_id = given.task.run_id
-        runs = await self._ask("control/list-runs", ListRunsRequest(run_id=run_id), ListRunsResponse)
+        try:
+            runs = await self._ask("control/list-runs", ListRunsRequest(run_id=run_id), ListRunsResponse)
+        except TasksError:
+            await self.fail(given.token, "the run could not be looked up")
+            raise
         return Task(given.token, run_id, user_config_from_proto(runs.run_dict[run_id].override_config))
 
     async def fail(self, token: str, details: str) -> None:
@@ -59,8 +63,11 @@ class Tasks:
         self, route: str, request: Message, kind: type[T], headers: Mapping[str, str] | None = None
     ) -> T:
         sent = {"content-type": FORM, "accept": FORM, **(headers or {})}
-        answer = await self._client.post(f"/v1/{route}", content=request.SerializeToString(), headers=sent)
-        if answer.status_code != httpx.codes.OK:
-            raise TasksError(f"{route}: HTTP {answer.status_code}: {answer.text}")
-        found: T = kind.FromString(answer.content)
+        try:
+            answer = await self._client.post(f"/v1/{route}", content=request.SerializeToString(), headers=sent)
+            if answer.status_code != httpx.codes.OK:
+                raise TasksError(f"{route}: HTTP {answer.status_code}: {answer.text}")
+            found: T = kind.FromString(answer.content)
+        except (httpx.HTTPError, DecodeError) as error:
+            raise TasksError(f"{route}: {error}") from error
         return found

@@ -54,8 +54,6 @@ def pushed(**changes: Any) -> bytes:
 class Flower:
     """Stands where Flower is: knows one node and one task, and keeps what reached it."""
 
-    accepts_unknown_nodes = False
-
     def __init__(self) -> None:
         self.got: list[tuple[str, bytes]] = []
         self.holds = 0.0  # seconds until it answers

@@ -43,7 +43,7 @@ def test_a_run_may_use_its_own_folder(server: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "resume", ["{runs}/7/study", "7/study", "'{runs}/7/study'", '"{runs}/7/study"', "{runs}/8/../7/study"]
+    "resume", ["{runs}/7/study", "../7/study", "'{runs}/7/study'", '"{runs}/7/study"', "{runs}/8/../7/study"]
 )
 def test_a_resumed_run_may_use_the_folder_of_the_one_before(server: Path, resume: str) -> None:
     import shlex
@@ -63,12 +63,12 @@ def test_21_other_folders_are_refused(server: Path, resume: str) -> None:
 
 
 def test_the_last_of_several_settings_applies(server: Path) -> None:
-    config = {"overrides": "resume=/etc +resume=7/study initial=null", "initial": "x"}
-    assert grants.settings(config) == {"resume": "7/study"}
+    config = {"overrides": "resume=/etc +resume=../7/study initial=null", "initial": "x"}
+    assert grants.settings(config) == {"resume": "../7/study"}
 
 
 def test_an_initial_model_is_below_the_folder_of_models(server: Path) -> None:
-    for name in ("m.safetensors", str(server / "models/m.safetensors")):
+    for name in ("../../models/m.safetensors", str(server / "models/m.safetensors")):
         assert place(server).grant(9, {"overrides": f"initial={name}"}).read == (server / "models/m.safetensors",)
     (server / "models/link").symlink_to(server / "server.toml")
     for name in ("/etc/passwd", "../server.toml", "link", "none", str(server / "models")):
@@ -77,15 +77,14 @@ def test_an_initial_model_is_below_the_folder_of_models(server: Path) -> None:
 
 
 def test_the_operators_file(server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEDSTRIDE_METRICS", "/srv/prometheus")
-    monkeypatch.setenv("FEDSTRIDE_CACHE", "/srv/cache")
-    text = (
-        'runs = "/srv/r"\nread = ["/srv/data"]\nwrite = ["/srv/cache"]\nports = [5000]\nenvironment = ["WANDB"]\n'
-    )
+    monkeypatch.setenv("FEDSTRIDE_METRICS", str(server / "metrics"))
+    for name in ("metrics", "data", "cache"):
+        (server / name).mkdir()
+    text = 'runs = "/srv/r"\nread = ["data"]\nwrite = ["cache"]\nports = [5000]\nenvironment = ["WANDB"]\n'
     found = place(server, text)
     assert (found.runs, found.models) == (Path("/srv/r"), server / "models")
-    assert found.read == (Path("/srv/data"),)
-    assert found.write == (Path("/srv/cache"), Path("/srv/prometheus"))
+    assert found.read == (server / "data",)
+    assert found.write == (server / "cache", server / "metrics")
     assert (found.ports, found.passed, found.confined) == ((5000,), ("WANDB",), support().possible)
     assert not place(server, 'confine = "off"').confined
 
@@ -94,6 +93,7 @@ def test_the_cache_is_shared_if_the_operator_says_so(server: Path, monkeypatch: 
     monkeypatch.setenv("FEDSTRIDE_CACHE", str(server / "cache"))
     own = place(server).grant(9, {})
     assert own.environment["FEDSTRIDE_CACHE"] == str(own.scratch / "cache")
+    (server / "cache").mkdir()
     shared = place(server, f'write = ["{server / "cache"}"]').grant(10, {})
     assert shared.environment["FEDSTRIDE_CACHE"] == str(server / "cache")
 
@@ -109,6 +109,7 @@ def test_the_cache_is_shared_if_the_operator_says_so(server: Path, monkeypatch: 
         ("environment = [1]", "must be a list of names"),
         ("confine = true", "must be one of demanded, if-possible, off"),
         ("runs = ", "cannot be read"),
+        ("read = ['none']", "none does not exist, and ServerApps may use it (read): make it"),
     ],
 )
 def test_a_wrong_file_is_refused_in_one_line(server: Path, text: str, said: str) -> None:
