@@ -11,10 +11,13 @@ import contextlib
 import json
 import os
 import re
+import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from logging import INFO, WARNING
+from typing import IO
 
 from fedstride.errors import ConfigError, printable
 from fedstride.flower.logs import log
@@ -90,33 +93,43 @@ class Executor:
         except ConfigError as error:
             await self._fail(task, str(error))
             return
-        try:
-            end = _ended(await self._process(task, grant))
-        except OSError as error:
-            end = f"its ServerApp could not be started: {error}"
-        finally:
-            await self._place.release(grant)
-        await self._fail(task, end)
+        await self._fail(task, await self._in_a_thread(task, grant))
 
-    async def _process(self, task: Task, grant: Grant) -> int:
-        """Run the process until it ends; its exit code, or the negative number of the signal that ended it."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", f"{__package__}.serverapp"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            cwd=grant.folder,
-            env=environment(os.environ, self._place.passed) | grant.environment,
-            limit=MOST_LINE,
-        )
+    async def _in_a_thread(self, task: Task, grant: Grant) -> str:
+        """Run the process until it ends; how it ended.
+
+        In a thread, since asyncio would kill the process when this one ends. It ends itself then, with its files.
+        """
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[str] = loop.create_future()
+
+        def work() -> None:
+            how = self._process(task, grant)
+            self._place.release(grant)
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(ended.set_result, how)
+
+        threading.Thread(target=work, name=f"run {task.run_id}", daemon=True).start()
+        return await ended
+
+    def _process(self, task: Task, grant: Grant) -> str:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", f"{__package__}.serverapp"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                cwd=grant.folder,
+                env=environment(os.environ, self._place.passed) | grant.environment,
+            )
+        except OSError as error:
+            return f"its ServerApp could not be started: {error}"
         assert process.stdin is not None and process.stdout is not None
         log(INFO, "run %s: its ServerApp is process %s", task.run_id, process.pid)
-        process.stdin.write(self._order(task, grant))
-        with contextlib.suppress(ConnectionError):
-            await process.stdin.drain()
-            process.stdin.close()
-        await _show(process.stdout, task.run_id)
-        return await process.wait()
+        with contextlib.suppress(BrokenPipeError), process.stdin as order:
+            order.write(self._order(task, grant))
+        _show(process.stdout, task.run_id)
+        return _ended(process.wait())
 
     def _order(self, task: Task, grant: Grant) -> bytes:
         ca = self._address.ca
@@ -125,6 +138,7 @@ class Executor:
             "address": self._address.text(),
             "ca": None if ca is None else ca.decode("ascii"),
             "parent": os.getpid(),
+            "scratch": str(grant.scratch),
             "read": [str(path) for path in grant.read],
             "write": [str(path) for path in grant.write],
             "ports": [self._address.port, *grant.ports],
@@ -146,15 +160,9 @@ def _ended(status: int) -> str:
     return f"{WITHOUT_A_WORD}: {f'exit code {status}' if status >= 0 else f'signal {-status}'}"
 
 
-async def _show(output: asyncio.StreamReader, run_id: int) -> None:
+def _show(output: IO[bytes], run_id: int) -> None:
     """Print what a ServerApp prints, line by line, without what a terminal would act on."""
-    while True:
-        try:
-            line = await output.readline()
-        except ValueError:  # a longer line
-            continue
-        if not line:
-            return
+    for line in iter(lambda: output.readline(MOST_LINE), b""):
         text = COLOURS.sub("", line.decode(errors="replace")).rstrip()
         print(f"run {run_id}: {printable(text)}", file=sys.stderr, flush=True)
 

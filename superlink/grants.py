@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
+import fcntl
 import os
 import shlex
+import subprocess
 import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -72,10 +74,20 @@ class Place:
             environment=self._variables(folder, scratch),
         )
 
-    async def release(self, grant: Grant) -> None:
-        """Remove what the ServerApp needed while it lived. It may be deep and large, so a program does it."""
-        remove = await asyncio.create_subprocess_exec("rm", "-rf", "--", str(grant.scratch))
-        await remove.wait()
+    def release(self, grant: Grant) -> None:
+        """Remove what the ServerApp needed while it lived."""
+        _remove(grant.scratch)
+
+    def tidy(self) -> None:
+        """Remove what ServerApps of a SuperLink that was killed have left; those that still end hold a lock."""
+        for scratch in self.home.glob("*"):
+            with contextlib.suppress(OSError):
+                folder = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _remove(scratch)
+                finally:
+                    os.close(folder)
 
     def _variables(self, folder: Path, scratch: Path) -> dict[str, str]:
         found = {
@@ -117,6 +129,11 @@ class Place:
                 "whole path"
             )
         return [path]
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder that may be deep and large, so a program does it."""
+    subprocess.run(["rm", "-rf", "--", str(folder)], check=False)
 
 
 def settings(config: Mapping[str, Any]) -> dict[str, str]:

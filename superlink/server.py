@@ -36,7 +36,7 @@ OWN = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Where this machine reaches a server that listens on all addresses."""
 
 SERVERAPPS = "superlink-serverapps"
-"""In FLWR_HOME: what ServerApps need while they live."""
+"""In FLWR_HOME, by the address of the SuperLink: what ServerApps need while they live."""
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -51,7 +51,7 @@ def run(arguments: Sequence[str]) -> None:
     _check(settings)
     own = OWN.get(settings.host, settings.host)
     address = token.place(f"{own}:{settings.port}")
-    place = grants.read(settings.serverapps, address.parent.parent / SERVERAPPS)
+    place = grants.read(settings.serverapps, address.parent.parent / SERVERAPPS / address.name)
     lines = Lines(one_peer=settings.behind_proxy)
     try:
         listener = listen(settings.host, settings.port, lines)
@@ -62,6 +62,7 @@ def run(arguments: Sequence[str]) -> None:
         ) from error
     with listener:
         secret = token.renew(address)
+        place.tidy()
         _say(place)
         _serve(settings, place, lines, listener, secret)
 

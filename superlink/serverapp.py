@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
@@ -24,6 +25,8 @@ def main() -> None:
     os.dup2(nothing, 0)
     os.close(nothing)
     confinement.close_all_but({0, 1, 2})
+    scratch = os.open(order["scratch"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(scratch, fcntl.LOCK_SH)  # until this process ends: see `grants.Place.tidy`
     if order["confine"]:
         try:
             confinement.confine(domain(order))

@@ -56,6 +56,7 @@ def test_a_restored_superlink_knows_its_nodes_and_resumes_the_run(
     new = site.deployment.root / "restored"
     new.mkdir(mode=0o700)
     backup(old / "state.db", new / "state.db")
+    (new / "state.db").chmod(0o600)
     stop(site.link.running)
     until(lambda: load(old / place).state != "running" or None, "end of the ServerApp")
     shutil.move(old / "runs", new / "runs")

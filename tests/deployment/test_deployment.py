@@ -159,7 +159,7 @@ def test_a_run_that_fails_on_the_superlink_fails_the_command(site: Site, invalid
 def test_ctrl_c_does_not_stop_the_run(site: Site, pair: Any) -> None:
     command = ["python", "-m", "lab.cli.main", "submit", "tls", "clients=3", "node_wait=600", "model=mlp"]
     submitting = site.deployment.start("submitting", *command, env={"FLWR_HOME": site.desk.env["FLWR_HOME"]})
-    started = until(lambda: re.search(r"run (\d+) submitted(?s:.*)the run's folder is", submitting.log()), "run")
+    started = until(lambda: re.search(r"run (\d+) submitted(?s:.*)submitted by ", submitting.log()), "run")
     submitting.interrupt()
     assert until(submitting.ended, "end of the command") == 130
     log = submitting.log()

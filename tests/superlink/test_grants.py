@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
@@ -38,8 +39,20 @@ def test_a_run_may_use_its_own_folder(server: Path) -> None:
     assert found.environment["FEDSTRIDE_RUNS"] == str(found.folder)
     assert found.scratch.is_relative_to(server / "home")
     (found.scratch / "x").mkdir()
-    asyncio.run(place(server).release(found))
+    place(server).release(found)
     assert not found.scratch.exists() and found.folder.exists()
+
+
+def test_what_a_killed_superlink_left_is_removed_by_the_next(server: Path) -> None:
+    """But not what a ServerApp still uses."""
+    used, left = place(server).grant(8, {}).scratch, place(server).grant(9, {}).scratch
+    folder = os.open(used, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_SH)
+    place(server).tidy()
+    assert used.exists() and not left.exists()
+    os.close(folder)
+    place(server).tidy()
+    assert not used.exists()
 
 
 @pytest.mark.parametrize(
