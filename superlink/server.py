@@ -14,7 +14,7 @@ from typing import Any
 
 import uvicorn
 
-from confinement import support
+from confinement import no_dump, support
 from fedstride import signals
 from fedstride.errors import RunError
 
@@ -48,6 +48,8 @@ def run(arguments: Sequence[str]) -> None:
     os.umask(0o077)
     settings = read(arguments)
     clean()
+    if support().machine:
+        no_dump()  # the token is in this process's memory
     _check(settings)
     own = OWN.get(settings.host, settings.host)
     address = token.place(f"{own}:{settings.port}")
