@@ -10,6 +10,7 @@ in a real deployment. The transport is that of the installed Flower: gRPC with 1
 from __future__ import annotations
 
 import contextlib
+import os
 import ssl
 import statistics
 import subprocess
@@ -42,7 +43,8 @@ CASES = {
     "state in a file": Case(in_file=True, secure=False),
     "state in a file, TLS and keys": Case(in_file=True, secure=True),
 }
-WARM, STOCK = (sys.executable, "-m", "fedstride", "node"), ("flower-supernode",)
+AS_ROOT = ["--allow-root"] if os.geteuid() == 0 else []
+WARM, STOCK = (sys.executable, "-m", "fedstride", "node", *AS_ROOT), ("flower-supernode",)
 ROUNDS = {WARM: 21, STOCK: 4}  # the first one, in which the data are prepared, does not count
 WORK = ("model=mlp", "client.local_steps=3", "client.batch_size=20", "client.device=cpu", "node_ids=any")
 START_SECONDS, STOP_SECONDS = 120.0, 15.0

@@ -19,7 +19,7 @@ class Domain:
     """Files and folders with all that is in them, to read, list and execute."""
     write: tuple[Path, ...] = ()
     """Folders in which regular files and folders may be made, read, written and removed; files to read and write.
-    No links, pipes, sockets or devices can be made in them, and nothing in them can be executed."""
+    No links, pipes, sockets or devices can be made in them, and the kernel starts no program from them."""
     listed: tuple[Path, ...] = ()
     """Folders of which names can be listed, also in the folders below, and nothing be read. To import a package,
     Python lists the folder that holds it: a clone, whose other files are not to be read."""

@@ -27,9 +27,7 @@ from .calls import ARCHITECTURES, MACHINES, NEWEST, number
 from .errors import ConfinementError
 
 REFUSED = {
-    "owner and attributes of files, which Landlock leaves open": """
-        chown fchown lchown fchownat setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr
-        removexattrat file_setattr""",
+    "owner and attributes of files, which Landlock leaves open": "chown fchown lchown fchownat file_setattr",
     "watching files, and handles of files": """
         inotify_init inotify_init1 inotify_add_watch inotify_rm_watch fanotify_init fanotify_mark
         name_to_handle_at open_by_handle_at lookup_dcookie""",
@@ -58,6 +56,14 @@ CONSTANT = tuple(name for part in REFUSED.values() for name in part.split())
 NETWORK = ("socket", "connect")
 """Refused too, unless the domain has ports."""
 
+NOT_SUPPORTED = tuple(
+    f"{before}{act}xattr{after}"
+    for act in ("get", "list", "set", "remove")
+    for before, after in (("", ""), ("l", ""), ("f", ""), ("", "at"))
+)
+"""Extended attributes, of any file that the user can reach: answered as by a file system without them. Programs
+that copy files go on then."""
+
 AS_IF_DONE = ("chmod", "fchmod", "fchmodat", "fchmodat2", "utime", "utimes", "utimensat", "futimesat")
 """Answered with success and not done: programs that copy files (shutil.copy2, numba) end if these fail."""
 
@@ -80,8 +86,8 @@ FCNTLS = (*range(8), 36, 37, 38, 1027, 1028, *range(1030, 1035))
 
 IOCTLS = (0x5401, 0x802C542A, 0x5413, 0x540F, 0x541B, 0x5421, 0x5450, 0x5451, 0x40049409, 0x4020940D)
 """Is it a terminal, its settings, size and group; bytes that wait; blocking; close on exec; copies that share
-blocks, into a file that is open to be written. Not: typing into a terminal (TIOCSTI, TIOCLINUX), owners, attributes
-of files, snapshots and verity of file systems, which need no right to write and which Landlock does not see."""
+blocks, into a file that is open to be written. Not: typing into a terminal (TIOCSTI, TIOCLINUX), owners, and
+attributes, snapshots and verity of file systems, which need no right to write and which Landlock does not see."""
 
 CARD = ((0xFF00, 0x4600), (0xFFFFFF00, 0x00000000), (0xFFFFFF00, 0x30000000))
 """The ioctls of nvidia's driver as (mask, value): letter F, and the plain numbers of its unified memory."""
@@ -99,6 +105,7 @@ def program(machine: str, landlock: int, pid: int, network: bool, devices: bool 
     eperm, enosys = answer(errno.EPERM), answer(errno.ENOSYS)
     made = entry(ARCHITECTURES[machine], NEWEST, enosys)
     made += always(_numbers(refused(landlock, network), machine), eperm)
+    made += always(_numbers(NOT_SUPPORTED, machine), answer(errno.EOPNOTSUPP))
     made += always(_numbers(AS_IF_DONE, machine), answer(0))
     made += always(_numbers(NOT_THERE, machine), enosys)
     for name, tests in conditional.items():

@@ -6,6 +6,7 @@ The library is loaded at the first call, so that importing this module is safe e
 from __future__ import annotations
 
 import ctypes
+import errno
 import functools
 import os
 import platform
@@ -44,13 +45,15 @@ def call(name: str, *arguments: int | ctypes.Array[ctypes.c_char] | None) -> int
     """Do the system call. An argument is a whole number, a buffer, or None for a null pointer."""
     value = number(name, machine()) if machine() else None
     if value is None:
-        raise OSError(38, f"no system call {name} on this machine")
+        raise OSError(errno.ENOSYS, f"no system call {name} on this machine")
     given = [ctypes.addressof(each) if isinstance(each, ctypes.Array) else each for each in arguments]
     return _checked(_library().syscall(value, *given, *[None] * (6 - len(given))))
 
 
 def prctl(option: int, *arguments: int) -> int:
     """Do `prctl` with up to four arguments."""
+    if sys.platform != "linux":
+        raise OSError(errno.ENOSYS, "only Linux has prctl")
     return _checked(_library().prctl(option, *arguments, *[0] * (4 - len(arguments))))
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import resource
 
 from . import kernel
 from .domain import Domain
+from .errors import ConfinementError
 
 SETPCAP = 8
 SECUREBITS = 0xEF
@@ -35,12 +37,17 @@ def limit(domain: Domain) -> None:
 
 
 def no_dump() -> None:
-    """No core file, and no look into this process's memory by others of the same user. Raises OSError.
+    """No core file, and no look into this process's memory by others of the same user.
 
-    It holds for this process and its forks. A program that is started with exec gets the second back.
+    It holds for this process and its forks. A program that is started with exec can be looked into again, and a
+    handler of core files behind a pipe (kernel.core_pattern) gets its core: it decides itself about the limit.
+    Raises ConfinementError where the kernel cannot do it.
     """
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    try:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    except OSError as error:
+        raise ConfinementError(f"dumps of this process cannot be forbidden: {error.strerror}") from None
 
 
 def drop_capabilities() -> None:
@@ -60,4 +67,4 @@ def drop_capabilities() -> None:
     kernel.prctl(kernel.PR_CAP_AMBIENT, kernel.PR_CAP_AMBIENT_CLEAR_ALL)
     kernel.no_capabilities()
     if any(kernel.capabilities()):
-        raise OSError(1, "capabilities remain")
+        raise OSError(errno.EPERM, "capabilities remain")

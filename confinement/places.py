@@ -9,6 +9,7 @@ SYSTEM = (
     "/usr",
     "/lib",
     "/lib64",
+    "/etc/fonts",
     "/etc/ld.so.cache",
     "/etc/localtime",
     "/etc/hosts",

@@ -37,23 +37,19 @@ def confine(domain: Domain, landlock: int | None = None) -> None:
     _step("filter", lambda: kernel.set_filter(packed(code)))
 
 
-def scope_signals() -> None:
+def scope_signals(outside: int) -> None:
     """Put the calling process, and all that it starts, where a signal reaches only what it started from now on.
 
     Nothing else changes. `os.kill(-1, SIGKILL)` then ends all of this and nothing outside; this is tried with a
-    harmless signal before the function returns. Raises ConfinementError, without Landlock 6 too.
+    harmless signal to `outside`, a process of the same user that is not of it, before the function returns. Raises
+    ConfinementError, without Landlock 6 too.
     """
     if support().landlock < 6:
         raise ConfinementError("signals cannot be scoped: it needs Landlock ABI 6, Linux 6.12 or newer")
     _step("threads", _one_thread)
-    outside, ends = _waiting()  # forked before: it is outside of the domain
-    try:
-        _step("no_new_privs", lambda: kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1))
-        _step("Landlock", lambda: _restricted(kernel.create_ruleset(ruleset_of_signals())))
-        _step("signals", lambda: _unreachable(outside))
-    finally:
-        os.close(ends)
-        os.waitpid(outside, 0)
+    _step("no_new_privs", lambda: kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1))
+    _step("Landlock", lambda: _restricted(kernel.create_ruleset(ruleset_of_signals())))
+    _step("signals", lambda: _unreachable(outside))
 
 
 def _possible(found: Support, landlock: int | None) -> Support:
@@ -117,18 +113,6 @@ def _restricted(ruleset: int) -> None:
         kernel.restrict(ruleset)
     finally:
         os.close(ruleset)
-
-
-def _waiting() -> tuple[int, int]:
-    """A child that does nothing until the returned descriptor is closed."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(writing)
-        os.read(reading, 1)
-        os._exit(0)
-    os.close(reading)
-    return child, writing
 
 
 def _unreachable(outside: int) -> None:

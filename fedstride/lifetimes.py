@@ -10,9 +10,12 @@ import sys
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 
-def end_with(parent: int) -> None:
-    """Make the system kill this process when its parent ends. `parent`: its process id before the fork."""
-    if _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) and os.getppid() != parent:  # it ended before the call
+def end_with(parent: int, what: signal.Signals = signal.SIGKILL) -> None:
+    """Make the system send this signal to this process when its parent ends, by default one that kills it.
+
+    `parent`: its process id before the fork. If it has ended already, this process ends at once.
+    """
+    if _prctl(_PR_SET_PDEATHSIG, what) and os.getppid() != parent:
         os._exit(1)
 
 

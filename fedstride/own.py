@@ -21,6 +21,9 @@ from .parts import HALF, MODULE_PREFIX, USER_PARTS, Part, Table
 BUNDLED = Path(__file__).resolve().parents[1] / "own_parts"
 """The folder of the file in the app's bundle."""
 
+PARTS_VARIABLE = "FEDSTRIDE_PARTS"
+"""The variable that names another folder in which a client looks for such files."""
+
 MAX_NAME_LENGTH = 255
 """Maximum number of characters of a file name, as in common file systems."""
 
@@ -72,7 +75,7 @@ def load_bundled(names: object) -> None:
             raise ConfigError(
                 f"parts = {name!r} is not allowed: it must be the name of a Python file, without a folder"
             )
-        local = os.environ.get("FEDSTRIDE_PARTS")
+        local = os.environ.get(PARTS_VARIABLE)
         folders = [BUNDLED] if local is None else [BUNDLED, Path(local)]
         file = next((folder / name for folder in folders if (folder / name).is_file()), None)
         if file is None:

@@ -190,6 +190,17 @@ def _machine() -> list[Finding]:
     return [Finding("machine", "ok", f"{platform.system()} {platform.machine()}, {cores()} cores")]
 
 
+def _confinement() -> list[Finding]:
+    """How far a node of this machine could confine apps."""
+    from confinement import support
+
+    kernel = support()
+    if kernel.complete:
+        return [Finding("nodes", "ok", f"the kernel can confine apps (Landlock {kernel.landlock})")]
+    what = "cannot confine apps at a node" if not kernel.possible else "confines apps at a node in part"
+    return [Finding("nodes", "warn", f"the kernel {what}: {'; '.join(kernel.missing())}", "see docs/security.md")]
+
+
 def _folders() -> list[Finding]:
     from fedstride.tasks.cache import cache_dir
     from server_app.config.schema import Config
@@ -293,6 +304,7 @@ CHECKS: tuple[Callable[[], list[Finding]], ...] = (
     _packages,
     _flower,
     _torch,
+    _confinement,
     _folders,
     _data,
     _ports,

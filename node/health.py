@@ -16,7 +16,7 @@ from fedstride import __version__
 
 from . import places
 
-FORM = 1
+FORM = 2
 """The version of the file's form."""
 
 OLD_SECONDS = 90.0
@@ -29,9 +29,12 @@ OK, SILENT, NO_NODE = 0, 1, 2
 
 
 class Health:
-    """The file of a running node. A disk that is full does not end the node."""
+    """The file of a running node. A disk that is full does not end the node.
 
-    def __init__(self, path: Path, name: str, address: str, flower: str) -> None:
+    `confined`: how far apps are confined, in words.
+    """
+
+    def __init__(self, path: Path, name: str, address: str, flower: str, confined: str) -> None:
         self._path = path
         self._facts: dict[str, Any] = {
             "form": FORM,
@@ -39,6 +42,7 @@ class Health:
             "flower": flower,
             "name": name,
             "superlink": address,
+            "confined": confined,
             "pid": os.getpid(),
             "begun": _begun(os.getpid()),
             "started": time.time(),
@@ -102,6 +106,7 @@ def _said(facts: dict[str, Any], heard: float) -> tuple[int, str]:
     if does.startswith("ended") or _begun(int(facts["pid"])) != facts["begun"]:
         return NO_NODE, f"{who} does not run ({does}, {since} ago)"
     said = f"{who}: the SuperLink {facts['superlink']} answered {_ago(now - heard)} ago; it {does} since {since}"
+    said = f"{said}; {facts['confined']}"
     silent = does == CONNECTS or (does == WAITS and now - heard > OLD_SECONDS)
     return (SILENT, f"{said}; it is not heard") if silent else (OK, said)
 

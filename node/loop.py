@@ -12,6 +12,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedstride.errors import RunError, last_line
@@ -31,19 +32,19 @@ from fedstride.pauses import Growing
 
 from . import accounts as logged
 from . import replies
+from .access import Access
 from .accounts import Accounts, RefusedError
 from .apps import App, Apps
 from .frames import Answer, Request
 from .health import Health
+from .output import Outputs
 from .parts import NO_ANSWER, Until, fetched, handed_over, persistent
 from .processes import DiedError, Processes
 from .replies import FormError, Reply
+from .rows import Reader, ReadError
 
 IDLE = (0.03, 3.0)
 """Shortest and longest pause, in seconds, between two questions for a message."""
-
-CRASHED = 8, "ClientApp stopped responding."
-"""Flower's error for a message whose process ended without a reply."""
 
 RUNS = 8
 """Runs that are remembered, with their apps."""
@@ -76,13 +77,17 @@ class Node:
         link: Link,
         accounts: Accounts,
         apps: Apps,
+        access: Access,
         processes: Processes,
+        outputs: Outputs,
+        reader: Reader | None,
         health: Health,
         config: dict[str, Any],
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._link, self._accounts, self._apps, self._processes = link, accounts, apps, processes
-        self._health, self._config, self._sleep = health, config, sleep
+        self._link, self._accounts, self._apps, self._access = link, accounts, apps, access
+        self._processes, self._outputs, self._health = processes, outputs, health
+        self._reader, self._config, self._sleep = reader, config, sleep
         self._runs: OrderedDict[int, Known] = OrderedDict()
         self._states: OrderedDict[Owner, bytes] = OrderedDict()  # of the clients
         self._idle = Growing(*IDLE)
@@ -160,27 +165,46 @@ class Node:
             raise RefusedError(str(error)) from error
         owner = run.series, app.id, app.signer
         self._accounts.asks(head.id, replies.asked(contents.values()))
-        request = Request(
-            settings={
-                "message": head.id,
-                "folder": str(self._apps.unpacked(app)),
-                "run": head.run,
-                "node": self._link.node_id,
-                "series": run.series,
-                "node_config": dict(self._config),
-                "overrides": dict(run.overrides),
-            },
-            objects=contents,
-            state=self._states.get(owner, b""),
-        )
         try:
-            answer = self._processes.answer(request, until.left())
+            word = replies.run_in(contents.values())
+            rows = self._rows(contents, until)
+        except ValueError as error:
+            raise RefusedError(str(error)) from error
+        except ReadError as error:
+            _log(logging.ERROR, "the data cannot be read for message %s: %s", head.id, error)
+            return replies.error_reply(head, self._link.node_id, error.code, error.reason)
+        except DiedError as error:
+            _log(logging.ERROR, "the data cannot be read for message %s: %s", head.id, error)
+            return replies.error_reply(head, self._link.node_id, *replies.CRASHED)
+        unpacked = self._apps.unpacked(app)
+        place = self._access.of(app, unpacked, word, run.series, rows)
+        show = self._outputs.of(head.run, head.id, bool(app.signer))
+        request = Request(self._settings(head, run, unpacked), contents, self._states.get(owner, b""))
+        try:
+            answer = self._processes.answer(request, until.left(), place, show)
             reply = self._checked(head, answer)
         except (DiedError, FormError) as error:
             _log(logging.ERROR, "message %s has no reply: %s", head.id, error)
-            return replies.error_reply(head, self._link.node_id, *CRASHED)
+            return replies.error_reply(head, self._link.node_id, *replies.CRASHED)
         self._remember(owner, answer.state)
         return reply
+
+    def _settings(self, head: Head, run: Run, unpacked: Path) -> dict[str, Any]:
+        return {
+            "message": head.id,
+            "folder": str(unpacked),
+            "run": head.run,
+            "node": self._link.node_id,
+            "series": run.series,
+            "node_config": dict(self._config),
+            "overrides": dict(run.overrides),
+        }
+
+    def _rows(self, contents: Mapping[str, bytes], until: Until) -> Path | None:
+        """The site's examples in the form that the message asks for; None if the app reads the data itself."""
+        if self._reader is None or (form := replies.form_in(contents.values())) is None:
+            return None
+        return self._reader.of(form, until.left())
 
     def _checked(self, head: Head, answer: Answer) -> Reply:
         if answer.error is not None:

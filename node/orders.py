@@ -1,6 +1,7 @@
 """The messages between a node and its template, over one socket whose end says that the other has ended.
 
-With the order to start a process comes a descriptor: the process's end of its connection to the node.
+With the order to start a process come two descriptors: the process's end of its connection to the node, and the
+pipe for what the app writes to its output.
 """
 
 from __future__ import annotations
@@ -16,6 +17,14 @@ class Start(NamedTuple):
     """To the template: start a process for a message."""
 
     number: int  # counts the processes of a node
+    watched: dict[str, Any]  # for its minder: folders that it may fill, its scratch folder, and limits
+
+
+class Remove(NamedTuple):
+    """To the template: have a confined process remove everything in a folder, except what is named."""
+
+    folder: str
+    kept: list[str]
 
 
 class Kill(NamedTuple):
@@ -31,16 +40,17 @@ class Ready(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """From the template: a process ended."""
+    """From the template: a process ended, and all that it had started."""
 
     number: int
     reason: str  # "exit code 0", "signal 6 (SIGABRT)"
 
 
-_KINDS = {kind.__name__: kind for kind in (Start, Kill, Ready, Ended)}
+_KINDS = {kind.__name__: kind for kind in (Start, Remove, Kill, Ready, Ended)}
 _MOST_BYTES = 65536
+DESCRIPTORS = 2
 
-Order = Start | Kill | Ready | Ended
+Order = Start | Remove | Kill | Ready | Ended
 
 
 class Line:
@@ -53,19 +63,19 @@ class Line:
         """The descriptor, for select."""
         return self._socket.fileno()
 
-    def send(self, order: Order, descriptor: int | None = None) -> bool:
-        """Send, with a copy of this descriptor; False if the other side has ended."""
+    def send(self, order: Order, *descriptors: int) -> bool:
+        """Send, with copies of these descriptors; False if the other side has ended."""
         data = json.dumps([type(order).__name__, *order]).encode()
         try:
-            socket.send_fds(self._socket, [data], [] if descriptor is None else [descriptor])
+            socket.send_fds(self._socket, [data], descriptors)
         except (BrokenPipeError, ConnectionResetError):
             return False
         return True
 
-    def receive(self) -> tuple[Order, int | None] | None:
-        """Wait for the next message, and the descriptor that comes with it; None if the other side has ended."""
+    def receive(self) -> tuple[Order, list[int]] | None:
+        """Wait for the next message, and the descriptors that come with it; None if the other side has ended."""
         try:
-            data, descriptors, _, _ = socket.recv_fds(self._socket, _MOST_BYTES, 1)
+            data, descriptors, _, _ = socket.recv_fds(self._socket, _MOST_BYTES, DESCRIPTORS)
         except ConnectionResetError:
             return None
         if not data:
@@ -74,7 +84,7 @@ class Line:
             os.set_inheritable(descriptor, False)
         name, *values = json.loads(data)
         order: Any = _KINDS[name](*values)
-        return order, (descriptors[0] if descriptors else None)
+        return order, descriptors
 
     def arrives(self, seconds: float) -> bool:
         """Wait for a message or the end of the other side, at most so long."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 LOG, STATUS, APPS, LOCK = "node-log.jsonl", "node-status.json", "node-apps", "node-lock"
+SCRATCH, OUTPUT, ROWS = "node-scratch", "node-output", "node-rows"
 
 
 def home(environment: Mapping[str, str] = os.environ) -> Path:

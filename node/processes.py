@@ -14,9 +14,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from fedstride.errors import FedstrideError, RunError
 
+from .access import NOWHERE, Place
 from .frames import (
     RECEIVED_AT_ONCE,
     UNTRUSTED,
@@ -28,7 +30,8 @@ from .frames import (
     Writer,
     fields_of_request,
 )
-from .orders import Ended, Kill, Line, Ready, Start, pair
+from .orders import Ended, Kill, Line, Ready, Remove, Start, pair
+from .output import Output
 
 EXIT_SECONDS = 10.0
 """A process that has answered, or closed its connection, is killed if it is still there after so many seconds."""
@@ -39,7 +42,8 @@ STOP_SECONDS = 5.0  # for the template to end all processes, when the node ends
 
 PASSED = re.compile(
     "PATH|HOME|USER|LANG|LC_.*|TZ|TMPDIR|OMP_NUM_THREADS|MKL_NUM_THREADS|OPENBLAS_NUM_THREADS|CUDA_VISIBLE_DEVICES|"
-    "LD_LIBRARY_PATH|FLWR_HOME|FLWR_TELEMETRY_ENABLED|XDG_CACHE_HOME|MPLCONFIGDIR|NUMBA_.*|FEDSTRIDE_.*"
+    "LD_LIBRARY_PATH|FLWR_HOME|FLWR_TELEMETRY_ENABLED|XDG_CACHE_HOME|MPLCONFIGDIR|NUMBA_.*|"
+    "FEDSTRIDE_(DATA|PARTS|STATE|CACHE)"
 )
 """The variables of the node's environment that processes of messages get. Others may be secrets of the node."""
 
@@ -54,29 +58,37 @@ class _Running:
 
     number: int
     deadline: float  # when it is killed
+    output: Output | None = None  # what its app writes
     ended: str = ""  # how
 
 
 class Processes:
     """Starts a process for each message as a fork of the template. One message at a time.
 
+    `show`: gets each line that the template or an app writes.
     `limit`: the seconds that a message may take; then its process is killed. `pass_environment`: the names of more
-    variables that the processes get. `bounds`: how much a process may answer.
+    variables that the processes get. `bounds`: how much a process may answer. `scratch`: the folder of this
+    node's scratch folders; what is beside it, from an earlier process, is removed.
     """
 
     def __init__(
         self,
         limit: float,
         warn: Callable[[str], None],
+        show: Callable[[str], None],
         pass_environment: Iterable[str] = (),
         bounds: Bounds = UNTRUSTED,
+        scratch: Path | None = None,
     ) -> None:
         self._limit = limit
         self._warn = warn
+        self._show = show
         self._environment = environment(os.environ, pass_environment)
         self._bounds = bounds
+        self._scratch = scratch
         self._buffer = memoryview(bytearray(RECEIVED_AT_ONCE))
         self._template: subprocess.Popen[bytes] | None = None
+        self._output: Output | None = None  # of the template
         self._line: Line | None = None  # to the template
         self._is_ready = False
         self._running: dict[int, _Running] = {}
@@ -86,36 +98,60 @@ class Processes:
     def start(self) -> None:
         """Start the template. It is ready after some seconds, which this does not wait for."""
         ours, theirs = pair()
+        output, written = os.pipe()
         command = [sys.executable, "-P", "-m", f"{__package__}.template", str(theirs.fileno())]
-        with theirs:
-            self._template = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                env=self._environment,
-                start_new_session=True,  # so that an app cannot type into the node's terminal
-            )
+        try:
+            with theirs:
+                self._template = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=written,
+                    stderr=written,
+                    pass_fds=[theirs.fileno()],
+                    env=self._environment,
+                    start_new_session=True,  # so that an app cannot type into the node's terminal
+                )
+        finally:
+            os.close(written)
         self._line, self._is_ready = Line(ours), False
+        self._output = Output(output, lambda line: self._show(f"the template: {line}"))
+        if self._scratch is not None:
+            self._line.send(Remove(str(self._scratch.parent), [self._scratch.name]))
 
-    def answer(self, request: Request, deadline_seconds: float) -> Answer:
+    def answer(
+        self,
+        request: Request,
+        deadline_seconds: float,
+        place: Place = NOWHERE,
+        show: Callable[[str], None] | None = None,
+    ) -> Answer:
         """What a new process makes of a message, within the limit and so many seconds.
 
-        Raises DiedError if it gives no answer, and RunError if no process can be started at all.
+        `place`: where it works. `show`: gets each line that its app writes. Raises DiedError if it gives no
+        answer, and RunError if no process can be started at all.
         """
         deadline = time.monotonic() + deadline_seconds
         try:
-            writer = Writer(fields_of_request(request))
+            settings = request.settings | {"place": place.settings}
+            writer = Writer(fields_of_request(request._replace(settings=settings)))
         except FrameError as error:
             raise DiedError(str(error)) from error
         line = self._ready_line(deadline)
+        if place.cleared:
+            line.send(Remove(place.cleared, list(place.kept)))
         self._started += 1
+        output, written = os.pipe()
         running = _Running(self._started, min(deadline, time.monotonic() + self._limit))
+        running.output = Output(output, show or self._show)
         self._running[running.number] = running
         ours, theirs = socket.socketpair()
         try:
             with ours:
-                with theirs:
-                    line.send(Start(running.number), theirs.fileno())
+                try:
+                    line.send(Start(running.number, place.watched), theirs.fileno(), written)
+                finally:
+                    theirs.close()
+                    os.close(written)
                 return self._exchange(running, ours, writer)
         except FrameError as error:
             self._kill(running)
@@ -127,6 +163,7 @@ class Processes:
     def look(self) -> None:
         """Kill processes that should have ended. To be called every few seconds while there is no message."""
         self._handle_all()
+        self._read_outputs()
         self._checked = now = time.monotonic()
         for number, running in self._running.items():
             if now > running.deadline and self._line is not None:
@@ -144,7 +181,23 @@ class Processes:
         except subprocess.TimeoutExpired:
             self._template.kill()
             self._template.wait()
+        self._read_outputs()
+        self._close_outputs()
         self._line = self._template = None
+
+    # ------------------------------------------------------------ what apps write
+
+    def _read_outputs(self) -> None:
+        for output in self._outputs():
+            output.read()
+
+    def _close_outputs(self) -> None:
+        for output in self._outputs():
+            output.close()
+
+    def _outputs(self) -> list[Output]:
+        found = [self._output, *(running.output for running in self._running.values())]
+        return [each for each in found if each is not None]
 
     # ------------------------------------------------------------ one message
 
@@ -191,11 +244,15 @@ class Processes:
             return
         poll = select.poll()
         poll.register(self._line, select.POLLIN)
+        for output in self._outputs():
+            if output.fileno() >= 0:
+                poll.register(output, select.POLLIN)
         if receiving:
             poll.register(connected, select.POLLIN | (select.POLLOUT if sending else 0))
         left = running.deadline - time.monotonic()
         poll.poll(1000 * max(0.0, min(left, CHECK_SECONDS)))
         self._handle_all()
+        self._read_outputs()
         if time.monotonic() > self._checked + CHECK_SECONDS:
             self.look()
 
@@ -241,7 +298,11 @@ class Processes:
             if order.problem:
                 self._warn(f"this project's ClientApp cannot be imported here: {order.problem}")
         elif isinstance(order, Ended):
-            self._running.pop(order.number).ended = order.reason
+            running = self._running.pop(order.number)
+            running.ended = order.reason
+            if running.output is not None:
+                running.output.read()
+                running.output.close()
 
     def _lost(self) -> None:
         """The template has ended, and all its forks with it. Start it again, unless it could not even start."""
@@ -250,6 +311,8 @@ class Processes:
         code = self._template.wait()
         for running in self._running.values():
             running.ended = "the process from which it was forked has ended"
+        self._read_outputs()
+        self._close_outputs()
         self._running.clear()
         self._line = self._template = None
         if not self._is_ready:

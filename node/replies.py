@@ -38,6 +38,16 @@ SHOWN = {
 """The keys of a message's configuration that are logged, each with its name in the log."""
 
 
+FORM = ("spec.", "reading.")
+"""How the keys begin that say what an example is."""
+
+NORMALISATION = {"spec.mean", "spec.std"}
+"""Those of them that do not change how data are read."""
+
+CRASHED = 8, "ClientApp stopped responding."
+"""Flower's error for a message whose process ended without a reply."""
+
+
 class FormError(Exception):
     """What a process has handed over is not a reply. The text is one line."""
 
@@ -126,6 +136,34 @@ def asked(contents: Iterable[bytes]) -> dict[str, Any]:
             if key in record and record[key] not in found.setdefault(name, []):
                 found[name].append(record[key])
     return {name: values[0] if len(values) == 1 else str(values) for name, values in found.items() if values}
+
+
+def run_in(contents: Iterable[bytes]) -> str:
+    """The word by which a message names its run; empty if it names none. Raises ValueError if it names several."""
+    words = {record[wire.RUN] for record in _plain_records(contents) if isinstance(record.get(wire.RUN), str)}
+    if len(words) > 1:
+        raise ValueError("the message names several runs")
+    return str(words.pop()) if words else ""
+
+
+def form_in(contents: Iterable[bytes]) -> dict[str, Any] | None:
+    """The form of an example that a message asks for, without its normalisation.
+
+    None if it says none, as those of other apps. Raises ValueError for values that are not plain.
+    """
+    for record in _plain_records(contents):
+        form = {key: value for key, value in record.items() if key.startswith(FORM) and key not in NORMALISATION}
+        if form and not all(_is_plain(value) for value in form.values()):
+            raise ValueError("the message describes its examples with values that are not plain")
+        if form:
+            return form
+    return None
+
+
+def _is_plain(value: object) -> bool:
+    return all(
+        isinstance(each, (bool, int, float, str)) for each in (value if isinstance(value, list) else [value])
+    )
 
 
 def examples_in(contents: Iterable[bytes]) -> int | None:

@@ -16,16 +16,22 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
 
+from client_app.state_folder import root
 from fedstride.errors import ConfigError
 from fedstride.flower.link import Place
 from fedstride.flower.trusting import context
 from fedstride.names import FORM, is_name
+from fedstride.tasks.cache import cache_dir
 
 from . import places
 from .limits import message_limit
+from .policy import Data, Policy, read_data, read_policy
 from .trust import trusted_keys
 
 OFF = "off"
+
+NODES_OWN = {"policy", "state", "log"}
+"""Keys of a node-config that are the node's own matter; apps do not see them."""
 
 Value = bool | int | float | str
 
@@ -55,7 +61,16 @@ class Settings:
 
     place: Place
     key: EllipticCurvePrivateKey | None  # None: the node makes one, and registers it itself
-    config: Mapping[str, Value]  # its node-config, which apps see
+    config: Mapping[str, Value]  # its node-config, as apps see it
+    policy: Policy
+    data: Data
+    states: Path  # what clients keep
+    cache: Path  # of prepared data
+    scratch: Path  # of this process, for the folders of messages
+    output: Path  # what unsigned apps write
+    rows: Path  # the site's examples, as messages ask for them
+    secret: Mapping[str, Path]  # files that apps must not read, by what they are
+    allow_root: bool
     name: str  # empty: none
     log: Path | None  # None: off
     status: Path
@@ -72,6 +87,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
     given = _parser().parse_args(list(arguments))
     config = node_config(given.node_config)
     home = places.home(environment)
+    data, log = _data(config), _log(config, home / places.LOG)
     if given.insecure and given.root_certificates:
         raise ConfigError("--insecure and --root-certificates exclude each other: with certificates there is TLS")
     if given.insecure and given.auth_supernode_private_key:
@@ -87,9 +103,18 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
             proxy=_proxy(given.proxy),
         ),
         key=_private_key(given.auth_supernode_private_key),
-        config=config,
+        config=_for_apps(config, data),
+        policy=read_policy(_path(config, "policy")),
+        data=data,
+        states=root(config).absolute(),
+        cache=_cache(),
+        scratch=home / places.SCRATCH / f"{os.getpid()}-{os.urandom(4).hex()}",
+        output=home / places.OUTPUT,
+        rows=home / places.ROWS,
+        secret=_secret(given.auth_supernode_private_key, config, home, log),
+        allow_root=given.allow_root,
         name=_name(config),
-        log=_log(config, home / places.LOG),
+        log=log,
         status=home / places.STATUS,
         lock=home / places.LOCK,
         apps=home / places.APPS,
@@ -127,12 +152,13 @@ def _parser() -> argparse.ArgumentParser:
         "--node-config",
         default="",
         metavar="'K=V ...'",
-        help="values for apps; name=NAME, log=FILE or off",
+        help="values for apps; name=NAME, data=PATH or FILE.toml, policy=FILE.toml, log=FILE or off",
     )
     add("--trusted-entities", type=Path, metavar="FILE", help="run only apps that one of these keys has signed")
     add("--wait", action="store_true", help="wait for a SuperLink that cannot be reached, as services want it")
     add("--proxy", metavar="URL", help="reach the SuperLink through this proxy; the environment's are not used")
     add("--pass-environment", default="", metavar="A,B", help="environment variables that apps see in addition")
+    add("--allow-root", action="store_true", help="run as root, who may do much even where apps are confined")
     for option in GONE:
         add(option, nargs="?", action=_Gone, help=argparse.SUPPRESS)
     return parser
@@ -220,6 +246,43 @@ def _name(config: Mapping[str, Value]) -> str:
             "'name=\"hospital-a\"'"
         )
     return str(name)
+
+
+def _path(config: Mapping[str, Value], key: str) -> Path | None:
+    """The path that a node-config has under this key; None if it has none."""
+    value = config.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"node-config {key} = {value!r} is not allowed: it must be the path of a file")
+    return Path(value).expanduser().absolute()
+
+
+def _data(config: Mapping[str, Value]) -> Data:
+    path = _path(config, "data")
+    return Data() if path is None else read_data(path)
+
+
+def _cache() -> Path:
+    try:
+        return cache_dir().absolute()
+    except RuntimeError as error:  # a user id without a home folder, as in some containers
+        raise ConfigError(
+            f"there is no default folder for prepared data ({error}); set FEDSTRIDE_CACHE"
+        ) from error
+
+
+def _for_apps(config: Mapping[str, Value], data: Data) -> dict[str, Value]:
+    """The node-config as apps see it: without the node's own files, and with the place of the data themselves."""
+    seen = {key: value for key, value in config.items() if key not in NODES_OWN}
+    return seen if data.path is None else seen | {"data": str(data.path)}
+
+
+def _secret(key: Path | None, config: Mapping[str, Value], home: Path, log: Path | None) -> dict[str, Path]:
+    """The files that apps must not read, by what they are."""
+    found = {"the node's key": key, "the policy": _path(config, "policy"), "the node's log": log}
+    found |= {"the node's folder (FLWR_HOME)": home, "its state": home / places.STATUS}
+    return {what: path.expanduser().absolute() for what, path in found.items() if path is not None}
 
 
 def _log(config: Mapping[str, Value], default: Path) -> Path | None:

@@ -9,17 +9,24 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from confinement import no_dump, support
 from fedstride import __version__, signals
 from fedstride.errors import ConfigError, RunError
 from fedstride.flower.connecting import connected, untested
 from fedstride.flower.link import Link, LinkError
+from fedstride.own import PARTS_VARIABLE
+from fedstride.tasks.datasets.files import ROOT_VARIABLE
 
+from . import access
+from .access import Access
 from .accounts import Accounts, RefusedError
 from .apps import Apps
 from .health import Health
 from .journal import Journal
 from .loop import Node
+from .output import Outputs
 from .processes import Processes
+from .rows import Reader
 from .settings import OFF, Settings, read
 
 PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
@@ -31,16 +38,31 @@ def run(arguments: Sequence[str]) -> None:
     Raises ConfigError for settings that are not allowed, a log that cannot be written and an empty list of trusted
     keys; RunError if the SuperLink cannot be reached or does not accept this node.
     """
+    os.umask(0o077)
     settings = read(arguments)
     for name in PROXIES:  # gRPC reads them; a proxy must be named with --proxy
         for each in (name, name.upper()):
             os.environ.pop(each, None)
     if problem := untested():
         _warn(problem)
+    kernel = support()
+    access.check(settings.policy, kernel, os.geteuid() == 0, settings.allow_root)
+    folders = _folders(settings)
+    may_read = access.readable_by_all(settings.policy, folders)
+    if folders.data is not None:
+        may_read = (*may_read, folders.data)
+    access.check_paths(settings.secret, may_read)
+    no_dump()  # this process has the node's key in its memory
+    confined = access.in_words(settings.policy, kernel)
+    _say(confined)
     _lock(settings.lock)
     accounts = _accounts(settings)
-    processes = Processes(settings.limit, _warn, settings.passed)
-    health = Health(settings.status, settings.name, settings.place.address, version("flwr"))
+    processes = Processes(settings.limit, _warn, _say, settings.passed, scratch=settings.scratch)
+    signers, superlink = settings.trusted or {}, access.superlink_of(settings.place)
+    places = Access(settings.policy, kernel, folders, signers, superlink)
+    data = settings.data.path
+    reader = None if data is None else Reader(data, settings.rows, places, processes)
+    health = Health(settings.status, settings.name, settings.place.address, version("flwr"), confined)
     reason = "a signal ended it"
     try:
         with signals.handled(signals.RaiseOnce()):
@@ -52,7 +74,10 @@ def run(arguments: Sequence[str]) -> None:
                     link,
                     accounts,
                     Apps(settings.apps, settings.trusted),
+                    places,
                     processes,
+                    Outputs(settings.output, _say),
+                    reader,
                     health,
                     dict(settings.config),
                 ).serve()
@@ -69,6 +94,13 @@ def run(arguments: Sequence[str]) -> None:
     finally:
         processes.close()
         health.ended(reason)
+
+
+def _folders(settings: Settings) -> access.Folders:
+    """What apps may read beside their packages is the site's data, and what the node's environment names."""
+    named = [os.environ.get(name) for name in (ROOT_VARIABLE, PARTS_VARIABLE)]
+    paths = tuple(Path(text).expanduser().absolute() for text in named if text)
+    return access.Folders(settings.states, settings.cache, settings.scratch, paths, settings.data.path)
 
 
 def _connected(settings: Settings) -> Link:

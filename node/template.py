@@ -1,9 +1,9 @@
-"""The template: a process that has imported what ClientApps need, and forks one process for each message.
+"""The template: a process that has imported what ClientApps need, and forks a minder for each message.
 
 It is started afresh, not forked from the node, so it never has a key or a message. It has no threads of Python, no
 connection but the one to its node, and never uses a GPU, so that a fork of it is like a process that has just
 imported the same packages. It ends, with all its forks, when the node ends. Of the app that a run brings it keeps
-nothing: each fork imports that app itself (`worker.py`).
+nothing: each process imports that app itself (`worker.py`).
 
     python -m node.template DESCRIPTOR
 """
@@ -19,19 +19,33 @@ import signal
 import socket
 import sys
 import time
-from typing import NoReturn
+from pathlib import Path
+from typing import NamedTuple, NoReturn
 
 import client_app
+from confinement import close_all_but, no_dump
 from fedstride import lifetimes
 
-from . import worker
-from .orders import Ended, Kill, Line, Ready, Start
+from . import minder, worker
+from .orders import DESCRIPTORS, Ended, Kill, Line, Order, Ready, Remove, Start
+from .removal import remove_all_but
 
-ORPHAN_SECONDS = 0.2
-"""How long after the end of a fork the processes that it left behind, which are killed, are looked for again."""
+OTHERS_SECONDS = 0.2
+"""Between two looks for child processes that have ended, while there are any that report nothing."""
 
-STOP_SECONDS = 2.0
-"""How long processes get to end by themselves when the node has ended."""
+STOP_SECONDS = 4.0
+"""How long the minders get to end the processes of messages when the node has ended."""
+
+MOST_REPORT = 4096  # bytes
+NOT_STARTED = "its process was not started"
+
+
+class Fork(NamedTuple):
+    """The minder of a message's process."""
+
+    pid: int
+    pidfd: int
+    report: int  # the pipe over which it says how the process has ended
 
 
 class Template:
@@ -45,115 +59,120 @@ class Template:
         self._preloaded = preloaded
         self._selector = selectors.DefaultSelector()
         self._selector.register(line, selectors.EVENT_READ)
-        self._forks: dict[int, tuple[int, int]] = {}  # process id and descriptor, by number
-        self._may_have_orphans = False
+        self._forks: dict[int, Fork] = {}  # by number
+        self._has_others = False  # child processes that are not in `_forks`
 
     def serve(self) -> None:
         """Follow the node's orders until it ends."""
         while True:
-            events = self._selector.select(ORPHAN_SECONDS if self._may_have_orphans else None)
-            self._may_have_orphans = self._may_have_orphans and bool(events)
-            self._reap_orphans()
+            events = self._selector.select(OTHERS_SECONDS if self._has_others else None)
+            self._reap_others()
             for key, _ in events:
                 if key.data is not None:
-                    self._reap(key.data)
+                    self._ended(key.data)
                 elif (received := self._line.receive()) is None:
                     return
-                elif isinstance(received[0], Start):
-                    self._start(received[0].number, received[1])
-                elif isinstance(received[0], Kill):
-                    self._signal(received[0].number, signal.SIGKILL)
+                else:
+                    self._follow(*received)
 
-    def _start(self, number: int, connection: int | None) -> None:
-        """Fork a process for the message that comes over this descriptor, which only the fork then has."""
-        if connection is None:  # the system gives a process only so many
-            self._line.send(Ended(number, "its process was not started: too many open files"))
-            return
+    def _follow(self, order: Order, descriptors: list[int]) -> None:
+        if isinstance(order, Start):
+            self._start(order, descriptors)
+        elif isinstance(order, Remove):
+            self._remove(order)
+        elif isinstance(order, Kill):
+            self._kill(order.number)
+
+    def _start(self, order: Start, descriptors: list[int]) -> None:
+        """Fork the minder of a process that gets these descriptors, which only the process then has."""
         try:
-            self._fork(number, connection)
+            if len(descriptors) < DESCRIPTORS:  # the system gives a process only so many
+                self._line.send(Ended(order.number, f"{NOT_STARTED}: too many open files"))
+                return
+            self._fork(order, *descriptors)
         except OSError as error:
-            self._line.send(Ended(number, f"its process was not started: {error.strerror}"))
+            self._line.send(Ended(order.number, f"{NOT_STARTED}: {error.strerror}"))
         finally:
-            os.close(connection)
+            for each in descriptors:
+                os.close(each)
 
-    def _fork(self, number: int, connection: int) -> None:
+    def _fork(self, order: Start, connection: int, output: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
+        report, reported = os.pipe()
         template = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            self._work(connection, template)
-        descriptor = os.pidfd_open(pid)
-        self._forks[number] = pid, descriptor
-        self._selector.register(descriptor, selectors.EVENT_READ, number)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._mind(order, connection, output, reported, template)
+            self._forks[order.number] = Fork(pid, os.pidfd_open(pid), report)
+            self._selector.register(report, selectors.EVENT_READ, order.number)
+        finally:
+            os.close(reported)
 
-    def _work(self, connection: int, template: int) -> NoReturn:
-        """In the fork: close what belongs to the template, and work."""
+    def _mind(self, order: Start, connection: int, output: int, reported: int, template: int) -> NoReturn:
+        """In the fork: close what belongs to the template, and mind a process."""
         try:
             self._line.close()
             self._selector.close()
-            for _, descriptor in self._forks.values():
-                os.close(descriptor)
-            close_all_but({0, 1, 2, connection})
+            close_all_but({0, 1, 2, connection, output, reported})
+
+            def work(minder: int) -> NoReturn:
+                worker.work(connection, output, minder, self._preloaded)
+
+            minder.mind(work, {connection, output}, reported, template, order.watched)
         finally:
-            worker.work(connection, template, self._preloaded)
+            os._exit(1)
 
-    def _reap(self, number: int) -> None:
-        """Report a fork that ended, and kill the processes that it left behind."""
-        self._signal(number, signal.SIGKILL)  # its group; its id is not used again before the next line
-        pid, descriptor = self._forks.pop(number)
-        _, status = os.waitpid(pid, 0)
-        self._selector.unregister(descriptor)
-        os.close(descriptor)
-        self._line.send(Ended(number, reason(status)))
-        self._may_have_orphans = True
+    def _ended(self, number: int) -> None:
+        """Tell the node how a process has ended: what its minder reports, or else how the minder has ended."""
+        fork = self._forks[number]
+        if not (how := os.read(fork.report, MOST_REPORT).decode(errors="replace")):
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(fork.pidfd, signal.SIGKILL)
+            how = f"the process that minds it has ended ({os.waitstatus_to_exitcode(os.waitpid(fork.pid, 0)[1])})"
+        self._selector.unregister(fork.report)
+        os.close(fork.report)
+        os.close(fork.pidfd)
+        del self._forks[number]
+        self._line.send(Ended(number, how))
+        self._has_others = True  # the minder, which removes the scratch folder
 
-    def _reap_orphans(self) -> None:
-        """Take note of the ended processes that forks had started and left behind; this process inherits them."""
-        forks = {pid for pid, _ in self._forks.values()}
-        with contextlib.suppress(ChildProcessError):  # there are no child processes
-            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                if ended.si_pid in forks:
-                    return  # `serve` will reap it, and then come here again
+    def _remove(self, order: Remove) -> None:
+        """Fork a process that removes what is left in a folder."""
+        if os.fork() == 0:
+            try:
+                remove_all_but(Path(order.folder), order.kept)
+            finally:
+                os._exit(0)
+        self._has_others = True
+
+    def _reap_others(self) -> None:
+        """Take note of ended processes that report nothing, and of those that a minder has left behind."""
+        minders = {fork.pid for fork in self._forks.values()}
+        try:
+            while self._has_others and (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)):
+                if ended.si_pid in minders:
+                    return  # `serve` reads its report, and then comes here again
                 os.waitpid(ended.si_pid, 0)
+        except ChildProcessError:  # there are no child processes
+            self._has_others = False
 
-    def _signal(self, number: int, what: signal.Signals) -> None:
+    def _kill(self, number: int) -> None:
+        """Have a minder end its process."""
         if number in self._forks:
-            pid, _ = self._forks[number]
-            for send in (os.kill, os.killpg):  # a fork may not have made its group yet
-                try:
-                    send(pid, what)
-                except ProcessLookupError:
-                    continue
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._forks[number].pidfd, signal.SIGTERM)
 
     def stop(self) -> None:
-        """End all forks: with SIGTERM, and SIGKILL for those that take too long."""
-        for number in self._forks:
-            self._signal(number, signal.SIGTERM)
+        """End all processes of messages."""
         self._selector.unregister(self._line)
+        for number in self._forks:
+            self._kill(number)
         deadline = time.monotonic() + STOP_SECONDS
         while self._forks and (left := deadline - time.monotonic()) > 0:
             for key, _ in self._selector.select(left):
-                self._reap(key.data)
-        for number in list(self._forks):
-            self._reap(number)
-
-
-def close_all_but(kept: set[int]) -> None:
-    """Close all other descriptors of this process, also those that a package has opened when it was imported."""
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) not in kept:
-            with contextlib.suppress(OSError):  # that of the listing itself
-                os.close(int(name))
-
-
-def reason(status: int) -> str:
-    """How a process ended, from the status that `waitpid` gives."""
-    code = os.waitstatus_to_exitcode(status)
-    if code >= 0:
-        return f"exit code {code}"
-    name = next((each.name for each in signal.Signals if each == -code), "a real-time signal")
-    return f"signal {-code} ({name})"
+                self._ended(key.data)
 
 
 def warm() -> tuple[set[str], str]:
@@ -180,6 +199,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the node, whose end ends this process
     line = Line(socket.socket(fileno=int(sys.argv[1])))
     lifetimes.inherit_orphans()
+    no_dump()  # a core, or another process of this user, would show what forks have in memory
     preloaded, problem = warm()
     line.send(Ready(problem))
     template = Template(line, preloaded)

@@ -1,23 +1,27 @@
-"""The process of one message: a fork of the template that reads the message, has the app answer it, and ends."""
+"""The process of one message: reads it, gives up what the app does not need, has the app answer it, and ends."""
 
 from __future__ import annotations
 
 import atexit
+import hashlib
+import json
 import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import traceback
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from flwr.app import Context, Message
 
 import client_app
 import fedstride
+from confinement import ConfinementError, Domain, close_all_but, confine
 from fedstride import lifetimes
 from fedstride.flower import apps
 from fedstride.flower.identity import set_identity
@@ -27,6 +31,9 @@ from . import frames
 
 PROJECT = {module.__name__.partition(".")[0] for module in (client_app, fedstride, frames)}
 """The top-level packages of this project that the template imports. A run brings its own version of them."""
+
+KINDS = "read", "write", "listed", "devices"
+"""The kinds of paths of a domain."""
 
 PROGRAM = "flwr-clientapp"
 """The name of Flower's program for a message, which an app sees as its own."""
@@ -47,35 +54,62 @@ def _package(name: str) -> str:
     return name.partition(".")[0]
 
 
-def work(descriptor: int, template: int, preloaded: set[str]) -> NoReturn:
+def work(descriptor: int, output: int, minder: int, preloaded: set[str]) -> NoReturn:
     """Answer the message that comes over this socket, and end this process.
 
-    `template`: the process id of the template. `preloaded`: the packages that are imported here, but not yet at
-    this point of Flower's own program. An app that brings a package of this name gets its own, as it would there.
+    `output`: the pipe for what the app writes. `minder`: the parent's process id. `preloaded`: the packages that
+    are imported here, but not yet at this point of Flower's own program. An app that brings a package of this name
+    gets its own, as it would there.
     """
     code = 1
     try:
-        _separate(template)
+        for standard in (1, 2):
+            os.dup2(output, standard)
+        close_all_but({0, 1, 2, descriptor})
+        _separate(minder)
         with socket.socket(fileno=descriptor) as node:
             _answer(node, preloaded)
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except ConfinementError as error:
+        print(error, file=sys.stderr)
     except BaseException:
         traceback.print_exc()
     _end(code)
 
 
 def _answer(node: socket.socket, preloaded: set[str]) -> None:
-    """Read the message, and send what the app makes of it."""
+    """Read the message, and send what the app makes of it. From here on the process can do only what it may."""
     request = frames.receive_request(node)
-    # The place for confinement: here the process has all that it needs, and nothing of the app has run.
+    _enter(request.settings["place"])
     frames.send(node, _fields(request, preloaded))
+
+
+def _enter(place: Mapping[str, Any]) -> None:
+    """Work in the folders that the node has chosen, and have the kernel allow nothing else if the node says so."""
+    os.environ.update(place["environment"])
+    tempfile.tempdir = None  # the template may have asked for it
+    if place["folder"]:
+        os.chdir(place["folder"])
+    if place["domain"] is not None:
+        read, write, listed, devices = (tuple(map(Path, place["domain"][name])) for name in KINDS)
+        limits = dict(place["limits"])
+        if limits["memory"] is not None:  # libraries have taken a part of the address space
+            limits["memory"] += address_space()
+        confine(Domain(read, write, listed=listed, devices=devices, **limits))
+
+
+def address_space() -> int:
+    """The bytes of address space that this process has."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _fields(request: frames.Request, preloaded: set[str]) -> Iterable[frames.Field]:
     """The app's reply, or the error that it raises, with the client's state after it in both cases."""
     settings, context = request.settings, None
+    if "read" in settings:
+        return _rows(settings["read"])
     try:
         folder = Path(settings["folder"])
         set_identity(settings["run"], settings["node"])
@@ -98,6 +132,19 @@ def _fields(request: frames.Request, preloaded: set[str]) -> Iterable[frames.Fie
         return frames.fields_of_error(*apps.failed(error), _state(context, request.state))
 
 
+def _rows(wanted: Mapping[str, Any]) -> Iterable[frames.Field]:
+    """Read the site's data with this installation's readers. The answer is the number of examples, as JSON."""
+    from fedstride.tasks.own import prepare
+    from fedstride.tasks.spec import Spec
+
+    try:
+        count = prepare(wanted["data"], Spec.unflatten(wanted["form"]), Path(wanted["folder"]))
+        content = json.dumps(count).encode()
+        return frames.fields_of_answer(hashlib.sha256(content).hexdigest(), [content], b"")
+    except Exception as error:
+        return frames.fields_of_error(*apps.failed(error), b"")
+
+
 def _of(reply: object, state: bytes) -> Iterable[frames.Field]:
     if not isinstance(reply, Message):
         raise TypeError(f"the ClientApp returned {type(reply)} instead of a Message")
@@ -115,10 +162,10 @@ def _state(context: Context | None, before: bytes) -> bytes:
         return before
 
 
-def _separate(template: int) -> None:
-    """Be like a new process, and end with the template."""
-    os.setpgid(0, 0)  # so that the template can end the processes that this one starts
-    lifetimes.end_with(template)
+def _separate(minder: int) -> None:
+    """Be like a new process in a session of its own, and end with the minder."""
+    os.setsid()
+    lifetimes.end_with(minder)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if "numpy.random" in sys.modules:  # otherwise all messages would draw the same; `random` does this itself
         sys.modules["numpy.random"].seed()

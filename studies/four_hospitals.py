@@ -24,6 +24,7 @@ from lab.flower.command import Connection, free_port, write_connection
 HOSPITALS = ("hospital-a", "hospital-b", "hospital-c", "hospital-d")
 DIGITS = ("nodes=hospital-a,hospital-b", "clients=2", "min_clients=1", "rounds=15", "timeout=120", "name=digits")
 CELLS = ("nodes=hospital-c,hospital-d", "clients=2", "rounds=30", "task=breast_cancer", "model=mlp", "name=cells")
+AS_ROOT = ["--allow-root"] if os.geteuid() == 0 else []
 LONG = ("nodes=hospital-c,hospital-d", "clients=2", "rounds=500", "task=breast_cancer", "model=mlp", "name=long")
 WAIT_SECONDS = 300.0
 
@@ -81,7 +82,7 @@ class Federation:
         home = self.folder / name
         home.mkdir(exist_ok=True)
         command = (
-            "fedstride", "node", "--root-certificates", "certs/ca.crt", "--superlink", self.fleet,
+            "fedstride", "node", *AS_ROOT, "--root-certificates", "certs/ca.crt", "--superlink", self.fleet,
             "--auth-supernode-private-key", f"certs/{name}",
             "--trusted-entities", "keys/board.yaml",
             "--node-config", f'name="{name}" partition-id={number % 2} num-partitions=2',

@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "confinement": set(),
     "node": {"fedstride", "client_app", "confinement"},
     "superlink": {"fedstride", "confinement"},
-    "lab": {"fedstride", "strategies", "client_app", "server_app", "node", "superlink"},
+    "lab": {"fedstride", "strategies", "client_app", "server_app", "node", "confinement", "superlink"},
     "benchmarks": {"fedstride", "strategies", "client_app", "server_app", "node", "superlink", "lab"},
 }
 LAZY_IMPORTS = {"fedstride/__init__.py", "fedstride/__main__.py"}

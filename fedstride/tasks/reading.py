@@ -11,6 +11,9 @@ from typing import Any
 
 from ..errors import require
 
+PREPARED_VARIABLE = "FEDSTRIDE_PREPARED"
+"""The variable that names a folder with examples that a node has read itself, for its apps."""
+
 MISSING = ("error", "mean")
 """What an empty cell of a table is: refused, or the mean of its column."""
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from confinement import ConfinementError
 from confinement.assembler import ALLOW, JUMP, JUMP_MOST, KILL, RETURN, Instruction, always, packed
 from confinement.calls import ARCHITECTURES, MACHINES, NEWEST, NUMBERS, number
-from confinement.filter import AS_IF_DONE, CONSTANT, NOT_THERE, conditions, program, refused
+from confinement.filter import AS_IF_DONE, CONSTANT, NOT_SUPPORTED, NOT_THERE, conditions, program, refused
 
 PID, OTHER = 4711, 815
-REFUSED, ABSENT, DONE = (0x50000 | code for code in (errno.EPERM, errno.ENOSYS, 0))
+REFUSED, ABSENT, NO_SUPPORT, DONE = (0x50000 | code for code in (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, 0))
 I386, ARM = 0x40000003, 0x40000028
 HIGH = 1 << 32
 """A bit that the kernel does not see in an argument of 32 bits."""
@@ -76,7 +76,6 @@ ALLOWED = [
 
 DENIED = [
     ("chown", (), {}),
-    ("fsetxattr", (), {}),
     ("ioctl", (0, 0x5412), {}),
     ("ioctl", (0, 0x541C), {}),
     ("ioctl", (0, 0x5412 | HIGH), {}),
@@ -179,6 +178,14 @@ def test_modes_and_times_are_answered_as_if_done(machine: str) -> None:
 
 
 @both
+@given(arguments=st.lists(st.integers(0, 2**64 - 1), min_size=6, max_size=6), name=st.sampled_from(NOT_SUPPORTED))
+def test_extended_attributes_are_answered_as_if_there_were_none(
+    machine: str, name: str, arguments: list[int]
+) -> None:
+    assert asked(machine, name, *arguments, landlock=1, network=True) == NO_SUPPORT
+
+
+@both
 @pytest.mark.parametrize("call", [NEWEST + 1, 500, 512, 547, 2**31, 2**32 - 1, 0x40000000, 0x40000000 | 62])
 def test_a_number_above_the_newest_or_of_x32_does_not_exist(call: int, machine: str) -> None:
     assert verdict(code(machine), ARCHITECTURES[machine], call) == ABSENT
@@ -253,5 +260,5 @@ def test_a_call_outside_of_the_table_is_allowed(machine: str, call: int, argumen
 
 
 def test_each_name_of_the_lists_is_in_the_table() -> None:
-    names = {*refused(1, False), *AS_IF_DONE, *NOT_THERE, *conditions(1, PID, True)}
+    names = {*refused(1, False), *AS_IF_DONE, *NOT_THERE, *NOT_SUPPORTED, *conditions(1, PID, True)}
     assert names <= set(NUMBERS)

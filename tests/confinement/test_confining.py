@@ -287,6 +287,18 @@ def test_a_process_that_is_not_confined_can_forbid_dumps() -> None:
     assert run(script) == "1 0 (0, 0)"
 
 
+def test_dumps_cannot_be_forbidden_elsewhere() -> None:
+    script = "try:\n    no_dump()\nexcept ConfinementError as error:\n    print(error)"
+    said = run(script, before=ELSEWHERE.format(system="darwin", machine="arm64"))
+    assert said == "dumps of this process cannot be forbidden: only Linux has prctl"
+
+
+def test_descriptors_cannot_be_closed_elsewhere() -> None:
+    script = "try:\n    close_all_but({0, 1, 2})\nexcept ConfinementError as error:\n    print(error)"
+    said = run(script, before=ELSEWHERE.format(system="darwin", machine="arm64"))
+    assert said == "descriptors cannot be closed: no system call close_range on this machine"
+
+
 @needs_a_kernel
 def test_a_confined_process_can_be_confined_further(tmp_path: Path) -> None:
     script = """
@@ -312,7 +324,7 @@ if outside == 0:
     signal.pause()
 minder = os.fork()
 if minder == 0:
-    scope_signals()
+    scope_signals(outside)
     inside = [os.fork() for _ in range(1)]
     if inside == [0]:
         os.setsid()
@@ -341,7 +353,7 @@ def test_signals_of_a_minder_reach_its_own_processes_only() -> None:
 def test_scoping_signals_changes_nothing_else(tmp_path: Path) -> None:
     script = """
         import socket
-        scope_signals()
+        scope_signals(os.getppid())
         (Path(sys.argv[1]) / "x").write_text("x")
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         print(Path("/etc/passwd").exists(), len(os.listdir("/proc/self/fd")))
@@ -352,7 +364,7 @@ def test_scoping_signals_changes_nothing_else(tmp_path: Path) -> None:
 @needs_scoped_signals
 def test_a_process_with_scoped_signals_can_fork_a_confined_one() -> None:
     script = """
-        scope_signals()
+        scope_signals(os.getppid())
         pid = os.fork()
         if pid == 0:
             confine(Domain(read=basics()))
@@ -366,7 +378,7 @@ def test_a_process_with_scoped_signals_can_fork_a_confined_one() -> None:
 
 
 def test_signals_cannot_be_scoped_below_version_6() -> None:
-    script = "try:\n    scope_signals()\nexcept ConfinementError as error:\n    print(error)"
+    script = "try:\n    scope_signals(os.getppid())\nexcept ConfinementError as error:\n    print(error)"
     said = run(script, before=ELSEWHERE.format(system="darwin", machine="arm64"))
     assert said == "signals cannot be scoped: it needs Landlock ABI 6, Linux 6.12 or newer"
 

@@ -23,7 +23,9 @@ from confinement import level, support
 
 ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 65534
-LEVELS = (7, 4, 1)
+LEVELS = sorted({min(each, level()) for each in (7, 4, 1)} - {0}, reverse=True)
+"""As far as this kernel has them."""
+
 USERS = {"root": 0, "another": NOBODY} if os.getuid() == 0 else {"own": os.getuid()}
 
 pytestmark = pytest.mark.skipif(not support().possible, reason=f"missing here: {', '.join(support().missing())}")
@@ -44,6 +46,7 @@ ANSWERS = {
     "Operation not permitted",
     "Permission denied",
     "Function not implemented",
+    "Operation not supported",
     "Invalid cross-device link",  # to move or link a file out of its folder's rules
     "answered as if done",
 }
@@ -90,16 +93,14 @@ def tried(folder: Path, uid: int, landlock: int) -> dict[str, tuple[Trial, Trial
 @pytest.mark.parametrize("each", [pytest.param(each, id=f"{each.row}: {each.name}") for each in WAYS])
 @pytest.mark.parametrize(("uid", "landlock"), combinations())
 def test_a_way_out_is_closed(each: Way, uid: int, landlock: int, shared: Path) -> None:
-    if landlock > level():
-        pytest.skip(f"this kernel has Landlock {level()}")
     if landlock < each.since:
-        pytest.skip(f"closed from Landlock {each.since} on")
+        pytest.skip(f"{each.name}: closed from Landlock {each.since} on")
     free, held = tried(shared, uid, landlock)[each.name]
     assert "the trial itself failed" not in free[1] + held[1]
     assert not held[0], held[1]
     assert held[1].removeprefix("no harm; ") in ANSWERS or (each.row, held[1]) in ANSWERS_OF_A_ROW
     if not free[0]:
-        pytest.skip(f"does not work unconfined either: {free[1]}")
+        pytest.skip(f"{each.name}: does not work unconfined either: {free[1].removeprefix('no harm; ')}")
 
 
 def test_another_user_is_tried_too() -> None:

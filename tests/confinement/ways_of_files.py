@@ -82,16 +82,37 @@ def _(w: World) -> None:
         os.setxattr(file.fileno(), "user.x", b"1")
 
 
+def with_an_attribute(w: World) -> None:
+    os.setxattr(w.key, "user.x", b"1")
+
+
 @way(
     "1",
     "removing an extended attribute of the key",
-    outside=lambda w: os.setxattr(w.key, "user.x", b"1"),
+    outside=with_an_attribute,
     harm=lambda w: os.listxattr(w.key) == [],
 )
 def _(w: World) -> None:
     os.removexattr(w.key, "user.x")
 
 
+@way("1", "reading an extended attribute of the key", outside=with_an_attribute)
+def _(w: World) -> None:
+    os.getxattr(w.key, "user.x")
+
+
+@way("1", "the names of the key's extended attributes", outside=with_an_attribute)
+def _(w: World) -> None:
+    os.listxattr(w.key)
+
+
+@way("1", "reading an extended attribute by a descriptor of the key's place", outside=with_an_attribute)
+def _(w: World) -> None:
+    os.getxattr(f"/proc/self/fd/{os.open(w.key, os.O_PATH)}", "user.x")
+
+
+raw("1", "getxattrat", -100, None, 0, None, None, 0)
+raw("1", "listxattrat", -100, None, 0, None, 0)
 raw("1", "setxattrat", -100, None, 0, None, None, 0)
 raw("1", "removexattrat", -100, None, 0, None)
 raw("1", "file_setattr", -100, None, None, 0, 0)

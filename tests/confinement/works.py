@@ -56,7 +56,7 @@ def programs(scratch: Path) -> None:
     subprocess.run(["/usr/bin/true"], check=True)
     assert subprocess.check_output(["/bin/sh", "-c", "cat < /dev/null; echo done"]) == b"done\n"
     (scratch / "original").write_text("x")
-    subprocess.run(["cp", scratch / "original", scratch / "copy"], check=True)
+    subprocess.run(["cp", "-p", scratch / "original", scratch / "copy"], check=True)
     assert (scratch / "copy").read_text() == "x"
     assert subprocess.check_output([sys.executable, "-c", "print(1)"]) == b"1\n"
 

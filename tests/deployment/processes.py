@@ -34,7 +34,7 @@ KEY_IN_USE = ("[code: 2004] Failed to activate SuperNode", "does not accept this
 """Of Flower's own SuperNode, and of ours; said of an unknown key, too."""
 
 STOCK = ("flower-supernode",)
-WARM = (sys.executable, "-m", "lab.cli.main", "node")
+WARM = (sys.executable, "-m", "lab.cli.main", "node", *(["--allow-root"] if os.geteuid() == 0 else []))
 """The two programs for a SuperNode. Flower's own has a port in addition."""
 
 SECRET = {"AWS_SECRET_OF_THE_SERVER": "not for apps"}
@@ -160,13 +160,24 @@ class Deployment:
         env["FEDSTRIDE_STATE"] = str(home / "state")  # and clients' states with their nodes
         return env
 
-    def start(self, name: str, *command: str, env: dict[str, str] | None = None) -> Running:
-        """Start a command in its own folder; using a name again starts a new log."""
+    def start(
+        self, name: str, *command: str, env: dict[str, str] | None = None, user: int | None = None
+    ) -> Running:
+        """Start a command in its own folder, as this user; using a name again starts a new log."""
         folder = self.root / name
         env = self.env(folder / "home") | (env or {})
+        cwd = folder if user is None else Path("/")  # which every user may enter
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
-                command, cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True
+                command,
+                cwd=cwd,
+                env=env,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                user=user,
+                group=user,
+                extra_groups=None if user is None else [],
             )
         running = Running(name, process, folder)
         self._running.append(running)
@@ -217,6 +228,12 @@ class Deployment:
     ) -> Running:
         """Start a SuperNode with these options, without waiting until it has joined."""
         config = ["--node-config", node_config] if node_config else []
+        if program != STOCK and "--pass-environment" not in options:
+            options = (
+                *options,
+                "--pass-environment",
+                MARK,
+            )  # so that a process of a message that is left is found
         place = ["--superlink", fleet, *(["--port", str(free_port())] if program == STOCK else [])]
         return self.start(name, *program, *place, *options, *config, env=env)
 

@@ -86,7 +86,7 @@ def soaked(root: Path, messages: int) -> list[Sample]:
         until(node.joined, "joining of the node")
         overrides = [f"parts={root / 'leaking.py'}", "client=leaking", *WORK, *RECORDS, f"rounds={messages}"]
         command = ["submit", "--address", control, "--insecure", *overrides, "node_ids=any", "name=soak"]
-        submitting = deployment.start("desk", *WARM[:-1], *command)
+        submitting = deployment.start("desk", *WARM[:3], *command)
         rows = superlink.folder / "runs/soak/metrics.jsonl"
         print(f"{'messages':>10}" + "".join(f"{name:>16}" for name in Sample._fields[1:]))
         samples: list[Sample] = []

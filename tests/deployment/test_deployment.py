@@ -179,8 +179,8 @@ def test_an_invalid_node_is_refused(invalid_nodes: dict[str, Running], fault: st
     """In one line."""
     node = invalid_nodes[fault]
     assert until(node.ended, f"end of the node ({fault})") == 1
-    name_of_log, line = node.log().splitlines()
-    assert name_of_log.startswith("this node's log: ")
+    confined, name_of_log, line = node.log().splitlines()
+    assert confined.startswith("apps are ") and name_of_log.startswith("this node's log: ")
     assert line.startswith("error: the node cannot join the SuperLink at ")
     assert re.search(REASONS[fault], line), line
 

@@ -44,4 +44,4 @@ def test_frozen_arrays_are_sent_once_to_each_node(site: Site, tmp_path: Path) ->
     assert sent == [[(1, 0), (1, 1)], []]  # the second run has the same arrays
     local = play(tmp_path, *GIVEN, *train, small=False).folder
     assert weights(folders[0]) == weights(folders[1]) == weights(local)
-    assert all(len(list((tmp_path / f"cache of {key}").glob("frozen-*"))) == 1 for key in ("one", "two"))
+    assert all(len(list((tmp_path / f"cache of {key}").rglob("frozen-*"))) == 1 for key in ("one", "two"))

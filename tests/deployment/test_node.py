@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from desk import play, table, weights
+from page_of_own_data import BLOOD, TABLES
 from pids import is_alive
 from processes import STOCK, Running, Site, descendants, folder_in, stop, until
 
+from confinement import support
 from lab.cli.submit import signature_of
 from lab.deployment.signing import new_key, sign
 from lab.flower import submission
@@ -138,10 +144,79 @@ def test_the_end_of_a_node_ends_its_processes(site: Site, tmp_path: Path, how: s
 
 
 def at_work(node: Running) -> list[int] | None:
-    """The processes below a node when it has one for a training message; None before."""
+    """The template, a minder and an app, when the node works on a training message; None before."""
     assert node.ended() is None, node.log()
     family = descendants(node.process.pid)
-    return family if "Receiving: train message" in node.log() and len(family) == 2 else None
+    return family if "Receiving: train message" in node.log() and len(family) == 3 else None
+
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def hospital(site: Site) -> Iterator[Path]:
+    """The folder of a site whose node is started as a user of its own."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can start a node as another user")
+    try:
+        subprocess.run(
+            [sys.executable, "-c", "import node"], user=NOBODY, group=NOBODY, extra_groups=[], cwd="/", check=True
+        )
+    except (PermissionError, subprocess.CalledProcessError):
+        pytest.skip("another user cannot reach this environment")
+    folder = Path(tempfile.mkdtemp(prefix="fedstride-hospital-"))
+    shutil.copy(site.certificates / "one", folder / "key")
+    shutil.copy(site.certificates / "ca.crt", folder / "ca.crt")
+    (folder / "home").mkdir(mode=0o700)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_a_hospital_as_in_the_documentation(site: Site, hospital: Path, tmp_path: Path) -> None:
+    """docs/deployment.md with all of it on: TLS, key, signed app, data file, policy; as a user of its own."""
+    if support().landlock < 6:
+        pytest.skip("the kernel of this machine has no Landlock 6")
+    (tmp_path / "blood.py").write_text(BLOOD)
+    subprocess.run([sys.executable, "-c", TABLES], cwd=tmp_path, check=True, timeout=60)
+    shutil.copy(tmp_path / "hospital-0.csv", hospital / "patients.csv")
+    (hospital / "data.toml").write_text('path = "patients.csv"\n')
+    (hospital / "policy.toml").write_text('confine = "demanded"\nlandlock = 6\nmemory_gib = 8\nprocesses = 200\n')
+    new_key(tmp_path / "study")
+    shutil.copy(tmp_path / "study.yaml", hospital / "study.yaml")
+    for each in (hospital, *hospital.iterdir()):
+        os.chown(each, NOBODY, NOBODY)
+    env = {"HOME": str(hospital)} | {
+        name: str(hospital / folder)
+        for name, folder in (
+            ("FLWR_HOME", "home"),
+            ("FEDSTRIDE_STATE", "home/state"),
+            ("FEDSTRIDE_CACHE", "home/cache"),
+        )
+    }
+    config = f'data="{hospital / "data.toml"}" policy="{hospital / "policy.toml"}" partition-id=0'
+    node = site.deployment.start(
+        "hospital",
+        *(sys.executable, "-m", "lab.cli.main", "node", "--superlink", site.link.fleet, "--node-config", config),
+        *("--root-certificates", str(hospital / "ca.crt"), "--auth-supernode-private-key", str(hospital / "key")),
+        *("--trusted-entities", str(hospital / "study.yaml"), "--wait"),
+        env=env,
+        user=NOBODY,
+    )
+    until(node.joined, "answer to the node")
+    given = ["task=blood", "model=mlp", "rounds=2", "clients=1", "partition=own", "name=hospital"]
+    parts = f"parts={tmp_path / 'blood.py'}"
+    done = site.deployment.fedstride("submit", "tls", parts, *given, "--signing-key", str(tmp_path / "study"))
+    assert done.returncode == 0, done.stdout + done.stderr + node.log()
+    local = play(
+        tmp_path / "local", parts, *given, f"partition.files=[{tmp_path / 'hospital-0.csv'}]", small=False
+    )
+    assert weights(folder_in(done.stdout)) == weights(local.folder)
+    assert "apps are confined by the kernel\n" in node.log()
+    status = site.deployment.fedstride("node-status", env={"FLWR_HOME": str(hospital / "home")})
+    assert status.returncode == 0 and "apps are confined by the kernel" in status.stdout
+    (count,) = (hospital / "home/node-rows").glob("*/count.json")
+    assert int(count.read_text()) == len((hospital / "patients.csv").read_text().splitlines()) - 1
+    stop(node)
 
 
 def test_named_nodes_keep_a_log_and_do_nothing_without_it(site: Site, join: Join, tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,12 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
+from confinement import support
 from fedstride.flower.identity import set_identity
+from node.access import Access, Folders, Place
+from node.apps import App
 from node.frames import Answer, Request
+from node.policy import Policy
 from node.processes import Processes
 
 RUN, NODE, SERIES = 7, 2**63 + 1, 5
@@ -38,6 +44,12 @@ def descriptors():
 def node():
     (number,) = [number for number, kind in descriptors() if kind == "socket"]
     return socket.socket(fileno=number)
+
+def started_with():
+    try:
+        return open("/proc/self/environ").read()
+    except PermissionError:
+        return "refused"
 
 def field(kind, content):
     return struct.pack(">BQ", kind, len(content)) + content
@@ -106,13 +118,15 @@ def train(message, context):
             "drawn": [random.random(), float(numpy.random.random())],
             "own": hasattr(safetensors, "OWN"),
             "environment": sorted(os.environ),
-            "started with": open("/proc/self/environ").read(),
+            "started with": started_with(),
             "stdin": os.readlink("/proc/self/fd/0"),
             "session": os.getsid(0),
             "run": context.run_id, "node": context.node_id, "series": context.series_id,
             "config": json.dumps([context.node_config, context.run_config]),
             "message": message.metadata.message_id,
         }
+    if do == "run":
+        exec(message.content["do"]["code"], globals() | {"reply": reply, "context": context})
     if do == "count":
         seen = context.state["kept"]["seen"] if "kept" in context.state else 0
         context.state["kept"] = ConfigRecord({"seen": seen + 1})
@@ -140,6 +154,31 @@ deep.name = "x"
 """
 
 
+class Placed(Processes):
+    """Processes whose messages have a place as in a node: folders of their own, and confinement by this kernel."""
+
+    def put(
+        self, folder: Path, policy: Policy | None = None, read: Sequence[Path] = (), data: Path | None = None
+    ) -> None:
+        """Work below this folder."""
+        folders = Folders(
+            folder / "states", folder / "cache", folder / "scratch" / os.urandom(4).hex(), tuple(read), data
+        )
+        self.access = Access(policy or Policy(), support(), folders, {}, "memory")
+
+    def answer(
+        self,
+        request: Request,
+        deadline_seconds: float,
+        place: Place | None = None,
+        show: Callable[[str], None] | None = None,
+    ) -> Answer:
+        if place is None:
+            app = App("test/acts", "1.0.0", "", "0" * 64, b"")
+            place = self.access.of(app, Path(request.settings["folder"]), "", SERIES)
+        return super().answer(request, deadline_seconds, place, show)
+
+
 def unpack(folder: Path) -> Path:
     """Write the app into this folder."""
     folder.mkdir(exist_ok=True)
@@ -162,6 +201,11 @@ def asked(folder: Path, do: str, state: bytes = b"", **settings: Any) -> Request
     return request(folder, RecordDict({"do": ConfigRecord({"do": do})}), state, **settings)
 
 
+def running(folder: Path, code: str) -> Request:
+    """The same for a message whose app runs this code; it has `reply`, a dictionary of plain values."""
+    return request(folder, RecordDict({"do": ConfigRecord({"do": "run", "code": textwrap.dedent(code)})}))
+
+
 def content(answer: Answer) -> RecordDict:
     """The content of an answer that is no error."""
     assert answer.error is None
@@ -178,7 +222,8 @@ def did(processes: Processes, folder: Path, do: str, **settings: Any) -> Mapping
 def rest(processes: Processes) -> None:
     """Wait as a node does when nothing comes, until no process is left of the messages so far."""
     deadline = time.monotonic() + 30
-    while processes._running:
+    assert processes._template is not None
+    while processes._running or descendants(processes._template.pid):  # the minder removes the scratch folder
         assert time.monotonic() < deadline, "a process is left"
         processes.look()
         time.sleep(0.02)

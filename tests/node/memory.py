@@ -11,19 +11,24 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from acting import APP, PROJECT
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
+from confinement import support
 from fedstride.flower import apps as flower_apps
 from fedstride.flower.identity import set_identity
 from fedstride.flower.link import Announced, Arrived, Bundle, Head, LinkError, NotThereYetError, Run
 from fedstride.flower.objects import inflate
+from node.access import Access, Folders, Place
 from node.accounts import Accounts
 from node.apps import Apps
 from node.frames import Answer, Request
 from node.health import Health
 from node.journal import Journal
 from node.loop import Node
+from node.output import Outputs
+from node.policy import Policy
 
 RUN, NODE, SERIES = 7, 5, 3
 
@@ -133,13 +138,15 @@ class MemoryProcesses:
     def __init__(self, answer: Callable[[Request], Answer]) -> None:
         self._answer = answer
         self.requests: list[Request] = []
+        self.places: list[Place] = []
 
     def look(self) -> None:
         """Nothing has to end."""
 
-    def answer(self, request: Request, deadline_seconds: float) -> Answer:
+    def answer(self, request: Request, deadline_seconds: float, place: Place, show: object) -> Answer:
         assert deadline_seconds > 0
         self.requests.append(request)
+        self.places.append(place)
         return self._answer(request)
 
 
@@ -164,12 +171,21 @@ class Site:
         self.journal = Journal(self.log)
         self.processes = MemoryProcesses(answer)
         self.pauses: list[float] = []
-        self.health = Health(folder / "status.json", "north", "memory", "1.39.0")
+        self.health = Health(folder / "status.json", "north", "memory", "1.39.0", "apps are confined")
         self.node = Node(
             link,
             Accounts(self.journal),
             Apps(folder / "apps", trusted),
+            Access(
+                Policy(),
+                support(),
+                Folders(folder / "states", folder / "cache", folder / "scratch"),
+                trusted or {},
+                "memory",
+            ),
             self.processes,  # type: ignore[arg-type]
+            Outputs(folder / "output", pytest.fail),
+            None,
             self.health,
             {"partition-id": 0},
             self.pauses.append,

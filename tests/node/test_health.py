@@ -24,7 +24,7 @@ def aged(path: Path, seconds: float) -> None:
 
 
 def test_a_node_that_connects_waits_and_works(path: Path) -> None:
-    found = Health(path, "north", "fl.example.org:9092", "1.42.0")
+    found = Health(path, "north", "fl.example.org:9092", "1.42.0", "apps are confined")
     assert report(path)[0] == SILENT and path.stat().st_mode & 0o777 == 0o600
     found.waits()
     code, text = report(path)
@@ -44,7 +44,7 @@ def test_a_node_that_connects_waits_and_works(path: Path) -> None:
 
 
 def test_a_node_that_was_killed(path: Path) -> None:
-    Health(path, "", "a:1", "1.39.0").waits()
+    Health(path, "", "a:1", "1.39.0", "apps are confined").waits()
     facts = json.loads(path.read_text())
     path.write_text(json.dumps(facts | {"pid": 2**22 + 1}))
     assert report(path)[0] == NO_NODE and report(path)[1].startswith("the node does not run (waits for messages")
@@ -53,7 +53,7 @@ def test_a_node_that_was_killed(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{", '{"form": 2}', '{"form": 1}', '{"form": 1, "name": 3, "pid": "x"}']
+    "text", ["", "[]", "{", '{"form": 1}', '{"form": 2}', '{"form": 2, "name": 3, "pid": "x"}']
 )
 def test_a_file_that_is_none(path: Path, text: str) -> None:
     path.parent.mkdir()
@@ -69,7 +69,7 @@ def test_without_a_node_there_is_no_file(path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_disk_that_is_full_does_not_end_the_node(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Health(path, "", "a:1", "1.39.0")
+    found = Health(path, "", "a:1", "1.39.0", "apps are confined")
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")

@@ -9,6 +9,7 @@ import pytest
 from fedstride.errors import ConfigError
 from lab.deployment.certificates import make
 from lab.deployment.signing import new_key
+from node.policy import Policy
 from node.settings import GONE, Settings, read
 
 AT = ("--superlink", "fl.example.org:9092")
@@ -26,17 +27,25 @@ def certificates(tmp_path: Path) -> Path:
 
 def test_all_options(certificates: Path) -> None:
     new_key(certificates / "study")
+    (certificates / "policy.toml").write_text('confine = "demanded"\nmemory_gib = 2.5\nlandlock = 6\n')
     found = settings(
         *("--root-certificates", str(certificates / "ca.crt")),
         *("--auth-supernode-private-key", str(certificates / "north")),
         *("--trusted-entities", str(certificates / "study.yaml")),
-        *("--node-config", 'name="north" partition-id=3 share=0.5 ok=true data="/a b"', "--wait"),
+        *(
+            "--node-config",
+            'name="north" partition-id=3 share=0.5 ok=true data="/usr/bin" policy="'
+            + str(certificates / "policy.toml")
+            + '"',
+            "--wait",
+        ),
         *("--proxy", "http://proxy:3128", "--pass-environment", "A,B"),
     )
     assert found.place.address == "fl.example.org:9092" and found.place.proxy == "http://proxy:3128"
     assert found.place.root_certificates == (certificates / "ca.crt").read_bytes() and found.key is not None
-    assert found.config == {"name": "north", "partition-id": 3, "share": 0.5, "ok": True, "data": "/a b"}
+    assert found.config == {"name": "north", "partition-id": 3, "share": 0.5, "ok": True, "data": "/usr/bin"}
     assert found.wait and found.passed == ("A", "B") and found.trusted is not None and len(found.trusted) == 1
+    assert found.policy == Policy("demanded", 6, 2.5) and found.policy.limits.memory == 5 * 2**29
     assert (found.log, found.status) == (Path("/srv/node/node-log.jsonl"), Path("/srv/node/node-status.json"))
 
 

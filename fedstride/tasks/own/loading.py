@@ -5,6 +5,8 @@ The arrays are kept in the cache, because in a deployment each message is handle
 
 from __future__ import annotations
 
+import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +16,13 @@ from ...errors import DataError, printable
 from ..cache import cached
 from ..files import digest
 from ..logmel import FLOOR
+from ..reading import PREPARED_VARIABLE
 from ..spec import Spec
 from ..tokens import RULE
 from . import folders, npz, tables
 from .checks import quoted
+
+FORM = "form.json"
 
 
 @dataclass(frozen=True)
@@ -39,10 +44,38 @@ def load(path: str | Path, spec: Spec) -> NodeData:
     The layouts are described in docs/deployment.md. Raises DataError, one line with the file, what was found and
     what is allowed; ConfigError if the task itself does not say how its files are read.
     """
+    if prepared := os.environ.get(PREPARED_VARIABLE):
+        return _prepared(Path(prepared), spec)
     try:
         return _load(_resolved(path), spec)
     except DataError as error:  # names of files and texts in them can contain line breaks
         raise DataError(printable(str(error))) from error
+
+
+def prepare(path: str | Path, spec: Spec, folder: Path) -> int:
+    """Write the examples at `path` into this folder, for `load` in another process; their number.
+
+    Raises the errors of `load`.
+    """
+    source = _resolved(path)
+    try:
+        arrays = _read(source, _files(source, spec), spec)
+    except DataError as error:
+        raise DataError(printable(str(error))) from error
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array, allow_pickle=False)
+    (folder / FORM).write_text(json.dumps(_form(spec), sort_keys=True))
+    return len(arrays["y"])
+
+
+def _prepared(folder: Path, spec: Spec) -> NodeData:
+    """What `prepare` has written. Raises DataError if it is of another form than the message asks for."""
+    if (folder / FORM).read_text() != json.dumps(_form(spec), sort_keys=True):
+        raise DataError(
+            "the node has read its data in another form than this app asks for; use one version of fedstride at "
+            "the node and in the app"
+        )
+    return NodeData(*(np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ("x", "y")))
 
 
 def _resolved(path: str | Path) -> Path:
@@ -58,18 +91,23 @@ def _resolved(path: str | Path) -> Path:
 
 
 def _load(source: Path, spec: Spec) -> NodeData:
-    folder = source.is_dir()
-    files = folders.labelled_files(source, spec) if folder else [(_file(source, spec), 0)]
-
-    def make() -> dict[str, np.ndarray]:
-        if folder:
-            x, y = folders.read(source, files, spec)
-        else:
-            x, y = npz.read(source, spec) if source.suffix.lower() == npz.SUFFIX else tables.read(source, spec)
-        return {"x": x, "y": y}
-
-    arrays = cached("own", {"source": str(source), "files": digest(files, source), **_form(spec)}, make)
+    files = _files(source, spec)
+    key = {"source": str(source), "files": digest(files, source), **_form(spec)}
+    arrays = cached("own", key, lambda: _read(source, files, spec))
     return NodeData(arrays["x"], arrays["y"])
+
+
+def _files(source: Path, spec: Spec) -> list[tuple[Path, int]]:
+    """The files with examples; in a folder, each with its class."""
+    return folders.labelled_files(source, spec) if source.is_dir() else [(_file(source, spec), 0)]
+
+
+def _read(source: Path, files: list[tuple[Path, int]], spec: Spec) -> dict[str, np.ndarray]:
+    if source.is_dir():
+        x, y = folders.read(source, files, spec)
+    else:
+        x, y = npz.read(source, spec) if source.suffix.lower() == npz.SUFFIX else tables.read(source, spec)
+    return {"x": x, "y": y}
 
 
 def _form(spec: Spec) -> dict[str, object]:

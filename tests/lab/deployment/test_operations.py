@@ -75,7 +75,11 @@ def test_the_quotes_of_a_node_config_survive() -> None:
     (unit,) = [unit for unit in UNITS if unit.stem == "fedstride-node"]
     words = command(unit)[2:]
     given = words[words.index("--node-config") + 1]
-    assert settings.node_config(given) == {"data": "/srv/data/mine.npz", "name": "hospital-a"}
+    assert settings.node_config(given) == {
+        "data": "/srv/fl/data.toml",
+        "policy": "/srv/fl/policy.toml",
+        "name": "hospital-a",
+    }
 
 
 def test_the_page_of_commands_has_every_option_of_a_node(capsys: pytest.CaptureFixture[str]) -> None:

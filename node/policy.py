@@ -1,0 +1,111 @@
+"""The node's own files of what it demands and what it offers: `policy.toml` and `data.toml`.
+
+They are the site's, not a message's: nothing that a message says changes them.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from fedstride.errors import ConfigError, nearest
+
+from .usage import Limits
+
+DEMANDED, IF_POSSIBLE, OFF = "demanded", "if-possible", "off"
+CONFINE = (DEMANDED, IF_POSSIBLE, OFF)
+
+MOST_LANDLOCK = 100
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a node demands of the processes of messages.
+
+    `confine`: whether the kernel must confine them. `landlock`: the least level of Landlock that `confine =
+    "demanded"` accepts. The other values are limits of one message; None: not limited.
+    """
+
+    confine: str = IF_POSSIBLE
+    landlock: int = 1
+    memory_gib: float | None = None  # of all its processes together
+    processes: int | None = 1024  # with their threads
+    open_files: int | None = 1024  # of each process
+    disk_gib: float | None = 50.0  # of its scratch folder, its states and its cache
+    files: int | None = 1_000_000  # in these folders
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that a minder watches over."""
+        return Limits(_bytes(self.memory_gib), self.processes, _bytes(self.disk_gib), self.files)
+
+
+@dataclass(frozen=True)
+class Data:
+    """The data of a site. `path`: a file or folder; None: the node has no data of its own."""
+
+    path: Path | None = None
+
+
+def read_policy(path: Path | None) -> Policy:
+    """The policy in this file; without one, the defaults. Raises ConfigError for what is not allowed."""
+    if path is None:
+        return Policy()
+    values = _table(path, "policy", {each.name for each in fields(Policy)})
+    confine = values.get("confine", IF_POSSIBLE)
+    if confine not in CONFINE:
+        raise ConfigError(f"{path}: confine = {confine!r} is not allowed: it must be one of {', '.join(CONFINE)}")
+    for name, value in values.items():
+        if name != "confine":
+            _positive(path, name, value, whole=not name.endswith("_gib"))
+    if values.get("landlock", 1) > MOST_LANDLOCK:
+        raise ConfigError(f"{path}: landlock = {values['landlock']} is not allowed: the newest level is 7")
+    return Policy(**values)
+
+
+def read_data(given: Path) -> Data:
+    """The data that a node-config names: a file of the site's own (`*.toml`), or the data themselves.
+
+    Raises ConfigError if the file has another form, or if the data do not exist.
+    """
+    path, where = given, f"node-config data = {str(given)!r}"
+    if given.suffix == ".toml":
+        values = _table(given, "data", {each.name for each in fields(Data)})
+        named = values.get("path")
+        if not isinstance(named, str) or not named:
+            raise ConfigError(f'{given}: it must name the data, as in path = "/srv/data/patients.csv"')
+        path, where = given.parent / Path(named).expanduser(), f"{given}: path = {named!r}"
+    if not path.exists():
+        raise ConfigError(
+            f"{where} does not exist; give the path of a file or folder that this node's user can read"
+        )
+    return Data(path.absolute())
+
+
+def _table(path: Path, what: str, allowed: set[str]) -> dict[str, Any]:
+    """The keys in a file of TOML. Raises ConfigError for others, and if it cannot be read."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"the {what} file {path} cannot be read: {error.strerror or error}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"the {what} file {path} is not TOML: {reason}") from None
+    for key in values:
+        if key not in allowed:
+            likely = nearest(key, sorted(allowed)) or sorted(allowed)
+            raise ConfigError(f"{path}: it has no key {key[:60]!r}; allowed are {', '.join(likely)}")
+    return values
+
+
+def _positive(path: Path, name: str, value: Any, whole: bool) -> None:
+    kinds = (int,) if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < 2**40:
+        kind = "a whole number" if whole else "a number"
+        raise ConfigError(f"{path}: {name} = {value!r} is not allowed: it must be {kind} above 0")
+
+
+def _bytes(gib: float | None) -> int | None:
+    return None if gib is None else round(gib * 2**30)
