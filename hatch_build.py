@@ -18,7 +18,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGE = "fedstride"
-PACKAGES = ("strategies", "client_app", "server_app", "confinement", "node", "lab")
+PACKAGES = ("strategies", "client_app", "server_app", "confinement", "node", "superlink", "lab")
 """The top-level packages of a clone that become subpackages of PACKAGE in the wheel."""
 
 _ANY_PACKAGE = "|".join(PACKAGES)

@@ -74,9 +74,7 @@ def _superlinks(address: str | None, root_certificates: Path | None) -> list[Fin
 
     from .flower.target import Target, deployed, named
 
-    given = (
-        [] if address is None else [Target("", address, {}, None, root_certificates is None, root_certificates)]
-    )
+    given = [] if address is None else [Target("", address, root_certificates is None, root_certificates)]
     try:
         targets = [*map(named, deployed()), *given]
     except ConfigError as error:

@@ -156,9 +156,9 @@ def prepare(federation: Federation) -> None:
     federation.run("fedstride", "sign", "app", "keys/board", "study.sig")
     port = federation.control.rpartition(":")[2]
     federation.start(
-        "superlink", "flower-superlink", "--ssl-ca-certfile", "certs/ca.crt",
+        "superlink", "fedstride", "superlink", "--ssl-ca-certfile", "certs/ca.crt",
         "--ssl-certfile", "certs/server.crt", "--ssl-keyfile", "certs/server.key", "--database", "state.db",
-        "--enable-supernode-auth", "--disable-runtime-dependency-installation",
+        "--enable-supernode-auth",
         "--port", port, "--fleet-api-address", federation.fleet,
         FEDSTRIDE_RUNS=str(federation.folder / "runs"),
     )  # fmt: skip
@@ -166,7 +166,7 @@ def prepare(federation: Federation) -> None:
         Path(federation.env["FLWR_HOME"]),
         Connection("clinics", federation.control, federation.folder / "certs/ca.crt"),
     )
-    federation.wait("superlink", "Uvicorn running")
+    federation.wait("superlink", "the SuperLink listens")
     federation.run("fedstride", "register", "clinics", *(f"certs/{name}.pub" for name in HOSPITALS))
     for name in HOSPITALS:
         federation.hospital(name)

@@ -18,8 +18,9 @@ MAY_IMPORT = {
     "server_app": {"fedstride", "strategies"},
     "confinement": set(),
     "node": {"fedstride", "client_app", "confinement"},
-    "lab": {"fedstride", "strategies", "client_app", "server_app", "node", "confinement"},
-    "benchmarks": {"fedstride", "strategies", "client_app", "server_app", "node", "lab"},
+    "superlink": {"fedstride", "confinement"},
+    "lab": {"fedstride", "strategies", "client_app", "server_app", "node", "confinement", "superlink"},
+    "benchmarks": {"fedstride", "strategies", "client_app", "server_app", "node", "superlink", "lab"},
 }
 LAZY_IMPORTS = {"fedstride/__init__.py", "fedstride/__main__.py"}
 """Modules with names from other packages, which they import only when a name is used."""

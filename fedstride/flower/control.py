@@ -1,11 +1,13 @@
-"""The questions of Flower's command line to a SuperLink: its runs, their logs, and to stop one (1.39 to 1.42).
+"""The questions of Flower's command line to a SuperLink: runs, their logs, submitting, registering (1.39 to 1.42).
 
-Flower's commands cannot be used instead: they leave out what was submitted, and start a process for each question.
+Flower's commands cannot be used instead: they leave out what was submitted, start a process for each question, and
+know no submit token.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -13,13 +15,28 @@ import click
 import httpx
 from flwr.cli.cli_client_interceptor import CliClientHttpInterceptor
 from flwr.cli.utils import flwr_cli_exc_handler
-from flwr.common.serde import run_from_proto
-from flwr.proto.control_pb2 import ListRunsRequest, StopRunRequest, StreamLogsRequest
+from flwr.common.serde import run_from_proto, user_config_to_proto
+from flwr.proto.control_pb2 import (
+    ListNodesRequest,
+    ListRunsRequest,
+    RegisterNodeRequest,
+    StartRunRequest,
+    StopRunRequest,
+    StreamLogsRequest,
+    UnregisterNodeRequest,
+)
+from flwr.proto.fab_pb2 import Fab
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
+from .trusting import verified
+
 NO_SUCH_RUN = "[code: 16]"
 ENDED_ALREADY = "[code: 18]"
+REGISTERED = "[code: 23]"
+
+ANSWER_SECONDS = 30.0
+"""Of silence, after which a question is given up."""
 
 
 class AnswerError(Exception):
@@ -32,6 +49,10 @@ class NoSuchRunError(AnswerError):
 
 class EndedError(AnswerError):
     """This run has ended already."""
+
+
+class RegisteredError(AnswerError):
+    """This key has been registered before."""
 
 
 class KnownRun(NamedTuple):
@@ -47,14 +68,25 @@ class KnownRun(NamedTuple):
     config: Mapping[str, Any]  # as submitted
 
 
+class KnownNode(NamedTuple):
+    """A registered node as its SuperLink knows it."""
+
+    id: int
+    name: str
+    status: str  # registered, online, offline or unregistered
+    registered: str  # when, as in ISO 8601
+
+
 class ControlApi:
     """One connection to a SuperLink. Nothing is sent before the first question; each one may raise AnswerError.
 
     `trusted`: the certificate of the CA to trust; with TLS and None, those of this machine are. Raises ValueError
-    if it is no certificate.
+    if it is no certificate. `headers`: sent with each question, to this address only: no redirect is followed.
     """
 
-    def __init__(self, address: str, *, insecure: bool, trusted: bytes | None) -> None:
+    def __init__(
+        self, address: str, *, insecure: bool, trusted: bytes | None, headers: Mapping[str, str] | None = None
+    ) -> None:
         try:
             self._client = ControlHttpClient.from_server_address(
                 server_address=address,
@@ -65,6 +97,14 @@ class ControlApi:
                     RuntimeVersionHttpInterceptor(component_name="flwr CLI"),
                 ],
             )
+            self._client._client.close()
+            self._client._client = httpx.Client(
+                headers=dict(headers or {}),
+                verify=False if insecure else verified(trusted),
+                timeout=ANSWER_SECONDS,
+                follow_redirects=False,
+                trust_env=not insecure,  # in plain text, a proxy of the environment could read the headers
+            )
         except (OSError, httpx.HTTPError) as error:  # ssl.SSLError is an OSError
             raise ValueError(str(error)) from error
 
@@ -73,6 +113,35 @@ class ControlApi:
         with _errors():
             answer = self._client.ListRuns(ListRunsRequest(run_id=run_id, limit=limit))
         return [_known(proto) for proto in answer.run_dict.values()]
+
+    def start(self, bundle: bytes, config: Mapping[str, str], federation: str = "") -> int:
+        """Submit a run of this app with these values of its configuration; its id."""
+        request = StartRunRequest(
+            fab=Fab(hash_str=hashlib.sha256(bundle).hexdigest(), content=bundle),
+            override_config=user_config_to_proto(dict(config)),
+            federation=federation,
+        )
+        with _errors():
+            answer = self._client.StartRun(request)
+        if not answer.HasField("run_id"):
+            raise AnswerError("the SuperLink did not start the run")
+        return int(answer.run_id)
+
+    def register(self, public_key: bytes, name: str) -> int:
+        """Register the public key of a node (PEM) under this name; the node's id. Raises RegisteredError."""
+        with _errors():
+            return int(self._client.RegisterNode(RegisterNodeRequest(public_key=public_key, name=name)).node_id)
+
+    def nodes(self) -> list[KnownNode]:
+        """The nodes that are registered now."""
+        with _errors():
+            found = self._client.ListNodes(ListNodesRequest()).nodes_info
+        return [KnownNode(each.node_id, each.name, each.status, each.registered_at) for each in found]
+
+    def unregister(self, node_id: int) -> None:
+        """Revoke a node's right to join."""
+        with _errors():
+            self._client.UnregisterNode(UnregisterNodeRequest(node_id=node_id))
 
     def stop(self, run_id: int) -> bool:
         """Stop a run; whether the SuperLink did."""
@@ -97,7 +166,7 @@ def _errors() -> Iterator[None]:
         with flwr_cli_exc_handler():
             yield
     except click.ClickException as error:
-        kinds = {NO_SUCH_RUN: NoSuchRunError, ENDED_ALREADY: EndedError}
+        kinds = {NO_SUCH_RUN: NoSuchRunError, ENDED_ALREADY: EndedError, REGISTERED: RegisteredError}
         kind = next((kind for code, kind in kinds.items() if code in error.message), AnswerError)
         raise kind(error.message) from None
     except ValueError as error:  # a log that ends within a piece; the handler leaves it as it is (1.39 to 1.42)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import NamedTuple
 
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -14,6 +15,9 @@ OTHER_CLOCK = "Invalid timestamp"
 """Flower's words for a signed time that is too far from the SuperLink's (1.39 to 1.42)."""
 
 CLOCKS = "the clocks of this node and of the SuperLink differ by more than 5 seconds: set them"
+
+OLDEST_SECONDS, FUTURE_SECONDS = 305.0, 5.0
+"""How far a signed time may be from that of the SuperLink, which is Flower's choice (1.39 to 1.42)."""
 
 _CODE = re.compile(r'"code":\s*\d+')
 
@@ -49,3 +53,24 @@ class Keys:
         moment = datetime.now(UTC).isoformat()
         signature = self._private.sign(moment.encode("ascii"), ec.ECDSA(hashes.SHA256()))
         return Signed(self.public, moment, signature, self._versions)
+
+
+def fault(public_key: bytes, moment: str, signature: bytes, now: datetime) -> str:
+    """What is wrong with the identity in a request; empty if the key has signed this time, and it is now."""
+    try:
+        key = serialization.load_pem_public_key(public_key)
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            return "not a key of an elliptic curve"
+        key.verify(signature, moment.encode("ascii"), ec.ECDSA(hashes.SHA256()))
+        age = (now - datetime.fromisoformat(moment)).total_seconds()
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        return "Invalid signature"
+    return "" if -FUTURE_SECONDS < age < OLDEST_SECONDS else OTHER_CLOCK
+
+
+def openssh_to_pem(content: bytes) -> bytes:
+    """A public key of OpenSSH's form in the form that requests have. Raises ValueError for another key."""
+    key = serialization.load_ssh_public_key(content)
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise ValueError("not a key of an elliptic curve")
+    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)

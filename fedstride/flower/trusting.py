@@ -12,13 +12,19 @@ def context(place: Place) -> ssl.SSLContext:
 
     Raises OSError or ValueError if the root certificates cannot be read.
     """
-    if place.root_certificates is None:
-        found = ssl.create_default_context()
-    else:
-        found = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        found.load_verify_locations(
-            cadata=place.root_certificates.decode("ascii", "ignore")
-        )  # comments may be in any language
+    found = verified(place.root_certificates)
     if place.insecure:
         found.check_hostname, found.verify_mode = False, ssl.CERT_NONE
+    return found
+
+
+def verified(root_certificates: bytes | None) -> ssl.SSLContext:
+    """For TLS with a server whose certificate one of these CAs has signed; with None, one of this machine's.
+
+    Raises OSError or ValueError if the root certificates cannot be read.
+    """
+    if root_certificates is None:
+        return ssl.create_default_context()
+    found = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    found.load_verify_locations(cadata=root_certificates.decode("ascii", "ignore"))  # comments in any language
     return found

@@ -66,9 +66,8 @@ def _next_commands(folder: Path, made: list[Made], hosts: list[str]) -> list[str
     pairs = [file.path.stem for file in made if file.path.suffix == ".pub"]
     ca = _file(folder, "ca.crt") if (folder / "ca.crt").exists() else "ca.crt"
     start = (
-        f"flower-superlink --ssl-ca-certfile {ca} --ssl-certfile {_file(folder, 'server.crt')} "
-        f"--ssl-keyfile {_file(folder, 'server.key')} --database state.db --enable-supernode-auth "
-        "--disable-runtime-dependency-installation"
+        f"fedstride superlink --ssl-ca-certfile {ca} --ssl-certfile {_file(folder, 'server.crt')} "
+        f"--ssl-keyfile {_file(folder, 'server.key')} --database state.db --enable-supernode-auth"
     )
     keys = " ".join(_file(folder, node + ".pub") for node in pairs)
     register = f"fedstride register --address localhost:8000 --root-certificates {ca} {keys}"

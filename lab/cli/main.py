@@ -8,6 +8,7 @@ import typer
 
 from fedstride import exits
 from node import commands as node_commands
+from superlink import commands as superlink_commands
 
 # Set before Flower is imported: by default, Flower reports usage over the network.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
@@ -16,6 +17,7 @@ from ..engine import startup
 from . import certificates as certificates_group
 from . import doctor as doctor_group
 from . import listing, one_run
+from . import nodes as nodes_group
 from . import partition as partition_group
 from . import plot as plot_group
 from . import register as register_group
@@ -48,6 +50,8 @@ app.command("fetch")(one_run.fetch)
 app.command("watch")(watch_group.watch)
 app.command("certificates")(certificates_group.certificates)
 app.command("register")(register_group.register)
+app.command("nodes")(nodes_group.nodes)
+superlink_commands.add_to(app)
 node_commands.add_to(app)
 app.add_typer(sign_group.sign, name="sign")
 app.command("list")(listing.list_choices)

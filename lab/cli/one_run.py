@@ -32,7 +32,7 @@ def stop(
         typer.echo(f"process {process} was asked to stop; resume the run with: fedstride resume {folder}")
         return
     with contextlib.ExitStack() as stack:
-        target = superlink_of(stack, "stop", run, connection, address, root_certificates, insecure)
+        target = superlink_of("stop", run, connection, address, root_certificates, insecure)
         if not stack.enter_context(control(target)).stop(run):
             raise RunError(f"run {run} has ended already: fedstride runs says how")
     typer.echo(f"run {run} is stopped; its folder is on the SuperLink's machine: fedstride fetch {run}")
@@ -58,7 +58,7 @@ def logs(
         _rounds(folder, follow)
         return
     with contextlib.ExitStack() as stack:
-        target = superlink_of(stack, "logs", run, connection, address, root_certificates, insecure)
+        target = superlink_of("logs", run, connection, address, root_certificates, insecure)
         open_ = stack.enter_context(control(target))
         listed = open_.run(run)
         if follow and not listed.finished:
@@ -116,7 +116,6 @@ def fetch(
     from server_app.folder import folder_name, runs_dir
 
     from ..flower.control import control
-    from ..flower.fetch import LEFT_OUT
     from ..flower.fetch import fetch as fetch_run
 
     console = Console()
@@ -125,7 +124,7 @@ def fetch(
         return output.expanduser().resolve() if output is not None else runs_dir(Config()) / folder_name(name)
 
     with contextlib.ExitStack() as stack:
-        target = superlink_of(stack, "fetch", run, connection, address, root_certificates, insecure)
+        target = superlink_of("fetch", run, connection, address, root_certificates, insecure)
         open_ = stack.enter_context(control(target))
         listed = open_.run(run)
         status = stack.enter_context(console.status("fetching"))
@@ -133,7 +132,7 @@ def fetch(
             open_,
             listed,
             to,
-            left_out=() if everything else LEFT_OUT,
+            everything=everything,
             progress=lambda received: status.update(f"fetching, {received / 1e6:.1f} MB"),
         )
     say(console, f"run {run}, {stands.state}: {place}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Annotated
 
@@ -29,10 +28,7 @@ def register(
     from ..flower.registration import register as register_key
 
     files = after_connection(connection, keys, address)
-    with contextlib.ExitStack() as stack:
-        target = select(stack, "register", connection, address, root_certificates, insecure)
-        for key in public_keys([Path(text).expanduser() for text in files]):
-            node = register_key(target, key)
-            typer.echo(
-                f"{key.stem}: already registered" if node is None else f"{key.stem}: registered, node {node}"
-            )
+    target = select("register", connection, address, root_certificates, insecure)
+    for key in public_keys([Path(text).expanduser() for text in files]):
+        node = register_key(target, key)
+        typer.echo(f"{key.stem}: already registered" if node is None else f"{key.stem}: registered, node {node}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -56,17 +55,16 @@ def runs(
     from fedstride.errors import RunError
 
     entries: list[Entry] = []
-    with contextlib.ExitStack() as stack:
-        folders, targets = _places(stack, where, address, root_certificates, insecure)
-        for folder in folders:
-            entries += list(_local(folder))[:limit]
-        for target in targets:
-            try:
-                entries += _deployed(target, limit)
-            except RunError as error:
-                if where or address:
-                    raise
-                typer.echo(f"note: {target.name}: {error}", err=True)
+    folders, targets = _places(where, address, root_certificates, insecure)
+    for folder in folders:
+        entries += list(_local(folder))[:limit]
+    for target in targets:
+        try:
+            entries += _deployed(target, limit)
+        except RunError as error:
+            if where or address:
+                raise
+            typer.echo(f"note: {target.name or target.address}: {error}", err=True)
     if form is Format.JSON:
         typer.echo(json.dumps([asdict(entry) for entry in entries], indent=2))
     else:
@@ -74,7 +72,6 @@ def runs(
 
 
 def _places(
-    stack: contextlib.ExitStack,
     where: list[str] | None,
     address: str | None,
     root_certificates: Path | None,
@@ -88,7 +85,7 @@ def _places(
     folders = [Path(text).expanduser() for text in where or [] if Path(text).expanduser().is_dir()]
     targets = [named(text) for text in where or [] if not Path(text).expanduser().is_dir()]
     if address is not None:
-        targets.append(select(stack, "runs", None, address, root_certificates, insecure))
+        targets.append(select("runs", None, address, root_certificates, insecure))
     if not where and address is None:
         targets = [named(name) for name in deployed()]
         here = runs_dir(Config())
@@ -142,15 +139,13 @@ def _owner(folder: Path) -> str:
 def _deployed(target: Target, limit: int) -> Iterator[Entry]:
     from ..flower.control import control
     from ..flower.endings import standing
-    from ..flower.fetch import APP
 
     with control(target) as connection:
-        listed = [run for run in connection.runs(limit) if not run.app.endswith(f"/{APP}")]
-        for run in listed:
+        for run in connection.runs(limit):
             stands = standing(run, connection.log_so_far(run))
             yield Entry(
                 run=run.run_id,
-                place=target.name if target.connection is None else target.address,
+                place=target.name or target.address,
                 state=stands.state,
                 rounds="" if stands.round is None else str(stands.round),
                 figure=stands.figure,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -42,11 +41,10 @@ def submit(
     """
     rest = after_connection(connection, overrides, address)
     signed = signature_of(signature, signing_key)
-    with contextlib.ExitStack() as stack:
-        target = select(stack, "submit", connection, address, root_certificates, insecure)
-        console = Console()
-        _check(rest, console)
-        done = _run(target, rest, console, signed)
+    target = select("submit", connection, address, root_certificates, insecure)
+    console = Console()
+    _check(rest, console)
+    done = _run(target, rest, console, signed)
     if not done.completed:
         where = f" (its folder on the SuperLink's machine: {done.folder})" if done.folder else ""
         what = {"failed": "failed", "lost": "is lost"}.get(done.state, f"was {done.state}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,14 +23,13 @@ def after_connection(connection: str | None, rest: list[str] | None, address: st
 
 
 def select(
-    stack: contextlib.ExitStack,
     command: str,
     connection: str | None,
     address: str | None,
     root_certificates: Path | None,
     insecure: bool,
 ) -> Target:
-    """The SuperLink that a command's options select; a temporary connection exists as long as `stack`.
+    """The SuperLink that a command's options select.
 
     Raises ConfigError if they select no SuperLink or two.
     """
@@ -52,7 +50,7 @@ def select(
             "--address needs --root-certificates ca.crt, or --insecure "
             "for a SuperLink without TLS: exactly one of them"
         )
-    return stack.enter_context(at_address(address, root_certificates))
+    return at_address(address, root_certificates)
 
 
 RUN = typer.Argument(help="A run folder, its name in the folder of runs, or the id of a deployed run.")
@@ -73,7 +71,6 @@ def folder_of(run: str) -> Path | None:
 
 
 def superlink_of(
-    stack: contextlib.ExitStack,
     command: str,
     run: str,
     connection: str | None,
@@ -97,4 +94,4 @@ def superlink_of(
             names = f": {', '.join(known)}" if known else "; there is none in Flower's config.toml"
             raise ConfigError(f"name the connection, as in fedstride {command} {run} CONNECTION{names}")
         connection = known[0]
-    return select(stack, command, connection, address, root_certificates, insecure)
+    return select(command, connection, address, root_certificates, insecure)

@@ -34,7 +34,7 @@ def watch(
         if folder is not None:
             last = show(console, local.looks(folder))
         else:
-            target = superlink_of(stack, "watch", run, connection, address, root_certificates, insecure)
+            target = superlink_of("watch", run, connection, address, root_certificates, insecure)
             last = show(console, deployed.follow(stack.enter_context(control(target)), run))
     if last.state != "completed":
         raise RunError(f"{last.name}: {last.state}" + (f" ({last.reason})" if last.reason else ""))

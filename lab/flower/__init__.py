@@ -1,4 +1,4 @@
-"""Runs in Flower: calls Flower's command-line programs for the simulation, SuperLinks and bundles.
+"""Runs in Flower: the simulation by Flower's command-line programs, SuperLinks over their connection, and bundles.
 
 A new Flower version that changes its command line needs changes only here.
 """

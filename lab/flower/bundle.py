@@ -32,7 +32,7 @@ def app_folder(parts: str | None = None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="fedstride-app-") as temporary:
         folder = Path(temporary)
-        ignored = shutil.ignore_patterns("__pycache__", "lab", "node", "confinement", "app.toml")
+        ignored = shutil.ignore_patterns("__pycache__", "lab", "node", "confinement", "superlink", "app.toml")
         for package in PACKAGES if is_clone else ():
             shutil.copytree(home / package, folder / package, ignore=ignored)
         if not is_clone:

@@ -8,14 +8,10 @@ import os
 import shlex
 import signal
 import socket
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from fedstride.errors import RunError
 
 
 @dataclass(frozen=True)
@@ -58,46 +54,16 @@ def write_connection(home: Path, connection: Connection) -> None:
     (home / "config.toml").write_text(text, encoding="utf-8")
 
 
-def write_run_config(folder: Path, overrides: Sequence[str], others: Mapping[str, str] | None = None) -> Path:
-    """Write the file for `flwr run -c`. A file, because Flower's parser of key=value pairs has no escapes.
-
-    `others`: further keys; those with an empty value are left out.
-    """
+def write_run_config(folder: Path, overrides: Sequence[str]) -> Path:
+    """Write the file for `flwr run -c`. A file, because Flower's parser of key=value pairs has no escapes."""
     path = folder / "run-config.toml"
-    values = {"overrides": shlex.join(overrides), **{key: value for key, value in (others or {}).items() if value}}
-    lines = [f"{key} = {toml_string(value)}\n" for key, value in values.items()]
-    path.write_text("".join(lines), encoding="utf-8")
+    path.write_text(f"overrides = {toml_string(shlex.join(overrides))}\n", encoding="utf-8")
     return path
 
 
 def toml_string(text: str) -> str:
     """A TOML string: as JSON, except for the one character that TOML does not allow unescaped (U+007F)."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def ask(command: Sequence[str], env: dict[str, str]) -> dict[str, Any]:
-    """The JSON answer of a `flwr` command. Raises RunError with Flower's reason if the command failed.
-
-    The exit code does not show a failure: in Flower 1.39 to 1.42 it is 0 for most of them.
-    """
-    done = subprocess.run(
-        [*command, "--format", "json"],
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-        start_new_session=True,  # this process handles Ctrl-C
-    )
-    start, end = done.stdout.find("{"), done.stdout.rfind("}")
-    try:
-        answer = json.loads(done.stdout[start : end + 1])
-    except ValueError:
-        raise RunError(f"{' '.join(command[:2])}: {reason_in(done.stdout + done.stderr)}") from None
-    if not answer.get("success"):
-        lines = str(answer.get("error-message", "")).strip().splitlines()
-        raise RunError(f"{' '.join(command[:2])}: {lines[-1] if lines else 'Flower reported no reason'}")
-    assert isinstance(answer, dict)
-    return answer
 
 
 def reason_in(log: str) -> str:

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from fedstride import wire
 from fedstride.errors import ConfigError, RunError
-from fedstride.flower.control import AnswerError, ControlApi, EndedError, KnownRun, NoSuchRunError
+from fedstride.flower.control import (
+    AnswerError,
+    ControlApi,
+    EndedError,
+    KnownNode,
+    KnownRun,
+    NoSuchRunError,
+    RegisteredError,
+)
 
 from .reach import explained
 from .target import Target
+
+UNREGISTERED = "unregistered"
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,30 @@ class Control:
         """One run. Raises ConfigError if the SuperLink does not have it."""
         with self._errors(f"run {run_id} was not looked up", run_id):
             return _listed(self._api.runs(run_id=number(run_id))[0])
+
+    def start(self, bundle: bytes, config: Mapping[str, str]) -> str:
+        """Submit a run; its id. Raises RunError if the SuperLink does not accept it."""
+        with self._errors(f"no run was submitted to {self.target.address}"):
+            return str(self._api.start(bundle, config, self.target.federation))
+
+    def register(self, public_key: bytes, name: str) -> str | None:
+        """Register a node's public key; the node's id, or None if it was registered before."""
+        with self._errors(f"{name} was not registered at {self.target.address}"):
+            try:
+                return str(self._api.register(public_key, name))
+            except RegisteredError:
+                return None
+
+    def nodes(self) -> list[KnownNode]:
+        """The registered nodes, in the order of their names."""
+        with self._errors("the nodes were not listed"):
+            found = self._api.nodes()
+        return sorted((node for node in found if node.status != UNREGISTERED), key=lambda node: node.name)
+
+    def unregister(self, node_id: int) -> None:
+        """Revoke a node's right to join. Raises RunError if the SuperLink does not have it."""
+        with self._errors(f"node {node_id} was not unregistered"):
+            self._api.unregister(node_id)
 
     def stop(self, run_id: str) -> bool:
         """Stop a run; False if it has ended already. Raises ConfigError if the SuperLink does not have it."""
@@ -95,7 +129,10 @@ def control(target: Target) -> Iterator[Control]:
     trusted = target.root_certificates
     try:
         api = ControlApi(
-            target.address, insecure=target.insecure, trusted=None if trusted is None else trusted.read_bytes()
+            target.address,
+            insecure=target.insecure,
+            trusted=None if trusted is None else trusted.read_bytes(),
+            headers=target.headers(),
         )
     except (OSError, ValueError) as error:
         raise ConfigError(f"{trusted} is not a CA's certificate ({error}); name the SuperLink's ca.crt") from error

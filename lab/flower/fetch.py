@@ -1,49 +1,30 @@
 """Fetches the folder of a deployed run from the SuperLink's machine, over the connection that submitting uses.
 
-Flower (1.39 to 1.42) hands over no files of a run. So a small app of its own (`courier.py`) is submitted, whose
-log is the content of the folder.
+Flower (1.39 to 1.42) hands over no files of a run; the guard of `fedstride superlink` does.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
+
 from fedstride.errors import ConfigError, RunError
+from fedstride.flower.trusting import verified
 from server_app.folder import write
+from superlink.routes import FILES
 
 from ..results.runs import FETCHED
-from . import courier
-from .command import ask, toml_string
 from .control import Control, Listed
 from .endings import Standing, standing
 from .parcel import Parcel, unpacking
+from .target import Target
 
-APP = "fedstride-courier"
-ATTEMPTS = 5
-PAUSE_SECONDS = 2.0
-LEFT_OUT = ("checkpoint", "clients")
-"""Folders of a run that only resuming it needs."""
-
-PYPROJECT = f"""[project]
-name = "{APP}"
-version = "1.0.0"
-description = "Prints the files of a run's folder into the log."
-license = "Apache-2.0"
-dependencies = ["flwr"]
-[tool.flwr.app]
-publisher = "fedstride"
-[tool.flwr.app.components]
-serverapp = "courier:app"
-clientapp = "courier:client"
-[tool.flwr.app.config]
-folder = ""
-left-out = "[]"
-"""
+SILENCE_SECONDS = 60.0
+AGAIN = "nothing was kept, fetch it again"
 
 
 def fetch(
@@ -51,14 +32,14 @@ def fetch(
     run: Listed,
     to: Callable[[str], Path],
     *,
-    left_out: Sequence[str] = LEFT_OUT,
+    everything: bool = False,
     progress: Callable[[int], None] = lambda received: None,
 ) -> tuple[Path, Standing]:
     """Fetch the folder of this run; its new place, and how the run stands.
 
-    `to`: the place for a folder of this name. `fetched.json` in it says where the files come from and how the run
-    stood, and has their SHA-256. Raises ConfigError if the run has no folder or the place is taken, RunError if
-    not every file arrived as it was read; nothing is left then.
+    `to`: the place for a folder of this name. `everything`: with what only resuming needs. `fetched.json` in it
+    says where the files come from and how the run stood, and has their SHA-256. Raises ConfigError if the run has
+    no folder or the place is taken, RunError if not every file arrived as it was read; nothing is left then.
     """
     stands = standing(run, control.log_so_far(run))
     if not stands.folder:
@@ -68,11 +49,11 @@ def fetch(
         raise ConfigError(f"{place} exists and is not overwritten: move it away, or choose another folder with -o")
     with unpacking(place) as folder:
         parcel = Parcel(folder)
-        _send(control, stands.folder, left_out, parcel, progress)
-        if "config.yaml" not in parcel.sums:
-            raise RunError(
-                f"{stands.folder} on the SuperLink's machine is not a run's folder: it has no config.yaml"
-            )
+        for piece in _pieces(control.target, stands.folder, everything):
+            parcel.take(piece)
+            progress(parcel.bytes)
+        if not parcel.complete:
+            raise RunError(f"the folder {stands.folder} did not arrive whole; {AGAIN}")
         about = {
             "run": run.run_id,
             "address": control.target.address,
@@ -86,59 +67,34 @@ def fetch(
     return place, stands
 
 
-def _send(
-    control: Control, folder: str, left_out: Sequence[str], parcel: Parcel, progress: Callable[[int], None]
-) -> None:
-    """Submit a courier and take what it prints, until all files are here."""
-    courier_id = _submit(control, folder, left_out)
+def _pieces(target: Target, folder: str, everything: bool) -> Iterator[bytes]:
+    """What the SuperLink sends of this folder. Raises RunError."""
+    trusted = None if target.root_certificates is None else target.root_certificates.read_bytes()
+    options = {
+        "verify": False if target.insecure else verified(trusted),
+        "trust_env": not target.insecure,  # in plain text, a proxy of the environment could read the token
+        "timeout": SILENCE_SECONDS,
+        "headers": {"accept-encoding": "identity", **target.headers()},
+    }
+    url = f"{'http' if target.insecure else 'https'}://{target.address}{FILES}"
+    asked = {"folder": folder, "all": str(int(everything))}
     try:
-        _take(control, courier_id, parcel, progress)
-    except BaseException:
-        _stop(control, courier_id)
-        raise
-    if not parcel.complete:
-        end = control.run(courier_id)
-        raise RunError(
-            f"the folder {folder} did not arrive ({standing(end, []).reason or 'its end is missing'}); "
-            "nothing was kept, fetch it again"
-        )
+        with (
+            httpx.Client(**options) as client,  # type: ignore[arg-type]
+            client.stream("GET", url, params=asked) as answer,
+        ):
+            if answer.status_code != httpx.codes.OK:
+                raise RunError(_refused(answer))
+            yield from answer.iter_raw()
+    except httpx.HTTPError as error:
+        raise RunError(f"the folder {folder} did not arrive ({error}); {AGAIN}") from None
 
 
-def _submit(control: Control, folder: str, left_out: Sequence[str]) -> str:
-    with tempfile.TemporaryDirectory(prefix="fedstride-courier-") as temporary:
-        place = Path(temporary)
-        (place / "app").mkdir()
-        (place / "app/pyproject.toml").write_text(PYPROJECT, encoding="utf-8")
-        shutil.copy(courier.__file__, place / "app/courier.py")
-        config = place / "config.toml"
-        left = toml_string(json.dumps(list(left_out)))
-        config.write_text(f"folder = {toml_string(folder)}\nleft-out = {left}\n", encoding="utf-8")
-        command = ["flwr", "run", str(place / "app"), control.target.name, "-c", str(config)]
-        return str(ask(command, control.target.env)["run-id"])
-
-
-def _take(control: Control, run_id: str, parcel: Parcel, progress: Callable[[int], None]) -> None:
-    """Take the lines of the log; a broken connection is opened again, after the last complete piece."""
-    after, rest, broken = 0.0, "", 0
-    while not parcel.complete:
-        try:
-            for piece, moment in control.log(run_id, after):
-                after = moment
-                *lines, rest = (rest + piece).split("\n")
-                for line in lines:
-                    parcel.take(line)
-                broken = 0
-                progress(parcel.bytes)
-            return
-        except RunError as error:
-            broken += 1
-            if "broke off" not in str(error) or broken == ATTEMPTS:
-                raise RunError(f"{error}; nothing was kept, fetch it again") from error
-            time.sleep(PAUSE_SECONDS)
-
-
-def _stop(control: Control, run_id: str) -> None:
+def _refused(answer: httpx.Response) -> str:
     try:
-        control.stop(run_id)
-    except (RunError, ConfigError):
-        return  # the SuperLink is gone, and the courier with it
+        detail = str(json.loads(answer.read()).get("detail", ""))
+    except (ValueError, AttributeError):
+        detail = ""
+    if answer.status_code == httpx.codes.NOT_FOUND and "folder of a run" not in detail:
+        return "this SuperLink hands over no files: start it with fedstride superlink, instead of flower-superlink"
+    return f"the folder was not handed over: {detail or f'HTTP {answer.status_code}'}"

@@ -1,12 +1,10 @@
-"""Writes the files that arrive in the log of a courier: into a new folder that is complete or does not exist.
+"""Writes the files of a stream into a new folder that is complete or does not exist.
 
-Knows nothing about connections: it gets lines.
+Knows nothing about connections: it gets bytes. `superlink.handing` describes the stream.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import contextlib
 import hashlib
 import json
@@ -14,20 +12,20 @@ import os
 import re
 import shutil
 import tempfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any
 
 from fedstride.errors import RunError
 
-from .courier import MARK
-
 DAMAGED = "what arrived is damaged"
+
+MOST_LINE = 2**14
+"""Bytes of a line between two files."""
 
 
 class Parcel:
-    """The files of a courier, each with its SHA-256 in `sums` once it is verified; RunError if one is not."""
+    """The files of a stream, each with its SHA-256 in `sums` once it is verified; RunError if one is not."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -36,38 +34,58 @@ class Parcel:
         self.bytes = 0
         self._name = ""
         self._file: IO[bytes] | None = None
+        self._left = 0
         self._digest = hashlib.sha256()
+        self._line = b""
 
-    def take(self, line: str) -> None:
-        """Use one line of the courier's log; lines that are not its own are ignored."""
-        mark, _, rest = line.partition(" ")
-        kind, _, value = rest.partition(" ")
-        if mark != MARK:
-            return
+    def take(self, piece: bytes) -> None:
+        """Use the next bytes of the stream."""
+        while piece:
+            if self._file is not None and self._left:
+                here, piece = piece[: self._left], piece[self._left :]
+                self._write(here)
+                continue
+            end, newline, rest = piece.partition(b"\n")
+            self._line, piece = self._line + end, rest
+            if len(self._line) > MOST_LINE:
+                raise self._damaged("a line is too long")
+            if newline:
+                line, self._line = self._line, b""
+                self._act(line)
+
+    def _act(self, line: bytes) -> None:
         try:
-            {"file": self._open, "data": self._write, "sum": self._close, "end": self._end}[kind](value)
-        except (KeyError, ValueError, TypeError, zlib.error, binascii.Error) as error:
-            raise RunError(f"{DAMAGED} ({type(error).__name__} in {self._name or 'the list of files'})") from error
+            found: dict[str, Any] = json.loads(line)
+            if self.complete:
+                raise ValueError("something follows the end")
+            if self._file is not None:
+                self._close(found["sha256"])
+            elif "end" in found:
+                self._end(found["end"])
+            else:
+                self._open(found["file"], found["size"])
+        except (KeyError, ValueError, TypeError) as error:
+            raise self._damaged(type(error).__name__) from error
 
-    def _open(self, value: str) -> None:
-        self._name = json.loads(value)
-        path = PurePosixPath(self._name)
-        if self._file is not None or path.is_absolute() or ".." in path.parts or self._name in self.sums:
+    def _open(self, name: str, size: int) -> None:
+        path = PurePosixPath(name)
+        if path.is_absolute() or {"..", "."} & set(path.parts) or not path.parts or name in self.sums or size < 0:
             raise ValueError
         place = self.folder / path
         place.parent.mkdir(parents=True, exist_ok=True)
-        self._file, self._digest = place.open("xb"), hashlib.sha256()
+        self._name, self._file, self._left = name, place.open("xb"), int(size)
+        self._digest = hashlib.sha256()
 
-    def _write(self, value: str) -> None:
-        if self._file is None:
-            raise ValueError
-        piece = zlib.decompress(base64.b85decode(value))
+    def _write(self, piece: bytes) -> None:
+        assert self._file is not None
         self._digest.update(piece)
         self._file.write(piece)
+        self._left -= len(piece)
         self.bytes += len(piece)
 
     def _close(self, value: str) -> None:
-        if self._file is None or value != self._digest.hexdigest():
+        assert self._file is not None
+        if value != self._digest.hexdigest():
             raise ValueError
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -75,9 +93,12 @@ class Parcel:
         self._file, self.sums[self._name] = None, value
 
     def _end(self, value: str) -> None:
-        if self._file is not None or value != hashlib.sha256("".join(self.sums.values()).encode()).hexdigest():
+        if value != hashlib.sha256(b"".join(bytes.fromhex(each) for each in self.sums.values())).hexdigest():
             raise ValueError
         self.complete = True
+
+    def _damaged(self, what: str) -> RunError:
+        return RunError(f"{DAMAGED} ({what} in {self._name or 'the list of files'}); fetch it again")
 
 
 @contextlib.contextmanager

@@ -1,16 +1,14 @@
-"""Registers the public keys of nodes with a SuperLink, by `flwr supernode register`."""
+"""Registers the public keys of nodes with a SuperLink."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from fedstride.errors import ConfigError, RunError
+from fedstride.errors import ConfigError
+from fedstride.flower.keys import openssh_to_pem
 
-from .command import ask
-from .reach import explained
+from .control import control
 from .target import Target
-
-REGISTERED = "[code: 23]"  # Flower 1.39 to 1.42: this key has been registered before
 
 
 def public_keys(given: list[Path]) -> list[Path]:
@@ -39,10 +37,9 @@ def register(target: Target, key: Path) -> str | None:
 
     Raises RunError if the SuperLink does not accept the key.
     """
-    command = ["flwr", "supernode", "register", str(key), target.name, "--name", key.stem]
     try:
-        return str(ask(command, target.env)["node-id"])
-    except RunError as error:
-        if REGISTERED in str(error):
-            return None
-        raise RunError(f"{key} was not registered at {target.address}: {explained(error, target)}") from error
+        content = openssh_to_pem(key.read_bytes())
+    except ValueError as error:
+        raise ConfigError(f"{key} is not the public key of a node ({error}): name its .pub file") from error
+    with control(target) as connection:
+        return connection.register(content, key.stem)

@@ -141,10 +141,10 @@ def _superlink(env: dict[str, str], home: Path) -> Iterator[str]:
         str(port),
         "--disable-runtime-dependency-installation",
     ]
-    with (home / "superlink.log").open("wb") as log:
+    with (home / "superlink-log").open("wb") as log:
         process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
     try:
-        _wait_until_ready(process, port, home / "superlink.log")
+        _wait_until_ready(process, port, home / "superlink-log")
         yield f"127.0.0.1:{port}"
     finally:
         process.terminate()

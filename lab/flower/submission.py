@@ -1,15 +1,15 @@
 """Submits a run to a running SuperLink, follows its log, and reports how it ended.
 
-Submitting is `flwr run`; the log and the state come over one connection (`control.py`), because Flower's commands
-start a process for each question, which takes as long as a short round.
+All of it is asked over one kind of connection (`control.py`): Flower's commands start a process for each question,
+which takes as long as a short round.
 """
 
 from __future__ import annotations
 
 import getpass
 import secrets
+import shlex
 import socket
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +21,9 @@ from fedstride.signatures import RUN_CONFIG
 from server_app.config.overrides import parts_in, with_parts
 
 from .bundle import app_folder
-from .command import ask, write_run_config
 from .control import control
 from .endings import PROGRESS, Standing, plain, standing
 from .following import Followed
-from .reach import explained
 from .target import Target
 
 ATTEMPTS = 10  # failed calls in a row after which a run is no longer followed
@@ -47,22 +45,27 @@ class Submitted:
 def submit(target: Target, overrides: Sequence[str], signature: Callable[[bytes], str] | None = None) -> str:
     """Submit the run; its id. Raises RunError if the SuperLink does not accept it.
 
-    If the connection breaks while Flower submits, the run is looked up at the SuperLink: it may have arrived.
+    If the connection breaks meanwhile, the run is looked up at the SuperLink: it may have arrived.
     `signature`: returns the signature of the bundle; its errors are raised.
     """
     parts = parts_in(overrides)
     named = None if parts is None else Path(parts).name  # the path inside the bundle
     mark = submission()
-    with app_folder(parts) as app, tempfile.TemporaryDirectory(prefix="fedstride-") as folder:
-        others = {wire.SUBMISSION: mark, RUN_CONFIG: "" if signature is None else signature(bundle(app))}
-        run_config = write_run_config(Path(folder), with_parts(overrides, named), others)
+    with app_folder(parts) as app:
         try:
-            answer = ask(["flwr", "run", str(app), target.name, "-c", str(run_config)], target.env)
-        except RunError as error:
-            if (arrived := _arrived(target, mark)) is not None:
-                return arrived
-            raise RunError(f"no run was submitted to {target.address}: {explained(error, target)}") from error
-    return str(answer["run-id"])
+            made = bundle(app)
+        except ValueError as error:
+            raise ConfigError(f"the app cannot be bundled: {error}") from error
+    config = {"overrides": shlex.join(with_parts(overrides, named)), wire.SUBMISSION: mark}
+    if signature is not None:
+        config[RUN_CONFIG] = signature(made)
+    try:
+        with control(target) as connection:
+            return connection.start(made, config)
+    except RunError:
+        if (arrived := _arrived(target, mark)) is not None:
+            return arrived
+        raise
 
 
 def submission() -> str:

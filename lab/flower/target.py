@@ -7,35 +7,34 @@ import ipaddress
 import os
 import re
 import shlex
-import tempfile
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedstride.errors import ConfigError, unknown
-
-from .command import Connection, environment, write_connection
-
-TEMPORARY = "fedstride"  # the name of a connection that was given as an address
+from superlink import token
 
 
 @dataclass(frozen=True)
 class Target:
-    """A SuperLink: the name of a connection, and the environment in which `flwr` finds it."""
+    """A SuperLink: its address, and how it is reached."""
 
-    name: str
+    name: str  # of a connection; empty if given by --address
     address: str
-    env: dict[str, str]
-    connection: Connection | None = None  # if given by --address: then it is in no config.toml that lasts
     insecure: bool = False  # in plain text
     root_certificates: Path | None = None  # the CA to trust; with TLS and None, those of this machine
+    federation: str = ""  # of Flower's accounts
+
+    def headers(self) -> dict[str, str]:
+        """What a request must have: the submit token, if there is one for this SuperLink. Raises ConfigError."""
+        found = token.found(self.address, self.insecure)
+        return {} if found is None else {token.HEADER.decode(): found}
 
     def commands(self, run_id: str) -> list[str]:
         """Lines for the user who no longer follows a run: how to follow or stop it."""
         name = shlex.quote(self.name)
-        if self.connection is not None:
-            trusted = self.connection.root_certificates
+        if not self.name:
+            trusted = self.root_certificates
             trust = "--insecure" if trusted is None else f"--root-certificates {shlex.quote(str(trusted))}"
             name = f"--address {shlex.quote(self.address)} {trust}"
         verbs = {"follow it": "logs --follow", "stop it": "stop", "fetch it": "fetch"}
@@ -63,9 +62,9 @@ def named(name: str) -> Target:
     return Target(
         name,
         address,
-        environment(),
         insecure=connections[name].get("insecure") is True,
         root_certificates=None if trusted is None else Path(str(trusted)).expanduser(),
+        federation=str(connections[name].get("federation", "")),
     )
 
 
@@ -83,8 +82,7 @@ def _connections() -> tuple[Path, dict[str, dict[str, object]]]:
     return path, {key: value for key, value in known.items() if isinstance(value, dict)}
 
 
-@contextlib.contextmanager
-def at_address(address: str, root_certificates: Path | None) -> Iterator[Target]:
+def at_address(address: str, root_certificates: Path | None) -> Target:
     """A connection without an entry in the user's config.toml; in plain text if no certificate is given."""
     if not _is_host_and_port(address):
         raise ConfigError(
@@ -95,11 +93,7 @@ def at_address(address: str, root_certificates: Path | None) -> Iterator[Target]
             f"--root-certificates {root_certificates} does not exist: name the CA's certificate, ca.crt"
         )
     trusted = None if root_certificates is None else root_certificates.expanduser().resolve()
-    connection = Connection(TEMPORARY, address, trusted)
-    with tempfile.TemporaryDirectory(prefix="fedstride-") as folder:
-        write_connection(Path(folder), connection)
-        env = environment(Path(folder))
-        yield Target(TEMPORARY, address, env, connection, trusted is None, trusted)
+    return Target("", address, trusted is None, trusted)
 
 
 def _is_host_and_port(address: str) -> bool:

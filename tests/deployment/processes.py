@@ -13,14 +13,18 @@ import sys
 import time
 import urllib.request
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from fedstride.errors import RunError
+import pytest
+
 from fedstride.flower.connecting import uses_http
-from lab.flower.command import Connection, ask, environment, free_port, kill_marked, write_connection
+from fedstride.flower.keys import openssh_to_pem
+from lab.flower.command import Connection, environment, free_port, kill_marked, write_connection
+from lab.flower.control import Control, Listed, control
+from lab.flower.target import Target
 
 MARK = "FEDSTRIDE_TEST_DEPLOYMENT"  # environment variable by which all processes of a deployment are found
 START_SECONDS = 300.0  # long, since the machine may be busy
@@ -32,6 +36,13 @@ KEY_IN_USE = ("[code: 2004] Failed to activate SuperNode", "does not accept this
 STOCK = ("flower-supernode",)
 WARM = (sys.executable, "-m", "lab.cli.main", "node", *(["--allow-root"] if os.geteuid() == 0 else []))
 """The two programs for a SuperNode. Flower's own has a port in addition."""
+
+SECRET = {"AWS_SECRET_OF_THE_SERVER": "not for apps"}
+"""In the environment of a SuperLink."""
+
+PLAIN = ("flower-superlink", "--disable-runtime-dependency-installation")
+GUARDED = (sys.executable, "-m", "lab.cli.main", "superlink")
+"""The two programs for a SuperLink."""
 
 T = TypeVar("T")
 
@@ -111,6 +122,16 @@ class Link:
     control: str  # HOST:PORT for submitting
     fleet: str  # HOST:PORT for nodes
     certificates: Path
+    program: Sequence[str] = GUARDED
+
+    @property
+    def target(self) -> Target:
+        """The SuperLink, for who submits."""
+        return Target("tls", self.control, root_certificates=self.certificates / "ca.crt")
+
+    def run_folder(self, name: str) -> Path | None:
+        """The folder of the run with this name; None if there is none."""
+        return next(iter(self.running.folder.glob(f"runs/*/{name}")), None)
 
 
 class Deployment:
@@ -120,6 +141,8 @@ class Deployment:
         self.root = root
         self.mark = uuid.uuid4().hex
         self._running: list[Running] = []
+        self.desk = root / "desk/home"
+        """The FLWR_HOME of the SuperLink's user, who submits, too."""
 
     def __enter__(self) -> Deployment:
         return self
@@ -163,30 +186,36 @@ class Deployment:
     def fedstride(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         """Run the command `fedstride` until it ends."""
         command = [sys.executable, "-m", "lab.cli.main", *arguments]
-        given = self.env(self.root / "desk/home") | (env or {})
+        given = self.env(self.desk) | (env or {})
         return subprocess.run(command, env=given, capture_output=True, text=True, timeout=300, check=False)
 
     # ---------------------------------------------------------------- Flower's parts
 
-    def superlink(self, name: str, certificates: Path) -> Link:
+    def superlink(self, name: str, certificates: Path, *options: str, program: Sequence[str] = GUARDED) -> Link:
         """Start a SuperLink with TLS and node authentication, without waiting for it."""
-        return self._superlink(name, certificates, *superlink_addresses())
+        return self._superlink(name, certificates, *superlink_addresses(), *options, program=program)
 
     def superlink_again(self, link: Link) -> Link:
         """Start the SuperLink again with the same addresses, in its folder, which contains its database."""
-        return self._superlink(link.running.name, link.certificates, link.control, link.fleet)
+        again = link.control, link.fleet
+        return self._superlink(link.running.name, link.certificates, *again, program=link.program)
 
-    def _superlink(self, name: str, certificates: Path, control: str, fleet: str) -> Link:
+    def _superlink(
+        self, name: str, certificates: Path, control: str, fleet: str, *options: str, program: Sequence[str]
+    ) -> Link:
+        (self.root / name).mkdir(mode=0o700, exist_ok=True)
         running = self.start(
             name,
-            "flower-superlink",
+            *program,
             *("--ssl-ca-certfile", str(certificates / "ca.crt")),
             *("--ssl-certfile", str(certificates / "server.crt")),
             *("--ssl-keyfile", str(certificates / "server.key")),
             *listening(control, fleet),
-            *("--database", "state.db", "--enable-supernode-auth", "--disable-runtime-dependency-installation"),
+            *("--database", "state.db", "--enable-supernode-auth"),
+            *options,
+            env={"FLWR_HOME": str(self.desk), **SECRET},
         )
-        return Link(running, control, fleet, certificates)
+        return Link(running, control, fleet, certificates, program)
 
     def supernode(
         self,
@@ -214,31 +243,42 @@ class Desk:
 
     def __init__(self, deployment: Deployment, link: Link) -> None:
         self.link = link
-        self.env = deployment.env(deployment.root / "desk/home")
+        self.env = deployment.env(deployment.desk)
         home = Path(self.env["FLWR_HOME"])
         write_connection(home, Connection("tls", link.control, link.certificates / "ca.crt"))
 
-    def flwr(self, *arguments: str) -> dict[str, Any]:
-        return ask(["flwr", *arguments], self.env)
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[Control]:
+        """A connection to the SuperLink."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("FLWR_HOME", self.env["FLWR_HOME"])
+            with control(self.link.target) as connection:
+                yield connection
+
+    def run(self, run_id: str) -> Listed:
+        with self.asking() as connection:
+            return connection.run(run_id)
+
+    def stop(self, run_id: str) -> bool:
+        with self.asking() as connection:
+            return connection.stop(run_id)
 
     def stop_runs(self) -> None:
         """Stop what still runs. A run can finish between the list and the request to stop it."""
-        for run in self.flwr("list", "tls")["runs"]:
-            if not run["status"].startswith("finished"):
-                try:
-                    self.flwr("stop", str(run["run-id"]), "tls")
-                except RunError as error:
-                    if "already finished" not in str(error):
-                        raise
+        with self.asking() as connection:
+            for run in connection.runs():
+                if not run.finished:
+                    connection.stop(run.run_id)
 
     def register(self, public_key: Path) -> str:
-        return str(
-            self.flwr("supernode", "register", str(public_key), "tls", "--name", public_key.stem)["node-id"]
-        )
+        with self.asking() as connection:
+            found = connection.register(openssh_to_pem(public_key.read_bytes()), public_key.stem)
+        assert found is not None, f"{public_key} was registered before"
+        return found
 
     def online(self) -> set[str]:
-        nodes = self.flwr("supernode", "list", "tls")["nodes"]
-        return {str(node["node-id"]) for node in nodes if node["status"] == "online"}
+        with self.asking() as connection:
+            return {str(node.id) for node in connection.nodes() if node.status == "online"}
 
 
 def answers(link: Link) -> bool | None:

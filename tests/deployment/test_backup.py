@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from desk import play, table, weights
-from processes import Site, answers, folder_in, stop, until
+from processes import GUARDED, Site, answers, folder_in, stop, until
 
 from lab.flower import submission
 from lab.flower.target import named
@@ -50,28 +50,32 @@ def test_a_restored_superlink_knows_its_nodes_and_resumes_the_run(
     nodes = site.pair()
     first = submission.submit(named("tls"), [*GIVEN, "name=mine"])
     old = site.link.running.folder
-    until(lambda: len(read_lines(old / "runs/mine/metrics.jsonl")) > 1 or None, "first round", 300.0)
+    place = f"runs/{first}/mine"
+    until(lambda: len(read_lines(old / place / "metrics.jsonl")) > 1 or None, "first round", 300.0)
 
     new = site.deployment.root / "restored"
-    new.mkdir()
+    new.mkdir(mode=0o700)
     backup(old / "state.db", new / "state.db")
+    (new / "state.db").chmod(0o600)
     stop(site.link.running)
-    until(lambda: load(old / "runs/mine").state != "running" or None, "end of the ServerApp")
+    until(lambda: load(old / place).state != "running" or None, "end of the ServerApp")
     shutil.move(old / "runs", new / "runs")
     new_certificate(site, tmp_path / "certs")
     certificates = tmp_path / "certs"
     assert (certificates / "server.crt").read_bytes() != (site.certificates / "server.crt").read_bytes()
-    link = site.deployment._superlink("restored", certificates, site.link.control, site.link.fleet)
+    link = site.deployment._superlink(
+        "restored", certificates, site.link.control, site.link.fleet, program=GUARDED
+    )
     until(lambda: answers(link), "answer of the restored SuperLink")
     until(lambda: site.desk.online() == {site.ids["one"], site.ids["two"]} or None, "return of the nodes")
 
-    assert load(new / "runs/mine").rows[-1]["round"] < 60
-    done = site.deployment.fedstride("submit", "tls", f"resume={new / 'runs/mine'}")
+    assert load(new / place).rows[-1]["round"] < 60
+    done = site.deployment.fedstride("submit", "tls", f"resume={new / place}")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert folder_in(done.stdout) == new / "runs/mine"
+    assert folder_in(done.stdout) == new / place
     local = play(tmp_path, *GIVEN, small=False)
-    assert weights(new / "runs/mine") == weights(local.folder)
-    assert table(new / "runs/mine") == table(local.folder)
+    assert weights(new / place) == weights(local.folder)
+    assert table(new / place) == table(local.folder)
     listed = site.deployment.fedstride("runs", "tls")
     assert first in listed.stdout and "completed" in listed.stdout
     stop(*nodes)

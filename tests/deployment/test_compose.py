@@ -86,6 +86,11 @@ class Composed:
         given = [part for file in files for part in ("-f", file if "/" in file else f"docker/{file}.yaml")]
         return run("docker", "compose", *given, *arguments, seconds=seconds, **(self.variables | variables))
 
+    def folder(self, name: str) -> Path:
+        """The folder of the run with this name."""
+        (found,) = self.runs.glob(f"*/{name}")
+        return found
+
     def container(self, service: str) -> str:
         return self("ps", "--all", "--quiet", service).stdout.strip()
 
@@ -130,7 +135,7 @@ def test_the_demonstration_ends_with_accuracy_exit_code_and_folder(
     where = re.search(r"on the host: (.+)", out)
     assert where, out
     folder = Path(where[1].strip())
-    assert folder.parent == compose.runs
+    assert folder.parent.parent == compose.runs
     local = play(tmp_path, *DEMO, small=False)
     assert f"final local accuracy {100 * local.rows[-1]['local/accuracy']:.2f} %" in out
     assert re.search(r"exit code 0\s", out)
@@ -216,7 +221,7 @@ def test_another_run_with_the_same_keys_and_another_data_file(
     overlay.write_text(OWN.replace("FILE", str(mine)))
     done = compose("run", "--rm", "submit", "rounds=1", "model=mlp", "name=again", files=("compose", str(overlay)))
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = {row["client"]: row["num-examples"] for row in load(compose.runs / "again").clients.rows}
+    rows = {row["client"]: row["num-examples"] for row in load(compose.folder("again")).clients.rows}
     assert rows[0] == len(parts[0]) - round(HOLDOUT * len(parts[0]))
     assert compose.inside("node1", "sha256sum", "/trust/node.key") == key
     assert "already registered" in compose("logs", "register").stdout
@@ -234,7 +239,7 @@ def test_more_nodes(compose: Composed) -> None:
     files = ("compose", "scale")
     done = compose("run", "--rm", "submit", "rounds=1", "model=mlp", "name=four", files=files, NODES="4")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert load(compose.runs / "four").rows[-1]["clients"] == 4
+    assert load(compose.folder("four")).rows[-1]["clients"] == 4
     claimed = re.findall(r"this replica is (node\d)", compose("logs", "node", files=files, NODES="4").stdout)
     assert sorted(set(claimed)) == ["node1", "node2", "node3", "node4"]
 

@@ -53,6 +53,8 @@ def test_all_services_use_these_ports() -> None:
         assert found[node]["healthcheck"]["test"] == ["CMD", "fedstride", "node-status"]
     for service in ("register", "submit"):
         assert found[service]["environment"]["ADDRESS"] == f"127.0.0.1:{api}"
+        token = found[service]["environment"]["FEDSTRIDE_TOKEN_FILE"]
+        assert token == f"{found['superlink']['environment']['FLWR_HOME']}/superlink-tokens/localhost:{api}"
     assert f":{api}/" in found["superlink"]["healthcheck"]["test"][2]
     assert services("scale.yaml")["node"]["command"][0] == "fedstride-node"
 

@@ -16,7 +16,7 @@ import pytest
 from desk import play, table, weights
 from page_of_own_data import BLOOD, TABLES
 from PIL import Image
-from processes import WARM, Running, Site, answers, folder_in, listening, stop, superlink_addresses, until
+from processes import PLAIN, WARM, Running, Site, answers, folder_in, listening, stop, superlink_addresses, until
 
 from fedstride.tasks import data, partitions
 from fedstride.tasks.parts import PARTITIONS, TASKS
@@ -63,8 +63,8 @@ def invalid_nodes(site: Site, pair: Any) -> dict[str, Running]:
     make(elsewhere, nodes=["three"])  # the name of a registered node, but another key
     late = site.deployment.superlink("late", expired)
     control, plain = superlink_addresses()
-    open_to_all = ("--insecure", *listening(control, plain), "--disable-runtime-dependency-installation")
-    without_tls = site.deployment.start("without-tls", "flower-superlink", *open_to_all)
+    open_to_all = ("--insecure", *listening(control, plain))
+    without_tls = site.deployment.start("without-tls", *PLAIN, *open_to_all)
     trust = ("--root-certificates", str(site.certificates / "ca.crt"))
     three = ("--auth-supernode-private-key", str(site.certificates / "three"))
     options: dict[str, tuple[str, ...]] = {
@@ -97,7 +97,7 @@ def test_a_deployed_run_has_the_bits_of_a_run_in_process(site: Site, pair: Any, 
     done = site.deployment.fedstride("submit", *options, *REAL, "name=deployed")
     assert done.returncode == 0, done.stdout + done.stderr + pair[0].log()
     folder = folder_in(done.stdout)
-    assert folder == site.link.running.folder / "runs/deployed"
+    assert folder == site.link.run_folder("deployed")
     local = play(tmp_path, *REAL, small=False)
     assert weights(folder) == weights(local.folder)
     assert table(folder) == table(local.folder)
@@ -159,19 +159,16 @@ def test_a_run_that_fails_on_the_superlink_fails_the_command(site: Site, invalid
 def test_ctrl_c_does_not_stop_the_run(site: Site, pair: Any) -> None:
     command = ["python", "-m", "lab.cli.main", "submit", "tls", "clients=3", "node_wait=600", "model=mlp"]
     submitting = site.deployment.start("submitting", *command, env={"FLWR_HOME": site.desk.env["FLWR_HOME"]})
-    started = until(
-        lambda: re.search(r"run (\d+) submitted(?s:.*)Start `flwr-serverapp`", submitting.log()), "run"
-    )
+    started = until(lambda: re.search(r"run (\d+) submitted(?s:.*)submitted by ", submitting.log()), "run")
     submitting.interrupt()
     assert until(submitting.ended, "end of the command") == 130
     log = submitting.log()
     assert "no longer followed; the run continues" in log
     assert f"fedstride logs --follow {started[1]} tls" in log
     assert "Traceback" not in log
-    run = site.desk.flwr("list", "tls", "--run-id", started[1])["runs"][0]
-    assert run["status"] in ("pending", "starting", "running")
+    assert site.desk.run(started[1]).status == "running"
     assert f"fedstride stop {started[1]} tls" in log
-    assert site.desk.flwr("stop", started[1], "tls")["success"]
+    assert site.desk.stop(started[1])
 
 
 # ---------------------------------------------------------------- refused nodes

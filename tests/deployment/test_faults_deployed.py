@@ -45,10 +45,15 @@ class Followed:
     """A submitted run, and its records so far."""
 
     def __init__(self, site: Site, name: str, *overrides: str) -> None:
-        self.folder = site.link.running.folder / "runs" / name
+        self._site, self._name = site, name
         home = {"FLWR_HOME": site.desk.env["FLWR_HOME"]}
         command = ["python", "-m", "lab.cli.main", "submit", "tls", *SMALL, *overrides, f"name={name}"]
         self.submitting = site.deployment.start(f"submit-{name}", *command, env=home)
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder; one that does not exist until the run has begun."""
+        return self._site.link.run_folder(self._name) or self._site.link.running.folder / "none yet"
 
     def closed(self, server_round: int) -> None:
         """Wait until a round is completed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,10 @@ LARGE = 600_000
 
 
 def test_frozen_arrays_are_sent_once_to_each_node(site: Site, tmp_path: Path) -> None:
-    start = play(tmp_path, *GIVEN, "rounds=1", small=False).folder / "model.safetensors"
+    first = play(tmp_path, *GIVEN, "rounds=1", small=False).folder / "model.safetensors"
+    start = site.link.running.folder / "models/start.safetensors"  # the folder of which ServerApps read files
+    start.parent.mkdir()
+    shutil.copy(first, start)
     train = (f"initial={start}", "train=[fc2]")
     nodes = [
         node

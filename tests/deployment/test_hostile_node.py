@@ -13,7 +13,7 @@ import pytest
 from desk import play, weights
 from flwr.app import Context, Message, MessageType
 from flwr.clientapp import ClientApp
-from processes import WARM, Deployment, Running, folder_in, listening, superlink_addresses, until
+from processes import PLAIN, WARM, Deployment, Running, folder_in, listening, superlink_addresses, until
 
 from client_app.app import app as real
 from server_app.lines import read_lines
@@ -37,8 +37,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[
         control, fleet = superlink_addresses()
         link = deployment.start(
             "superlink",
-            *("flower-superlink", "--insecure", *listening(control, fleet)),
-            "--disable-runtime-dependency-installation",
+            *(*PLAIN, "--insecure", *listening(control, fleet)),
         )
         until(lambda: True if "Uvicorn running" in link.log() else None, "start of the SuperLink")
         for k in range(HONEST):
@@ -53,6 +52,12 @@ def attacked(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[
         command = [sys.executable, "-m", "lab.cli.main", "submit", "--address", control, "--insecure", *GIVEN]
         submitting = deployment.start("submit", *command)
         assert until(submitting.ended, "end of the run", 800.0) == 0, submitting.log() + attacker.log()
+        place = ("--address", control, "--insecure")
+        run = re.search(r"run (\d+) submitted", submitting.log())
+        assert run
+        fetched = deployment.fedstride("fetch", run[1], *place)
+        assert fetched.returncode == 1
+        assert "this SuperLink hands over no files: start it with fedstride superlink" in fetched.stderr
         yield folder_in(submitting.log()), attacker
 
 

@@ -52,7 +52,7 @@ def completed(site: Site, *runs: str) -> None:
 
 
 def folder_of(site: Site, name: str) -> Path:
-    return site.link.running.folder / "runs" / name
+    return until(lambda: site.link.run_folder(name), f"folder of the run {name}")
 
 
 def same_as_one_process(folder: Path, tmp_path: Path, *overrides: str) -> None:
@@ -115,7 +115,7 @@ def test_a_node_listens_on_no_port_and_keeps_its_secrets(desk: Site, nodes: dict
     for child in seen.keys() - {node}:
         assert b"CANARY" not in seen[child][1]
         assert b"PASSED_TO_APPS=for apps" in seen[child][1]
-    desk.desk.flwr("stop", run, "tls")
+    desk.desk.stop(run)
 
 
 def rounds_used(folder: Path, client: int) -> int:
@@ -160,4 +160,4 @@ def test_nodes_that_are_stopped_or_killed_come_back_in_a_run(desk: Site, nodes: 
     for key, node in nodes.items():
         assert f"SuperNode ID: {desk.ids[key]}" in node.log()
         assert status(desk, node)[0] == 0
-    desk.desk.flwr("stop", run, "tls")
+    desk.desk.stop(run)

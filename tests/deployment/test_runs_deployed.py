@@ -50,7 +50,7 @@ def listed(site: Site) -> dict[str, Any]:
 
 
 def after_a_round(site: Site, name: str) -> Path:
-    folder = site.link.running.folder / "runs" / name
+    folder = until(lambda: site.link.run_folder(name), f"folder of the run {name}")
     until(lambda: len(read_lines(folder / "metrics.jsonl")) > 1 or None, f"first round of {name}", 300.0)
     return folder
 
@@ -70,14 +70,14 @@ def test_a_completed_run_is_listed_and_fetched(desk: Site, tmp_path: Path) -> No
     at = tmp_path / "fetched"
     fetched = site.deployment.fedstride("fetch", done, "tls", "-o", str(at))
     assert fetched.returncode == 0, fetched.stderr
-    there = site.link.running.folder / "runs/done"
+    there = site.link.run_folder("done")
+    assert there is not None
     about = json.loads((at / FETCHED).read_text())
     for name, digest in about["files"].items():
         assert (at / name).read_bytes() == (there / name).read_bytes()
         assert hashlib.sha256((at / name).read_bytes()).hexdigest() == digest
     assert {"config.yaml", "metrics.jsonl", "model.safetensors", "status.json"} <= about["files"].keys()
     assert load(at).completed
-    assert "config.yaml" not in site.link.running.log()  # the pieces are not in the SuperLink's own output
     again = site.deployment.fedstride("fetch", done, "tls", "-o", str(at))
     assert (again.returncode, again.stderr.count("\n")) == (2, 1)
     assert "exists and is not overwritten" in again.stderr

@@ -38,7 +38,7 @@ def server_app(site: Site) -> int:
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             command = (entry / "cmdline").read_bytes()
-            if b"flwr-serverapp" in command and mark in (entry / "environ").read_bytes().split(b"\0"):
+            if b"superlink.serverapp" in command and mark in (entry / "environ").read_bytes().split(b"\0"):
                 return int(entry.name)
     raise AssertionError("no ServerApp runs")
 
@@ -48,7 +48,7 @@ def sigterm(site: Site, run_id: str) -> None:
 
 
 def flwr_stop(site: Site, run_id: str) -> None:
-    site.desk.flwr("stop", run_id, "tls")
+    site.desk.stop(run_id)
 
 
 def end_of_the_superlink(site: Site, run_id: str) -> None:
@@ -65,7 +65,7 @@ def test_the_run_folder_says_how_it_ended(
     command = [sys.executable, "-m", "lab.cli.main", "submit", "tls", *ENDLESS, f"name={end.__name__}"]
     with (site.deployment.root / f"{end.__name__}.log").open("w+") as log:
         submitted = subprocess.Popen(command, env=site.desk.env, stdout=log, stderr=subprocess.STDOUT)
-        folder = site.link.running.folder / "runs" / end.__name__
+        folder = until(lambda: site.link.run_folder(end.__name__), "folder of the run", 400.0)
         until(lambda: len(read_lines(folder / "metrics.jsonl")) > 1 or None, "first round", 400.0)
         log.seek(0)
         found = re.search(r"run (\d+) submitted", log.read())

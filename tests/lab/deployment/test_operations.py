@@ -22,6 +22,7 @@ from lab.deployment.certificates import make
 from lab.deployment.expiry import WARN_DAYS, expiries
 from node import settings
 from server_app.config.conf import conf_dir
+from superlink import settings as superlink_settings
 
 DOCS = conf_dir().parent / "docs"
 UNITS = sorted((DOCS / "systemd").glob("*.service"))
@@ -51,7 +52,7 @@ def test_systemd_accepts_the_units(unit: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "program"),
-    [("superlink", ["flower-superlink"]), ("node", ["fedstride", "node"])],
+    [("superlink", ["fedstride", "superlink"]), ("node", ["fedstride", "node"])],
     ids=lambda x: x[-1],
 )
 def test_the_units_start_programs_with_options_that_exist(name: str, program: list[str]) -> None:
@@ -91,6 +92,23 @@ def test_the_page_of_commands_has_every_option_of_a_node(capsys: pytest.CaptureF
     pages = [path.read_text().replace("\\\n", " ") for path in (*sorted(DOCS.glob("*.md")), *UNITS)]
     commands = [line for text in pages for line in re.findall(r"^.*fedstride node +--.*$", text, re.MULTILINE)]
     assert len(commands) > 8
+    for line in commands:
+        assert set(re.findall(r"(?<= )--[a-z0-9-]+", line)) <= known, line
+
+
+def test_the_page_of_commands_has_every_option_of_a_superlink(capsys: pytest.CaptureFixture[str]) -> None:
+    """And no command on a page or in a unit gives it another option."""
+    with pytest.raises(SystemExit):
+        superlink_settings.read(["--help"])
+    known = set(re.findall(r"--[a-z0-9-]+", capsys.readouterr().out)) - {"--help"}
+    page = (DOCS / "commands.md").read_text().partition("### `fedstride superlink ...`")[2].partition("\n### ")[0]
+    rows = re.findall(r"^\| (`--.*?) \|", page, re.MULTILINE)
+    assert {option for row in rows for option in re.findall(r"--[a-z0-9-]+", row)} == known
+    pages = [path.read_text().replace("\\\n", " ") for path in (*sorted(DOCS.glob("*.md")), *UNITS)]
+    commands = [
+        line for text in pages for line in re.findall(r"^.*fedstride superlink +--.*$", text, re.MULTILINE)
+    ]
+    assert len(commands) >= 2
     for line in commands:
         assert set(re.findall(r"(?<= )--[a-z0-9-]+", line)) <= known, line
 

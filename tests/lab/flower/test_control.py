@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -11,18 +12,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flwr.proto.control_pb2 import ListRunsResponse, StopRunResponse, StreamLogsResponse
+from flwr.proto.control_pb2 import (
+    ListNodesResponse,
+    ListRunsResponse,
+    RegisterNodeRequest,
+    RegisterNodeResponse,
+    StartRunRequest,
+    StartRunResponse,
+    StopRunResponse,
+    StreamLogsResponse,
+)
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.proto.run_pb2 import Run, RunStatus
 from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE, PROTOBUF_STREAM_MEDIA_TYPE
 
 from fedstride.errors import ConfigError, RunError
 from lab.flower.control import Control, control
 from lab.flower.target import Target
+from superlink import token
 
 
 class Answers(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.server.got = (self.path, self.headers.get("fedstride-token"), body)  # type: ignore[attr-defined]
         status, kind, body = self.server.answers[self.path.rsplit("/", 1)[-1]]  # type: ignore[attr-defined]
         self.send_response(status)
         self.send_header("content-type", kind)
@@ -36,6 +49,14 @@ class Answers(BaseHTTPRequestHandler):
 Ask = Callable[..., Control]
 
 
+@pytest.fixture(autouse=True)
+def flower_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An FLWR_HOME without tokens."""
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    monkeypatch.delenv("FEDSTRIDE_TOKEN_FILE", raising=False)
+    return tmp_path
+
+
 @pytest.fixture
 def ask() -> Iterator[Ask]:
     """A connection to a SuperLink with these answers, by the last word of the path."""
@@ -43,8 +64,10 @@ def ask() -> Iterator[Ask]:
         server = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), Answers))
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         stack.callback(server.shutdown)
-        target = Target("local", f"127.0.0.1:{server.server_port}", {}, insecure=True)
+        target = Target("local", f"127.0.0.1:{server.server_port}", insecure=True)
         connection = stack.enter_context(control(target))
+
+        vars(connection)["server"] = server
 
         def with_answers(**answers: tuple[int, str, bytes]) -> Control:
             vars(server)["answers"] = {name.replace("_", "-"): each for name, each in answers.items()}
@@ -125,6 +148,88 @@ def test_a_log_that_ends_within_a_piece_broke_off(ask: Ask) -> None:
 
 def test_what_is_no_certificate_is_named(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text("not a certificate")
-    target = Target("tls", "127.0.0.1:1", {}, root_certificates=tmp_path / "ca.crt")
+    target = Target("tls", "127.0.0.1:1", root_certificates=tmp_path / "ca.crt")
     with pytest.raises(ConfigError, match=r"ca\.crt is not a CA's certificate .*name the SuperLink's ca\.crt"):
         control(target).__enter__()
+
+
+# ---------------------------------------------------------------- submitting, registering, the token
+
+
+def got(connection: Control) -> Any:
+    return vars(connection)["server"].got
+
+
+def test_a_run_is_submitted_as_given(ask: Ask) -> None:
+    """Its values arrive unchanged, whatever characters they have."""
+    connection = ask(start_run=good(StartRunResponse(run_id=2**64 - 1)))
+    config = {"overrides": "out='/srv/it''s' name=\"ä 😀 \x7f\"", "submission": "anna@clinic 12ab"}
+    assert connection.start(b"an app", config) == str(2**64 - 1)
+    sent = StartRunRequest.FromString(got(connection)[2])
+    assert {key: value.string for key, value in sent.override_config.items()} == config
+    assert (sent.fab.content, sent.fab.hash_str) == (b"an app", hashlib.sha256(b"an app").hexdigest())
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (refused(15, "Invalid run configuration."), r"no run was submitted to .*: \[code: 15\] Invalid run"),
+        (
+            (403, "application/json", b'{"detail": "needs the submit token"}'),
+            "submitted to .*: needs the submit token",
+        ),
+        (good(StartRunResponse()), "the SuperLink did not start the run"),
+    ],
+)
+def test_a_superlink_that_refuses_a_run(ask: Ask, answer: Any, said: str) -> None:
+    with pytest.raises(RunError, match=said):
+        ask(start_run=answer).start(b"", {})
+
+
+def test_a_key_is_registered_once(ask: Ask) -> None:
+    connection = ask(register_node=good(RegisterNodeResponse(node_id=8876)))
+    assert connection.register(b"a key", "a") == "8876"
+    sent = RegisterNodeRequest.FromString(got(connection)[2])
+    assert (sent.public_key, sent.name) == (b"a key", "a")
+    assert ask(register_node=refused(23, "Public key already in use.")).register(b"a key", "a") is None
+    with pytest.raises(RunError, match=r"a was not registered at 127\.0\.0\.1:\d+: \[code: 3\] No entitlement"):
+        ask(register_node=refused(3, "No entitlement")).register(b"a key", "a")
+
+
+def test_registered_nodes_are_listed_by_name(ask: Ask) -> None:
+    nodes = [NodeInfo(node_id=1, name="b", status="online"), NodeInfo(node_id=2, name="a", status="offline"),
+             NodeInfo(node_id=3, name="c", status="unregistered")]  # fmt: skip
+    found = ask(list_nodes=good(ListNodesResponse(nodes_info=nodes))).nodes()
+    assert [(node.id, node.name) for node in found] == [(2, "a"), (1, "b")]
+
+
+def test_the_token_of_the_address_is_sent(ask: Ask, flower_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the SuperLink that wrote it, to no other, and not where a redirect points."""
+    server = vars(ask(list_runs=good(ListRunsResponse())))["server"]
+    target = Target("local", f"127.0.0.1:{server.server_port}", insecure=True)
+    path = token.place(f"localhost:{server.server_port}")
+    written = token.renew(path)
+    with control(target) as connection:
+        connection.runs()
+    assert server.got[1] == written
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # it could read the token
+    with control(target) as connection:
+        connection.runs()
+    path.rename(path.with_name("localhost:1"))
+    with control(target) as connection:
+        connection.runs()
+    assert server.got[1] is None
+
+
+def test_a_redirect_is_not_followed(ask: Ask) -> None:
+    with pytest.raises(RunError, match="the runs were not listed"):
+        ask(list_runs=(307, "text/plain", b"")).runs()
+
+
+def test_a_token_is_sent_in_plain_text_to_the_loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = token.place("192.0.2.7:8000")
+    token.renew(path)
+    monkeypatch.setenv("FEDSTRIDE_TOKEN_FILE", str(path))
+    with pytest.raises(ConfigError, match=r"would be sent in plain text to 192\.0\.2\.7:8000: use TLS"):
+        Target("", "192.0.2.7:8000", insecure=True).headers()
+    assert Target("", "192.0.2.7:8000").headers().keys() == {"fedstride-token"}

@@ -1,24 +1,27 @@
-"""What `fedstride fetch` takes from a log: complete and verified, or nothing."""
+"""What `fedstride fetch` takes from a SuperLink's stream: complete and verified, or nothing."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedstride.errors import RunError
-from lab.flower.courier import MARK, PIECE, lines
 from lab.flower.parcel import Parcel, unpacking
+from superlink.handing import PIECE, Files
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """A folder with an empty file, one of several pieces, one below a folder, and what is never sent."""
-    folder = tmp_path / "source"
+    folder = tmp_path / "runs/7/source"
     (folder / "fedavg").mkdir(parents=True)
     (folder / "checkpoint").mkdir()
     (folder / "config.yaml").write_text("seed: 1\n")
@@ -28,78 +31,124 @@ def source(tmp_path: Path) -> Path:
     (folder / "checkpoint/model").write_bytes(b"1")
     (folder / ".lock").touch()
     (folder / "link").symlink_to("/etc/passwd")
+    (folder / "folder-link").symlink_to("/etc")
+    os.mkfifo(folder / "pipe")
     return folder
 
 
-def sent(source: Path) -> list[str]:
-    return [f"{MARK} {line}" for line in lines(source, {"checkpoint"})]
+def asked(runs: Path, folder: str, everything: bool = False) -> tuple[int, bytes]:
+    """The status and the body that the SuperLink answers."""
+    sent: list[dict[str, Any]] = []
+
+    async def send(event: dict[str, Any]) -> None:
+        sent.append(event)
+
+    query = f"folder={folder}&all={int(everything)}".encode()
+    asyncio.run(Files(runs)({"query_string": query}, None, send))
+    return sent[0]["status"], b"".join(event["body"] for event in sent[1:])
 
 
-def take(log: list[str], to: Path) -> Parcel:
+def stream(source: Path) -> bytes:
+    status, body = asked(source.parents[1], str(source))
+    assert status == 200
+    return body
+
+
+def take(sent: bytes, to: Path, size: int = 70_001) -> Parcel:
     with unpacking(to) as folder:
         parcel = Parcel(folder)
-        for line in log:
-            parcel.take(line)
+        for start in range(0, len(sent), size):
+            parcel.take(sent[start : start + size])
+        if not parcel.complete:
+            raise RunError("what arrived is damaged: its end is missing")
     return parcel
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    plain = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in plain}
 
 
-def test_the_files_arrive_as_they_are(source: Path, tmp_path: Path) -> None:
-    log = sent(source)
-    noise = ["INFO :      round 1", "", "sum 0", *[text for line in log for text in (line, "WARNING :  a line")]]
-    parcel = take(noise, tmp_path / "there/run")
-    assert parcel.complete
+@pytest.mark.parametrize("size", [1 << 22, 70_001, 17])
+def test_the_files_arrive_as_they_are(source: Path, tmp_path: Path, size: int) -> None:
+    if size < 1000:
+        (source / "model.safetensors").write_bytes(os.urandom(500))
+    parcel = take(stream(source), tmp_path / "there/run", size)
     expected = files(source)
-    for name in (".lock", "checkpoint/model", "link"):
+    for name in (".lock", "checkpoint/model"):
         del expected[name]
     assert files(tmp_path / "there/run") == expected
     assert parcel.sums.keys() == expected.keys()
     assert parcel.bytes == sum(map(len, expected.values()))
 
 
-def cut(log: list[str]) -> list[str]:
-    """A piece is missing."""
-    return [line for number, line in enumerate(log) if " data " not in line or number % 2]
+def test_everything_is_asked_for(source: Path, tmp_path: Path) -> None:
+    _, body = asked(source.parents[1], str(source), everything=True)
+    assert "checkpoint/model" in take(body, tmp_path / "run").sums
 
 
-def bent(log: list[str]) -> list[str]:
-    """A sum is another one."""
-    return [line[:-1] + ("0" if line[-1] != "0" else "1") if " sum " in line else line for line in log]
+def cut(sent: bytes) -> bytes:
+    """A byte is missing."""
+    return sent[:5000] + sent[5001:]
 
 
-def twice(log: list[str]) -> list[str]:
-    return [log[0], *log]
+def ended(sent: bytes) -> bytes:
+    """The end is missing, as of a connection that broke."""
+    return sent[: sent.rindex(b'{"end"')]
 
 
-def outside(log: list[str]) -> list[str]:
-    return [f'{MARK} file "../config.yaml"', *log]
+def bent(sent: bytes) -> bytes:
+    at = sent.index(b"model.safetensors") + PIECE
+    return sent[:at] + bytes([sent[at] ^ 1]) + sent[at + 1 :]
 
 
-def absolute(log: list[str]) -> list[str]:
-    return [f'{MARK} file "/tmp/config.yaml"', *log]
+def twice(sent: bytes) -> bytes:
+    return sent[: sent.index(b'{"file": "empty"')] + sent
 
 
-def without_a_file(log: list[str]) -> list[str]:
-    """The last file is missing: the sum of sums is another one."""
-    last = max(number for number, line in enumerate(log) if " file " in line)
-    return [*log[:last], log[-1]]
+def named(name: object, size: object = 0) -> Callable[[bytes], bytes]:
+    return lambda sent: json.dumps({"file": name, "size": size}).encode() + b"\n" + sent
 
 
-def unknown(log: list[str]) -> list[str]:
-    return [f"{MARK} run rm", *log]
+def more(sent: bytes) -> bytes:
+    return sent + sent
 
 
-@pytest.mark.parametrize("fault", [cut, bent, twice, outside, absolute, without_a_file, unknown])
-def test_damage_leaves_nothing(source: Path, tmp_path: Path, fault: Callable[[list[str]], list[str]]) -> None:
+def without_a_file(sent: bytes) -> bytes:
+    """The sum of sums is another one."""
+    first = sent.index(b"\n", sent.index(b'"sha256"')) + 1
+    return sent[first:]
+
+
+FAULTS = [
+    *(cut, ended, bent, twice, more, without_a_file),
+    *(named("../config.yaml"), named("/tmp/config.yaml"), named("a/../../b"), named(""), named(".")),
+    *(named("x", -1), named("x", "y"), named(7), named("y" * 20_000)),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_damage_leaves_nothing(source: Path, tmp_path: Path, fault: Callable[[bytes], bytes]) -> None:
     place = tmp_path / "place"
     with pytest.raises(RunError, match="what arrived is damaged"):
-        take(fault(sent(source)), place / "run")
+        take(fault(stream(source)), place / "run")
     assert list(place.iterdir()) == []
     assert not (tmp_path / "config.yaml").exists()
-    assert take(sent(source), place / "run").complete
+    assert take(stream(source), place / "run").complete
+
+
+@pytest.mark.parametrize(
+    "folder",
+    ["", "/", "/etc", "{runs}", "{runs}/7", "{runs}/7/none", "{runs}/7/source/../../8", "{runs}/7/source/fedavg",
+     "{runs}/7/link", "{runs}/linked/source", "7/source", "{runs}/7/source\0"],
+)  # fmt: skip
+def test_other_folders_are_not_handed_over(source: Path, folder: str) -> None:
+    """Nor through links, not even to the folder of a run."""
+    runs = source.parents[1]
+    (runs / "7/link").symlink_to(source)
+    (runs / "linked").symlink_to(runs / "7")
+    status, body = asked(runs, folder.format(runs=runs))
+    assert status == 404 and b"is not the folder of a run" in body
 
 
 def test_what_a_killed_fetch_left_is_removed_by_the_next(source: Path, tmp_path: Path) -> None:
@@ -109,6 +158,6 @@ def test_what_a_killed_fetch_left_is_removed_by_the_next(source: Path, tmp_path:
     other = tmp_path / f".run.fetch-{os.getpid()}-abc"  # of a process that lives
     left.mkdir()
     other.mkdir()
-    take(sent(source), tmp_path / "run")
+    take(stream(source), tmp_path / "run")
     assert not left.exists()
     assert other.exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import http.server
-import os
 import socket
 import ssl
 import threading
@@ -77,7 +76,7 @@ def serving(handler: type[SuperLinkLike], certificate: Path | None = None) -> It
 
 def target(address: str, trusted: Path | None = None, *, insecure: bool | None = None) -> Target:
     insecure = trusted is None if insecure is None else insecure
-    return Target("x", address, dict(os.environ), None, insecure, trusted)
+    return Target("x", address, insecure, trusted)
 
 
 def test_a_superlink_that_answers(certificates: Path) -> None:
@@ -164,14 +163,10 @@ def test_a_connection_of_flowers_file_knows_its_certificate(home: Path) -> None:
 
 
 def test_the_command_has_the_line(certificates: Path) -> None:
-    """With the real `flwr`, whose own line is the same for all of them."""
+    """A submission over Flower's client, whose own line is the same for all of them."""
     trusted = certificates / "foreign/ca.crt"
-    with (
-        serving(SuperLinkLike, certificates / "good") as address,
-        at_address(address, trusted) as wrong,
-        at_address(f"127.0.0.1:{free_port()}", None) as dead,
-    ):
+    with serving(SuperLinkLike, certificates / "good") as address:
         with pytest.raises(RunError, match=r"no run was submitted to .*: .*is not signed by the CA in"):
-            submit(wrong, [])
+            submit(at_address(address, trusted), [])
         with pytest.raises(RunError, match=r"no run was submitted to .*: no process listens on port"):
-            submit(dead, [])
+            submit(at_address(f"127.0.0.1:{free_port()}", None), [])

@@ -1,4 +1,4 @@
-"""Registration of keys, with a stand-in for `flwr`; tests/deployment uses the real one."""
+"""Registration of keys: files that are none, and a SuperLink that is not there."""
 
 from __future__ import annotations
 
@@ -8,23 +8,9 @@ import pytest
 
 from fedstride.errors import ConfigError, RunError
 from lab.deployment.certificates import make
+from lab.flower.command import free_port
 from lab.flower.registration import public_keys, register
 from lab.flower.target import Target
-
-STAND_IN = '#!/bin/sh\necho "$@" >> {calls}\ncat {answer}\n'
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> Target:
-    program = tmp_path / "bin/flwr"
-    program.parent.mkdir()
-    program.write_text(STAND_IN.format(calls=tmp_path / "calls", answer=tmp_path / "answer"))
-    program.chmod(0o755)
-    return Target("tls", "127.0.0.1:8000", {"PATH": f"{program.parent}:/usr/bin:/bin"})
-
-
-def answer(tmp_path: Path, text: str) -> None:
-    (tmp_path / "answer").write_text(text)
 
 
 @pytest.fixture
@@ -33,30 +19,17 @@ def key(tmp_path: Path) -> Path:
     return tmp_path / "certs/a.pub"
 
 
-def test_a_new_key(target: Target, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", target.env["PATH"])
-    answer(tmp_path, '{"success": true, "node-id": 8876}')
-    assert register(target, key) == "8876"
-    asked = (tmp_path / "calls").read_text().split()
-    assert asked == ["supernode", "register", str(key), "tls", "--name", "a", "--format", "json"]
+def test_what_is_no_key_of_an_elliptic_curve(tmp_path: Path) -> None:
+    other = tmp_path / "other.pub"
+    other.write_bytes(b"ecdsa-sha2-nistp384 AAAA\n")
+    with pytest.raises(ConfigError, match=r"other\.pub is not the public key of a node"):
+        register(Target("tls", "127.0.0.1:8000"), other)
 
 
-def test_a_registered_key_stays_unchanged(
-    target: Target, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", target.env["PATH"])
-    answer(
-        tmp_path, '{"success": false, "error-message": "Using SuperLink\\n[code: 23] Public key already in use."}'
-    )
-    assert register(target, key) is None
-
-
-def test_a_refusal_names_the_key(
-    target: Target, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", target.env["PATH"])
-    answer(tmp_path, '{"success": false, "error-message": "no connection"}')
-    with pytest.raises(RunError, match=r"a\.pub was not registered at 127\.0\.0\.1:8000: .*no connection"):
+def test_a_superlink_that_is_not_there(key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    target = Target("tls", f"127.0.0.1:{free_port()}", insecure=True)
+    with pytest.raises(RunError, match=r"a was not registered at 127\.0\.0\.1:\d+: no process listens"):
         register(target, key)
 
 

@@ -1,19 +1,18 @@
-"""Submission with a stand-in for `flwr`: the commands that it gets, and how its answers are handled.
+"""Submission over a connection with given answers: what is asked, and how answers are handled.
 
-tests/deployment uses the real one; the tests here simulate its failures.
+tests/deployment uses a SuperLink; the tests here simulate its failures.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
+import io
 import os
+import shlex
 import signal
-import subprocess
-import sys
 import threading
 import time
-import tomllib
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import pytest
 
 from fedstride import wire
 from fedstride.errors import ConfigError, RunError
+from fedstride.signatures import RUN_CONFIG
 from lab.cli import main as cli
 from lab.flower import submission
 from lab.flower.control import Listed
@@ -33,47 +33,6 @@ LOG = [
     "\x1b[92mINFO \x1b[0m:      round   1   test accuracy  40.10 %",
     f"\x1b[92mINFO \x1b[0m:      {wire.FINAL_LINE % ('test accuracy', '53.20 %', '/srv/runs/a b')}",
 ]
-STAND_IN = """#!{python}
-import json, os, pathlib, sys
-place = pathlib.Path({place!r})
-verb = sys.argv[1]
-with (place / "calls.jsonl").open("a") as calls:
-    calls.write(json.dumps(sys.argv[1:]) + "\\n")
-if "-c" in sys.argv:
-    text = pathlib.Path(sys.argv[sys.argv.index("-c") + 1]).read_text()
-    (place / "run-config.toml").write_text(text)
-part = json.loads((place / f"{{verb}}.json").read_text())
-nth = sum(json.loads(line)[0] == verb for line in (place / "calls.jsonl").open()) - 1
-answer = part[min(nth, len(part) - 1)]
-if isinstance(answer, list):
-    for line in answer:
-        print(line.lstrip("!"), file=sys.stderr if line.startswith("!") else sys.stdout, flush=True)
-elif isinstance(answer, str):
-    sys.exit(answer)
-else:
-    print(json.dumps(answer))
-"""
-
-
-@pytest.fixture
-def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Target]:
-    """A stand-in for `flwr` with a list of answers for each verb; it repeats the last answer."""
-    monkeypatch.setattr(submission, "PAUSE_SECONDS", 0.0)
-    script = tmp_path / "bin/flwr"
-    script.parent.mkdir()
-    script.write_text(STAND_IN.format(python=sys.executable, place=str(tmp_path)))
-    script.chmod(0o755)
-
-    def set_up(**parts: list[Any]) -> Target:
-        for verb, answers in parts.items():
-            (tmp_path / f"{verb}.json").write_text(json.dumps(answers))
-        return Target("tls", "127.0.0.1:8000", os.environ | {"PATH": f"{script.parent}:{os.environ['PATH']}"})
-
-    return set_up
-
-
-def calls(tmp_path: Path) -> list[list[str]]:
-    return [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
 
 
 class Scripted:
@@ -82,8 +41,10 @@ class Scripted:
     An answer to `log` is a list of pieces; each has its number as its time. "it stays" waits for a minute.
     """
 
-    def __init__(self, log: list[Any], run: list[Any] | None = None) -> None:
-        self._answers = {"log": log, "run": run or []}
+    def __init__(self, log: list[Any], run: list[Any] | None = None, start: list[Any] | None = None) -> None:
+        self._answers = {"log": log, "run": run or [], "start": start or []}
+        self.config: dict[str, str] = {}  # of what was submitted
+        self.arrives = False
         self.asked: list[tuple[str, float]] = []
 
     def log(self, run_id: str, after: float = 0.0) -> Iterator[tuple[str, float]]:
@@ -94,6 +55,15 @@ class Scripted:
                 yield piece, float(moment)
             if "it stays" in piece:
                 time.sleep(60)
+
+    def start(self, made: bytes, config: dict[str, str]) -> str:
+        assert zipfile.is_zipfile(io.BytesIO(made))
+        self.config = config
+        return str(self._next("start", 0.0))
+
+    def runs(self) -> list[Listed]:
+        mark = self.config[wire.SUBMISSION] if self.arrives else "somebody 1234"
+        return [Listed("8", "fedstride", "running", "", "", "", "", "", mark)]
 
     def run(self, run_id: str) -> Listed:
         answer: Listed = self._next("run", 0.0)
@@ -115,7 +85,7 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scripted], Target]:
 
     def use(scripted: Scripted) -> Target:
         monkeypatch.setattr(submission, "control", lambda target: contextlib.nullcontext(scripted))
-        return Target("tls", "127.0.0.1:8000", dict(os.environ))
+        return Target("tls", "127.0.0.1:8000")
 
     return use
 
@@ -132,35 +102,22 @@ def pieces(*lines: str) -> list[Any]:
 # ---------------------------------------------------------------- submitting
 
 
-def test_the_overrides_arrive_unchanged(stand_in: Callable[..., Target], tmp_path: Path) -> None:
+def test_the_overrides_arrive_unchanged(connected: Callable[[Scripted], Target]) -> None:
     given = ["strategy=fedlws", "out='/srv/it''s \\\\ here'", 'name="ä 😀 \x7f"', "model=mlp"]
-    assert submit(stand_in(run=[{"success": True, "run-id": "7"}]), given) == "7"
-    import shlex
-
-    written = tomllib.loads((tmp_path / "run-config.toml").read_text())
-    assert shlex.split(written["overrides"]) == given
-    (call,) = calls(tmp_path)
-    assert call[0] == "run" and call[2] == "tls" and call[-2:] == ["--format", "json"]
-    assert (Path(call[1]) / "pyproject.toml").is_file()
+    scripted = Scripted([], start=["7"])
+    assert submit(connected(scripted), given) == "7"
+    assert shlex.split(scripted.config["overrides"]) == given
+    assert "@" in scripted.config[wire.SUBMISSION] and RUN_CONFIG not in scripted.config
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        (
-            {"success": False, "error-message": "Using SuperLink\n\n[code: 15] Invalid run configuration."},
-            "no run was submitted to 127.0.0.1:8000: flwr run: [code: 15] Invalid run configuration.",
-        ),
-        ({"success": False}, "Flower reported no reason"),
-        ("│ No such option │", "No such option"),
-        ("TypeError: boom", "TypeError: boom"),
-        ([""], "Flower printed nothing"),
-    ],
-)
-def test_a_superlink_that_refuses(stand_in: Callable[..., Target], answer: Any, message: str) -> None:
-    with pytest.raises(RunError) as caught:
-        submit(stand_in(run=[answer]), [])
-    assert message in str(caught.value)
+def test_a_run_that_arrived_though_the_answer_did_not(connected: Callable[[Scripted], Target]) -> None:
+    """It is found by its mark; without it, the error is raised."""
+    scripted = Scripted([], start=[RunError("the connection broke")])
+    target = connected(scripted)
+    with pytest.raises(RunError, match="the connection broke"):
+        submit(target, [])
+    scripted.arrives = True
+    assert submit(target, []) == "8"
 
 
 # ---------------------------------------------------------------- following
@@ -254,7 +211,7 @@ def test_an_invalid_request_gives_one_line_and_exit_code_2(
     arguments: list[str],
     message: str,
 ) -> None:
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("Flower was called"))
+    monkeypatch.setattr(submission, "control", lambda target: pytest.fail("the SuperLink was asked"))
     monkeypatch.setattr("sys.argv", ["fedstride", "submit", *arguments])
     with pytest.raises(SystemExit) as end:
         cli.main()
@@ -264,13 +221,11 @@ def test_an_invalid_request_gives_one_line_and_exit_code_2(
 
 
 def test_the_last_lines(
-    stand_in: Callable[..., Target],
     connected: Callable[[Scripted], Target],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    target = stand_in(run=[{"success": True, "run-id": "7"}])
-    connected(Scripted([pieces(*LOG)], [listed("finished:completed")]))
+    target = connected(Scripted([pieces(*LOG)], [listed("finished:completed")], ["7"]))
     monkeypatch.setattr("lab.flower.target.named", lambda name: target)
     monkeypatch.setattr("sys.argv", ["fedstride", "submit", "tls", "rounds=1"])
     with pytest.raises(SystemExit) as end:
@@ -283,19 +238,17 @@ def test_the_last_lines(
 
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_prints_how_to_follow_or_stop_the_run(
-    stand_in: Callable[..., Target],
     connected: Callable[[Scripted], Target],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    target = stand_in(run=[{"success": True, "run-id": "7"}])
-    scripted = Scripted([pieces(LOG[0], "it stays")])
-    connected(scripted)
+    scripted = Scripted([pieces(LOG[0], "it stays")], start=["7"])
+    target = connected(scripted)
     monkeypatch.setattr("lab.flower.target.named", lambda name: target)
     monkeypatch.setattr("sys.argv", ["fedstride", "submit", "tls", "rounds=1"])
 
     def press() -> None:
-        while not scripted.asked:
+        while ("log", 0.0) not in scripted.asked:
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
 

@@ -15,7 +15,7 @@ from lab.flower.target import at_address, named
 
 def test_a_connection_by_name(home: Path) -> None:
     target = named("clinic")
-    assert (target.address, target.connection) == ("fl.example.org:8000", None)
+    assert (target.name, target.address) == ("clinic", "fl.example.org:8000")
     assert target.commands("7") == [
         "follow it:  fedstride logs --follow 7 clinic",
         "stop it:    fedstride stop 7 clinic",
@@ -53,18 +53,17 @@ def test_without_a_config_file(home: Path) -> None:
 def test_an_address(address: str, tmp_path: Path) -> None:
     ca = tmp_path / "ca 'x'.crt"
     ca.write_text("")
-    with at_address(address, ca) as target:
-        written = tomllib.loads((Path(target.env["FLWR_HOME"]) / "config.toml").read_text())
-        assert written["superlink"][target.name] == {"address": address, "root-certificates": str(ca)}
-        words = shlex.split(target.commands("7")[0].partition(":")[2])
-        given = ["--address", address, "--root-certificates", str(ca)]
-        assert words == ["fedstride", "logs", "--follow", "7", *given]
-    assert not Path(target.env["FLWR_HOME"]).exists()
+    target = at_address(address, ca)
+    assert (target.address, target.insecure, target.root_certificates) == (address, False, ca)
+    words = shlex.split(target.commands("7")[0].partition(":")[2])
+    given = ["--address", address, "--root-certificates", str(ca)]
+    assert words == ["fedstride", "logs", "--follow", "7", *given]
 
 
 def test_an_address_without_tls() -> None:
-    with at_address("superlink:8000", None) as target:
-        assert "insecure = true" in (Path(target.env["FLWR_HOME"]) / "config.toml").read_text()
+    target = at_address("superlink:8000", None)
+    assert target.insecure
+    assert target.commands("7")[1].endswith("fedstride stop 7 --address superlink:8000 --insecure")
 
 
 @pytest.mark.parametrize(
@@ -72,8 +71,8 @@ def test_an_address_without_tls() -> None:
                 "https://superlink:8000", "2001:db8::7:8000", "superlink:８０"]
 )  # fmt: skip
 def test_invalid_addresses(address: str) -> None:
-    with pytest.raises(ConfigError, match="it must be HOST:PORT"), at_address(address, None):
-        pass
+    with pytest.raises(ConfigError, match="it must be HOST:PORT"):
+        at_address(address, None)
 
 
 def test_toml_strings() -> None:

@@ -1,0 +1,41 @@
+"""`fedstride nodes`: lists the nodes that are registered with a SuperLink, and revokes one's right to join."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .target import ADDRESS, CONNECTION, INSECURE, ROOT_CERTIFICATES, select
+
+
+def nodes(
+    connection: Annotated[str | None, CONNECTION] = None,
+    unregister: Annotated[
+        int | None, typer.Option(help="The id of a node that may not join any more.", show_default=False)
+    ] = None,
+    address: Annotated[str | None, ADDRESS] = None,
+    root_certificates: Annotated[Path | None, ROOT_CERTIFICATES] = None,
+    insecure: Annotated[bool, INSECURE] = False,
+) -> None:
+    """List the registered nodes of a SuperLink: id, name, whether it is online, since when it is registered.
+
+    CONNECTION is a connection in Flower's config.toml; use --address instead for a SuperLink that is not in
+    it.
+    """
+    from fedstride.errors import printable
+
+    from ..flower.control import control
+    from ..results.formats import Grid, text
+
+    with control(select("nodes", connection, address, root_certificates, insecure)) as connected:
+        if unregister is not None:
+            connected.unregister(unregister)
+            typer.echo(f"node {unregister} is unregistered; register a new key of it with fedstride register")
+            return
+        found = connected.nodes()
+    rows = [
+        [printable(cell) for cell in (str(each.id), each.name, each.status, each.registered)] for each in found
+    ]
+    typer.echo(text(Grid(f"{len(rows)} nodes", ["node", "name", "status", "registered"], rows, words=4), None))

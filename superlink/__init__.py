@@ -1,0 +1,1 @@
+"""What the operator of the server runs: Flower's SuperLink behind a guard (`fedstride superlink`)."""

@@ -1,0 +1,150 @@
+"""`fedstride superlink`: listens, with the guard before Flower's SuperLink, until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from confinement import no_dump, support
+from fedstride import signals
+from fedstride.errors import RunError
+
+from . import grants, private, token
+from .executor import Address, Executor
+from .guard import Guard
+from .handing import Files
+from .lines import MOST_HEAD, Lines, Protocol, listen
+from .routes import Rules
+from .settings import Settings, clean, read
+
+KEEP_ALIVE_SECONDS = 20
+"""An idle connection is kept so long. A node asks every three seconds at least."""
+
+WAITING = 128
+"""Connections that wait to be accepted, and that are accepted in one go: with TLS, each takes 256 KiB at once."""
+
+OWN = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Where this machine reaches a server that listens on all addresses."""
+
+SERVERAPPS = "superlink-serverapps"
+"""In FLWR_HOME, by the address of the SuperLink: what ServerApps need while they live."""
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run a SuperLink with these arguments until SIGINT or SIGTERM.
+
+    Raises ConfigError for settings that are not allowed, and for files that other users could read or change;
+    RunError if the port is taken.
+    """
+    os.umask(0o077)
+    settings = read(arguments)
+    clean()
+    if support().machine:
+        no_dump()  # the token is in this process's memory
+    _check(settings)
+    own = OWN.get(settings.host, settings.host)
+    address = token.place(f"{own}:{settings.port}")
+    place = grants.read(settings.serverapps, address.parent.parent / SERVERAPPS / address.name)
+    lines = Lines(one_peer=settings.behind_proxy)
+    try:
+        listener = listen(settings.host, settings.port, lines)
+    except OSError as error:
+        raise RunError(
+            f"{settings.host}:{settings.port} cannot be listened on ({error.strerror or error}); "
+            "choose another --port"
+        ) from error
+    with listener:
+        secret = token.renew(address)
+        place.tidy()
+        _say(place)
+        _serve(settings, place, lines, listener, secret)
+
+
+def _say(place: grants.Place) -> None:
+    missing = ", ".join(support().missing())
+    if not place.confined:
+        print(f"warning: ServerApps are not confined: {missing or 'confine is off'}", file=sys.stderr, flush=True)
+    else:
+        print(f"ServerApps are confined{f', without: {missing}' if missing else ''}", file=sys.stderr, flush=True)
+
+
+def _check(settings: Settings) -> None:
+    """Raises ConfigError if another user could read or change what the SuperLink keeps."""
+    if settings.database is not None:
+        settings.database.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private.check_database(settings.database)
+        private.check_folder(settings.database.parent, "the folder of the database", others=0o022)
+    if settings.key is not None:
+        private.check_file(settings.key, "the key")
+
+
+def _serve(settings: Settings, place: grants.Place, lines: Lines, listener: socket.socket, secret: str) -> None:
+    from fedstride.flower.connecting import uses_http
+    from fedstride.flower.superlinks import SuperLink
+    from fedstride.flower.tasks import Tasks
+
+    flower = SuperLink(settings.passed)
+    ca = None if flower.ca is None else Path(flower.ca).read_bytes()
+    own = Address(OWN.get(settings.host, settings.host), settings.port, ca)
+    executor = Executor(Tasks(flower.app), own, place, flower.has_task)
+    rules = Rules(secret, uses_http(), settings.flwr, settings.behind_proxy)
+    guard = Guard(flower, rules, Files(place.runs), lines.vouch, executor.look)
+    protocol: Any = functools.partial(Protocol, lines=lines)
+    config = uvicorn.Config(
+        guard,
+        host=settings.host,
+        port=settings.port,
+        http=protocol,
+        loop="asyncio",
+        ws="none",
+        lifespan="on",
+        backlog=WAITING,
+        proxy_headers=False,
+        server_header=False,
+        log_config=flower.log_config,
+        h11_max_incomplete_event_size=MOST_HEAD,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        ssl_certfile=flower.certificate,
+        ssl_keyfile=flower.key,
+    )
+    server = Server(config, executor, lines)
+    try:
+        server.run(sockets=[listener])
+    except signals.STOPPED:
+        return
+    if not server.started:
+        raise RunError("the SuperLink did not start; the lines above say why")
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which also starts ServerApps and watches over its connections."""
+
+    def __init__(self, config: uvicorn.Config, executor: Executor, lines: Lines) -> None:
+        super().__init__(config)
+        self._work = (executor.serve, lines.watch)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn."""
+        await super().startup(sockets)
+        if self.started:
+            gc.collect()
+            gc.freeze()  # so that a collection looks only at what comes after this; see `Lines.gone`
+            self._tasks = [asyncio.create_task(work()) for work in self._work]
+            host, port = self.config.host, self.config.port
+            print(f"the SuperLink listens on {host}:{port}", file=sys.stderr, flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn."""
+        for task in self._tasks:
+            task.cancel()
+        await super().shutdown(sockets)
