@@ -6,13 +6,12 @@ What comes from such a process is bytes under bounds (`frames.py`); nothing of i
 from __future__ import annotations
 
 import os
-import re
 import select
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +31,8 @@ from .frames import (
 )
 from .orders import Ended, Kill, Line, Ready, Remove, Start, pair
 from .output import Output
+from .removal import left_beside
+from .variables import environment
 
 EXIT_SECONDS = 10.0
 """A process that has answered, or closed its connection, is killed if it is still there after so many seconds."""
@@ -44,13 +45,6 @@ MOST_SECONDS = 30 * 86400.0  # of a message without a limit, for its minder
 CHECK_SECONDS = 1.0  # between two looks at processes that have answered and are still there
 KILL_SECONDS = 5.0  # for the template to say that a killed process has ended
 STOP_SECONDS = 5.0  # for the template to end all processes, when the node ends
-
-PASSED = re.compile(
-    "PATH|HOME|USER|LANG|LC_.*|TZ|TMPDIR|OMP_NUM_THREADS|MKL_NUM_THREADS|OPENBLAS_NUM_THREADS|CUDA_VISIBLE_DEVICES|"
-    "LD_LIBRARY_PATH|FLWR_HOME|FLWR_TELEMETRY_ENABLED|XDG_CACHE_HOME|MPLCONFIGDIR|NUMBA_.*|"
-    "FEDSTRIDE_(DATA|PARTS|STATE|CACHE)"
-)
-"""The variables of the node's environment that processes of messages get. Others may be secrets of the node."""
 
 
 class DiedError(FedstrideError):
@@ -333,20 +327,6 @@ class Processes:
             raise RunError(f"the process from which those of messages are forked did not start ({code})")
         self._warn(f"the process from which those of messages are forked has ended ({code}), and is started again")
         self.start()
-
-
-def environment(variables: Mapping[str, str], more: Iterable[str] = ()) -> dict[str, str]:
-    """What processes of messages get of these variables: those in `PASSED`, and those with one of these names."""
-    names = set(more)
-    return {name: value for name, value in variables.items() if name in names or PASSED.fullmatch(name)}
-
-
-def left_beside(folder: Path) -> list[str]:
-    """The names of what is beside a folder."""
-    try:
-        return sorted(set(os.listdir(folder.parent)) - {folder.name})
-    except OSError:
-        return []
 
 
 def _write(writer: Writer, connected: socket.socket) -> bool:

@@ -45,6 +45,14 @@ def remove_named(folder: Path, names: Collection[str], seconds: float = SECONDS)
                 remove(each, max(deadline - time.monotonic(), 0.0))
 
 
+def left_beside(folder: Path) -> list[str]:
+    """The names of what is beside a folder."""
+    try:
+        return sorted(set(os.listdir(folder.parent)) - {folder.name})
+    except OSError:
+        return []
+
+
 def _emptied(above: int, name: str, deadline: float) -> bool:
     """Empty a folder. Its folders are moved up into it before they are emptied, so none is deep."""
     top = opened(above, name)

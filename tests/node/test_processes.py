@@ -21,9 +21,10 @@ from fedstride.flower import apps
 from node import frames
 from node import processes as module
 from node.frames import Bounds
-from node.processes import DiedError, Processes, environment
+from node.processes import DiedError, Processes
 from node.template import FREE_MINDERS
 from node.usage import children
+from node.variables import environment
 
 pytestmark = pytest.mark.slow
 
