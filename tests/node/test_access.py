@@ -113,6 +113,17 @@ def test_folders_that_cannot_be_made(tmp_path: Path) -> None:
         places(tmp_path).of(app(), tmp_path, RUN, 3)
 
 
+def test_a_link_in_place_of_a_folder_is_not_followed(tmp_path: Path) -> None:
+    """Another user may have made it, where the folder above is not the node's alone."""
+    here = places(tmp_path)
+    states = Path(written(here.of(app(), tmp_path, RUN, 3))[0])
+    states.rmdir()
+    (tmp_path / "elsewhere").mkdir()
+    states.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RefusedError, match="is a link, and a node writes to no link"):
+        here.of(app(), tmp_path, RUN, 3)
+
+
 # ---------------------------------------------------------------- when a node does not start
 
 

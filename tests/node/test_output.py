@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from node.output import MOST_BYTES, MOST_FILES, MOST_LINE, Output, Outputs
+from node.output import MOST_BYTES, MOST_FILES, MOST_LINE, MOST_LINES, Output, Outputs
 
 
 def shown(*pieces: bytes) -> list[str]:
@@ -49,6 +49,11 @@ def test_a_flood_is_cut_and_read() -> None:
     output.read()
     assert sum(map(len, lines)) <= MOST_BYTES + 100 and max(map(len, lines)) <= MOST_LINE
     assert lines[-1].startswith("(what follows is not shown")
+
+
+def test_a_flood_of_lines_is_cut() -> None:
+    lines = shown(b"\n" * 60_000)
+    assert len(lines) == MOST_LINES + 1 and lines[-1].startswith("(what follows is not shown")
 
 
 def test_lines_of_apps_without_a_signature_are_in_a_file_of_their_message(tmp_path: Path) -> None:
