@@ -31,6 +31,16 @@ def python(code: str, site: Path) -> str:
     return done.stdout.strip()
 
 
+def test_the_image_and_the_source_distribution_have_every_package() -> None:
+    """Two lists that cannot be derived: docker's and hatchling's."""
+    image = (ROOT / "docker/Dockerfile.dockerignore").read_text().split()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    source = project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    for package in (hatch_build.PACKAGE, *hatch_build.PACKAGES):
+        assert f"!{package}" in image and f"/{package}" in source
+        assert package in project["tool"]["mypy"]["packages"]
+
+
 @pytest.mark.parametrize(
     ("source", "want"),
     [
