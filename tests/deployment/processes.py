@@ -25,6 +25,7 @@ from fedstride.flower.keys import openssh_to_pem
 from lab.flower.command import Connection, environment, free_port, kill_marked, write_connection
 from lab.flower.control import Control, Listed, control
 from lab.flower.target import Target
+from node.usage import children
 
 MARK = "FEDSTRIDE_TEST_DEPLOYMENT"  # environment variable by which all processes of a deployment are found
 START_SECONDS = 300.0  # long, since the machine may be busy
@@ -355,6 +356,12 @@ def folder_in(out: str) -> Path:
     found = re.search(r"folder, on the SuperLink's machine: (.+)", out)
     assert found, out
     return Path(found[1])
+
+
+def of_messages(node: int) -> list[int]:
+    """The processes that apps have at a node of ours: below the minders, which are below the template."""
+    minders = [minder for template in children(node) for minder in children(template)]
+    return [pid for minder in minders for pid in descendants(minder)]
 
 
 def descendants(pid: int) -> list[int]:

@@ -17,9 +17,10 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from processes import WARM, Deployment, Link, descendants, until
+from processes import WARM, Deployment, Link, of_messages, until
 
 from lab.flower.command import free_port
+from node.usage import children
 from server_app.lines import read_lines
 
 LEAKING = '''
@@ -109,7 +110,8 @@ def reached(rows: Path, done: int, ended: int | None) -> bool | None:
 
 def sample(node: int, done: int) -> Sample:
     """The numbers at a moment at which no message has a process."""
-    below = until(lambda: found if len(found := descendants(node)) == 1 else None, "pause", 60.0, 0.005)
+    until(lambda: None if of_messages(node) else True, "pause", 60.0, 0.005)
+    below = children(node)
     both = (node, below[0])
     files = [len(os.listdir(f"/proc/{pid}/fd")) for pid in both]
     return Sample(done, len(below), files[0], files[1], resident(both[0]), resident(both[1]))
