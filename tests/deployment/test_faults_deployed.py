@@ -88,13 +88,16 @@ class Followed:
         return found
 
 
-def at_work(nodes: Iterable[Running], server_round: int) -> Iterator[Running]:
-    """Each of these nodes, as soon as it has received the message of a round."""
+def at_work(nodes: Iterable[Running], server_round: int, since: int = 0) -> Iterator[Running]:
+    """Each of these nodes, as soon as it has received the message of a round.
+
+    `since`: the characters of its log that are of earlier runs.
+    """
     taken = re.compile(rf"ROUND {server_round}\](?s:.*)Receiving: train message(?s:.*)Received successfully")
     waiting = list(nodes)
     while waiting:
         what = f"message of round {server_round} at {', '.join(node.name for node in waiting)}"
-        found = until(lambda: next((node for node in waiting if taken.search(node.log())), None), what)
+        found = until(lambda: next((node for node in waiting if taken.search(node.log()[since:])), None), what)
         waiting.remove(found)
         yield found
 
@@ -150,9 +153,10 @@ def test_a_superlink_that_is_killed_and_restarted(site: Site, nodes: dict[str, R
     if "three" in nodes:
         stop(nodes.pop("three"))
     given = ("clients=2", "rounds=2", "strategy=fednnnn+two_d_lrd", "strategy.local_steps=3", "strategy.window=0")
+    since = len(nodes["one"].log())
     run = Followed(site, "resumed", *given, "min_clients=2")
     run.closed(1)
-    next(at_work([nodes["one"]], 2))
+    next(at_work([nodes["one"]], 2, since))
     site.link.running.kill()
     again = site.deployment.superlink_again(site.link)
     until(lambda: answers(again), "answer of the SuperLink")
