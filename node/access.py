@@ -11,6 +11,7 @@ folder.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -241,11 +242,9 @@ def in_words(policy: Policy, support: Support, are_seen: bool) -> str:
 def _write_about(path: Path, about: Mapping[str, Any]) -> None:
     """Write whose states these are, if that is not what the file says already."""
     text = json.dumps(about, sort_keys=True) + "\n"
-    try:
+    with contextlib.suppress(OSError, UnicodeDecodeError):
         if path.read_text() == text:
             return
-    except (OSError, UnicodeDecodeError):
-        pass
     new = path.with_name(f".{path.name}.new")
     new.write_text(text)
     os.replace(new, path)

@@ -47,27 +47,15 @@ def run(arguments: Sequence[str]) -> None:
             os.environ.pop(each, None)
     if problem := untested():
         _warn(problem)
-    kernel = support()
-    access.check(settings.policy, kernel, os.geteuid() == 0, settings.allow_root)
     folders = _folders(settings)
-    may_read = access.readable_by_all(settings.policy, folders)
-    if folders.data is not None:
-        may_read = (*may_read, folders.data)
-    access.check_paths(settings.secret, may_read)
+    confined = _checked(settings, folders)
     no_dump()  # this process has the node's key in its memory
-    are_seen = sees_processes()
-    if settings.policy.confine == DEMANDED and not are_seen:
-        raise ConfigError(
-            f'confine = "{DEMANDED}", but /proc hides processes, so what they use cannot be limited; mount it '
-            "without hidepid (systemd: ProtectProc=default)"
-        )
-    confined = access.in_words(settings.policy, kernel, are_seen)
     _say(confined)
     _lock(settings.lock)
     accounts = _accounts(settings)
     processes = Processes(settings.limit, _warn, _say, settings.passed, scratch=settings.scratch)
     signers, superlink = settings.trusted or {}, access.superlink_of(settings.place)
-    places = Access(settings.policy, kernel, folders, signers, superlink)
+    places = Access(settings.policy, support(), folders, signers, superlink)
     data = settings.data.path
     reader = None if data is None else Reader(data, settings.rows, places, processes)
     health = Health(settings.status, settings.name, settings.place.address, version("flwr"), confined)
@@ -102,6 +90,21 @@ def run(arguments: Sequence[str]) -> None:
     finally:
         processes.close()
         health.ended(reason)
+
+
+def _checked(settings: Settings, folders: access.Folders) -> str:
+    """How far apps are confined here, in words. Raises ConfigError if the node must not run like this."""
+    kernel, policy = support(), settings.policy
+    access.check(policy, kernel, os.geteuid() == 0, settings.allow_root)
+    may_read = access.readable_by_all(policy, folders)
+    access.check_paths(settings.secret, (*may_read, *([folders.data] if folders.data else [])))
+    are_seen = sees_processes()
+    if policy.confine == DEMANDED and not are_seen:
+        raise ConfigError(
+            f'confine = "{DEMANDED}", but /proc hides processes, so what they use cannot be limited; mount it '
+            "without hidepid (systemd: ProtectProc=default)"
+        )
+    return access.in_words(policy, kernel, are_seen)
 
 
 def _folders(settings: Settings) -> access.Folders:

@@ -7,7 +7,6 @@ import errno
 import os
 import signal
 import stat
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -156,14 +155,17 @@ def sees_processes() -> bool:
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        no_dump()
-        os.read(reading, 1)
-        os._exit(0)
+        try:
+            no_dump()
+            os.write(writing, b"x")
+            signal.pause()
+        finally:
+            os._exit(0)
     try:
-        time.sleep(0.02)
+        os.close(writing)
+        os.read(reading, 1)  # until it is as a confined process is
         return pid in children(os.getpid()) and "Threads" in _status(pid)
     finally:
-        os.close(writing)
         os.close(reading)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
