@@ -102,7 +102,9 @@ class Access:
                 each.mkdir(mode=0o700, parents=True, exist_ok=True)
             for each in (states, states / word, caches, cache):
                 if each.is_symlink():  # of another user, who may write to the folder above
-                    raise RefusedError(f"{each} is a link, and a node writes to no link; remove it")
+                    raise RefusedError(
+                        f"its folder {each.name} is a link, and a node writes to no link; remove it"
+                    )
             _write_about(states / f"{word}.json", {"app": app.hash, "signer": app.signer, "series": series})
             os.utime(cache)
             found = sorted(caches.iterdir(), key=lambda each: each.lstat().st_mtime, reverse=True)
