@@ -12,6 +12,8 @@ METRICS: Final = "metrics"  # MetricRecord: the metrics that the client reports
 
 UNUSABLE: Final = 900  # code of the error in place of a reply that the server does not use; Flower's are below 9
 
+FAILED: Final = 2  # Flower's code of an error that a ClientApp raises
+
 REFUSED: Final = (
     901  # code of the error with which a node refuses a message: no log, or no trusted signature of the app
 )
@@ -50,6 +52,7 @@ def done(half: str) -> str:
 
 
 HOLDOUT: Final = "holdout"  # share of each client's examples that training never sees
+SPLIT_SEED: Final = "split-seed"  # int: draws them, where a site has no secret of its own for that
 CLASS_MOMENTS: Final = "class-moments"  # bool: asks for moments of each class; names the reply's ArrayRecord
 MOMENTS: Final = "moments"  # bool: the roll call asks for moments of the examples; begins the reply's keys
 

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import fedstride
 from confinement import Support, basics
 from fedstride.errors import ConfigError
+from fedstride.faults import Kind
 from fedstride.flower.link import Place as At
 from fedstride.tasks.reading import PREPARED_VARIABLE
 
@@ -103,19 +104,19 @@ class Access:
             for each in (states, states / word, caches, cache):
                 if each.is_symlink():  # of another user, who may write to the folder above
                     raise RefusedError(
-                        f"its folder {each.name} is a link, and a node writes to no link; remove it"
+                        f"its folder {each.name} is a link, and a node writes to no link; remove it", Kind.STORAGE
                     )
             _write_about(states / f"{word}.json", {"app": app.hash, "signer": app.signer, "series": series})
             os.utime(cache)
             found = sorted(caches.iterdir(), key=lambda each: each.lstat().st_mtime, reverse=True)
         except OSError as error:
             raise RefusedError(
-                f"this node cannot make the folders of the message: {error.strerror or error}"
+                f"this node cannot make the folders of the message: {error.strerror or error}", Kind.STORAGE
             ) from error
         environment = self._environment(scratch, cache, states)
         if rows is not None:
             environment[PREPARED_VARIABLE] = str(rows)
-        data = rows or self._folders.data
+        data = rows or (self._folders.data if self._policy.raw_data else None)
         place = self._place(
             environment, (unpacked, *([data] if data else [])), (states / word, cache, scratch), scratch
         )
@@ -123,14 +124,14 @@ class Access:
         place.watched["folders"] = [str(states), str(cache), str(scratch)]
         return place._replace(cleared=str(caches), old=tuple(each.name for each in found[CACHES:]))
 
-    def of_rows(self, data: Path, into: Path, old: Sequence[str]) -> Place:
-        """The place for reading the site's data into a folder. `old`: what is removed beside the folder."""
+    def of_rows(self, data: Path, folder: Path, written: Sequence[Path], old: Sequence[str]) -> Place:
+        """The place for reading the site's data into folders. `old`: what is removed in `folder`."""
         scratch = self._scratch()
         environment = self._environment(scratch, scratch, scratch)
-        place = self._place(environment, (data, INSTALLED), (into, scratch), scratch)
+        place = self._place(environment, (data, INSTALLED), (*written, scratch), scratch)
         if place.settings["domain"] is not None:  # packages in a folder that cannot be listed are not found
             place.settings["domain"]["listed"] = [str(INSTALLED.parent)]
-        return place._replace(cleared=str(into.parent), old=tuple(old))
+        return place._replace(cleared=str(folder), old=tuple(old))
 
     def _place(
         self, environment: dict[str, str], read: Sequence[Path], written: Sequence[Path], scratch: Path
@@ -166,7 +167,12 @@ class Access:
     def _limits(self) -> dict[str, int | None]:
         # The address space is limited only without a card: CUDA reserves more than a machine has.
         memory = None if self._devices else self._policy.limits.memory
-        return {"memory": memory, "open_files": self._policy.open_files, "file_bytes": self._policy.limits.disk}
+        return {
+            "memory": memory,
+            "open_files": self._policy.open_files,
+            "file_bytes": self._policy.limits.disk,
+            "cpu_seconds": self._policy.cpu_seconds,
+        }
 
 
 def superlink_of(place: At) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from fedstride.errors import printable
+from fedstride.faults import Fault, Kind
 
 from .journal import Journal
 
@@ -40,7 +41,11 @@ class Reply(NamedTuple):
 
 
 class RefusedError(Exception):
-    """The message is not processed; the text is sent back as the reason."""
+    """The message is not processed. The text is for the node's own log; `told` is what the server is told."""
+
+    def __init__(self, reason: str, kind: Kind = Kind.MESSAGE, key: str = "") -> None:
+        super().__init__(reason)
+        self.told = Fault(kind, key)
 
 
 class Accounts:
@@ -102,7 +107,8 @@ class Accounts:
         except OSError as error:
             raise RefusedError(
                 f"this node's log {self._journal.path} cannot be written ({error.strerror or error}), so it does "
-                "nothing with its data; make it writable, or free disk space"
+                "nothing with its data; make it writable, or free disk space",
+                Kind.LOG,
             ) from error
 
 

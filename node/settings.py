@@ -22,13 +22,20 @@ from fedstride.flower.link import Place
 from fedstride.flower.trusting import context
 from fedstride.names import FORM, is_name
 from fedstride.tasks.cache import cache_dir
+from fedstride.tasks.site import Site, secret_of
 
 from . import places
 from .limits import message_limit
-from .policy import Data, Policy, check_owner, read_data, read_policy
+from .policy import Policy, check_owner, read_data, read_policy
 from .trust import trusted_keys
 
 OFF = "off"
+
+READ_BY_THE_NODE = "(read by the node)"
+"""What apps see as the place of the data that they cannot open."""
+
+DEMANDS = ("clip", "noise")
+"""How keys begin that would demand something of updates."""
 
 NODES_OWN = {"policy", "state", "log"}
 """Keys of a node-config that are the node's own matter; apps do not see them."""
@@ -63,7 +70,7 @@ class Settings:
     key: EllipticCurvePrivateKey | None  # None: the node makes one, and registers it itself
     config: Mapping[str, Value]  # its node-config, as apps see it
     policy: Policy
-    data: Data
+    site: Site | None  # its own data; None: it has none
     states: Path  # what clients keep
     cache: Path  # of prepared data
     scratch: Path  # of this process, for the folders of messages
@@ -87,7 +94,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
     given = _parser().parse_args(list(arguments))
     config = node_config(given.node_config)
     home = places.home(environment)
-    data, log = _data(config), _log(config, home / places.LOG)
+    site, log, policy = _site(config), _log(config, home / places.LOG), read_policy(_path(config, "policy"))
     if given.insecure and given.root_certificates:
         raise ConfigError("--insecure and --root-certificates exclude each other: with certificates there is TLS")
     if given.insecure and given.auth_supernode_private_key:
@@ -103,9 +110,9 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
             proxy=_proxy(given.proxy),
         ),
         key=_private_key(given.auth_supernode_private_key),
-        config=_for_apps(config, data),
-        policy=read_policy(_path(config, "policy")),
-        data=data,
+        config=_for_apps(config, site, policy),
+        policy=policy,
+        site=site,
         states=root(config).absolute(),
         cache=_cache(),
         scratch=home / places.SCRATCH / f"{os.getpid()}-{os.urandom(4).hex()}",
@@ -118,7 +125,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
         status=home / places.STATUS,
         lock=home / places.LOCK,
         apps=home / places.APPS,
-        trusted=_trusted(given.trusted_entities),
+        trusted=_trusted(given.trusted_entities, policy),
         wait=given.wait,
         limit=message_limit(environment),
         passed=tuple(filter(None, given.pass_environment.split(","))),
@@ -248,8 +255,10 @@ def _name(config: Mapping[str, Value]) -> str:
     return str(name)
 
 
-def _trusted(path: Path | None) -> Mapping[str, str] | None:
+def _trusted(path: Path | None, policy: Policy) -> Mapping[str, str] | None:
     if path is None:
+        if policy.signed:
+            raise ConfigError("signed = true in the policy needs --trusted-entities, the keys that may sign apps")
         return None
     check_owner(path, "--trusted-entities")
     return trusted_keys(path)
@@ -265,9 +274,9 @@ def _path(config: Mapping[str, Value], key: str) -> Path | None:
     return Path(value).expanduser().absolute()
 
 
-def _data(config: Mapping[str, Value]) -> Data:
+def _site(config: Mapping[str, Value]) -> Site | None:
     path = _path(config, "data")
-    return Data() if path is None else read_data(path)
+    return None if path is None else read_data(path)
 
 
 def _cache() -> Path:
@@ -279,10 +288,21 @@ def _cache() -> Path:
         ) from error
 
 
-def _for_apps(config: Mapping[str, Value], data: Data) -> dict[str, Value]:
-    """The node-config as apps see it: without the node's own files, and with the place of the data themselves."""
-    seen = {key: value for key, value in config.items() if key not in NODES_OWN}
-    return seen if data.path is None else seen | {"data": str(data.path)}
+def _for_apps(config: Mapping[str, Value], site: Site | None, policy: Policy) -> dict[str, Value]:
+    """The node-config as apps see it: without the node's own files, and with what the policy demands of updates.
+
+    Raises ConfigError for demands that are not in the policy.
+    """
+    for key in config:
+        if key.startswith(DEMANDS):
+            raise ConfigError(
+                f"node-config {key} is not allowed: demands are in the policy; write {key.replace('-', '_')} = "
+                f"{config[key]} into the file that policy=FILE.toml names"
+            )
+    seen = {key: value for key, value in config.items() if key not in NODES_OWN} | policy.protection
+    if site is None:
+        return seen
+    return seen | {"data": str(site.path) if policy.raw_data else READ_BY_THE_NODE}
 
 
 def _secret(key: Path | None, config: Mapping[str, Value], home: Path, log: Path | None) -> dict[str, Path]:
@@ -290,6 +310,8 @@ def _secret(key: Path | None, config: Mapping[str, Value], home: Path, log: Path
     found = {"the node's key": key, "the policy": _path(config, "policy"), "the node's log": log}
     found |= {"the node's folder (FLWR_HOME)": home, "the folder of the clients' states": root(config)}
     found |= {"the cache": _cache()}
+    data = _path(config, "data")
+    found |= {} if data is None else {"the data file": data, "the secret of the hold-out": secret_of(data)}
     return {what: path.expanduser().absolute() for what, path in found.items() if path is not None}
 
 

@@ -26,10 +26,14 @@ from .journal import Journal
 from .loop import Node
 from .output import Outputs
 from .policy import DEMANDED
-from .processes import Processes
-from .rows import Reader
+from .processes import DiedError, Processes
+from .rows import Reader, ReadError
 from .settings import OFF, Settings, read
+from .terms import Terms
 from .usage import sees_processes
+
+CHECK_SECONDS = 3600.0
+"""For reading all data of the site at the node's start."""
 
 PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 
@@ -56,13 +60,13 @@ def run(arguments: Sequence[str]) -> None:
     processes = Processes(settings.limit, _warn, _say, settings.passed, scratch=settings.scratch)
     signers, superlink = settings.trusted or {}, access.superlink_of(settings.place)
     places = Access(settings.policy, support(), folders, signers, superlink)
-    data = settings.data.path
-    reader = None if data is None else Reader(data, settings.rows, places, processes)
+    reader = _reader(settings, places, processes)
     health = Health(settings.status, settings.name, settings.place.address, version("flwr"), confined)
     reason = "a signal ended it"
     try:
         with signals.handled(signals.RaiseOnce()):
             processes.start()
+            check_data(reader)
             link = _connected(settings)
             try:
                 _say(f"SuperNode ID: {link.node_id}")
@@ -74,6 +78,7 @@ def run(arguments: Sequence[str]) -> None:
                     processes,
                     Outputs(settings.output, _say),
                     reader,
+                    Terms(settings.policy, settings.site),
                     health,
                     dict(settings.config),
                 ).serve()
@@ -97,7 +102,8 @@ def _checked(settings: Settings, folders: access.Folders) -> str:
     kernel, policy = support(), settings.policy
     access.check(policy, kernel, os.geteuid() == 0, settings.allow_root)
     may_read = access.readable_by_all(policy, folders)
-    access.check_paths(settings.secret, (*may_read, *([folders.data] if folders.data else [])))
+    data = [folders.data] if folders.data and policy.raw_data else []
+    access.check_paths(settings.secret, (*may_read, *data))
     are_seen = sees_processes()
     if policy.confine == DEMANDED and not are_seen:
         raise ConfigError(
@@ -111,7 +117,26 @@ def _folders(settings: Settings) -> access.Folders:
     """What apps may read beside their packages is the site's data, and what the node's environment names."""
     named = [os.environ.get(name) for name in (ROOT_VARIABLE, PARTS_VARIABLE)]
     paths = tuple(Path(text).expanduser().absolute() for text in named if text)
-    return access.Folders(settings.states, settings.cache, settings.scratch, paths, settings.data.path)
+    data = None if settings.site is None else settings.site.path
+    return access.Folders(settings.states, settings.cache, settings.scratch, paths, data)
+
+
+def _reader(settings: Settings, places: Access, processes: Processes) -> Reader | None:
+    """What reads the site's data; None if it has none."""
+    policy = settings.policy
+    if settings.site is None:
+        return None
+    return Reader(settings.site, settings.rows, policy.holdout, policy.min_rows, places, processes)
+
+
+def check_data(reader: Reader | None) -> None:
+    """Raise ConfigError, which is for the site's own people, if its data are not as its own file says."""
+    if reader is None:
+        return
+    try:
+        reader.check(CHECK_SECONDS)
+    except (ReadError, DiedError) as error:
+        raise ConfigError(f"the data of this node are not as its data file says: {error}") from error
 
 
 def _connected(settings: Settings) -> Link:

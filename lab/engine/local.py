@@ -16,12 +16,13 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
+from client_app.discreet import DESK
+from fedstride import wire
 from fedstride.flower import identity
 from fedstride.records import array_records
 
 from ..attacks.labels import FLIPS, on_flipped_labels
 
-CLIENT_RAISED = 2  # Flower's error code for an exception in a ClientApp
 RUN_ID = 1
 SERVER_ID = 1
 AT_ONCE = 64
@@ -50,7 +51,12 @@ class LocalGrid(Grid):
             SERVER_ID + 1 + i: Context(
                 run_id=RUN_ID,
                 node_id=SERVER_ID + 1 + i,
-                node_config={"partition-id": i, "num-partitions": clients, **({"data": data[i]} if data else {})},
+                node_config={
+                    "partition-id": i,
+                    "num-partitions": clients,
+                    DESK: True,
+                    **({"data": data[i]} if data else {}),
+                },
                 state=RecordDict(),
                 run_config=dict(run_config or {}),
             )
@@ -132,4 +138,4 @@ def replied(app: ClientApp, message: Message, context: Context) -> Message:
 
 def failure(message: Message, reason: str) -> Message:
     """The reply of a client that failed."""
-    return Message(Error(CLIENT_RAISED, reason), reply_to=message)
+    return Message(Error(wire.FAILED, reason), reply_to=message)
