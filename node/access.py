@@ -36,6 +36,9 @@ from .policy import DEMANDED, OFF, Policy
 CACHES = 8
 """Caches of apps that are kept for each owner; the one that was used longest ago goes first."""
 
+APPS_CACHE = "apps"
+"""The folder, in the node's cache, of what apps prepare."""
+
 RUN_WORD = re.compile(r"[0-9a-f]{16}")
 
 
@@ -95,7 +98,7 @@ class Access:
         word = run if RUN_WORD.fullmatch(run) else f"series-{series}"
         owner = owner_of(self._trusted.get(app.signer, ""), self._superlink)
         states = self._folders.states / owner
-        caches = self._folders.cache / "apps" / owner
+        caches = self._folders.cache / APPS_CACHE / owner
         cache = caches / app.hash[:32]
         scratch = self._scratch()
         try:

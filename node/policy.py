@@ -17,7 +17,7 @@ from typing import Any
 from confinement import KNOWN
 from fedstride.errors import ConfigError, nearest
 from fedstride.mechanism import CLIPPING_NORMS
-from fedstride.tasks.site import SUFFIX, Site, read_site, secret_of
+from fedstride.tasks.site import SUFFIX, Site, read_site
 
 from .usage import Limits
 
@@ -129,9 +129,8 @@ def read_data(given: Path) -> Site:
         )
     check_owner(given, "the data file")
     site = read_site(given)
-    secret = secret_of(given)
-    if secret is not None:
-        _check_secret(secret)
+    if site.secret is not None:
+        _check_secret(site.secret)
     try:
         site.path.stat()
     except OSError as error:

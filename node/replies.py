@@ -33,6 +33,7 @@ PLAIN = (b"ConfigRecord ", b"MetricRecord ")
 """How their objects begin."""
 
 SHOWN = {
+    wire.RUN: "study",
     wire.SERVER_ROUND: "round",
     wire.STRATEGY: "strategy",
     wire.PRIVACY: "privacy",

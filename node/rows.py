@@ -64,19 +64,27 @@ class Reader:
         self._site, self._folder = site, folder
         self._shares, self._min_rows = shares, min_rows
         self._access, self._processes = access, processes
-        self._checked = ""  # the state of the data that are known to be as the site's file says
+        self._checked: tuple[str, int] = (
+            "",
+            0,
+        )  # a state of the data that is as the site's file says; their number
 
-    def check(self, seconds: float) -> None:
-        """Raise ReadError unless all data are as the site's own file says; DiedError if this takes longer."""
-        if self._site.dictionary is None or self._checked == (state := self._state()):
-            return
-        scratch = self._folder
-        scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
-        faults = self._answer({"check": self._site.plain()}, None, (), seconds)
-        if faults:
-            more = f"; and {len(faults) - MOST_FAULTS} more" if len(faults) > MOST_FAULTS else ""
-            raise ReadError("; ".join(faults[:MOST_FAULTS]) + more)
-        self._checked = state
+    def check(self, seconds: float) -> int | None:
+        """The number of rows, if all are as the site's own file says; None if it says nothing of them.
+
+        Raises ReadError if they are not, DiedError if this takes longer.
+        """
+        if self._site.dictionary is None:
+            return None
+        state = self._state()
+        if self._checked[0] != state:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = self._answer({"check": self._site.plain()}, None, (), seconds)
+            if faults := found["faults"]:
+                more = f"; and {len(faults) - MOST_FAULTS} more" if len(faults) > MOST_FAULTS else ""
+                raise ReadError("; ".join(faults[:MOST_FAULTS]) + more)
+            self._checked = state, found["rows"]
+        return self._checked[1]
 
     def of(self, form: Mapping[str, Any], seconds: float) -> Rows:
         """The examples of this form. They are read if the data have changed, or the form is new.

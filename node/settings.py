@@ -22,7 +22,7 @@ from fedstride.flower.link import Place
 from fedstride.flower.trusting import context
 from fedstride.names import FORM, is_name
 from fedstride.tasks.cache import cache_dir
-from fedstride.tasks.site import Site, secret_of
+from fedstride.tasks.site import Site
 
 from . import places
 from .limits import message_limit
@@ -118,7 +118,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
         scratch=home / places.SCRATCH / f"{os.getpid()}-{os.urandom(4).hex()}",
         output=home / places.OUTPUT,
         rows=home / places.ROWS,
-        secret=_secret(given.auth_supernode_private_key, config, home, log),
+        secret=_secret(given.auth_supernode_private_key, config, site, home, log),
         allow_root=given.allow_root,
         name=_name(config),
         log=log,
@@ -305,13 +305,14 @@ def _for_apps(config: Mapping[str, Value], site: Site | None, policy: Policy) ->
     return seen | {"data": str(site.path) if policy.raw_data else READ_BY_THE_NODE}
 
 
-def _secret(key: Path | None, config: Mapping[str, Value], home: Path, log: Path | None) -> dict[str, Path]:
+def _secret(
+    key: Path | None, config: Mapping[str, Value], site: Site | None, home: Path, log: Path | None
+) -> dict[str, Path]:
     """The files that apps must not read, by what they are."""
     found = {"the node's key": key, "the policy": _path(config, "policy"), "the node's log": log}
     found |= {"the node's folder (FLWR_HOME)": home, "the folder of the clients' states": root(config)}
     found |= {"the cache": _cache()}
-    data = _path(config, "data")
-    found |= {} if data is None else {"the data file": data, "the secret of the hold-out": secret_of(data)}
+    found |= {"the data file": _path(config, "data"), "the secret of the hold-out": site.secret if site else None}
     return {what: path.expanduser().absolute() for what, path in found.items() if path is not None}
 
 

@@ -51,8 +51,8 @@ def run(arguments: Sequence[str]) -> None:
             os.environ.pop(each, None)
     if problem := untested():
         _warn(problem)
-    folders = _folders(settings)
-    confined = _checked(settings, folders)
+    folders = folders_of(settings)
+    confined = checked(settings, folders)
     no_dump()  # this process has the node's key in its memory
     _say(confined)
     _lock(settings.lock)
@@ -60,7 +60,7 @@ def run(arguments: Sequence[str]) -> None:
     processes = Processes(settings.limit, _warn, _say, settings.passed, scratch=settings.scratch)
     signers, superlink = settings.trusted or {}, access.superlink_of(settings.place)
     places = Access(settings.policy, support(), folders, signers, superlink)
-    reader = _reader(settings, places, processes)
+    reader = reader_of(settings, places, processes)
     health = Health(settings.status, settings.name, settings.place.address, version("flwr"), confined)
     reason = "a signal ended it"
     try:
@@ -97,7 +97,7 @@ def run(arguments: Sequence[str]) -> None:
         health.ended(reason)
 
 
-def _checked(settings: Settings, folders: access.Folders) -> str:
+def checked(settings: Settings, folders: access.Folders) -> str:
     """How far apps are confined here, in words. Raises ConfigError if the node must not run like this."""
     kernel, policy = support(), settings.policy
     access.check(policy, kernel, os.geteuid() == 0, settings.allow_root)
@@ -113,7 +113,7 @@ def _checked(settings: Settings, folders: access.Folders) -> str:
     return access.in_words(policy, kernel, are_seen)
 
 
-def _folders(settings: Settings) -> access.Folders:
+def folders_of(settings: Settings) -> access.Folders:
     """What apps may read beside their packages is the site's data, and what the node's environment names."""
     named = [os.environ.get(name) for name in (ROOT_VARIABLE, PARTS_VARIABLE)]
     paths = tuple(Path(text).expanduser().absolute() for text in named if text)
@@ -121,7 +121,7 @@ def _folders(settings: Settings) -> access.Folders:
     return access.Folders(settings.states, settings.cache, settings.scratch, paths, data)
 
 
-def _reader(settings: Settings, places: Access, processes: Processes) -> Reader | None:
+def reader_of(settings: Settings, places: Access, processes: Processes) -> Reader | None:
     """What reads the site's data; None if it has none."""
     policy = settings.policy
     if settings.site is None:
@@ -129,12 +129,13 @@ def _reader(settings: Settings, places: Access, processes: Processes) -> Reader 
     return Reader(settings.site, settings.rows, policy.holdout, policy.min_rows, places, processes)
 
 
-def check_data(reader: Reader | None) -> None:
-    """Raise ConfigError, which is for the site's own people, if its data are not as its own file says."""
-    if reader is None:
-        return
+def check_data(reader: Reader | None) -> int | None:
+    """The number of rows of the site's data; None if its own file does not say what they are.
+
+    Raises ConfigError, which is for the site's own people, if they are not as the file says.
+    """
     try:
-        reader.check(CHECK_SECONDS)
+        return None if reader is None else reader.check(CHECK_SECONDS)
     except (ReadError, DiedError) as error:
         raise ConfigError(f"the data of this node are not as its data file says: {error}") from error
 

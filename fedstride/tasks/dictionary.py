@@ -14,6 +14,7 @@ from ..errors import ConfigError
 from .columns import Column, parsed
 from .inputs import Kind
 from .spec import Spec, Target
+from .wav import FULL_SCALE
 
 NUMBER, CATEGORY, TEXT = "number", "category", "text"
 
@@ -201,7 +202,7 @@ _NEEDED = {
     "sound": ("rate",),
     "text": (),
 }
-_SCALE = {str(Kind.IMAGE): 255.0, str(Kind.SIGNAL): 1.0}
+_SCALE = {str(Kind.IMAGE): 255.0, str(Kind.SIGNAL): float(FULL_SCALE)}
 
 
 def read_columns(columns: object, targets: object) -> Dictionary:
@@ -224,6 +225,15 @@ def read_columns(columns: object, targets: object) -> Dictionary:
                 f"targets: {name!r} cannot be predicted: its cells must be numbers or categories, never empty"
             )
     return Dictionary(found, tuple(targets))
+
+
+def examples_of(spec: Spec) -> dict[str, Any]:
+    """What a data file says, in [examples], of arrays in the form of a task."""
+    kind = str(spec.inputs.kind)
+    values = {"shape": list(spec.inputs.shape), "vocabulary": spec.inputs.vocabulary, "scale": spec.scale}
+    goal = "classes" if spec.target is Target.CLASS else str(spec.target)
+    names = list(spec.names) if spec.target is Target.CLASS else []
+    return {"kind": kind, **{name: values[name] for name in _NEEDED[kind]}, goal: names or spec.outputs}
 
 
 def read_examples(said: object) -> Dictionary:

@@ -41,11 +41,13 @@ class Site:
     path: Path
     key: bytes | None = None
     id: str = ""
+    secret: Path | None = None  # the file of the key; None: it comes from a seed
     dictionary: Dictionary | None = None
 
     def plain(self) -> dict[str, Any]:
-        """As values for JSON, with the secret."""
-        return {**asdict(self), "path": str(self.path), "key": self.key and self.key.hex()}
+        """As values for JSON, with the key."""
+        said = {"path": str(self.path), "id": self.id, "key": self.key and self.key.hex()}
+        return {**said, "dictionary": self.dictionary and asdict(self.dictionary)}
 
     @classmethod
     def of_plain(cls, values: Mapping[str, Any]) -> Site:
@@ -60,7 +62,7 @@ class Site:
             said["examples"],
         )
         key = values["key"] and bytes.fromhex(values["key"])
-        return cls(Path(values["path"]), key, values["id"], dictionary or None)
+        return cls(Path(values["path"]), key or None, values["id"], dictionary=dictionary or None)
 
     def described(self) -> str:
         """Everything on which what is read depends, without the secret."""
@@ -89,15 +91,8 @@ def read_site(given: Path) -> Site:
     if id_column and dictionary is not None and not dictionary.columns:
         raise ConfigError(f"{given}: id = {id_column!r} is not allowed: only a table has columns")
     path = (given.parent / Path(named).expanduser()).absolute()
-    return Site(path, _key(given, values), id_column, dictionary)
-
-
-def secret_of(given: Path) -> Path | None:
-    """The file with the secret of a site's own file; None if it has none."""
-    if given.suffix != SUFFIX:
-        return None
-    values = _values(given)
-    return None if "split_seed" in values else _secret(given, values)
+    key, secret = _key(given, values)
+    return Site(path, key, id_column, secret, dictionary)
 
 
 def _values(path: Path) -> dict[str, Any]:
@@ -124,7 +119,8 @@ def _dictionary(values: Mapping[str, Any]) -> Dictionary | None:
     return read_examples(values["examples"]) if "examples" in values else None
 
 
-def _key(path: Path, values: Mapping[str, Any]) -> bytes:
+def _key(path: Path, values: Mapping[str, Any]) -> tuple[bytes, Path | None]:
+    """The key of the hold-out, and the file that has it; None if it comes from a seed."""
     if "split_seed" in values:
         seed = values["split_seed"]
         if type(seed) is not int or seed < 0 or "secret" in values:
@@ -132,22 +128,18 @@ def _key(path: Path, values: Mapping[str, Any]) -> bytes:
                 f"{path}: split_seed = {seed!r} is not allowed: it must be a whole number of at least 0, without "
                 "secret"
             )
-        return key_of(seed)
-    secret = _secret(path, values)
+        return key_of(seed), None
+    named = values.get("secret", path.with_suffix(".secret").name)
+    if not isinstance(named, str) or not named:
+        raise ConfigError(f"{path}: secret = {named!r} is not allowed: it must be the path of a file")
+    secret = (path.parent / Path(named).expanduser()).absolute()
     try:
-        return _read_or_made(secret)
+        return _read_or_made(secret), secret
     except OSError as error:
         raise ConfigError(
             f"the secret {secret} of the hold-out cannot be read or made: {error.strerror or error}; make it "
             f"yourself, readable by this user only: head -c {KEY_BYTES} /dev/urandom > {secret}"
         ) from error
-
-
-def _secret(path: Path, values: Mapping[str, Any]) -> Path:
-    named = values.get("secret", path.with_suffix(".secret").name)
-    if not isinstance(named, str) or not named:
-        raise ConfigError(f"{path}: secret = {named!r} is not allowed: it must be the path of a file")
-    return (path.parent / Path(named).expanduser()).absolute()
 
 
 def _read_or_made(path: Path) -> bytes:

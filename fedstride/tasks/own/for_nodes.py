@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError, printable
+from ..dictionary import Dictionary
 from ..holdout import draws_of, hold_out, key_of
 from ..inputs import Inputs, Kind
 from ..reading import Reading
@@ -23,25 +24,28 @@ CHECKED_SECONDS = 1.0  # of a recording, when the data are checked
 CHECKED_WORDS = (64, 20_000)  # length and vocabulary of a text, when the data are checked
 
 
-def checked(wanted: Mapping[str, Any]) -> list[str]:
-    """What of a site's data is not as its own file says, one line each. `wanted`: the site as plain values.
+def checked(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """How many `rows` a site's data have, and what of them is not as its own file says: `faults`, one line each.
 
-    Raises DataError if the data cannot be read at all.
+    `wanted`: `check`, the site as plain values.
     """
     site = _site(wanted["check"])
-    dictionary = site.dictionary
-    if dictionary is None:
-        return []
-    if dictionary.columns:
-        if not site.path.name.lower().endswith(tables.SUFFIXES) or site.path.is_dir():
-            return [f"{site.path} is no table ({', '.join(tables.SUFFIXES)}), but the data file names its columns"]
-        return [printable(line) for line in tables.faults(site)]
-    spec = spec_of(dictionary.examples)
+    assert site.dictionary is not None
     try:
-        examples_in(site, files(site.path, spec), spec)
+        count, lines = _faults(site, site.dictionary)
     except DataError as error:
-        return [printable(str(error))]
-    return []
+        count, lines = 0, [str(error)]
+    return {"rows": count, "faults": [printable(line) for line in lines]}
+
+
+def _faults(site: Site, dictionary: Dictionary) -> tuple[int, list[str]]:
+    """The number of rows, and what is not as the dictionary says. Raises DataError if the data cannot be read."""
+    if not dictionary.columns:
+        spec = spec_of(dictionary.examples)
+        return len(examples_in(site, files(site.path, spec), spec).y), []
+    if site.path.is_dir() or not site.path.name.lower().endswith(tables.SUFFIXES):
+        raise DataError(f"{site.path} is no table ({', '.join(tables.SUFFIXES)}), but the data file names columns")
+    return tables.faults(site)
 
 
 def prepared(wanted: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,8 +44,8 @@ def read(site: Site, spec: Spec) -> Found:
     return Found(x, stored_targets(y, len(x), spec, str(site.path)), rows, contents)
 
 
-def faults(site: Site) -> list[str]:
-    """What of the table is not as the site's data file says: a line for each column with how many cells.
+def faults(site: Site) -> tuple[int, list[str]]:
+    """The number of rows, and what is not as the site's data file says: a line for each column, with the cells.
 
     Raises DataError if the table cannot be read at all.
     """
@@ -62,7 +62,9 @@ def faults(site: Site) -> list[str]:
             _count(rows, site.id, Cells(TEXT), found)
     if not count:
         raise DataError(f"{site.path} contains no examples: it has no rows")
-    return [f"column {quoted(name)}: {times} cells; the first: {error}" for name, (times, error) in found.items()]
+    return count, [
+        f"column {quoted(name)}: {times} cells; the first: {error}" for name, (times, error) in found.items()
+    ]
 
 
 def _count(rows: Rows, name: str, said: Cells, found: dict[str, tuple[int, DataError]]) -> None:
