@@ -104,12 +104,5 @@ def follow(lines: Sequence[Line | None]) -> list[bool]:
     return found
 
 
-def ends(lines: Iterable[Line]) -> list[Line]:
-    """The lines that no other one names as the line before it. A signature is needed at these only."""
-    whole = list(lines)
-    named = {line.previous for line in whole}
-    return [line for line in whole if line.digest not in named]
-
-
 def _digest(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()

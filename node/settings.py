@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
 
 from client_app.state_folder import root
 from fedstride.errors import ConfigError
@@ -24,6 +22,7 @@ from fedstride.names import FORM, is_name
 from fedstride.tasks.cache import cache_dir
 
 from . import places
+from .keys import private_key
 from .limits import message_limit
 from .policy import Data, Policy, check_owner, read_data, read_policy
 from .trust import trusted_keys
@@ -198,12 +197,8 @@ def _private_key(path: Path | None) -> EllipticCurvePrivateKey | None:
     if path is None:
         return None
     content = _content(path, "--auth-supernode-private-key")
-    load = load_ssh_private_key if b"OPENSSH" in content else load_pem_private_key
-    try:
-        key = load(content, None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        key = None
-    if not isinstance(key, EllipticCurvePrivateKey):
+    key = private_key(content)
+    if key is None:
         raise ConfigError(
             f"--auth-supernode-private-key {path} is not a private key that can be used: it must be of an "
             "elliptic curve, and have no password; fedstride certificates makes one"

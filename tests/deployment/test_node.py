@@ -25,7 +25,7 @@ from lab.deployment.signing import new_key, sign
 from lab.flower import submission
 from lab.flower.target import named
 from lab.results.runs import load
-from node.journal import read
+from node.log_check import read
 from node.template import FREE_MINDERS
 
 pytestmark = pytest.mark.slow
