@@ -6,7 +6,6 @@ They are the site's, not a message's: nothing that a message says changes them.
 from __future__ import annotations
 
 import os
-import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from confinement import KNOWN
+from fedstride import private
 from fedstride.errors import ConfigError, nearest
 
 from .usage import Limits
@@ -129,7 +129,7 @@ def check_owner(path: Path, what: str) -> None:
         about = path.stat()
     except OSError:
         return  # reading it says why
-    if about.st_uid not in (0, os.geteuid()) or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if private.fault(path, about, private.CHANGE, owners=(0, os.geteuid())):
         raise ConfigError(
             f"{what} {path} can be changed by others; give it to root or to the node's user, and take the right "
             f"to write from others: chmod go-w {path}"

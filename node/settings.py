@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 from client_app.state_folder import root
+from fedstride import private
 from fedstride.errors import ConfigError
 from fedstride.flower.link import Place
 from fedstride.flower.trusting import context
@@ -196,13 +197,21 @@ def _certificates(path: Path | None) -> bytes | None:
 def _private_key(path: Path | None) -> EllipticCurvePrivateKey | None:
     if path is None:
         return None
-    content = _content(path, "--auth-supernode-private-key")
+    path = path.expanduser()
+    try:
+        content, fault = private.read(path)
+    except OSError as error:
+        raise ConfigError(
+            f"--auth-supernode-private-key {path} cannot be read: {error.strerror or error}"
+        ) from error
     key = private_key(content)
     if key is None:
         raise ConfigError(
             f"--auth-supernode-private-key {path} is not a private key that can be used: it must be of an "
             "elliptic curve, and have no password; fedstride certificates makes one"
         )
+    if fault:
+        raise ConfigError(f"--auth-supernode-private-key {path} {fault}")
     return key
 
 
