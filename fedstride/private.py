@@ -55,6 +55,19 @@ def read(path: Path) -> tuple[bytes, str]:
         return file.read(MOST_BYTES), fault(path, about)
 
 
+def write(path: Path, content: bytes) -> None:
+    """Write a file with mode 0600, in place of what has its name. No link is followed. Raises OSError."""
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new.unlink(missing_ok=True)
+    try:
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
 def _check(path: Path, what: str, others: int, kind: int) -> None:
     try:
         about = path.lstat()

@@ -250,8 +250,4 @@ def _write_about(path: Path, about: Mapping[str, Any]) -> None:
     with contextlib.suppress(OSError):
         if private.read(path)[0] == content:
             return
-    new = path.with_name(f".{path.name}.new")
-    new.unlink(missing_ok=True)
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-    os.replace(new, path)
+    private.write(path, content)

@@ -41,12 +41,8 @@ def renew(path: Path) -> str:
     private.check_folder(path.parent, "the folder of the token")
     private.check_file(path, "the token")
     token = secrets.token_urlsafe(32)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(file, "w", encoding="ascii") as written:
-            written.write(f"{token}\n")
-        temporary.rename(path)
+        private.write(path, f"{token}\n".encode())
     except OSError as error:
         raise ConfigError(f"the token {path} cannot be written ({error.strerror}); check its folder") from error
     return token
