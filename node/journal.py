@@ -15,6 +15,7 @@ Lines that are cut off at the end leave no gap, so a second file (`.head`) has t
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import glob
 import os
@@ -69,7 +70,7 @@ class Journal:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(self._lock).st_nlink != 1:  # it is written over
-                raise OSError(f"{head_of(path)} has another name, too; remove it")
+                raise OSError(errno.EMLINK, "its .head has another name, too; remove it")
             self._go_on()
         except BaseException:
             os.close(self._lock)
@@ -217,7 +218,7 @@ def pieces_of(file: Path) -> list[bytes]:
     """The lines of one file. Raises OSError, also for a link and for what is no file."""
     descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as opened_file:
-        _check_kind(descriptor, file)
+        _check_kind(descriptor)
         return [piece for piece in opened_file.read().split(b"\n") if piece]
 
 
@@ -226,7 +227,7 @@ def _opened(path: Path, flags: int = 0) -> int:
     flags |= os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o600)
     try:
-        _check_kind(descriptor, path)
+        _check_kind(descriptor)
         os.fchmod(descriptor, 0o600)
     except OSError:
         os.close(descriptor)
@@ -234,9 +235,9 @@ def _opened(path: Path, flags: int = 0) -> int:
     return descriptor
 
 
-def _check_kind(descriptor: int, path: Path) -> None:
+def _check_kind(descriptor: int) -> None:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        raise OSError(f"{path} is not a file")
+        raise OSError(errno.EINVAL, "it is not a file")
 
 
 def _write_all(descriptor: int, content: bytes) -> None:
