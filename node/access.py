@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import fedstride
 from confinement import Support, basics
+from fedstride import private
 from fedstride.errors import ConfigError
 from fedstride.faults import Kind
 from fedstride.flower.link import Place as At
@@ -102,13 +103,8 @@ class Access:
         cache = caches / app.hash[:32]
         scratch = self._scratch()
         try:
-            for each in (states / word, cache):
-                each.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for each in (states, states / word, caches, cache):
-                if each.is_symlink():  # of another user, who may write to the folder above
-                    raise RefusedError(
-                        f"its folder {each.name} is a link, and a node writes to no link; remove it", Kind.STORAGE
-                    )
+            for each in (states, states / word, caches.parent, caches, cache):
+                _make(each)
             _write_about(states / f"{word}.json", {"app": app.hash, "signer": app.signer, "series": series})
             os.utime(cache)
             found = sorted(caches.iterdir(), key=lambda each: each.lstat().st_mtime, reverse=True)
@@ -250,12 +246,19 @@ def in_words(policy: Policy, support: Support, are_seen: bool) -> str:
     return "apps are confined by the kernel" + (f", without {'; '.join(lacks)}" if lacks else "")
 
 
+def _make(folder: Path) -> None:
+    """Make a folder, if it is not there. Raises RefusedError for a link, before anything is made at its end."""
+    if folder.is_symlink():  # of another user, who may write to the folder above
+        raise RefusedError(
+            f"its folder {folder.name} is a link, and a node writes to no link; remove it", Kind.STORAGE
+        )
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
 def _write_about(path: Path, about: Mapping[str, Any]) -> None:
-    """Write whose states these are, if that is not what the file says already."""
-    text = json.dumps(about, sort_keys=True) + "\n"
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        if path.read_text() == text:
+    """Write whose states these are, if that is not what the file says already. No link is followed."""
+    content = (json.dumps(about, sort_keys=True) + "\n").encode()
+    with contextlib.suppress(OSError):
+        if private.read(path)[0] == content:
             return
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(text)
-    os.replace(new, path)
+    private.write(path, content)

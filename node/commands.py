@@ -59,17 +59,18 @@ def node_check(
 
 def node_forget(
     word: Annotated[str, typer.Argument(help="The word of the run, as fedstride node-log has it.")],
-    log: Annotated[Path | None, typer.Option(help="The node's log.", show_default=False)] = None,
-    state: Annotated[Path | None, typer.Option(help="The states of its clients.", show_default=False)] = None,
-    cache: Annotated[Path | None, typer.Option(help="Its cache.", show_default=False)] = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="Those of fedstride node.", show_default=False)
+    ] = None,
 ) -> None:
-    """End a study at this node: remove what its clients keep and what its apps cached. The log says so.
+    """End a study at a node with these options: remove what its clients keep and what its apps cached.
 
-    The node must be stopped before.
+    The node must be stopped before. Its log says what was removed.
     """
     from .forgetting import forget
+    from .settings import read
 
-    for name in forget(word, log, state, cache):
+    for name in forget(word, read(arguments or [])):
         typer.echo(f"removed {name}")
 
 
@@ -79,7 +80,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("node-log")(node_log)
     app.command("node-status")(node_status)
     app.command("node-check", context_settings=_PASSED_ON)(node_check)
-    app.command("node-forget")(node_forget)
+    app.command("node-forget", context_settings=_PASSED_ON)(node_forget)
 
 
 def main() -> None:

@@ -11,13 +11,12 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from client_app.state_folder import root
 from fedstride.errors import ConfigError
-from fedstride.tasks.cache import cache_dir
 
-from . import places
 from .access import APPS_CACHE, RUN_WORD
 from .journal import Journal
+from .keys import Signer
+from .settings import Settings
 
 OF_OTHERS = re.compile(r"series-\d+")
 """In place of a word, for apps of others than fedstride: see `Access.of`."""
@@ -26,33 +25,40 @@ STUDY = "study"
 """The value of a line of the node's log that names the word of a run."""
 
 
-def forget(word: str, log: Path | None, states: Path | None, cache: Path | None) -> Sequence[str]:
+def forget(word: str, settings: Settings) -> Sequence[str]:
     """Remove what is kept for the run with this word; the names of what was removed.
 
-    None for a path: where a node without such a setting has it. The node must not run, since it writes its log.
-    Raises ConfigError if it runs, if the word is none, or if nothing of it is here.
+    `settings`: of the node, which must not run, as it writes its log. Raises ConfigError if it runs, if the word
+    is none, if nothing of the run is here, or if the log cannot be written.
     """
     if not (RUN_WORD.fullmatch(word) or OF_OTHERS.fullmatch(word)):
         raise ConfigError(
             f"{word[:60]!r} is not the word of a run: 16 hexadecimal digits, as fedstride node-log has"
         )
-    home = places.home()
-    states, cache = states or root({}).absolute(), cache or cache_dir().absolute()
-    with _alone(home / places.LOCK):
-        found = _of(word, states, cache)
+    with _alone(settings.lock):
+        found = _of(word, settings.states, settings.cache)
         if not found:
-            raise ConfigError(
-                f"nothing of the run {word} is in {states}; give the folder with --state if it is another"
-            )
-        journal = Journal(log or home / places.LOG)
+            raise ConfigError(f"nothing of the run {word} is in {settings.states}; give the options of the node")
+        journal = _journal(settings)
         try:
             journal.write("forgets", **{STUDY: word}, removed=len(found))
             for path in found:
                 _remove(path)
             journal.write("forgotten", **{STUDY: word}, removed=len(found))
+        except OSError as error:
+            raise ConfigError(f"the run {word} is not forgotten whole: {error}; try again") from error
         finally:
             journal.close()
     return [str(path) for path in found]
+
+
+def _journal(settings: Settings) -> Journal:
+    if settings.log is None:
+        raise ConfigError("node-forget needs the log of the node, which says what was removed; leave out log=off")
+    try:
+        return Journal(settings.log, signer=Signer(settings.key) if settings.key else None)
+    except OSError as error:
+        raise ConfigError(f"the log {settings.log} cannot be written: {error.strerror or error}") from error
 
 
 def _of(word: str, states: Path, cache: Path) -> list[Path]:

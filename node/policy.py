@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from confinement import KNOWN
+from fedstride import private
 from fedstride.errors import ConfigError, nearest
 from fedstride.mechanism import CLIPPING_NORMS
 from fedstride.tasks.site import SUFFIX, Site, read_site
@@ -130,7 +130,7 @@ def read_data(given: Path) -> Site:
     check_owner(given, "the data file")
     site = read_site(given)
     if site.secret is not None:
-        _check_secret(site.secret)
+        private.check_file(site.secret, "the secret of the hold-out")
     try:
         site.path.stat()
     except OSError as error:
@@ -139,15 +139,6 @@ def read_data(given: Path) -> Site:
             "folder that this node's user can read"
         ) from error
     return site
-
-
-def _check_secret(path: Path) -> None:
-    about = path.lstat()
-    if stat.S_ISLNK(about.st_mode) or about.st_uid not in (0, os.geteuid()) or about.st_mode & 0o077:
-        raise ConfigError(
-            f"the secret {path} of the hold-out can be read by others, or is a link; it must be a file of the "
-            f"node's user: chmod 600 {path}"
-        )
 
 
 def _table(path: Path, what: str, allowed: set[str]) -> dict[str, Any]:
@@ -173,7 +164,7 @@ def check_owner(path: Path, what: str) -> None:
         about = path.stat()
     except OSError:
         return  # reading it says why
-    if about.st_uid not in (0, os.geteuid()) or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if private.fault(path, about, private.CHANGE, owners=(0, os.geteuid())):
         raise ConfigError(
             f"{what} {path} can be changed by others; give it to root or to the node's user, and take the right "
             f"to write from others: chmod go-w {path}"

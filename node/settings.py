@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
 
 from client_app.state_folder import root
+from fedstride import private
 from fedstride.errors import ConfigError
 from fedstride.flower.link import Place
 from fedstride.flower.trusting import context
@@ -25,6 +24,7 @@ from fedstride.tasks.cache import cache_dir
 from fedstride.tasks.site import Site
 
 from . import places
+from .keys import private_key
 from .limits import message_limit
 from .policy import Policy, check_owner, read_data, read_policy
 from .trust import trusted_keys
@@ -204,17 +204,21 @@ def _certificates(path: Path | None) -> bytes | None:
 def _private_key(path: Path | None) -> EllipticCurvePrivateKey | None:
     if path is None:
         return None
-    content = _content(path, "--auth-supernode-private-key")
-    load = load_ssh_private_key if b"OPENSSH" in content else load_pem_private_key
+    path = path.expanduser()
     try:
-        key = load(content, None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        key = None
-    if not isinstance(key, EllipticCurvePrivateKey):
+        content, fault = private.read(path)
+    except OSError as error:
+        raise ConfigError(
+            f"--auth-supernode-private-key {path} cannot be read: {error.strerror or error}"
+        ) from error
+    key = private_key(content)
+    if key is None:
         raise ConfigError(
             f"--auth-supernode-private-key {path} is not a private key that can be used: it must be of an "
             "elliptic curve, and have no password; fedstride certificates makes one"
         )
+    if fault:
+        raise ConfigError(f"--auth-supernode-private-key {path} {fault}")
     return key
 
 

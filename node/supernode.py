@@ -23,6 +23,7 @@ from .accounts import Accounts, RefusedError
 from .apps import Apps
 from .health import Health
 from .journal import Journal
+from .keys import Signer
 from .loop import Node
 from .output import Outputs
 from .policy import DEMANDED
@@ -151,7 +152,10 @@ def _lock(path: Path) -> None:
     """Let no other node use this node's files while this process lives. Raises ConfigError if one does."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fcntl.flock(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(
+            os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600),
+            fcntl.LOCK_EX | fcntl.LOCK_NB,
+        )
     except BlockingIOError:
         raise ConfigError(
             f"another node uses the folder {path.parent}; give each node its own FLWR_HOME"
@@ -169,7 +173,8 @@ def _accounts(settings: Settings) -> Accounts:
         _warn(f"log={OFF}: what is done with this node's data is not recorded")
         return Accounts(None)
     try:
-        accounts = Accounts(Journal(settings.log))
+        signer = None if settings.key is None else Signer(settings.key)
+        accounts = Accounts(Journal(settings.log, signer=signer))
         accounts.started(settings.name, __version__)
     except BlockingIOError:
         raise ConfigError(
@@ -182,7 +187,8 @@ def _accounts(settings: Settings) -> Accounts:
             f"this node's log {settings.log} cannot be written ({reason}), so the node does not start; make it "
             f"writable, or give another file with log=PATH in --node-config"
         ) from error
-    _say(f"this node's log: {settings.log}")
+    how = "not signed, because it has no registered key" if signer is None else f"signed, key {signer.public.id}"
+    _say(f"this node's log: {settings.log} ({how})")
     return accounts
 
 

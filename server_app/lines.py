@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .seal import Line, opened
+from fedstride.chain import Line, follow, once, opened
 
 SHOWN = 3  # places that a message names
 
@@ -54,7 +54,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Found:
-    """What a file of sealed lines contains: see `seal`."""
+    """What a file of chained lines contains: see `fedstride.chain`."""
 
     path: Path
     lines: list[Line]  # those that verify, in the file's order
@@ -85,24 +85,25 @@ def find_lines(path: Path) -> Found:
     """
     content = path.read_bytes() if path.exists() else b""
     *pieces, rest = content.split(b"\n")
-    if opened(rest[:-1]):  # a whole line, but what follows it is not a line break
+    if _row(rest[:-1]):  # a whole line, but what follows it is not a line break
         pieces.append(rest)
-    lines: dict[str, Line] = {}
+    lines = once(map(_row, pieces))
     damaged, gaps = [], []
-    before: str | None = ""  # digest of the line before; None if that is damaged
     server_round = None
-    for number, piece in enumerate(pieces, start=1):
-        line = opened(piece)
-        if line is None or line.digest in lines:  # a repeated line is not a second row
-            damaged.append(f"line {number}" + (f" (after round {server_round})" if lines else ""))
-            before = None
+    for number, (line, follows) in enumerate(zip(lines, follow(lines), strict=True), start=1):
+        if line is None:
+            damaged.append(f"line {number}" + ("" if server_round is None else f" (after round {server_round})"))
             continue
         server_round = line.row["round"]
-        if before not in (None, line.previous):
+        if not follows:
             gaps.append(f"line {number} (round {server_round})")
-        before = line.digest
-        lines[line.digest] = line
-    return Found(path, list(lines.values()), damaged, gaps)
+    return Found(path, [line for line in lines if line is not None], damaged, gaps)
+
+
+def _row(piece: bytes) -> Line | None:
+    """A line that is a row: it has a whole number `round`."""
+    line = opened(piece)
+    return line if line is not None and type(line.row.get("round")) is int else None
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

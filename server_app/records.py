@@ -22,6 +22,7 @@ from safetensors.numpy import save
 
 from fedstride import wire
 from fedstride.arrays import Arrays, to_record, views
+from fedstride.chain import chained, digest_of
 from fedstride.errors import RunError
 from fedstride.flower.logs import log
 from fedstride.signals import held
@@ -38,7 +39,6 @@ from .machine import hardware, versions
 from .restore import CLIENTS, METRICS, copy_of_metrics, restored_clients, restored_metrics
 from .rounds import Round
 from .rows import Row
-from .seal import chained, digest_of
 from .spreadsheet import inert
 from .stopping import chosen_round
 

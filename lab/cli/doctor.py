@@ -16,10 +16,13 @@ def doctor(
     form: Annotated[Format, FORMAT] = Format.TEXT,
     certificates: Annotated[
         list[Path] | None,
-        typer.Option(help="A certificate, or a folder of some, whose expiry is checked, too.", show_default=False),
+        typer.Option(
+            help="A certificate or key to check, too, or a folder of some.",
+            show_default=False,
+        ),
     ] = None,
     only_certificates: Annotated[
-        bool, typer.Option("--only-certificates", help="Check certificates, and nothing else.")
+        bool, typer.Option("--only-certificates", help="Check certificates and keys, and nothing else.")
     ] = False,
     superlink: Annotated[
         str | None,

@@ -144,8 +144,8 @@ def control(target: Target) -> Iterator[Control]:
 
 def number(run_id: str) -> int:
     """The id as Flower's number. Raises ConfigError if it is none."""
-    if not (run_id.isascii() and run_id.isdigit() and 0 < int(run_id) < 2**64):
-        raise ConfigError(f"{run_id!r} is neither a run folder nor a run id: fedstride runs lists both")
+    if not (run_id.isascii() and run_id.isdigit() and len(run_id) <= 20 and 0 < int(run_id) < 2**64):
+        raise ConfigError(f"{run_id[:80]!r} is neither a run folder nor a run id: fedstride runs lists both")
     return int(run_id)
 
 

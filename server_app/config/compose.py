@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -171,7 +172,7 @@ def _typed(group: str, node: Any, *, placeholders: bool) -> DictConfig:
 
 def _resume(folder: str, overrides: Sequence[Override], parts: str | None) -> Config:
     """The configuration of the run in `folder`, changed by those overrides that a resumed run may have."""
-    path = Path(folder).expanduser().resolve()
+    path = Path(os.path.expanduser(folder)).resolve()  # which leaves the home of an unknown user as it is
     config = from_yaml(_config_text(folder, path / "config.yaml"), parts and str(find(parts)))
     tree = OmegaConf.structured(config)
     changeable = {key.path for key in keys(config) if key.may_change} - FIXED_ON_RESUME

@@ -25,7 +25,7 @@ from lab.deployment.signing import new_key, sign
 from lab.flower import submission
 from lab.flower.target import named
 from lab.results.runs import load
-from node.journal import read
+from node.log_check import read
 from node.template import FREE_MINDERS
 
 pytestmark = pytest.mark.slow
@@ -248,9 +248,9 @@ def test_named_nodes_keep_a_log_and_do_nothing_without_it(site: Site, join: Join
     assert answer | {"strategy": "fedalr", "privacy": "none", "round": 2, "task": "train"} == answer
     assert answer["bytes_out"] > (folder / "model.safetensors").stat().st_size * 0.9
     assert answer["examples"] == load(folder).clients.rows[0]["num-examples"]
-    shown = site.deployment.fedstride("node-log", str(logs["one"]))
+    shown = site.deployment.fedstride("node-log", str(logs["one"]), "--key", str(site.certificates / "one.pub"))
     assert shown.returncode == 0, shown.stdout + shown.stderr
-    assert "verified" in shown.stdout
+    assert f"has written lines 1 to {len(rows['one'])} in this order" in shown.stdout
 
     missing = site.deployment.fedstride("submit", "tls", *REAL, "nodes=one,four", "node_wait=1")
     assert missing.returncode == 1

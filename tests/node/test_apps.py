@@ -21,7 +21,7 @@ from lab.deployment.signing import new_key, sign
 from node import apps
 from node.accounts import RefusedError
 from node.apps import App, Apps
-from node.journal import read
+from node.log_check import read
 from node.trust import trusted_keys
 
 MANIFEST = PROJECT.encode()

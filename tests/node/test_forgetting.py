@@ -10,14 +10,15 @@ import pytest
 
 from fedstride.errors import ConfigError
 from node.forgetting import forget
-from node.journal import read
+from node.log_check import read
+from node.settings import read as read_settings
 
 WORD, OTHER = "a" * 16, "b" * 16
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    monkeypatch.setenv("FEDSTRIDE_CACHE", str(tmp_path / "cache"))
     for owner, word, app in (("key-1", WORD, "1" * 64), ("key-1", OTHER, "2" * 64), ("key-2", OTHER, "1" * 64)):
         states = tmp_path / "states" / owner
         (states / word / "3").mkdir(parents=True)
@@ -34,7 +35,10 @@ def left(home: Path) -> set[str]:
 
 
 def ended(home: Path, word: str = WORD) -> list[str]:
-    return list(forget(word, None, home / "states", home / "cache"))
+    config = f'state="{home / "states"}"'
+    given = ["--superlink", "127.0.0.1:1", "--insecure", "--node-config", config]
+    environment = {"FLWR_HOME": str(home)}
+    return list(forget(word, read_settings(given, environment)))
 
 
 def test_states_and_caches_of_the_run_go(home: Path) -> None:

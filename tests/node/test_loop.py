@@ -34,7 +34,7 @@ from fedstride.flower.link import (
 from node import loop, parts, replies
 from node.accounts import RefusedError
 from node.frames import Answer, Request
-from node.journal import read
+from node.log_check import read
 from node.processes import DiedError
 
 CONTENT = RecordDict({"metrics": MetricRecord({wire.NUM_EXAMPLES: 77}), "arrays": ArrayRecord([zeros(3)])})
