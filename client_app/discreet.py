@@ -13,9 +13,6 @@ from fedstride import wire
 from fedstride.faults import fault_of
 from fedstride.records import config_records
 
-DESK = "desk"
-"""The key of a node-config that says: data, server and node are those of one user."""
-
 _log = logging.getLogger("flwr").log
 
 
@@ -35,7 +32,7 @@ def discreet(message: Message, context: Context, call_next: Callable[[Message, C
 
 def is_desk(node_config: Mapping[str, Any]) -> bool:
     """Whether the server may read everything here anyway."""
-    return node_config.get(DESK) is True or "ray" in sys.modules
+    return node_config.get(wire.DESK) is True or "ray" in sys.modules
 
 
 def _keys(message: Message) -> set[str]:

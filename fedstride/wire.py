@@ -69,6 +69,9 @@ CLIPPED: Final = "privacy/clipped"  # 1.0 if the update was longer than the clip
 FROZEN_HELD: Final = "frozen/held"  # 1 if the client could not write the frozen arrays to its cache
 LOCAL: Final = "local"  # before `/` and a figure of federated evaluation: loss, accuracy, or a list of rates
 
+# Keys of a node's node-config
+DESK: Final = "desk"  # bool: server, node and data are those of one user; set by engines, not by people
+
 # Key of a node's node-config and of its reply to the roll call
 PACKED: Final = "packed"  # "yes" in the reply to the roll call: this client understands a packed model
 NAME: Final = "name"  # str: the node's name, of the form that `names.py` describes

@@ -16,7 +16,6 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from client_app.discreet import DESK
 from fedstride import wire
 from fedstride.flower import identity
 from fedstride.records import array_records
@@ -54,7 +53,7 @@ class LocalGrid(Grid):
                 node_config={
                     "partition-id": i,
                     "num-partitions": clients,
-                    DESK: True,
+                    wire.DESK: True,
                     **({"data": data[i]} if data else {}),
                 },
                 state=RecordDict(),

@@ -9,7 +9,6 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
 from client_app.app import app
-from client_app.discreet import DESK
 from client_app.parts import OBJECTIVES, RULES, Training
 from fedstride import wire
 from fedstride.arrays import Arrays, to_record, views
@@ -74,7 +73,7 @@ def initial(model: str = "mlp", seed: int = 1) -> Arrays:
 
 def node(partition_id: Any = 0, state: RecordDict | None = None) -> Context:
     where = {} if partition_id is None else {"partition-id": partition_id, "num-partitions": CLIENTS}
-    where[DESK] = True
+    where[wire.DESK] = True
     return Context(run_id=1, node_id=2, node_config=where, state=state or RecordDict(), run_config={})
 
 

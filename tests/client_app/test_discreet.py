@@ -15,7 +15,6 @@ from flwr.app import Context, MessageType, RecordDict
 from PIL import Image
 
 from client_app.app import app
-from client_app.discreet import DESK
 from fedstride import wire
 from fedstride.errors import FedstrideError
 from fedstride.faults import Kind, parsed
@@ -135,7 +134,7 @@ def test_an_error_leaves_as_its_kind(
     assert fault is not None and fault.kind in (Kind.DATA, Kind.SETTING)
     assert CANARY in caplog.text
     with pytest.raises(FedstrideError) as caught:  # at a desk, it is raised whole
-        app(message(kind, config, initial("mlp")), node(path, **{DESK: True}))
+        app(message(kind, config, initial("mlp")), node(path, **{wire.DESK: True}))
     assert str(caught.value) in caplog.text
 
 

@@ -14,7 +14,6 @@ from flwr.clientapp import ClientApp
 
 from client_app import work
 from client_app.app import app as real_client
-from client_app.discreet import DESK
 from fedstride import wire
 from fedstride.errors import ConfigError, DataError, RunError
 from fedstride.tasks import data, partitions
@@ -29,7 +28,7 @@ NODE_ID = 2**63 + 5  # a SuperLink draws node ids of 64 bits
 
 
 def node(**config: Any) -> Context:
-    written = {key.replace("_", "-"): value for key, value in config.items()} | {DESK: True}
+    written = {key.replace("_", "-"): value for key, value in config.items()} | {wire.DESK: True}
     return Context(run_id=1, node_id=NODE_ID, node_config=written, state=RecordDict(), run_config={})
 
 

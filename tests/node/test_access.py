@@ -42,7 +42,10 @@ def written(place: Place) -> list[str]:
 def test_what_a_process_may_read_and_write(tmp_path: Path) -> None:
     place = places(tmp_path).of(app(), tmp_path / "unpacked", RUN, 3)
     states, cache, scratch = written(place)
-    assert {str(tmp_path / "unpacked"), str(tmp_path / "data.csv")} <= set(place.settings["domain"]["read"])
+    read = set(place.settings["domain"]["read"])
+    assert str(tmp_path / "unpacked") in read and str(tmp_path / "data.csv") not in read
+    raw = places(tmp_path, policy=Policy(raw_data=True)).of(app(), tmp_path / "unpacked", RUN, 3)
+    assert str(tmp_path / "data.csv") in raw.settings["domain"]["read"]
     assert (
         place.watched["folders"] == [str(Path(states).parent), cache, scratch]
         and place.watched["scratch"] == scratch

@@ -79,7 +79,7 @@ def test_a_word_that_is_none(home: Path, word: str) -> None:
 
 
 def test_a_run_that_is_not_here(home: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nothing of the run c{16} is in .*; give the folder with --state"):
+    with pytest.raises(ConfigError, match=r"nothing of the run c{16} is in .*; give the options of the node"):
         ended(home, "c" * 16)
 
 

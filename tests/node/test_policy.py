@@ -132,12 +132,14 @@ def test_the_secret_is_for_this_user_only(tmp_path: Path) -> None:
     file.write_text('path = "."\nsecret = "key"\n')
     read_data(file)
     (tmp_path / "key").chmod(0o640)
-    with pytest.raises(ConfigError, match=r"the secret .*key of the hold-out can be read by others.*chmod 600"):
+    with pytest.raises(
+        ConfigError, match=r"the secret of the hold-out .*key has mode 0640, so others can use it: chmod 600"
+    ):
         read_data(file)
     (tmp_path / "key").chmod(0o600)
     (tmp_path / "key").rename(tmp_path / "real")
     (tmp_path / "key").symlink_to(tmp_path / "real")
-    with pytest.raises(ConfigError, match="or is a link"):
+    with pytest.raises(ConfigError, match="but a link or another thing"):
         read_data(file)
     (tmp_path / "key").unlink()
     (tmp_path / "key").write_bytes(b"short")
