@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ..terminal import line
 from .table import RUNS
 
 
@@ -46,6 +47,6 @@ def report(
         time.sleep(every)
         found, remarks = find_runs(runs)
     save(html(found, remarks, target=target), output)
-    typer.echo(f"{len(found)} runs, {output.resolve()}")
+    line(f"{len(found)} runs, {output.resolve()}")
     for remark in remarks:
-        typer.echo(f"note: {remark}", err=True)
+        line(f"note: {remark}", err=True)

@@ -11,6 +11,8 @@ from fedstride.metrics import as_text, shown
 from server_app.rounds import Round
 from server_app.rows import Row
 
+from ..terminal import say
+
 
 def head(metric: str) -> str:
     """The titles of the columns; `metric` is the one that decides."""
@@ -60,7 +62,7 @@ class LiveView:
 
     def _show(self, text: str) -> None:
         if not self.quiet:
-            self.console.print(text, highlight=False, soft_wrap=True)
+            say(self.console, text)
 
 
 def line(row: Row, metric: str) -> str:
