@@ -1,8 +1,8 @@
 """Reads files and texts that anyone may have written: bounded, and without waiting for anybody.
 
 A run's folder may come from somebody else, a SuperLink's answers always do. A pipe in place of a file would block
-its reader for ever, a file can be larger than the memory, and a few bytes of JSON can be nested so deeply, or name so
-long a number, that a parser fails in its own way. Here each of these is an OSError or a ValueError.
+its reader for ever, a file can be larger than the memory, and a few bytes of JSON can be nested so deeply, or have
+so long a number, that a parser fails in its own way. Here each of these is an OSError or a ValueError.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ SMALL = 2**22
 DEEPEST = 40
 """Levels of lists and mappings in JSON."""
 
-LARGEST = 2**64
-"""Absolute value of whole numbers; other languages read no larger ones, and floats cannot be made of some."""
+LARGEST = 2**1000
+"""Absolute value of whole numbers; of much larger ones no float can be made."""
 
 FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from fedstride.errors import ConfigError, RunError
+from fedstride.reading import FLAGS
 
 from .config.checks import MAX_FOLDER_NAME
 from .config.keys import label
@@ -95,7 +96,7 @@ def lock(folder: Path) -> IO[str]:
 def is_locked(folder: Path) -> bool:
     """Whether a process of this machine writes to the run's folder now."""
     try:
-        with (folder / ".lock").open() as file:
+        with os.fdopen(os.open(folder / ".lock", FLAGS)) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # released with the file, at once
     except BlockingIOError:
         return True

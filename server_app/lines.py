@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedstride import reading
+
 from .seal import Line, opened
+from .values import is_row
 
 SHOWN = 3  # places that a message names
 
@@ -83,16 +86,16 @@ def find_lines(path: Path) -> Found:
 
     Text after the last line break is ignored: a run is still writing it, or was killed while it wrote it.
     """
-    content = path.read_bytes() if path.exists() else b""
+    content = reading.content(path) if path.exists() else b""
     *pieces, rest = content.split(b"\n")
-    if opened(rest[:-1]):  # a whole line, but what follows it is not a line break
+    if _line(rest[:-1]):  # a whole line, but what follows it is not a line break
         pieces.append(rest)
     lines: dict[str, Line] = {}
     damaged, gaps = [], []
     before: str | None = ""  # digest of the line before; None if that is damaged
     server_round = None
     for number, piece in enumerate(pieces, start=1):
-        line = opened(piece)
+        line = _line(piece)
         if line is None or line.digest in lines:  # a repeated line is not a second row
             damaged.append(f"line {number}" + (f" (after round {server_round})" if lines else ""))
             before = None
@@ -103,6 +106,12 @@ def find_lines(path: Path) -> Found:
         before = line.digest
         lines[line.digest] = line
     return Found(path, list(lines.values()), damaged, gaps)
+
+
+def _line(piece: bytes) -> Line | None:
+    """The line, if it verifies and its row has the form of a row; whoever writes the folder can seal any."""
+    line = opened(piece)
+    return line if line is not None and is_row(line.row) else None
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

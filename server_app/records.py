@@ -41,6 +41,7 @@ from .rows import Row
 from .seal import chained, digest_of
 from .spreadsheet import inert
 from .stopping import chosen_round
+from .values import total
 
 CSV = "metrics.csv"
 BEST = "best.safetensors"
@@ -289,7 +290,7 @@ class Records:
             value = next(row.get(self.config.headline) for row in self.rows if row["round"] == chosen[0])
             best = {self.config.headline: value, "round": chosen[0]}
         seconds = {
-            phase: sum(row.get(f"seconds/{phase}", 0.0) for row in self.rows)
+            phase: sum(total(row, [f"seconds/{phase}"]) for row in self.rows)
             for phase in ("train", "aggregate", "evaluate")
         }
         status = {

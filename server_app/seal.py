@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fedstride.reading import from_json
+
 OWN, PREVIOUS = "sha256", "previous_sha256"
 KEYS = (OWN, PREVIOUS)
 """The keys that are added to a row."""
@@ -48,11 +50,13 @@ def opened(content: bytes) -> Line | None:
     if end != _end(digest).encode():
         return None
     try:
-        row = json.loads(body + b"}")
-        line = Line(row, digest, row.pop(PREVIOUS))
-        return line if isinstance(row["round"], int) else None
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):  # somebody wrote it on purpose
+        row = from_json(body + b"}")
+    except ValueError:  # somebody wrote it on purpose
         return None
+    previous = row.pop(PREVIOUS, None) if isinstance(row, dict) else None
+    if not isinstance(previous, str) or not isinstance(row.get("round"), int):
+        return None
+    return Line(row, digest, previous)
 
 
 def chained(rows: Iterable[Mapping[str, Any]], previous: str = "") -> list[str]:

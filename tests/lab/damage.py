@@ -1,4 +1,4 @@
-"""Kinds of damage to the files of a run's folder: each is a function of one file, as anyone could leave it there."""
+"""Kinds of damage to the files of a run's folder: each is a function of one file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,20 @@ Damage = Callable[[Path], None]
 DEEP = 100_000
 LONG_NUMBER = "9" * 5_000
 
-WRONG: tuple[Any, ...] = (None, True, -1, 2**70, 1e300, "text", "\x1b[2J\u202e", [], [1.5], [["x"]], {}, {"a": [None]})
+WRONG: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    2**70,
+    1e300,
+    "text",
+    "\x1b[2J\u202e",
+    [],
+    [1.5],
+    [["x"]],
+    {},
+    {"a": [None]},
+)
 """Values in place of any other."""
 
 
@@ -114,13 +127,22 @@ def in_yaml(path: Path) -> dict[str, Damage]:
         for value in WRONG:
             text = yaml.safe_dump(with_value(tree, place, value))
             found[named(place, value)] = lambda path, text=text: _put(path, text)
-        for written in (".nan", ".inf", LONG_NUMBER, "[" * 2_000 + "]" * 2_000, "!!python/name:os.system", "2001-99-99"):
+        for written in (
+            ".nan",
+            ".inf",
+            LONG_NUMBER,
+            "[" * 2_000 + "]" * 2_000,
+            "!!python/name:os.system",
+            "2001-99-99",
+        ):
             text = yaml.safe_dump(with_value(tree, place, "AT_AT")).replace("AT_AT", written)
             found[named(place, written)] = lambda path, text=text: _put(path, text)
     text = path.read_text()
     for what, more in {
         "a key that is a list": "? [1, 2]\n: 3\n",
-        "an anchor that grows": "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" if n else "a0: &a0 [1]\n" for n in range(40)),
+        "an anchor that grows": "".join(
+            f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" if n else "a0: &a0 [1]\n" for n in range(40)
+        ),
         "a key twice": "seed: 1\nseed: 2\n",
         "nested lines": "".join(f"{'  ' * n}a{n}:\n" for n in range(300)),
         "a binary": "x: !!binary 'a'\n",
@@ -149,7 +171,9 @@ def in_lines(path: Path) -> dict[str, Damage]:
             )
     found |= {
         "a key of many letters": lambda path: _put(path, _sealed([*rows, {**rows[-1], "x" * 100_000: 1}])),
-        "many keys": lambda path: _put(path, _sealed([{**rows[-1], **{f"norms/N/{n}": 1.0 for n in range(5_000)}}])),
+        "many keys": lambda path: _put(
+            path, _sealed([{**rows[-1], **{f"norms/N/{n}": 1.0 for n in range(5_000)}}])
+        ),
         "many rounds": lambda path: _put(path, _sealed([{**rows[-1], "round": n} for n in range(5_000)])),
         "rounds that go back": lambda path: _put(path, _sealed(rows[::-1])),
         "the same round": lambda path: _put(path, _sealed([rows[-1], rows[-1]])),
