@@ -40,10 +40,9 @@ def content(path: Path, most: int | None = None) -> bytes:
         if not stat.S_ISREG(about.st_mode):
             raise OSError(errno.EINVAL, "it is not a file", str(path))
         limit = _half_of_the_memory() if most is None else most
-        found = b"" if about.st_size > limit else file.read(limit + 1)
-        if max(about.st_size, len(found)) > limit:
-            raise OSError(errno.EFBIG, f"it has more than {limit} bytes", str(path))
-        return found
+        if about.st_size > limit:
+            raise OSError(errno.EFBIG, f"it has {about.st_size} bytes, at most {limit} are read", str(path))
+        return file.read(about.st_size)
 
 
 def text(path: Path, most: int = SMALL) -> str:

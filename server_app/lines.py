@@ -33,7 +33,7 @@ class Lines:
         if not self._pending:
             return
         content = "".join(line + "\n" for line in self._pending).encode()
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o666)
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         try:
             os.ftruncate(descriptor, self._complete_bytes)
             os.lseek(descriptor, self._complete_bytes, os.SEEK_SET)

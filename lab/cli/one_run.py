@@ -102,6 +102,7 @@ def fetch(
     everything: Annotated[
         bool, typer.Option("--all", help="With checkpoints, and what clients keep: to resume it here.")
     ] = False,
+    most: Annotated[float, typer.Option(help="Gigabytes that all files together may have.", min=0)] = 16,
     address: Annotated[str | None, ADDRESS] = None,
     root_certificates: Annotated[Path | None, ROOT_CERTIFICATES] = None,
     insecure: Annotated[bool, INSECURE] = False,
@@ -131,6 +132,7 @@ def fetch(
             listed,
             to,
             everything=everything,
+            most_bytes=round(most * 1e9),
             progress=lambda received: status.update(f"fetching, {received / 1e6:.1f} MB"),
         )
     say(console, f"run {run}, {stands.state}: {place}")

@@ -18,6 +18,7 @@ from flwr.serverapp import Grid
 
 from fedstride.flower import identity
 from fedstride.records import array_records
+from server_app.folder import CLIENT_STATES
 
 from ..attacks.labels import FLIPS, on_flipped_labels
 
@@ -26,8 +27,6 @@ RUN_ID = 1
 SERVER_ID = 1
 AT_ONCE = 64
 """Messages without a model that are answered at once, at most."""
-
-STATES = "clients"  # folder of the clients' states, inside the run folder
 
 
 class LocalGrid(Grid):
@@ -62,7 +61,7 @@ class LocalGrid(Grid):
     def keep_client_states_in(self, folder: Path) -> None:
         """Store the clients' states below this run folder, in `clients/`."""
         for context in self._contexts.values():
-            context.node_config["state"] = str(folder / STATES)
+            context.node_config["state"] = str(folder / CLIENT_STATES)
 
     def flip_labels(self, clients: Iterable[int]) -> None:
         """Let these clients, by partition id, train on flipped labels."""

@@ -26,11 +26,10 @@ from fedstride.errors import ConfigError, RunError
 from fedstride.metrics import as_text
 from server_app.config.overrides import quote, with_parts
 from server_app.config.schema import Config
-from server_app.folder import default_name, runs_dir, write
+from server_app.folder import CLIENT_STATES, default_name, runs_dir, write
 
 from ..engine.interrupt import how_to_resume
 from ..engine.live import head, line
-from ..engine.local import STATES
 from ..results.runs import read_rows
 from .bundle import app_folder
 from .command import (
@@ -121,7 +120,7 @@ def _free_folder(config: Config) -> Path:
 def _environment(home: Path, folder: Path, config: Config) -> dict[str, str]:
     variables = {MARK: uuid.uuid4().hex, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(home)}
     # The clients' states are stored in the run folder, as for runs in process.
-    variables["FEDSTRIDE_STATE"] = str(folder / STATES)
+    variables["FEDSTRIDE_STATE"] = str(folder / CLIENT_STATES)
     if config.parts is not None:
         variables["FEDSTRIDE_PARTS"] = str(Path(config.parts).parent)
     return environment(home) | variables

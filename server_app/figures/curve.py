@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedstride.metrics import fact, with_unit
 
+from ..folder import write
 from ..values import number
 from .style import LONGEST_LABEL, against_rounds, legend_label, new_figure, save_figure, shown, style
 
@@ -31,7 +33,9 @@ def draw(series: Sequence[Series], path: Path, *, title: str, metric: str) -> No
         if axes.get_legend_handles_labels()[0]:
             axes.legend(frameon=False)
     figure.suptitle(title, fontsize=10)
-    save_figure(figure, path)
+    drawn = io.BytesIO()
+    save_figure(figure, drawn, format="png")
+    write(path, drawn.getvalue())
 
 
 def points(rows: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, float]]:
