@@ -18,19 +18,19 @@ LABELS = ("client", "node")
 
 def is_row(value: Any) -> bool:
     """Whether this is a row: its round, and by name numbers, lists of numbers, and texts where they belong."""
-    return isinstance(value, dict) and _is_round(value.get("round")) and all(map(_belongs, value, value.values()))
+    return isinstance(value, dict) and is_round(value.get("round")) and all(map(_belongs, value, value.values()))
 
 
 def number(row: Mapping[str, Any], name: str) -> float | None:
     """The value of this name if it is one finite number."""
     value: Any = row.get(name)
-    return value if _is_number(value) and math.isfinite(value) else None
+    return value if is_number(value) and math.isfinite(value) else None
 
 
 def numbers(row: Mapping[str, Any], name: str) -> list[float]:
     """The list of numbers of this name, NaN where one is missing; empty if it is no list."""
     value = row.get(name)
-    return [item if _is_number(item) else math.nan for item in value] if isinstance(value, list) else []
+    return [item if is_number(item) else math.nan for item in value] if isinstance(value, list) else []
 
 
 def labels(row: Mapping[str, Any], name: str) -> list[int | str]:
@@ -44,11 +44,13 @@ def total(row: Mapping[str, Any], names: Iterable[str]) -> float:
     return sum(number(row, name) or 0.0 for name in names)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether this is a number; True and False are none."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _is_round(value: Any) -> bool:
+def is_round(value: Any) -> bool:
+    """Whether this is the number of a round."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LAST_ROUND
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedstride import reading
-from server_app.values import LAST_ROUND
+from server_app.values import is_number, is_round
 
 Holds = Callable[[Any], bool]
 
@@ -44,14 +44,6 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _is_round(value: Any) -> bool:
-    return isinstance(value, int) and _is_number(value) and 0 <= value < LAST_ROUND
-
-
 def _mapping(holds: Holds) -> Holds:
     return lambda value: isinstance(value, dict) and all(item is None or holds(item) for item in value.values())
 
@@ -60,18 +52,18 @@ def _is_hardware(value: Any) -> bool:
     gpus = value.get("gpus", []) if isinstance(value, dict) else None
     others = {key: item for key, item in value.items() if key != "gpus"} if isinstance(value, dict) else {}
     named = isinstance(gpus, list) and all(map(_is_text, gpus))
-    return named and all(item is None or _is_text(item) or _is_number(item) for item in others.values())
+    return named and all(item is None or _is_text(item) or is_number(item) for item in others.values())
 
 
 STATUS: dict[str, Holds] = {
     "state": _is_text,
     "reason": _is_text,
-    "rounds": _is_round,
+    "rounds": is_round,
     "started": _is_text,
-    "seed": _is_number,
-    "final": _mapping(lambda value: _is_number(value) or isinstance(value, list)),
-    "best": _mapping(_is_number),
-    "seconds": _mapping(_is_number),
+    "seed": is_number,
+    "final": _mapping(lambda value: is_number(value) or isinstance(value, list)),
+    "best": _mapping(is_number),
+    "seconds": _mapping(is_number),
     "versions": _mapping(_is_text),
     "hardware": _is_hardware,
 }
