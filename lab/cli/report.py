@@ -46,6 +46,8 @@ def report(
         save(html(found, remarks, target=target, refresh=every), output)
         time.sleep(every)
         found, remarks = find_runs(runs)
+    if not found:
+        raise ConfigError(f"no run can be read: {'; '.join(remarks)}")
     save(html(found, remarks, target=target), output)
     line(f"{len(found)} runs, {output.resolve()}")
     for remark in remarks:

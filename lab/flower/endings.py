@@ -26,6 +26,9 @@ ROUND = re.compile(r"round +(\d{1,9})(?:   train loss \S+)?(?:   (.+?))?(?:   \d
 
 LONGEST_ROUND = 300
 """Characters of the line of a round; the pattern would search for very long in a longer one."""
+LONGEST_PATH = 4096
+"""Characters of a path on Linux."""
+
 WITHOUT_A_WORD = (
     "No heartbeat received from the task",
     "Task failed with unknown error",
@@ -87,7 +90,8 @@ def ending(status: str, end: str, details: str, log: Sequence[str]) -> tuple[str
 
 def folder_in(log: Sequence[str]) -> str:
     """The run's folder on the SuperLink's machine; empty if the log does not name it."""
-    return next((found[1] for line in log if (found := FOLDER.search(line))), "")
+    found = (match[1] for line in log if (match := FOLDER.search(line)))
+    return next((path for path in found if len(path) <= LONGEST_PATH), "")
 
 
 def last(pattern: re.Pattern[str], log: Sequence[str]) -> re.Match[str] | None:

@@ -92,7 +92,7 @@ def _pieces(target: Target, folder: str, everything: bool) -> Iterator[bytes]:
             if answer.status_code != httpx.codes.OK:
                 raise RunError(_refused(answer))
             yield from answer.iter_raw()
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise RunError(f"the folder {folder} did not arrive ({error}); {AGAIN}") from None
 
 
