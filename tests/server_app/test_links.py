@@ -1,4 +1,4 @@
-"""A resumed run writes nothing to where a link in its folder leads: whoever made the link would choose the place."""
+"""A resumed run writes nothing to where a link in its folder leads: who made it would choose the place."""
 
 from __future__ import annotations
 
