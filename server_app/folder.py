@@ -28,9 +28,6 @@ def runs_dir(config: Config) -> Path:
 LOCK = ".lock"
 """In the folder of a run: the file that the writing process has locked."""
 
-CLIENT_STATES = "clients"
-"""In the folder of a run: what the clients of this machine keep."""
-
 NAMED = ("task", "partition", "strategy", "client", "objective", "calibration", "privacy", "attack")
 """The choices in the default name of a run, in this order."""
 

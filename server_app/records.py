@@ -50,7 +50,6 @@ STATUS = "status.json"
 TASK = "task.json"
 CHECKPOINT = "the checkpoint"
 
-
 FINAL = ("test/", f"{wire.LOCAL}/")
 """The beginnings of the names of metrics in `final` of status.json."""
 

@@ -30,7 +30,7 @@ from .config.defaults import resolved
 from .config.schema import Config
 from .delivery import Delivery
 from .evaluation import CentralEvaluation
-from .folder import CLIENT_STATES, check_no_links, new_folder
+from .folder import check_no_links, new_folder
 from .gathering import check_nodes
 from .initial import pinned
 from .progress import Event, Progress
@@ -248,7 +248,7 @@ def _open_records(prepared: Prepared) -> Records:
     if prepared.checkpoint is None:
         return Records(config, new_folder(config), prepared.strategy, frozen=prepared.evaluation.frozen)
     folder = Path(config.resume or "").expanduser().resolve()
-    check_no_links(folder, (CHECKPOINTS, CLIENT_STATES))
+    check_no_links(folder, (CHECKPOINTS, wire.CLIENT_STATES))
     return Records(
         config, folder, prepared.strategy, frozen=prepared.evaluation.frozen, resume=prepared.checkpoint
     )

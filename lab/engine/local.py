@@ -16,9 +16,9 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
+from fedstride import wire
 from fedstride.flower import identity
 from fedstride.records import array_records
-from server_app.folder import CLIENT_STATES
 
 from ..attacks.labels import FLIPS, on_flipped_labels
 
@@ -61,7 +61,7 @@ class LocalGrid(Grid):
     def keep_client_states_in(self, folder: Path) -> None:
         """Store the clients' states below this run folder, in `clients/`."""
         for context in self._contexts.values():
-            context.node_config["state"] = str(folder / CLIENT_STATES)
+            context.node_config["state"] = str(folder / wire.CLIENT_STATES)
 
     def flip_labels(self, clients: Iterable[int]) -> None:
         """Let these clients, by partition id, train on flipped labels."""
