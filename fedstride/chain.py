@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .reading import from_json
+
 OWN, PREVIOUS, SIGNATURE = "sha256", "previous_sha256", "signature"
 KEYS = (OWN, PREVIOUS, SIGNATURE)
 """The keys that are added to a row."""
@@ -60,10 +62,10 @@ def opened(content: bytes) -> Line | None:
     if not mark or end is None or end[1].decode() != _digest(body):
         return None
     try:
-        row = json.loads(body + b"}")
-        previous = row.pop(PREVIOUS)
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):  # somebody wrote it on purpose
+        row = from_json(body + b"}")
+    except ValueError:  # somebody wrote it on purpose
         return None
+    previous = row.pop(PREVIOUS, None) if isinstance(row, dict) else None
     return Line(row, end[1].decode(), previous, (end[2] or b"").decode()) if isinstance(previous, str) else None
 
 

@@ -81,6 +81,9 @@ ROLL_CALL: Final = "roll-call"
 
 SUBMISSION: Final = "submission"  # key of the run config: who submitted the run, and a random word that marks it
 
+CLIENT_STATES: Final = "clients"
+"""In the folder of a run: what the clients of its machine keep."""
+
 # Lines in the ServerApp's log that `fedstride submit`, `runs`, `fetch` and `simulate` read
 FOLDER_LINE: Final = "the run's folder is %s"
 FINAL_LINE: Final = "final %s: %s, folder %s"  # the displayed name of a metric, and its value

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedstride import reading
 from fedstride.chain import Line, follow, once, opened
+
+from .values import is_row
 
 SHOWN = 3  # places that a message names
 
@@ -30,7 +33,7 @@ class Lines:
         if not self._pending:
             return
         content = "".join(line + "\n" for line in self._pending).encode()
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o666)
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         try:
             os.ftruncate(descriptor, self._complete_bytes)
             os.lseek(descriptor, self._complete_bytes, os.SEEK_SET)
@@ -83,7 +86,7 @@ def find_lines(path: Path) -> Found:
 
     Text after the last line break is ignored: a run is still writing it, or was killed while it wrote it.
     """
-    content = path.read_bytes() if path.exists() else b""
+    content = reading.content(path) if path.exists() else b""
     *pieces, rest = content.split(b"\n")
     if _row(rest[:-1]):  # a whole line, but what follows it is not a line break
         pieces.append(rest)
@@ -101,9 +104,9 @@ def find_lines(path: Path) -> Found:
 
 
 def _row(piece: bytes) -> Line | None:
-    """A line that is a row: it has a whole number `round`."""
+    """The line, if it verifies and its row has the form of a row; whoever writes the folder can chain any."""
     line = opened(piece)
-    return line if line is not None and type(line.row.get("round")) is int else None
+    return line if line is not None and is_row(line.row) else None
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

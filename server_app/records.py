@@ -41,6 +41,7 @@ from .rounds import Round
 from .rows import Row
 from .spreadsheet import inert
 from .stopping import chosen_round
+from .values import total
 
 CSV = "metrics.csv"
 BEST = "best.safetensors"
@@ -48,7 +49,6 @@ MODEL = "model.safetensors"
 STATUS = "status.json"
 TASK = "task.json"
 CHECKPOINT = "the checkpoint"
-
 
 FINAL = ("test/", f"{wire.LOCAL}/")
 """The beginnings of the names of metrics in `final` of status.json."""
@@ -289,7 +289,7 @@ class Records:
             value = next(row.get(self.config.headline) for row in self.rows if row["round"] == chosen[0])
             best = {self.config.headline: value, "round": chosen[0]}
         seconds = {
-            phase: sum(row.get(f"seconds/{phase}", 0.0) for row in self.rows)
+            phase: sum(total(row, [f"seconds/{phase}"]) for row in self.rows)
             for phase in ("train", "aggregate", "evaluate")
         }
         status = {

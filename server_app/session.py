@@ -23,13 +23,14 @@ from strategies.norms import NormAnalysis
 from . import normalisation
 from .build import build_strategy, client_config, learning_at_server
 from .ccvr import CCVR, ccvr_of
+from .checkpoint import FOLDER as CHECKPOINTS
 from .checkpoint import UNUSED, Checkpoint, newest_checkpoint
 from .config.compose import digest
 from .config.defaults import resolved
 from .config.schema import Config
 from .delivery import Delivery
 from .evaluation import CentralEvaluation
-from .folder import new_folder
+from .folder import check_no_links, new_folder
 from .gathering import check_nodes
 from .initial import pinned
 from .progress import Event, Progress
@@ -247,6 +248,7 @@ def _open_records(prepared: Prepared) -> Records:
     if prepared.checkpoint is None:
         return Records(config, new_folder(config), prepared.strategy, frozen=prepared.evaluation.frozen)
     folder = Path(config.resume or "").expanduser().resolve()
+    check_no_links(folder, (CHECKPOINTS, wire.CLIENT_STATES))
     return Records(
         config, folder, prepared.strategy, frozen=prepared.evaluation.frozen, resume=prepared.checkpoint
     )

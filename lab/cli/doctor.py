@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from ..terminal import block, line
 from .listing import FORMAT, Format
 
 
@@ -45,11 +46,11 @@ def doctor(
     )
     findings = [finding for finding in found if not (quiet and finding.state == "ok")]
     if form is Format.JSON:
-        typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+        block(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
         for finding in findings:
-            typer.echo(f"{finding.state:<5} {finding.topic:<9} {finding.text}")
+            line(f"{finding.state:<5} {finding.topic:<9} {finding.text}")
             if finding.advice:
-                typer.echo(f"{'':<15} -> {finding.advice}")
+                line(f"{'':<15} -> {finding.advice}")
     if any(finding.state == "fail" for finding in findings):
         raise typer.Exit(1)

@@ -27,8 +27,6 @@ SERVER_ID = 1
 AT_ONCE = 64
 """Messages without a model that are answered at once, at most."""
 
-STATES = "clients"  # folder of the clients' states, inside the run folder
-
 
 class LocalGrid(Grid):
     """`clients` nodes in this process, numbered from 2, with partition ids from 0.
@@ -67,7 +65,7 @@ class LocalGrid(Grid):
     def keep_client_states_in(self, folder: Path) -> None:
         """Store the clients' states below this run folder, in `clients/`."""
         for context in self._contexts.values():
-            context.node_config["state"] = str(folder / STATES)
+            context.node_config["state"] = str(folder / wire.CLIENT_STATES)
 
     def flip_labels(self, clients: Iterable[int]) -> None:
         """Let these clients, by partition id, train on flipped labels."""

@@ -61,7 +61,10 @@ class Control:
     def run(self, run_id: str) -> Listed:
         """One run. Raises ConfigError if the SuperLink does not have it."""
         with self._errors(f"run {run_id} was not looked up", run_id):
-            return _listed(self._api.runs(run_id=number(run_id))[0])
+            found = self._api.runs(run_id=number(run_id))
+            if not found:
+                raise NoSuchRunError
+            return _listed(found[0])
 
     def start(self, bundle: bytes, config: Mapping[str, str]) -> str:
         """Submit a run; its id. Raises RunError if the SuperLink does not accept it."""
@@ -164,5 +167,8 @@ def _listed(run: KnownRun) -> Listed:
 
 
 def _local(moment: str) -> str:
-    """A moment of the SuperLink (UTC) in this machine's time, to the second."""
-    return datetime.fromisoformat(moment).astimezone().isoformat(timespec="seconds") if moment else ""
+    """A moment of the SuperLink (UTC) in this machine's time, to the second; empty for what is no moment."""
+    try:
+        return datetime.fromisoformat(moment).astimezone().isoformat(timespec="seconds")
+    except (ValueError, OverflowError):  # an empty text, too
+        return ""
