@@ -18,12 +18,12 @@ from pids import gone
 
 from fedstride.errors import RunError
 from fedstride.flower import apps
+from fedstride.lifetimes import children
 from node import frames
 from node import processes as module
 from node.frames import Bounds
 from node.processes import DiedError, Processes
 from node.template import FREE_MINDERS
-from node.usage import children
 from node.variables import environment
 
 pytestmark = pytest.mark.slow
