@@ -68,6 +68,7 @@ LOCAL: Final = "local"  # before `/` and a figure of federated evaluation: loss,
 
 # Key of a node's node-config and of its reply to the roll call
 PACKED: Final = "packed"  # "yes" in the reply to the roll call: this client understands a packed model
+CODE: Final = "client-code"  # str in the reply to the roll call: digest of the client's code, see `code.py`
 NAME: Final = "name"  # str: the node's name, of the form that `names.py` describes
 
 # ConfigRecord of the reply to a QUERY (the roll call): client id, number of examples, device, versions
