@@ -119,8 +119,12 @@ class Going(NamedTuple):
 
 @pytest.fixture(scope="module")
 def going(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Going]:
+    """Started in a folder that looks like another clone, whose code must not be imported."""
     cwd = tmp_path_factory.mktemp("going")
-    command = [sys.executable, "-m", "lab.cli.main", "simulate", *SMALL, "rounds=100000"]
+    for package in ("client_app", "fedstride"):
+        (cwd / package).mkdir()
+        (cwd / package / "__init__.py").write_text("raise RuntimeError('this is another clone')")
+    command = [sys.executable, "-P", "-m", "lab.cli.main", "simulate", *SMALL, "rounds=100000"]
     env = os.environ | {"FEDSTRIDE_RUNS": str(cwd / "runs")}
     with (cwd / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=cwd, env=env, stdout=log, stderr=log, start_new_session=True)
