@@ -22,6 +22,11 @@ RUN = TASK = 1
 """The ids of the only run of a simulation, and of its task."""
 
 
+def client_module(app: Path) -> str:
+    """The module of the ClientApp of the app in this folder."""
+    return str(get_project_config(app)["tool"]["flwr"]["app"]["components"]["clientapp"]).partition(":")[0]
+
+
 def run(app: Path, nodes: int, overrides: Mapping[str, str]) -> None:
     """Run the app in this folder, whose configuration these values override, with so many nodes.
 

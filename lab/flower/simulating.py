@@ -15,6 +15,7 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def _simulate(order: dict[str, Any]) -> int:
 
     app = Path(order["app"])
     try:
-        _start_ray(app, order["home"])
+        _start_ray(app, simulations.client_module(app), order["home"])
         _forget()
         simulations.run(app, order["nodes"], order["config"])
     except Exception as error:
@@ -54,7 +55,7 @@ def _simulate(order: dict[str, Any]) -> int:
     return 0
 
 
-def _start_ray(app: Path, home: str) -> None:
+def _start_ray(app: Path, client: str, home: str) -> None:
     import ray
 
     os.environ["PYTHONPATH"] = os.pathsep.join([str(app), *sys.path])
@@ -64,15 +65,16 @@ def _start_ray(app: Path, home: str) -> None:
         log_to_driver=False,
         logging_level=logging.WARNING,
         _temp_dir=home,
-        runtime_env={"worker_process_setup_hook": _imports_from(str(app))},
+        runtime_env={"worker_process_setup_hook": _imports(client, str(app))},
     )
 
 
-def _imports_from(app: str) -> Callable[[], None]:
-    """What each worker does first. Ray's workers otherwise import what the current folder contains."""
+def _imports(client: str, app: str) -> Callable[[], None]:
+    """What each worker does first: imports the client from the app. Later, Ray puts the current folder first."""
 
     def begin() -> None:
         sys.path.insert(0, app)
+        import_module(client)
 
     return begin
 
