@@ -10,6 +10,8 @@ import platform
 import time
 from functools import lru_cache
 from importlib.metadata import version
+from pathlib import Path
+from typing import cast
 
 import torch
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -18,6 +20,7 @@ from flwr.clientapp import ClientApp
 import fedstride
 from fedstride import wire
 from fedstride.arrays import to_record
+from fedstride.code import client_code
 from fedstride.errors import ConfigError
 from fedstride.records import config_records
 from fedstride.tasks.seeded import seeded
@@ -32,6 +35,8 @@ from .stages import begin, dropout_seed, load_model, reply, train_alone
 from .work import Work
 
 app = ClientApp(mods=[discreet, in_kind])
+
+PACKAGE = Path(__file__).resolve().parent
 
 
 @app.train()
@@ -78,7 +83,7 @@ def evaluate_message(message: Message, context: Context) -> Message:
 
 @app.query()
 def roll_call(message: Message, context: Context) -> Message:
-    """Reply with the client id and the name, the number of examples, the device, and versions.
+    """Reply with the client id and the name, the number of examples, the device, versions and the code's digest.
 
     Also with the frozen arrays that it has, and, if asked, the moments of its examples. A message that asks for
     the moments of the classes of a model's representations is answered with these alone.
@@ -94,6 +99,7 @@ def roll_call(message: Message, context: Context) -> Message:
             wire.CLIENT_ID: job.client_id,
             wire.NUM_EXAMPLES: 1 if job.protection.is_local else len(job.examples),
             "device": str(job.device),
+            wire.CODE: client_code(PACKAGE, cast("list[str]", config.get(wire.PARTS, []))),
             wire.PACKED: "yes",
             **_versions(),
             **frozen.present(config, job.parts.frozen),

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
 import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+
+_END_SECONDS = 10.0
+"""How long the end of killed processes is waited for."""
+
+_WAITED_FOR = {signal.SIGCHLD, signal.SIGTERM}
 
 
 def end_with(parent: int, what: signal.Signals = signal.SIGKILL) -> None:
@@ -22,6 +32,74 @@ def end_with(parent: int, what: signal.Signals = signal.SIGKILL) -> None:
 def inherit_orphans() -> None:
     """Make this process the parent of processes whose parent, started from here, has ended."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def children(pid: int) -> list[int]:
+    """The children of a process, as far as they can be seen: /proc may hide them."""
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
+    except (OSError, ValueError):
+        return found
+    return found
+
+
+def kept(parent: int, work: Callable[[], int]) -> int:
+    """Do this work in a fork of this process, whose parent is `parent`; the exit code of the work.
+
+    This process only waits. When the work has ended, on SIGTERM, and when the parent has ended, it kills whatever
+    the work has started and is left, and returns when nothing is. So this process must have no other children.
+    """
+    inherit_orphans()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
+    end_with(parent, signal.SIGTERM)
+    keeper = os.getpid()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _WAITED_FOR)
+            end_with(keeper)
+            status = work()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    code = None
+    while code is None and signal.sigwait(_WAITED_FOR) == signal.SIGCHLD:
+        code = _reap(child)
+    _kill_all([child] if code is None else [])
+    return 1 if code is None or code < 0 else code
+
+
+def _reap(child: int) -> int | None:
+    """Take note of the children that have ended; the exit code of this one if it has."""
+    code = None
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            if ended[0] == child:
+                code = os.waitstatus_to_exitcode(ended[1])
+    return code
+
+
+def _kill_all(known: list[int]) -> None:
+    """Kill all children until there are none: those of a killed one become children of this process.
+
+    `known`: children that are there, for systems that do not list them.
+    """
+    deadline = time.monotonic() + _END_SECONDS
+    while time.monotonic() < deadline:
+        for pid in {*children(os.getpid()), *known}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        known = []
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(0.01)
 
 
 def _prctl(option: int, value: int) -> bool:

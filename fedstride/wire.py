@@ -74,6 +74,7 @@ DESK: Final = "desk"  # bool: server, node and data are those of one user; set b
 
 # Key of a node's node-config and of its reply to the roll call
 PACKED: Final = "packed"  # "yes" in the reply to the roll call: this client understands a packed model
+CODE: Final = "client-code"  # str in the reply to the roll call: digest of the client's code, see `code.py`
 NAME: Final = "name"  # str: the node's name, of the form that `names.py` describes
 
 # ConfigRecord of the reply to a QUERY (the roll call): client id, number of examples, device, versions

@@ -19,7 +19,7 @@ from fedstride import lifetimes
 
 from .orders import DESCRIPTORS, Ended, Free, Line, Start
 from .removal import remove
-from .usage import Limits, children, exceeded
+from .usage import Limits, exceeded
 
 WATCH_SECONDS = 1.0
 """Between two looks at what the processes of a message use."""
@@ -123,7 +123,7 @@ class Minder:
                 return True
             # Without the scope a signal to all would reach the whole machine. Then each child is killed; its own
             # children become children of this process, and are killed in the next round.
-            for pid in (-1,) if self._is_scoped else children(os.getpid()):
+            for pid in (-1,) if self._is_scoped else lifetimes.children(os.getpid()):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             signal.sigtimedwait({signal.SIGCHLD}, 0.01)

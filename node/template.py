@@ -31,7 +31,6 @@ from . import minder as minding
 from . import worker
 from .orders import DESCRIPTORS, Ended, Kill, Line, Order, Ready, Remove, Start, pair
 from .removal import remove_named
-from .usage import children
 
 OTHERS_SECONDS = 0.2
 """Between two looks for child processes that have ended, while there are any that report nothing."""
@@ -202,7 +201,7 @@ class Template:
             return
         found = False
         minders = {each.pid for each in self._minders}
-        for pid in set(children(os.getpid())) - minders - self._ending:
+        for pid in set(lifetimes.children(os.getpid())) - minders - self._ending:
             found = True
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

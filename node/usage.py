@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from confinement import no_dump
+from fedstride.lifetimes import children
 
 from .removal import opened
 
@@ -92,17 +93,6 @@ def _status(pid: int) -> dict[str, int]:
                 found.setdefault(name, int(first[0]))
     except OSError:
         return {}
-    return found
-
-
-def children(pid: int) -> list[int]:
-    """The process ids of the children of a process, which any of its threads may have started."""
-    found: list[int] = []
-    try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
-    except (OSError, ValueError):
-        return found
     return found
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
 from flwr.app import ConfigRecord
 from flwr.serverapp.strategy import Strategy
 
-from client_app.parts import OBJECTIVES, RULES
+from client_app.parts import OBJECTIVES, RULES, Training
 from fedstride import wire
 from fedstride.arrays import Arrays, Declared
+from fedstride.code import client_code
 from fedstride.errors import ConfigError, require
 from fedstride.own import find
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
@@ -24,6 +26,7 @@ from strategies.parts import PRIVACY, STRATEGIES
 from strategies.wrapper import Wrapper
 
 from .config.keys import chain, label
+from .config.permits import CLIENT_CODE
 from .config.schema import Config
 
 ALL_NODES = {"fraction_train": 1.0, "min_train_nodes": 1, "min_evaluate_nodes": 1, "min_available_nodes": 1}
@@ -151,6 +154,14 @@ def client_config(config: Config, spec: Spec) -> ConfigRecord:
             **_local_noise(config),
         }
     )
+
+
+def code_of_clients(config: Config) -> str:
+    """The digest of the client's code that goes with this server; empty if the user permits any."""
+    if CLIENT_CODE in config.allow:
+        return ""
+    package = Path(inspect.getfile(Training)).resolve().parent
+    return client_code(package, [] if config.parts is None else [config.parts])
 
 
 def _local_noise(config: Config) -> dict[str, float]:

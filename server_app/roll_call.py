@@ -26,6 +26,7 @@ from strategies.screening import MAX_EXAMPLES
 
 from .attendance import Attendance
 from .claims import Claims, Owner
+from .config.permits import CLIENT_CODE
 from .config.schema import Config
 from .exchange import Waiting, collect, nodes_of, send
 from .gathering import connected, listed
@@ -43,6 +44,7 @@ TEXTS = (
     wire.FROZEN,
     wire.PACKED,
     wire.NAME,
+    wire.CODE,
 )  # facts of a client that are texts
 
 
@@ -50,10 +52,11 @@ class Roster:
     """The clients that replied to the roll call, and the current node of each.
 
     `client_config`: the configuration that is sent to every client. `owners`: the node that each client id
-    belongs to, if the run is resumed. `facts`: what each client replied, by id. `left_out`: the connected clients
-    that are left out of the current round because they did not reply, each with the reason. `names`: the names of
-    clients, by client id and by node id (a partition id is below `clients`, a node id is a random number).
-    `unpacking`: the nodes that understand a packed model.
+    belongs to, if the run is resumed. `code`: the digest that clients must state; empty if any may be. `facts`:
+    what each client replied, by id. `left_out`: the connected clients that are left out of the current round
+    because they did not reply, each with the reason. `names`: the names of clients, by client id and by node id (a
+    partition id is below `clients`, a node id is a random number). `unpacking`: the nodes that understand a packed
+    model.
     """
 
     def __init__(
@@ -62,9 +65,11 @@ class Roster:
         config: Config,
         client_config: ConfigRecord,
         owners: Mapping[int, Owner] | None = None,
+        code: str = "",
     ) -> None:
         self._grid = grid
         self._config = config
+        self._code = code
         self.client_config = client_config
         # Where nodes have no keys, they belong to this run, and have other ids when it is resumed.
         self._claims = Claims(config.clients, config.node_ids, owners if grids.has_keys(grid) else None)
@@ -254,6 +259,7 @@ class Roster:
             self._others[node.key] = known_as
             log(INFO, "%s takes no part, since it is not one of nodes = %s", node, self._config.nodes)
             return
+        self._check_code(node, str(facts.get(wire.CODE, "")))
         former = self._claims.id_of(node)
         client = self._claims.settle(facts[wire.CLIENT_ID], node, connected, name)
         if former is not None and former not in self._claims.owners:
@@ -268,6 +274,14 @@ class Roster:
         self._node_of[client] = node.id
         self.facts[client] = {**facts, wire.CLIENT_ID: client}
         self._attendance.shows(client)
+
+    def _check_code(self, node: Node, stated: str) -> None:
+        """Raises ReplyError if the node's client has other code than the one that goes with this server."""
+        if self._code and stated != self._code:
+            raise ReplyError(
+                f"{node} has other client code than the server ({stated[:100] or 'unknown'!r}, not {self._code}): "
+                f"start both from one copy of the app, or permit it with allow=[{CLIENT_CODE}]"
+            )
 
     def _refuse(self, node: Node, reason: str) -> None:
         """Log and record a refused node, once for each reason."""

@@ -21,7 +21,7 @@ from fedstride.tasks.spec import Spec, Statistics
 from strategies.norms import NormAnalysis
 
 from . import normalisation
-from .build import build_strategy, client_config, learning_at_server
+from .build import build_strategy, client_config, code_of_clients, learning_at_server
 from .ccvr import CCVR, ccvr_of
 from .checkpoint import FOLDER as CHECKPOINTS
 from .checkpoint import UNUSED, Checkpoint, newest_checkpoint
@@ -225,6 +225,7 @@ def _called(grid: Grid, prepared: Prepared, records: Records, delivery: Delivery
         config,
         sent(spec, **({wire.MOMENTS: True} if asks else {})),
         {} if last is None else last.owners,
+        code_of_clients(config),
     )
     roster.call()
     if asks:

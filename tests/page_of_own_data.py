@@ -11,4 +11,5 @@ BLOOD, TABLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 (COMMAND,) = re.findall(r"^fedstride (run .*?\\\n.*?)$", PAGE, re.MULTILINE)
 (DATA_FILE,) = re.findall(r"```toml\npath = [^\n]*\n(.*?)```", PAGE, re.DOTALL)
 """What a hospital says of its table, without the path."""
+(POLICY,) = re.findall(r"```toml\n(min_rows = .*?)```", PAGE, re.DOTALL)
 OVERRIDES = shlex.split(COMMAND.replace("\\\n", ""))[1:]

@@ -18,7 +18,7 @@ def simulate(
     overrides: Annotated[list[str] | None, OVERRIDES] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show Flower's complete log.")] = False,
 ) -> None:
-    """Train one federation in Flower's simulation (Ray), with its own SuperLink; a failed run has exit code 1.
+    """Train one federation in Flower's simulation, with a Ray of its own; a failed run has exit code 1.
 
     OVERRIDES are Hydra overrides, as in strategy=fedlws strategy.beta=0.05 client=fednlr rounds=5 seed=2.
     """

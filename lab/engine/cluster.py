@@ -34,15 +34,32 @@ class Facts(NamedTuple):
     host: str
     versions: Mapping[str, str]
     sees: bool  # whether it sees the folder of the runs
+    closed: bool  # whether its Ray asks for a token
+
+
+class Demands(NamedTuple):
+    """What is asked of each machine."""
+
+    folder: str  # of the runs: each machine must see it
+    closed: bool = True  # whether its Ray must ask for a token
+
+
+OPEN = (
+    "without a token, everybody who reaches the cluster can run code in it: set RAY_AUTH_MODE=token here and "
+    "where it is started (docs/cluster.md), or permit it with allow=[ray_without_token]"
+)
 
 
 @contextlib.contextmanager
-def connected() -> Iterator[Any]:
+def connected(closed: bool = True) -> Iterator[Any]:
     """The module `ray`, connected to the cluster.
 
-    Raises RunError, in one line, if Ray is not installed, no cluster is there, or it has another version.
+    `closed`: whether a token must be asked for. Raises RunError, in one line, if Ray is not installed, no cluster
+    is there, or it has another version.
     """
     ray = imported()
+    if closed and not asks_for_token():
+        raise RunError(f"the Ray cluster is not used: {OPEN}")
     address = os.environ.get("RAY_ADDRESS", "auto")
     where = "this machine" if address == "auto" else address
     before = {number: signal.getsignal(number) for number in signals.NUMBERS}
@@ -98,19 +115,26 @@ def use_environment(variables: Mapping[str, str]) -> None:
         os.environ.setdefault(name, value)
 
 
-def facts(folder: str) -> Facts:
+def asks_for_token() -> bool:
+    """Whether Ray asks for a token, in all processes that have the environment of this one."""
+    return os.environ.get("RAY_AUTH_MODE") == "token"
+
+
+def facts(demands: Demands) -> Facts:
     """The facts of this process."""
-    return Facts(socket.gethostname(), versions(), os.path.isdir(folder))
+    return Facts(socket.gethostname(), versions(), os.path.isdir(demands.folder), asks_for_token())
 
 
-def unusable(found: Facts, folder: str) -> str | None:
+def unusable(found: Facts, demands: Demands) -> str | None:
     """Why a process with these facts cannot take part; None if it can."""
     here = versions()
     for name in SAME:
         theirs = found.versions.get(name, "nothing")
         if _comparable(name, theirs) != _comparable(name, here[name]):
             return f"{found.host} has {name} {theirs}, but this machine {here[name]}"
-    return None if found.sees else f"{found.host} does not see {folder}, which all machines must share"
+    if demands.closed and not found.closed:
+        return f"the Ray of {found.host} was started without a token; {OPEN}"
+    return None if found.sees else f"{found.host} does not see {demands.folder}, which all machines must share"
 
 
 def _comparable(name: str, version: str) -> str:

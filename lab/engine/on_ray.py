@@ -8,12 +8,14 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from fedstride.errors import RunError, require
 from fedstride.flower import identity
 from fedstride.signals import STOPPED
 from server_app.config.compose import from_yaml, to_yaml
+from server_app.config.permits import OPEN_CLUSTER
 from server_app.config.schema import Config
 from server_app.folder import runs_dir
 
@@ -31,10 +33,11 @@ def pool_of(config: Config) -> Iterator[RayPool]:
     folder = runs_dir(config).expanduser().resolve()
     folder.mkdir(parents=True, exist_ok=True)
     make = partial(work_of, to_yaml(replace(config, resume=None)))
-    with cluster.connected() as ray:
+    demands = _demands(config, folder)
+    with cluster.connected(demands.closed) as ray:
         needs = _needs(config, ray.cluster_resources())
         wanted = config.workers or min(_room(needs, ray.cluster_resources()), config.cohort_size)
-        with RayPool(ray, make, wanted, str(folder), **needs) as pool:
+        with RayPool(ray, make, wanted, demands, **needs) as pool:
             yield pool
 
 
@@ -58,7 +61,8 @@ def run_jobs(jobs: Sequence[Job], *, at_once: int | None, on_start: Callable[[Jo
     """
     folder = jobs[0].folder.parent.expanduser().resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    with cluster.connected() as ray:
+    demands = _demands(jobs[0].config, folder)
+    with cluster.connected(demands.closed) as ray:
         needs = _needs(jobs[0].config, ray.cluster_resources())
         remote = ray.remote(_run_there).options(num_cpus=needs["cpus"], num_gpus=needs["gpus"], max_retries=0)
         waiting = list(reversed(jobs))
@@ -69,7 +73,7 @@ def run_jobs(jobs: Sequence[Job], *, at_once: int | None, on_start: Callable[[Jo
                 while waiting and len(running) < places:
                     job = waiting.pop()
                     on_start(job)
-                    running[remote.remote(job, str(folder), cluster.environment())] = job
+                    running[remote.remote(job, demands, cluster.environment())] = job
                 for done in ray.wait(list(running), num_returns=1)[0]:
                     yield _ended(ray, done, running.pop(done))
         except STOPPED:
@@ -80,10 +84,14 @@ def run_jobs(jobs: Sequence[Job], *, at_once: int | None, on_start: Callable[[Jo
             raise
 
 
-def _run_there(job: Job, folder: str, variables: Mapping[str, str]) -> Ended:
+def _demands(config: Config, folder: Path) -> cluster.Demands:
+    return cluster.Demands(str(folder), closed=OPEN_CLUSTER not in config.allow)
+
+
+def _run_there(job: Job, demands: cluster.Demands, variables: Mapping[str, str]) -> Ended:
     """The body of a Ray task."""
     cluster.use_environment(variables)
-    reason = cluster.unusable(cluster.facts(folder), folder)
+    reason = cluster.unusable(cluster.facts(demands), demands)
     return Ended(job, "failed", reason=reason) if reason else run_job(job)
 
 

@@ -63,10 +63,10 @@ class Remote:
         self._make = make
         self._work: Work | None = None
 
-    def prepare(self, folder: str) -> cluster.Facts:
+    def prepare(self, demands: cluster.Demands) -> cluster.Facts:
         """Build the function; what is known of this process."""
-        found = cluster.facts(folder)
-        if cluster.unusable(found, folder) is None:
+        found = cluster.facts(demands)
+        if cluster.unusable(found, demands) is None:
             self._work = self._make()
         return found
 
@@ -88,15 +88,22 @@ class _Job:
 class RayPool:
     """At most `workers` processes in a cluster that call `make()(job)`; use it as a context manager.
 
-    `folder`: of the runs, which all machines must see. `cpus` and `gpus`: what each of them needs. The first must
+    `demands`: on each machine. `cpus` and `gpus`: what each of them needs. The first must
     be there before START_SECONDS have passed; others join when they are. Raises RunError if there is none. `notes`
     say which machines are not used.
     """
 
     def __init__(
-        self, ray: Any, make: Make, workers: int, folder: str, *, cpus: float = 1.0, gpus: float = 0.0
+        self,
+        ray: Any,
+        make: Make,
+        workers: int,
+        demands: cluster.Demands,
+        *,
+        cpus: float = 1.0,
+        gpus: float = 0.0,
     ) -> None:
-        self._ray, self._make, self._folder = ray, make, folder
+        self._ray, self._make, self._demands = ray, make, demands
         self._remote = ray.remote(Remote).options(num_cpus=cpus, num_gpus=gpus)
         self._count = itertools.count()
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
@@ -178,13 +185,13 @@ class RayPool:
     def _start(self) -> None:
         actor = self._remote.remote(self._make, cluster.environment())
         self._starting.add(actor)
-        ready = actor.prepare.remote(self._folder).future()
+        ready = actor.prepare.remote(self._demands).future()
         ready.add_done_callback(lambda found: self._events.put(lambda: self._ready(actor, found)))
 
     def _ready(self, actor: Any, found: Future[cluster.Facts]) -> None:
         self._starting.discard(actor)
         error = found.exception()
-        reason = _in_words(error) if error is not None else cluster.unusable(found.result(), self._folder)
+        reason = _in_words(error) if error is not None else cluster.unusable(found.result(), self._demands)
         if reason is not None:
             self._reasons.add(reason)
             self._ray.kill(actor)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shlex
-import signal
 import socket
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,13 +50,6 @@ def write_connection(home: Path, connection: Connection) -> None:
     (home / "config.toml").write_text(text, encoding="utf-8")
 
 
-def write_run_config(folder: Path, overrides: Sequence[str]) -> Path:
-    """Write the file for `flwr run -c`. A file, because Flower's parser of key=value pairs has no escapes."""
-    path = folder / "run-config.toml"
-    path.write_text(f"overrides = {toml_string(shlex.join(overrides))}\n", encoding="utf-8")
-    return path
-
-
 def toml_string(text: str) -> str:
     """A TOML string: as JSON, except for the one character that TOML does not allow unescaped (U+007F)."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
@@ -79,13 +68,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def kill_marked(mark: str, value: str) -> None:
-    """Kill what Flower or Ray left running: every other process with `mark=value` in its environment."""
-    needle = f"{mark}={value}".encode()
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            variables = (entry / "environ").read_bytes().split(b"\0")
-            if int(entry.name) != os.getpid() and needle in variables:
-                os.kill(int(entry.name), signal.SIGKILL)

@@ -1,8 +1,8 @@
-"""Runs the app in Flower's simulation, with a SuperLink that is started and stopped for this run.
+"""Runs the app in Flower's simulation: a program that is started and ended for this run, without a SuperLink.
 
-The reason (Flower 1.39 to 1.42): `flwr run` alone uses any SuperLink that already listens, installs the
-dependencies again for every run, writes files to the folder in which that SuperLink was started, returns 0 when
-the run failed, and leaves the SuperLink running.
+The reason (Flower 1.39 to 1.42): `flwr run` uses any SuperLink that already listens, so that every user of this
+machine can submit an app to it; it installs the dependencies again for every run, writes files to the folder in
+which that SuperLink was started, returns 0 when the run failed, and leaves the SuperLink and Ray running.
 """
 
 from __future__ import annotations
@@ -10,18 +10,21 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
+import secrets
+import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
-import urllib.request
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedstride import signals, wire
-from fedstride.errors import ConfigError, RunError
+from fedstride.errors import ConfigError
 from fedstride.metrics import as_text
 from server_app.config.overrides import quote, with_parts
 from server_app.config.schema import Config
@@ -32,21 +35,12 @@ from ..engine.interrupt import how_to_resume
 from ..engine.live import head, line
 from ..results.runs import read_rows
 from .bundle import app_folder
-from .command import (
-    Connection,
-    environment,
-    free_port,
-    kill_marked,
-    reason_in,
-    write_connection,
-    write_run_config,
-)
+from .command import environment, reason_in
 from .endings import plain
+from .simulating import PRIVATE
 
-CONNECTION = "fedstride"
-START_SECONDS = 90.0
-STOP_SECONDS = 10.0
-MARK = "FEDSTRIDE_SIMULATION"  # environment variable by which all processes of a run are found
+STOP_SECONDS = 20.0
+"""For the simulation to end what it has started."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +60,8 @@ def run_simulation(
     prepared for a run (`session.prepare`).
 
     `show` is called with a line for each round. With `verbose`, Flower's log is copied to standard error
-    while it is written. The log is saved in the run folder as `flower.log`. Raises RunError if Flower does
-    not start. Ctrl-C and SIGTERM kill all processes of the simulation; status.json then says so.
+    while it is written. The log is saved in the run folder as `flower.log`. Ctrl-C and SIGTERM kill all
+    processes of the simulation; status.json then says so.
     """
     folder = _free_folder(config)
     before = _status(folder)  # if the run is resumed: how it ended last time
@@ -86,16 +80,19 @@ def run_simulation(
 def _run(
     config: Config, overrides: Sequence[str], folder: Path, show: Callable[[str], None], verbose: bool
 ) -> str:
-    """Start Flower, run the app until it ends, and stop Flower; its log."""
+    """Run the app until it ends, with all that it has started; its log."""
     with contextlib.ExitStack() as stack:
         home = Path(tempfile.mkdtemp(prefix="fedstride-"))
         stack.callback(shutil.rmtree, home, ignore_errors=True)
-        env = _environment(home, folder, config)
-        stack.callback(kill_marked, MARK, env[MARK])
-        write_connection(home, Connection(CONNECTION, stack.enter_context(_superlink(env, home))))
         app = stack.enter_context(app_folder(config.parts))
-        command = _flwr_run_command(app, home, config, overrides, folder)
-        return _follow(command, env, folder, config.headline, show, verbose)
+        order = {
+            "parent": os.getpid(),
+            "home": str(home),
+            "app": str(app),
+            "nodes": config.clients,
+            "config": {"overrides": shlex.join(_overrides(config, overrides, folder))},
+        }
+        return _follow(order, _environment(home, folder, config), folder, config.headline, show, verbose)
 
 
 # ---------------------------------------------------------------- before
@@ -119,85 +116,47 @@ def _free_folder(config: Config) -> Path:
 
 
 def _environment(home: Path, folder: Path, config: Config) -> dict[str, str]:
-    variables = {MARK: uuid.uuid4().hex, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(home)}
+    variables = {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
     # The clients' states are stored in the run folder, as for runs in process.
     variables["FEDSTRIDE_STATE"] = str(folder / wire.CLIENT_STATES)
     if config.parts is not None:
         variables["FEDSTRIDE_PARTS"] = str(Path(config.parts).parent)
-    return environment(home) | variables
+    return {**environment(home), **variables, **PRIVATE}
 
 
-@contextlib.contextmanager
-def _superlink(env: dict[str, str], home: Path) -> Iterator[str]:
-    """Start a SuperLink on a free loopback port and wait until it is ready; its address."""
-    port = free_port()
-    command = [
-        "flower-superlink",
-        "--simulation",
-        "--insecure",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--disable-runtime-dependency-installation",
-    ]
-    with (home / "superlink-log").open("wb") as log:
-        process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
-    try:
-        _wait_until_ready(process, port, home / "superlink-log")
-        yield f"127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            break
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2).close()
-            return
-        except OSError:  # not ready yet (URLError is an OSError)
-            time.sleep(0.2)
-    tail = log.read_text(errors="replace").strip().splitlines()[-5:]
-    raise RunError(f"Flower's SuperLink did not start on port {port}: {' | '.join(tail)}")
+def _overrides(config: Config, overrides: Sequence[str], folder: Path) -> list[str]:
+    """The overrides for the ServerApp, which writes to this folder."""
+    location = [f"name={quote(folder.name)}", f"out={quote(str(folder.parent))}"]
+    if config.resume is not None:
+        location = [f"resume={quote(config.resume)}"]  # the last override applies: this path is absolute
+    if config.initial is not None:
+        location.append(f"initial={quote(str(Path(config.initial).expanduser().absolute()))}")
+    return [*with_parts(overrides, config.parts), *location]
 
 
 # ---------------------------------------------------------------- the run
 
 
-def _flwr_run_command(app: Path, home: Path, config: Config, overrides: Sequence[str], folder: Path) -> list[str]:
-    location = [f"name={quote(folder.name)}", f"out={quote(str(folder.parent))}"]
-    if config.resume is not None:
-        location = [f"resume={quote(config.resume)}"]  # the last override applies: this path is absolute
-    if config.initial is not None:  # the ServerApp runs in another folder
-        location.append(f"initial={quote(str(Path(config.initial).expanduser().absolute()))}")
-    named = [*with_parts(overrides, config.parts), *location]
-    nodes = f"num-supernodes={config.clients} client-resources-num-cpus=1 init-args-log-to-driver=false"
-    run_config = str(write_run_config(home, named))
-    return ["flwr", "run", str(app), CONNECTION, "--stream", "--federation-config", nodes, "-c", run_config]
-
-
 def _follow(
-    command: Sequence[str],
+    order: dict[str, Any],
     env: dict[str, str],
     folder: Path,
     metric: str,
     show: Callable[[str], None],
     verbose: bool,
 ) -> str:
-    """Run the command until it ends, and show a line for each completed round; its complete output."""
+    """Run the program until it ends, and show a line for each completed round; its complete output."""
     shown = 0
+    command = [sys.executable, "-P", "-m", f"{__package__}.simulating"]
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
-        process = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            command, env=env, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
         position, rest = 0, ""
         try:
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError), process.stdin as given:
+                given.write(json.dumps(order).encode())
             while True:
                 finished = process.poll() is not None
                 if verbose:
@@ -216,11 +175,19 @@ def _follow(
                     break
                 time.sleep(0.2)
         finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+            _stop(process)
         log.seek(0)
         return log.read()
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End the program with all that it has started."""
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 # ---------------------------------------------------------------- after

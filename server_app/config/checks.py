@@ -10,6 +10,7 @@ from strategies.limits import Screening
 
 from ..attacks import check_attack
 from .keys import chain
+from .permits import check_permits
 from .schema import BY_CLIENTS, TABLES, Config
 
 
@@ -23,6 +24,7 @@ def check(config: Config) -> None:
             if spec.name in table:  # not for placeholders, see `from_yaml`
                 table.check(spec, path)
             path += ".inner"
+    check_permits(config.allow)
     _check_local_steps(config)
     require(
         config.name is None or is_folder_name(config.name),

@@ -28,6 +28,7 @@ from strategies.parts import PRIVACY, STRATEGIES
 
 from ..attacks import ATTACKS
 from ..calibrations import CALIBRATIONS
+from .permits import MEANING
 
 TABLES: Mapping[str, Table] = {
     table.group: table
@@ -267,6 +268,7 @@ class Config:
     track: Annotated[list[str], Setting("trackers that get each round's metrics: docs/commands.md", kind=NONE)] = (
         field(default_factory=list)
     )
+    allow: Annotated[list[str], Setting(MEANING, kind=NONE)] = field(default_factory=list)
     out: Annotated[
         str | None, Setting("folder that contains the runs; default: $FEDSTRIDE_RUNS, else ./runs", kind=NONE)
     ] = None

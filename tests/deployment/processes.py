@@ -22,10 +22,10 @@ import pytest
 
 from fedstride.flower.connecting import uses_http
 from fedstride.flower.keys import openssh_to_pem
-from lab.flower.command import Connection, environment, free_port, kill_marked, write_connection
+from fedstride.lifetimes import children
+from lab.flower.command import Connection, environment, free_port, write_connection
 from lab.flower.control import Control, Listed, control
 from lab.flower.target import Target
-from node.usage import children
 
 MARK = "FEDSTRIDE_TEST_DEPLOYMENT"  # environment variable by which all processes of a deployment are found
 START_SECONDS = 300.0  # long, since the machine may be busy
@@ -163,7 +163,7 @@ class Deployment:
         try:
             stop(*reversed(self._running))
         finally:
-            kill_marked(MARK, self.mark)
+            kill_marked(self.mark)
 
     def env(self, home: Path) -> dict[str, str]:
         home.mkdir(parents=True, exist_ok=True)
@@ -383,6 +383,16 @@ def descendants(pid: int) -> list[int]:
             for child in map(int, (task / "children").read_text().split()):
                 found += [child, *descendants(child)]
     return found
+
+
+def kill_marked(mark: str) -> None:
+    """Kill every other process with the mark in its environment."""
+    needle = f"{MARK}={mark}".encode()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            variables = (entry / "environ").read_bytes().split(b"\0")
+            if int(entry.name) != os.getpid() and needle in variables:
+                os.kill(int(entry.name), signal.SIGKILL)
 
 
 def left_over(mark: str) -> list[str]:

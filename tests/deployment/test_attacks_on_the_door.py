@@ -1,6 +1,6 @@
-"""Attacks on a SuperLink that runs: without a credential, with a node's key, by a ServerApp.
+"""Attacks on a SuperLink that runs: without a credential, with a node's key, by a ServerApp, by another user.
 
-One SuperLink with TLS, node authentication and a database; no node takes part.
+One SuperLink with TLS, node authentication and a database; a node takes part in one test only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -24,7 +24,8 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.proto.fleet_pb2 import PushMessagesRequest, PushMessagesResponse
 from flwr.proto.message_pb2 import Message, Metadata, ObjectTree
 from flwr.proto.node_pb2 import Node
-from processes import GUARDED, Site, left_over, until
+from intruder import doors, intrude
+from processes import GUARDED, WARM, Running, Site, descendants, left_over, until
 
 from confinement import support
 from fedstride.flower.connecting import connected, uses_http
@@ -218,6 +219,26 @@ def test_20_another_user_reads_neither_token_database_nor_process(desk: Site) ->
         for path, mode in modes.items():
             path.chmod(mode)
     assert done.stdout.split() == ["PermissionError"] * len(files), done.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+def test_another_user_gets_nothing_at_the_sockets_of_superlink_serverapp_and_node(
+    desk: Site, join: Callable[..., list[Running]]
+) -> None:
+    """While a node trains. The node listens nowhere; each port and path of the others is tried."""
+    (node,) = join({"one": "partition-id=0 num-partitions=1"}, program=WARM)
+    run = submission.submit(named("tls"), ["model=mlp", "clients=1", "rounds=100000"])
+    try:
+        until(lambda: "Receiving: train message" in node.log() or None, "message for the node", 120.0)
+        at_node = doors([node.process.pid, *descendants(node.process.pid)])
+        assert at_node == []
+        server = desk.link.running.process.pid
+        at_server = doors([server, *descendants(server)])
+        assert {f"127.0.0.1:{door.port}" for door in at_server} == {desk.link.control, desk.link.fleet}
+        assert all(door.is_local for door in at_server)
+        assert intrude(at_server, desk.certificates / "ca.crt") == []
+    finally:
+        assert desk.desk.stop(run)
 
 
 @pytest.mark.skipif(not support().possible, reason="this kernel cannot confine a process")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from desk import play, table, weights
-from page_of_own_data import BLOOD, DATA_FILE, TABLES
+from page_of_own_data import BLOOD, DATA_FILE, POLICY, TABLES
 from PIL import Image
 from processes import (
     PLAIN,
@@ -263,7 +263,7 @@ def test_hospitals_with_tables_have_the_bits_of_one_machine(site: Site, pair: An
     files = [tmp_path / f"hospital-{k}.csv" for k in range(2)]
     nodes = site.joined(
         {
-            key: f"{own_data(tmp_path / key, files[k], DATA_FILE)} partition-id={k}"
+            key: f"{own_data(tmp_path / key, files[k], DATA_FILE, POLICY)} partition-id={k}"
             for k, key in enumerate(("one", "two"))
         }
     )

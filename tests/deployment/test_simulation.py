@@ -1,4 +1,4 @@
-"""The app in Flower's simulation with real processes: same bits, exit codes, no process left."""
+"""The app in Flower's simulation with real processes: same bits, exit codes, no open door, no process left."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from desk import SMALL, play, table, weights
+from intruder import Door, doors, intrude
+from pids import gone, is_alive
+from processes import descendants, until
 
-from lab.flower.simulation import MARK
+from lab.flower.simulating import PRIVATE
 
 pytestmark = pytest.mark.slow
 
@@ -24,12 +28,11 @@ def fedstride(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def left_over(cwd: Path) -> list[str]:
-    """Processes with the mark of a simulation and this test's folder in their environment."""
+    """Processes with this test's folder in their environment, or in the working folder of Ray."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            environment = (entry / "environ").read_bytes()
-            if f"{MARK}=".encode() in environment and f"FEDSTRIDE_RUNS={cwd}/".encode() in environment:
+            if f"FEDSTRIDE_RUNS={cwd}/".encode() in (entry / "environ").read_bytes():
                 found.append((entry / "cmdline").read_text().replace("\0", " "))
         except OSError:  # it has ended, or belongs to another user
             continue
@@ -89,7 +92,7 @@ def test_it_prints_the_run_folder_and_leaves_no_process(simulated: Simulated) ->
 
 def test_status_and_log_are_kept(simulated: Simulated) -> None:
     assert json.loads((simulated.folder / "status.json").read_text())["state"] == "completed"
-    assert "Starting Flower Simulation" in (simulated.folder / "flower.log").read_text()
+    assert "the run's folder is" in (simulated.folder / "flower.log").read_text()
 
 
 def test_a_failed_run_has_exit_code_1_and_a_reason(tmp_path: Path) -> None:
@@ -101,3 +104,83 @@ def test_a_failed_run_has_exit_code_1_and_a_reason(tmp_path: Path) -> None:
     assert "the run failed" in done.stderr
     assert "cannot be created" in done.stderr
     assert not left_over(tmp_path)
+
+
+# ---------------------------------------------------------------- while it runs
+
+
+class Going(NamedTuple):
+    """A simulation whose clients train."""
+
+    process: subprocess.Popen[bytes]
+    below: list[int]
+    doors: list[Door]
+
+
+@pytest.fixture(scope="module")
+def going(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Going]:
+    """Started in a folder that looks like another clone, whose code must not be imported."""
+    cwd = tmp_path_factory.mktemp("going")
+    for package in ("client_app", "fedstride"):
+        (cwd / package).mkdir()
+        (cwd / package / "__init__.py").write_text("raise RuntimeError('this is another clone')")
+    command = [sys.executable, "-P", "-m", "lab.cli.main", "simulate", *SMALL, "rounds=100000"]
+    env = os.environ | {"FEDSTRIDE_RUNS": str(cwd / "runs")}
+    with (cwd / "log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=cwd, env=env, stdout=log, stderr=log, start_new_session=True)
+    try:
+        until(
+            lambda: process.poll() or b"\n     3 " in (cwd / "log").read_bytes() or None, "round of the simulation"
+        )
+        assert process.poll() is None, (cwd / "log").read_text()
+        below = descendants(process.pid)
+        yield Going(process, below, doors(below))
+    finally:
+        process.kill()
+        process.wait()
+        for pid in descendants(process.pid):
+            os.kill(pid, 9)
+
+
+def test_it_listens_on_the_loopback_only(going: Going) -> None:
+    """Ray alone listens: the control store, a node with its objects, its agent, and workers. No SuperLink does."""
+    assert len([door for door in going.doors if door.kind == "tcp"]) >= 5
+    assert [door for door in going.doors if not door.is_local] == []
+    assert not [pid for pid in going.below if b"superlink" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+def test_another_user_gets_nothing_from_it(going: Going) -> None:
+    pytest.importorskip("grpc")
+    assert intrude(going.doors) == []
+
+
+def test_without_the_token_not_even_its_user_joins_the_cluster(going: Going) -> None:
+    """Over the way by which functions are replaced: as a driver of the same cluster."""
+    store = next(
+        door.port for door in going.doors if b"gcs_server" in Path(f"/proc/{door.pid}/cmdline").read_bytes()
+    )
+    script = f"import ray; ray.init(address='127.0.0.1:{store}', log_to_driver=False)"
+    env = os.environ | PRIVATE | {"RAY_AUTH_TOKEN": "0" * 64}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode != 0 and "token" in done.stderr, done.stderr
+
+
+def test_the_token_is_in_no_argument(going: Going) -> None:
+    (token,) = {
+        value.removeprefix(b"RAY_AUTH_TOKEN=")
+        for pid in going.below
+        for value in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        if value.startswith(b"RAY_AUTH_TOKEN=")
+    }
+    assert len(token) == 64
+    assert not [pid for pid in going.below if token in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_nothing_is_left_when_the_command_is_killed(going: Going) -> None:
+    """The last test of `going`. With a process that has left the session of the run, and its parent."""
+    assert all(map(is_alive, going.below))
+    going.process.kill()
+    assert gone(*going.below, seconds=30.0)

@@ -86,8 +86,8 @@ def train(message, context):
         ctypes.PyDLL(None).sleep(600)
     if do == "stay":  # after the answer
         threading.Thread(target=time.sleep, args=(600,)).start()
-    if do == "leave":  # a process, a thread and a descriptor that outlive the message
-        reply["left"] = subprocess.Popen(["sleep", "600"]).pid
+    if do.startswith("leave"):  # a process, a thread and a descriptor that outlive the message
+        reply["left"] = subprocess.Popen(["sleep", "600"], start_new_session="session" in do).pid
         threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
         os.open("/dev/null", os.O_RDONLY)
     if do == "wrong frames":

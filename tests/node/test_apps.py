@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from acting import APP, PROJECT
+from acting import APP, PROJECT, RUN
 from app_store import for_flower
 from flwr.app import RecordDict
 from memory import BUNDLE, MemoryLink, Site, answered, bundled, sha
@@ -208,3 +208,49 @@ def test_damaged_bundles_are_refused(tmp_path: Path) -> None:
     for damaged in (b"", b"no archive", BUNDLE[: len(BUNDLE) // 2], BUNDLE[:200] + b"x" * 50 + BUNDLE[250:]):
         with pytest.raises(RefusedError):
             unpacked(tmp_path, damaged)
+
+
+# ---------------------------------------------------------------- which code runs
+
+EVIL = "code that was not verified"
+
+
+@pytest.mark.parametrize(
+    "stated", ["{}/../../evil", "../evil", "/{evil}", "0.1.0.{}/../../evil", "", "\0", "{}"], ids=range(7)
+)
+def test_what_a_superlink_says_of_a_run_chooses_no_path(tmp_path: Path, key: Path, stated: str) -> None:
+    """The folder is named by the digest of the bundle that was received and verified, whatever it is called."""
+    evil = tmp_path / "node/evil"
+    evil.mkdir(parents=True)
+    (evil / "acts.py").write_text(EVIL)
+    (evil / "pyproject.toml").write_bytes(MANIFEST)
+    stated = stated.replace("{evil}", str(evil)).replace("{}", sha(BUNDLE))
+    link = MemoryLink(signature=sign(BUNDLE, key).dump(), **{stated or "x": stated, "app": str(evil)})
+    link.runs[RUN] = link.runs[RUN]._replace(app_hash=stated)
+    link.bundles = {stated: Bundle(BUNDLE, {"valid_license": str(evil)})}
+    trusted = trusted_keys(key.with_name("study.yaml"))
+    site = Site(tmp_path / "node", link, lambda request: answered(RecordDict()), trusted)
+    link.deliver()
+    site.step()
+    (request,) = site.processes.requests
+    folder = Path(request.settings["folder"])
+    assert folder.resolve() == folder and folder.name == sha(BUNDLE) and folder.parent == tmp_path / "node/apps"
+    assert (folder / "acts.py").read_text() == APP
+    assert (evil / "acts.py").read_text() == EVIL
+
+
+def test_an_app_that_edits_the_copy_of_another_changes_nothing_of_its_next_message(tmp_path: Path) -> None:
+    """As an app can where the kernel does not confine it: it has the node's user."""
+    found, app = made(tmp_path)
+    other = bundled({"acts.py": b"# another app\n", "pyproject.toml": MANIFEST})
+    second = found.of(Run(2, 1, sha(other), {}), Bundle(other, {}))
+    mine, theirs = found.unpacked(app), found.unpacked(second)
+    for file in (theirs / "acts.py", *theirs.glob("__pycache__/*.pyc")):
+        os.chmod(file, 0o600)
+        about = file.stat()
+        file.write_bytes(b"#" * about.st_size)
+        os.utime(file, ns=(about.st_atime_ns, about.st_mtime_ns))
+        os.chmod(file, 0o400)
+    assert found.unpacked(app) == mine and (mine / "acts.py").read_text() == APP
+    assert found.unpacked(second) == theirs and (theirs / "acts.py").read_text() == "# another app\n"
+    assert all(file.read_bytes().strip(b"#") for file in theirs.glob("__pycache__/*.pyc"))

@@ -18,12 +18,12 @@ from pids import gone
 
 from fedstride.errors import RunError
 from fedstride.flower import apps
+from fedstride.lifetimes import children
 from node import frames
 from node import processes as module
 from node.frames import Bounds
 from node.processes import DiedError, Processes
 from node.template import FREE_MINDERS
-from node.usage import children
 from node.variables import environment
 
 pytestmark = pytest.mark.slow
@@ -284,8 +284,9 @@ def test_a_large_state_and_large_settings_are_refused(node: Processes, folder: P
 # ---------------------------------------------------------------- what is left of a process
 
 
-def test_a_client_that_leaves_a_process_behind(node: Processes, folder: Path) -> None:
-    pid = did(node, folder, "leave")["left"]
+@pytest.mark.parametrize("do", ["leave", "leave in a session of its own"])
+def test_a_client_that_leaves_a_process_behind(node: Processes, folder: Path, do: str) -> None:
+    pid = did(node, folder, do)["left"]
     rest(node)
     assert gone(pid)  # SIGKILL has been sent to it; the kernel may end it a little later
     deadline = time.monotonic() + 60.0

@@ -502,6 +502,7 @@ def test_a_resumed_run_may_have_more_rounds(run: Path) -> None:
 
 
 UNLIKE = {
+    "allow": ["other_client_code"],
     "best": "test/loss", "best_quorum": 2, "checkpoint_every": 7, "cohort_part": 3, "cohort_rules": "host",
     "engine": "ray",
     "evaluate_clients": True, "evaluate_every": 3, "initial": "elsewhere.safetensors", "nodes": "clinic-*",

@@ -5,22 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from fedstride import wire
+from fedstride.errors import ConfigError, RunError
 from fedstride.flower import grids
 from lab.engine.local import LocalGrid
+from server_app.build import code_of_clients
 from server_app.config.compose import compose
 from server_app.roll_call import Roster
 
 CONFIG = ConfigRecord({"a": 1})
+
+CODE = "0123456789abcdef"
+"""The digest that clients state, except 1, which states another, and 2, which states none."""
 
 
 def client(message: Message, context: Context) -> Message:
     """A client that answers the roll call; those with an odd id understand packed models."""
     number = int(context.node_config["partition-id"])
     packed = {wire.PACKED: "yes"} if number % 2 else {}
-    facts = ConfigRecord({wire.CLIENT_ID: number, wire.NUM_EXAMPLES: 5, **packed})
+    code = {} if number == 2 else {wire.CODE: "other" if number == 1 else CODE}
+    facts = ConfigRecord({wire.CLIENT_ID: number, wire.NUM_EXAMPLES: 5, **packed, **code})
     return Message(RecordDict({wire.ROLL_CALL: facts}), reply_to=message)
 
 
@@ -80,3 +87,26 @@ def test_the_nodes_of_a_grid_that_knows_ids_only() -> None:
         (info.node_id, info.name, info.registered_at, info.last_activated_at) for info in grid.get_nodes()
     )
     assert [(each.id, each.name, each.registered, each.connected) for each in found] == theirs
+
+
+def test_a_client_with_other_code_is_refused() -> None:
+    grid = Changing(4)
+    roster = Roster(grid, compose(["clients=4", "min_clients=2"]), CONFIG, code=CODE)
+    roster.call()
+    assert sorted(roster.facts) == [0, 3]
+    first, second = roster.refused().values()
+    assert f"has other client code than the server ('other', not {CODE}): start both from one copy" in first
+    assert "allow=[other_client_code]" in first and "('unknown', not" in second
+
+
+def test_a_run_in_which_all_have_other_code_says_so_once() -> None:
+    roster = Roster(Changing(2), compose(["clients=2"]), CONFIG, code="f" * 16)
+    with pytest.raises(RunError, match=r"only 0 of at least 2 .* has other client code than the server"):
+        roster.call()
+
+
+def test_what_is_permitted_is_a_name_of_the_list() -> None:
+    assert code_of_clients(compose(["allow=[other_client_code]"])) == ""
+    assert len(code_of_clients(compose([]))) == 16
+    with pytest.raises(ConfigError, match=r"unknown name in allow 'other_code'.*Known: other_client_code"):
+        compose(["allow=[other_code]"])

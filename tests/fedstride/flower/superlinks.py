@@ -190,7 +190,8 @@ def content(found: bytes | None) -> bytes:
 
 
 def run(app_hash: str, run_id: int = RUN, **overrides: str) -> bytes:
-    described = run_pb2.Run(run_id=run_id, fab_hash=app_hash, fab_id="evil/name", fab_version="9", series_id=3)
+    described = run_pb2.Run(run_id=run_id, fab_hash=app_hash, fab_id="evil/../../name", series_id=3)
+    described.fab_version = f"0.1.0.{app_hash[:8]}/../../evil"
     for key, value in overrides.items():
         described.override_config[key].string = value
     return run_pb2.GetRunResponse(run=described).SerializeToString()

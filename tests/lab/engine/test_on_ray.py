@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,6 +29,7 @@ def test_without_a_cluster_there_is_one_line(monkeypatch: pytest.MonkeyPatch, tm
     if find_spec("ray") is None:
         pytest.skip("Ray is not installed")
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
     expected = pytest.raises(
         RunError, match=r"no Ray cluster that can be used at 127\.0\.0\.1:1: .*ray start --head"
     )
@@ -36,18 +38,42 @@ def test_without_a_cluster_there_is_one_line(monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_other_versions_and_folders_are_named() -> None:
-    here = cluster.facts(os.getcwd())
-    assert cluster.unusable(here, os.getcwd()) is None
+    demands = cluster.Demands(os.getcwd())
+    here = cluster.facts(demands)._replace(closed=True)
+    assert cluster.unusable(here, demands) is None
     other = here._replace(host="b7", versions={**here.versions, "torch": "1.0"})
-    assert "b7 has torch 1.0, but this machine" in str(cluster.unusable(other, "/x"))
+    assert "b7 has torch 1.0, but this machine" in str(cluster.unusable(other, demands))
     blind = here._replace(host="b7", sees=False)
-    assert cluster.unusable(blind, "/x") == "b7 does not see /x, which all machines must share"
+    demands = cluster.Demands("/x")
+    assert cluster.unusable(blind, demands) == "b7 does not see /x, which all machines must share"
+    is_open = here._replace(host="b7", closed=False)
+    assert "the Ray of b7 was started without a token; " in str(cluster.unusable(is_open, demands))
+    assert cluster.unusable(is_open, demands._replace(closed=False)) is None
+
+
+def test_a_cluster_without_a_token_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A sweep is refused, and a run trains here, as without a cluster."""
+    if find_spec("ray") is None:
+        pytest.skip("Ray is not installed")
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    jobs = plan([*SMALL, "rounds=2", "seed=1,2", f"out='{tmp_path / 'sweep'}'"]).jobs
+    with pytest.raises(RunError, match=r"everybody who reaches .*allow=\[ray_without_token\]"):
+        next(run_jobs(jobs, at_once=None, on_start=print))
+    with engine(None, session.prepare(compose([*SMALL, "engine=ray", "workers=1"]))) as made:  # type: ignore[arg-type]
+        assert any("RAY_AUTH_MODE=token" in note and "train on this machine" in note for note in made.notes)
 
 
 @pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[Any]:
     if find_spec("ray") is None:
         pytest.skip("Ray is not installed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        yield from started()
+
+
+def started() -> Iterator[Any]:
     cluster.imported()
     from ray.cluster_utils import Cluster
 
@@ -151,20 +177,20 @@ def test_a_worker_that_cannot_start_is_named(tmp_path: Path) -> None:
         raise ValueError("cannot read the data")
 
     with cluster.connected() as ray, pytest.raises(RunError, match="ValueError: cannot read the data"):
-        RayPool(ray, fails, 1, str(tmp_path))
+        RayPool(ray, fails, 1, cluster.Demands(str(tmp_path)))
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
 def test_machines_that_do_not_see_the_folder_are_named(tmp_path: Path) -> None:
     with cluster.connected() as ray, pytest.raises(RunError, match="does not see"):
-        RayPool(ray, doubling(), 1, str(tmp_path / "nowhere"))
+        RayPool(ray, doubling(), 1, cluster.Demands(str(tmp_path / "nowhere")))
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
 def test_errors_and_results_arrive(tmp_path: Path) -> None:
-    with cluster.connected() as ray, RayPool(ray, doubling(), 1, str(tmp_path)) as pool:
+    with cluster.connected() as ray, RayPool(ray, doubling(), 1, cluster.Demands(str(tmp_path))) as pool:
         packer = pool.packer()
         jobs = [pool.submit(packer.pack(number)) for number in range(5)]
         assert [job.result(60) for job in jobs] == [0, 2, 4, 6, 8]
