@@ -18,6 +18,7 @@ from page_of_own_data import BLOOD, DATA_FILE, POLICY, TABLES
 from PIL import Image
 from processes import (
     PLAIN,
+    STOCK,
     WARM,
     Running,
     Site,
@@ -30,6 +31,7 @@ from processes import (
     until,
 )
 
+from fedstride.faults import Fault, Kind
 from fedstride.tasks import data, partitions
 from fedstride.tasks.parts import PARTITIONS, TASKS
 from lab.deployment.certificates import make
@@ -278,3 +280,39 @@ def test_hospitals_with_tables_have_the_bits_of_one_machine(site: Site, pair: An
     assert weights(folder) == weights(local.folder)
     assert (folder / "task.json").read_text() == (local.folder / "task.json").read_text()
     stop(*nodes)
+
+
+CANARY = "Jane-Doe-19560412"
+ASKS = ["task=own_table", "task.target=ill", "task.classes=[no,yes]", "model=mlp", "rounds=1", "partition=own"]
+
+
+def test_errors_at_nodes_leave_without_a_word_of_the_data(site: Site, pair: Any, tmp_path: Path) -> None:
+    """A submitter asks for names; then a row does not fit. One node is ours, the other one Flower's own."""
+    stop(*pair)
+    folder = tmp_path / CANARY
+    folder.mkdir()
+    rows = "".join(f"{CANARY},{30 + n},{'yes' if n % 3 else 'no'}\n" for n in range(120))
+    files = [folder / f"{k}.csv" for k in range(2)]
+    for file in files:
+        file.write_text(f"patient,age,ill\n{rows}")
+    said = 'targets = ["ill"]\n[columns]\nage = { least = 0, most = 200 }\nill = ["no", "yes"]\n'
+    own = site.joined({"one": own_data(folder / "one", files[0], said)})
+    flowers = site.joined({"two": f'data="{files[1]}"'}, program=STOCK)
+    answers = {
+        'task.columns=["patient=?|??"]': ("reading.columns", Kind.SETTING, Kind.DATA),
+        "task.columns=[age]": ("", Kind.DATA, Kind.DATA),
+    }
+    for asked, (key, ours, others) in answers.items():
+        done = site.deployment.fedstride("submit", "tls", *ASKS, asked, "clients=2", f"name=canary-{len(asked)}")
+        said_of_it = done.stdout + done.stderr
+        assert done.returncode == 1, said_of_it
+        assert str(Fault(ours, key)) in said_of_it and str(Fault(others)) in said_of_it, said_of_it
+        for file in files:  # with one row that is not as the data file says
+            file.write_text(f"patient,age,ill\n{rows}P,{CANARY},no\n")
+    assert CANARY in own[0].log() and CANARY in flowers[0].log()
+    root = site.deployment.root
+    seen = [each for name in ("superlink", "desk") for each in (root / name).rglob("*") if each.is_file()]
+    assert any(each.name.startswith("state.db") for each in seen)
+    assert [each for each in seen if CANARY.encode() in each.read_bytes()] == []
+    assert CANARY not in said_of_it
+    stop(*own, *flowers)
