@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+from fedstride import wire
 from fedstride.errors import printable
 
 from .journal import Journal
@@ -40,7 +41,9 @@ class Reply(NamedTuple):
 
 
 class RefusedError(Exception):
-    """The message is not processed; the text is sent back as the reason."""
+    """The message is not processed; the text is sent back as the reason, with the code."""
+
+    code: ClassVar[int] = wire.REFUSED
 
 
 class Accounts:

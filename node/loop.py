@@ -42,6 +42,7 @@ from .parts import NO_ANSWER, Until, fetched, handed_over, persistent
 from .processes import DiedError, Processes
 from .replies import FormError, Reply
 from .rows import FAILED, Reader, ReadError
+from .signed_runs import SignedRuns
 
 IDLE = (0.03, 3.0)
 """Shortest and longest pause, in seconds, between two questions for a message."""
@@ -84,10 +85,11 @@ class Node:
         health: Health,
         config: dict[str, Any],
         sleep: Callable[[float], None] = time.sleep,
+        signed: SignedRuns | None = None,
     ) -> None:
         self._link, self._accounts, self._apps, self._access = link, accounts, apps, access
         self._processes, self._outputs, self._health = processes, outputs, health
-        self._reader, self._config, self._sleep = reader, config, sleep
+        self._reader, self._config, self._sleep, self._signed = reader, config, sleep, signed
         self._runs: OrderedDict[int, Known] = OrderedDict()
         self._states: OrderedDict[Owner, bytes] = OrderedDict()  # of the clients
         self._idle = Growing(*IDLE)
@@ -139,7 +141,7 @@ class Node:
             reply = self._reply(arrived, until)
         except RefusedError as error:
             _log(logging.ERROR, "message %s is refused: %s", head.id, error)
-            reply = replies.refusal(head, self._link.node_id, str(error))
+            reply = replies.refusal(head, self._link.node_id, str(error), error.code)
         except (RunGoneError, UnreachableError, NotThereYetError) as error:
             _log(logging.WARNING, "message %s did not arrive whole: %s", head.id, error)
             self._accounts.refused(head.id, f"it did not arrive whole, or its run ended ({error})")
@@ -163,8 +165,12 @@ class Node:
             persistent(lambda: self._link.confirm(head.run, head.id), until)
         except (AnswerError, TooLargeError) as error:
             raise RefusedError(str(error)) from error
-        owner = run.series, app.id, app.signer
         self._accounts.asks(head.id, replies.asked(contents.values()))
+        question = None if self._signed is None else self._signed.question(head, run, app, contents)
+        if question is not None and question.kept is not None:
+            return self._checked(head, question.kept)
+        signer = app.signer if question is None else question.signer.id
+        owner = run.series, app.id, signer
         try:
             word = replies.run_in(contents.values())
             rows = self._rows(contents, until)
@@ -177,7 +183,8 @@ class Node:
             _log(logging.ERROR, "the data cannot be read for message %s: %s", head.id, error)
             return replies.error_reply(head, self._link.node_id, *replies.CRASHED)
         unpacked = self._apps.unpacked(app)
-        place = self._access.of(app, unpacked, word, run.series, rows)
+        signed_by = "" if question is None else question.signer.text
+        place = self._access.of(app, unpacked, word, run.series, rows, signed_by)
         show = self._outputs.of(head.run, head.id, bool(app.signer))
         request = Request(self._settings(head, run, unpacked), contents, self._states.get(owner, b""))
         try:
@@ -187,6 +194,8 @@ class Node:
             _log(logging.ERROR, "message %s has no reply: %s", head.id, error)
             return replies.error_reply(head, self._link.node_id, *replies.CRASHED)
         self._remember(owner, answer.state)
+        if self._signed is not None and question is not None:
+            self._signed.keep(question, answer)
         return reply
 
     def _settings(self, head: Head, run: Run, unpacked: Path) -> dict[str, Any]:

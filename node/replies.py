@@ -67,9 +67,9 @@ class Reply(NamedTuple):
         return sum(map(len, self.contents.values()))
 
 
-def refusal(to: Head, node: int, reason: str) -> Reply:
+def refusal(to: Head, node: int, reason: str, code: int = wire.REFUSED) -> Reply:
     """The reply of a node that does not process the message."""
-    return error_reply(to, node, wire.REFUSED, reason)._replace(refused=True)
+    return error_reply(to, node, code, reason)._replace(refused=True)
 
 
 def error_reply(to: Head, node: int, code: int, reason: str) -> Reply:

@@ -29,6 +29,7 @@ from .policy import DEMANDED
 from .processes import Processes
 from .rows import Reader
 from .settings import OFF, Settings, read
+from .signed_runs import signed_runs
 from .usage import sees_processes
 
 PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
@@ -53,6 +54,7 @@ def run(arguments: Sequence[str]) -> None:
     _say(confined)
     _lock(settings.lock)
     accounts = _accounts(settings)
+    signed = signed_runs(settings, accounts)
     processes = Processes(settings.limit, _warn, _say, settings.passed, scratch=settings.scratch)
     signers, superlink = settings.trusted or {}, access.superlink_of(settings.place)
     places = Access(settings.policy, support(), folders, signers, superlink)
@@ -76,6 +78,7 @@ def run(arguments: Sequence[str]) -> None:
                     reader,
                     health,
                     dict(settings.config),
+                    signed=signed,
                 ).serve()
             finally:
                 link.close()

@@ -49,7 +49,6 @@ STATUS = "status.json"
 TASK = "task.json"
 CHECKPOINT = "the checkpoint"
 
-
 FINAL = ("test/", f"{wire.LOCAL}/")
 """The beginnings of the names of metrics in `final` of status.json."""
 
@@ -61,10 +60,10 @@ class Records:
     could not be written; lines are kept in memory, and the checkpoint is skipped. What is still not written at the
     end fails the run.
 
-    `frozen`: the arrays that are not trained; models are written with them, checkpoints without.
-    `resume`: the checkpoint from which a run is resumed. Lines of later rounds are removed, because these rounds
-    will be repeated; damaged lines are restored if possible, see `restore`. Raises ConfigError if another process
-    writes to the folder, RunError if the folder cannot be written.
+    `frozen`: the arrays that are not trained; models are written with them, checkpoints without. `resume`: the
+    checkpoint from which a run is resumed. Lines of later rounds are removed, as these will be repeated; damaged
+    lines are restored if possible, see `restore`. Raises ConfigError if another process writes to the folder,
+    RunError if the folder cannot be written.
     """
 
     def __init__(
@@ -75,6 +74,7 @@ class Records:
         *,
         frozen: Arrays | None = None,
         resume: Checkpoint | None = None,
+        word: str | None = None,  # of a new run
     ) -> None:
         self.config = config
         self.folder = folder
@@ -85,7 +85,7 @@ class Records:
         self._checkpointed = 0  # round of the newest checkpoint
         self._state: dict[str, Any] | None = None  # the strategy's, after a round without a checkpoint
         self._accepted: list[Mapping[int, int]] = []  # `accepted` of the kept checkpoints, newest first
-        self.run = secrets.token_hex(8) if resume is None else resume.run
+        self.run = (word or secrets.token_hex(8)) if resume is None else resume.run
         self._started = time.time()
         self._columns: list[str] = []  # of metrics.csv
         self._rows_in_csv = 0
