@@ -182,8 +182,9 @@ class Ledger:
         old = {nonce for nonce, each in self._known.items() if each.expires + DAY < now}
         self._known = {nonce: each for nonce, each in self._known.items() if nonce not in old}
         if old or not content.endswith(b"\n"):
-            words = [{"word": word, "key": key} for word, key in self._words.items()]
             kept = [line for line in lines if line.get("nonce", "") in self._known]
+            named = {line.get("word") for line in kept}
+            words = [{"word": word, "key": key} for word, key in self._words.items() if word not in named]
             try:
                 private_files.write(self._path, b"".join(map(_line, [*words, *kept])))
             except OSError as error:

@@ -23,7 +23,6 @@ from lab.engine.local import LocalGrid
 from node.accounts import Accounts
 from node.apps import App
 from node.approval import Approvals
-from node.journal import Journal
 from node.ledger import Ledger, Question
 from node.signed_runs import SignedRuns
 from node.signers import Signatures, Signer
@@ -47,7 +46,17 @@ def signer_of(key: Ed25519PrivateKey, name: str = "study") -> Signer:
 def terms_of(forms: tuple[Form, ...], **other: Any) -> Terms:
     now = int(time.time())
     terms = Terms(
-        APP.hash, RUN_CONFIG, WORD, False, 3, 20, forms, (OWN,), sha(str(time.time()).encode())[:32], now, now + DAY
+        APP.hash,
+        RUN_CONFIG,
+        WORD,
+        False,
+        3,
+        20,
+        forms,
+        (OWN,),
+        sha(str(time.time()).encode())[:32],
+        now,
+        now + DAY,
     )
     return replace(terms, **other)
 
@@ -72,7 +81,7 @@ def head_of(message: Message, run: int = 7) -> Head:
 
 
 class Checking:
-    """What a node checks, with a ledger and a log of its own in this folder."""
+    """What a node checks, with a ledger of its own in this folder."""
 
     def __init__(
         self,
@@ -82,13 +91,10 @@ class Checking:
         approvals: Approvals | None = None,
         most_bytes: int | None = None,
     ) -> None:
-        self.log = folder / "log"
-        self.accounts = Accounts(Journal(self.log))
+        self.accounts = Accounts(None)
         self.ledger = Ledger(folder / "ledger", folder / "replies", most_bytes, time.time())
         keys = None if members is None else tuple(members)
-        self.runs = SignedRuns(
-            Signatures([signer_of(KEY)], own, keys), self.ledger, approvals, self.accounts
-        )
+        self.runs = SignedRuns(Signatures([signer_of(KEY)], own, keys), self.ledger, approvals, self.accounts)
 
     def question(self, message: Message, run: Run) -> Question:
         return self.runs.question(head_of(message, run.id), run, APP, objects(message))
