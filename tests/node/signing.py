@@ -21,8 +21,8 @@ from fedstride.signatures import encode, key_id
 from fedstride.signed import DAY, Form, Signed, Terms, to_sign
 from lab.engine.local import LocalGrid
 from node.accounts import Accounts
-from node.apps import App
 from node.approval import Approvals
+from node.apps import App
 from node.ledger import Ledger, Question
 from node.signed_runs import SignedRuns
 from node.signers import Signatures, Signer

@@ -1,4 +1,4 @@
-"""One configuration of every part is signed and run, and its nodes accept every message: what varies is complete."""
+"""One configuration of every part is signed and run, and its nodes accept every message."""
 
 from __future__ import annotations
 
@@ -60,6 +60,8 @@ def small(choice: str) -> list[str]:
     needed = NEEDS.get(choice, ())
     if "two_d_lrd" not in choice:
         found.append(STEPS)
+    if choice.startswith(("partition=", "task=", "model=")):  # what they send does not vary
+        found += ["rounds=1", "evaluate_clients=false"]
     return [*found, *choice.split(), *needed]
 
 
@@ -85,3 +87,25 @@ def test_every_half_was_asked_for() -> None:
     if len(RESULTS) < len([*choices()]) / 2:
         pytest.skip("the runs above were not all made in this process")
     assert set().union(*RESULTS.values()) == set(halves.known())
+
+
+def test_the_statistics_of_columns_come_once_and_are_then_the_same(tmp_path: Path) -> None:
+    """The roll call asks for them, and later messages have what the server computed, which nobody could sign."""
+    rows = [f"{40 + client + number},{'f' if number % 2 else 'm'},{'x' if number % 3 else 'y'}"
+            for client in range(3) for number in range(30)]  # fmt: skip
+    files = []
+    for client in range(3):
+        files.append(tmp_path / f"{client}.csv")
+        files[-1].write_text("\n".join(["age,sex,ill", *rows[client * 30 : client * 30 + 30]]))
+    config = compose(
+        [
+            "task=own_table", "task.columns=['age','sex=f|m']", "task.target=ill", "task.classes=[x,y]",
+            "model=mlp", "partition=own", "clients=3", "rounds=2", "client.local_steps=2", f"out='{tmp_path}'",
+        ]
+    )  # fmt: skip
+    grid = CheckedGrid(app, tmp_path / "nodes", session.prepare(config), [str(each) for each in files])
+    prepared = session.prepare(config)
+    session.run(grid, prepared, on_folder=grid.keep_client_states_in, word=WORD)
+    said = [each["spec.mean"] for each in grid.configs if "spec.mean" in each]
+    assert len(said) >= 6 and all(each == said[0] for each in said)
+    assert any(each.get(wire.MOMENTS) for each in grid.configs)

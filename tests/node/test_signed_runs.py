@@ -1,4 +1,4 @@
-"""A hostile SuperLink and a signed run: every message that was not signed is refused, before the app has a process."""
+"""A hostile SuperLink and a signed run: what was not signed is refused, before the app has a process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ from fedstride.packing import Packer
 from fedstride.signed import DAY, Form, form_of_arrays
 from fedstride.varying import Varies
 from node.accounts import RefusedError
-from node.approval import Approvals, Site as SiteOfData, approve, find, in_words, waiting
+from node.approval import Approvals, approve, find, in_words, waiting
+from node.approval import Site as SiteOfData
 from node.frames import Request
 from node.journal import read
 from node.ledger import Ledger
@@ -74,9 +75,9 @@ def node(tmp_path: Path) -> Checking:
     return Checking(tmp_path)
 
 
-def message(kind: str = "train", arrays: Any = ARRAYS, more: Mapping[str, Any] = {}, **config: Any) -> Message:  # noqa: B006
+def message(kind: str = "train", arrays: Any = ARRAYS, more: Mapping[str, Any] = {}, **config: Any) -> Message:
     """A message of the signed run. A value None removes a key."""
-    values = {**FIXED, **(SENT if kind == "train" else {}), **{key: value for key, value in config.items()}}
+    values = {**FIXED, **(SENT if kind == "train" else {}), **config}
     records: dict[str, Any] = {} if kind == "query" else {"arrays": to_record(dict(arrays))}
     said = ConfigRecord({key: value for key, value in values.items() if value is not None})
     return Message(RecordDict({**records, wire.CONFIG: said, **more}), dst_node_id=5, message_type=kind)
@@ -161,6 +162,10 @@ def other_name(found: Message) -> Message:
     )
 
 
+def of(kind: str, **records: Any) -> Message:
+    return Message(RecordDict(records), dst_node_id=5, message_type=kind)
+
+
 def without_config(found: Message) -> Message:
     return Message(RecordDict({"arrays": found.content["arrays"]}), dst_node_id=5, message_type="train")
 
@@ -173,10 +178,10 @@ OTHERS: dict[str, Callable[[], Message]] = {
     "a second config": lambda: message(more={"more": ConfigRecord({"n": 1})}),
     "a config under another name": lambda: without_config(message(more={"conf": ConfigRecord(FIXED)})),
     "no config": lambda: without_config(message()),
-    "no model": lambda: Message(RecordDict({wire.CONFIG: message().content[wire.CONFIG]}), dst_node_id=5, message_type="train"),
+    "no model": lambda: of("train", config=message().content["config"]),
     "the model under another name": lambda: other_name(message()),
     "another kind": lambda: other_kind(message()),
-    "a model in a roll call": lambda: Message(RecordDict({**message("query").content, "arrays": to_record(ARRAYS)}), dst_node_id=5, message_type="query"),
+    "a model in a roll call": lambda: of("query", arrays=to_record(ARRAYS), **message("query").content),
     "an array more": lambda: message(arrays={**ARRAYS, "more": np.zeros(1, np.float32)}),
     "an array less": lambda: message(arrays={"w": ARRAYS["w"]}),
     "another shape": lambda: message(arrays={**ARRAYS, "w": np.zeros((3, 2), np.float32)}),
@@ -204,8 +209,9 @@ def test_an_object_that_does_not_belong_to_the_message_is_refused(node: Checking
 
 
 def test_a_message_is_compared_as_it_is_executed_and_not_as_it_is_announced(node: Checking) -> None:
-    from node.asked import asked
     from signing import head_of
+
+    from node.asked import asked
 
     run, found = run_of(signed_text(terms_of(FORMS))), message()
     head = head_of(found)._replace(kind="query")
@@ -552,7 +558,7 @@ def test_what_a_person_reads_is_inert_and_says_what_changed(asking: tuple[Checki
 
 
 def test_a_node_logs_the_reason_and_starts_no_process(tmp_path: Path) -> None:
-    link = MemoryLink(**{"submission": "anna"})
+    link = MemoryLink(submission="anna")
     site = Site(tmp_path, link, lambda request: pytest.fail("the app has a process"))
     runs = Checking(tmp_path / "own").runs
     site.node._signed = SignedRuns(runs._signatures, runs._ledger, None, site.node._accounts)
@@ -581,8 +587,9 @@ def test_a_repeat_is_answered_without_a_process(tmp_path: Path) -> None:
         found = message()
         contents = objects(found)
         link.store |= contents
-        from fedstride.flower.link import Arrived
         from signing import head_of
+
+        from fedstride.flower.link import Arrived
 
         link._queue.append(Arrived(head_of(found, RUN), tuple(contents)))
         site.step()
