@@ -59,8 +59,8 @@ STATES = 2**30
 _log = logging.getLogger("flwr").log
 
 
-Owner = tuple[int, str, str]
-"""Whose a state is: the run series, which the SuperLink names, and the app and its signer, which are verified."""
+Owner = tuple[int | str, str, str]
+"""Whose a state is: the run series that the SuperLink names, or the word of a signed run; the app; who signed."""
 
 
 class Known(NamedTuple):
@@ -170,7 +170,7 @@ class Node:
         if question is not None and question.kept is not None:
             return self._checked(head, question.kept)
         signer = app.signer if question is None else question.signer.id
-        owner = run.series, app.id, signer
+        owner = run.series if question is None else question.terms.run, app.id, signer
         try:
             word = replies.run_in(contents.values())
             rows = self._rows(contents, until)

@@ -86,6 +86,7 @@ class SignedRuns:
         form = terms.form_of(said)
         if self._approvals is not None and (waits := self._approvals.waits(signer, found)):
             raise NotSignedError(WAITS, waits)
+        self._accounts.asks(head.id, {"signer": signer.name})
         question = Question(signer, terms, form, int(said.config.get(wire.SERVER_ROUND, 0)), said.config)
         if self._ledger.ask(question):
             return question

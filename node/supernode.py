@@ -55,6 +55,8 @@ def run(arguments: Sequence[str]) -> None:
     _lock(settings.lock)
     accounts = _accounts(settings)
     signed = signed_runs(settings, accounts)
+    if signed is not None:
+        _say(f"this node answers signed runs of {', '.join(settings.policy.signers)}, and no other")
     processes = Processes(settings.limit, _warn, _say, settings.passed, scratch=settings.scratch)
     signers, superlink = settings.trusted or {}, access.superlink_of(settings.place)
     places = Access(settings.policy, support(), folders, signers, superlink)

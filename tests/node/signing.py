@@ -103,9 +103,9 @@ class Checking:
 class CheckedGrid(LocalGrid):
     """A Grid in this process whose nodes check each message, as it is and packed, before it is answered."""
 
-    def __init__(self, app: ClientApp, folder: Path, prepared: Prepared, data: Iterable[str] = ()) -> None:
+    def __init__(self, app: ClientApp, folder: Path, prepared: Prepared, data: Iterable[Path] = ()) -> None:
         config = prepared.config
-        super().__init__(app, config.clients, data=list(data))
+        super().__init__(app, config.clients, data=[str(each) for each in data])
         forms = forms_of(prepared, WORD)
         count = messages_of(prepared, forms)
         self.terms = terms_of(forms, rounds=config.rounds, messages=count)
