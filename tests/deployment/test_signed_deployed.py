@@ -83,7 +83,7 @@ def test_nodes_answer_what_was_signed_and_nothing_else(site: Site, join: Join, k
     with site.desk.asking() as connection:
         second = str(connection.start(*sent[0]))
     until(lambda: site.desk.run(second).finished or None, "end of the replay")
-    assert (site.desk.run(first).state, site.desk.run(second).state) == ("completed", "failed")
+    assert (site.desk.run(first).end, site.desk.run(second).end) == ("completed", "failed")
     assert reasons(site)[-1].endswith(f"has started run {first}, and is used again by {second}")
 
 
