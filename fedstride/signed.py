@@ -234,7 +234,7 @@ def _forms(values: Any) -> tuple[Form, ...]:
     for each in values["each"]:
         _require(each.keys() == {"name", "kind", "fixed", "varies", "records", "optional"}, "a form")
         fixed, varies = values["all"] | each["fixed"], {key: Varies.of(it) for key, it in each["varies"].items()}
-        _require(all(map(_is_value, fixed.values())) and not fixed.keys() & varies.keys(), "values of a form")
+        _require(all(map(is_value, fixed.values())) and not fixed.keys() & varies.keys(), "values of a form")
         texts = each["name"], each["kind"], *each["records"].values(), *each["optional"]
         _require(all(isinstance(text, str) for text in texts), "names of a form")
         _require(all(name in each["records"] for name in each["optional"]), "records of a form")
@@ -243,7 +243,8 @@ def _forms(values: Any) -> tuple[Form, ...]:
     return tuple(found)
 
 
-def _is_value(value: Any) -> bool:
+def is_value(value: Any) -> bool:
+    """Whether a value of a config can be signed: a number that is finite, a text, a bool, or a list of them."""
     each = value if isinstance(value, list) else [value]
     return all(type(one) in (bool, int, str) or (type(one) is float and math.isfinite(one)) for one in each)
 

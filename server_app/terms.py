@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 from fedstride import wire
 from fedstride.errors import ConfigError
 from fedstride.records import array_records, config_records
-from fedstride.signed import RUN_CONFIG, Form, Terms, form_of_arrays, load, same
+from fedstride.signed import RUN_CONFIG, Form, Terms, form_of_arrays, is_value, load, same
 from fedstride.tasks import statistics
 from fedstride.varying import Varies
 from strategies.norms import NormAnalysis
@@ -122,6 +122,11 @@ def _form(
     records = {each: _digest(record) for each, record in array_records(message.content).items()}
     may_bring = {wire.FROZEN: _digest(frozen)} if frozen and records else {}
     fixed: dict[str, Any] = {key: value for key, value in config.items() if key not in varying}
+    if bad := next((key for key, value in fixed.items() if not is_value(value)), None):
+        raise ConfigError(
+            f"the run cannot be signed: its messages have {bad} = {fixed[bad]!r}, which must be a finite number, "
+            "a text, a bool, or a list of them"
+        )
     return Form(name, message.metadata.message_type, fixed, varying, {**records, **may_bring}, tuple(may_bring))
 
 

@@ -15,10 +15,12 @@ from fedstride.errors import DataError
 from fedstride.signed import Asked, Form, load
 from fedstride.tasks import data, partitions
 from lab.deployment.client_files import save_partition
+from node.accounts import RefusedError
 from server_app import session
 from server_app.attacks import refuse_attack
 from server_app.config.compose import compose
 from server_app.config.schema import TABLES
+from strategies import DifferentialPrivacy, FedDisco, TwoDLRD
 
 pytestmark = pytest.mark.slow
 
@@ -38,8 +40,8 @@ NEEDS = {
 """What a part needs of other parts to be run at all."""
 
 MORE = (
-    "strategy=two_d_lrd strategy.window=0 strategy.attenuation=0.5 rounds=4",
-    "strategy=two_d_lrd strategy.decay=all strategy.window=0",
+    "strategy=two_d_lrd strategy.window=0 strategy.attenuation=0.5 strategy.local_steps=3 client.lr=1.0 rounds=4",
+    "strategy=two_d_lrd strategy.decay=all strategy.window=0 strategy.local_steps=3 client.lr=1.0 rounds=4",
     "strategy=scaffold+two_d_lrd",
     "strategy=feddisco cohort=2 rounds=3",
     "privacy=client_side privacy.adaptive=true privacy.noise_multiplier=0.01 best=test/accuracy",
@@ -84,6 +86,19 @@ def test_the_messages_of_a_run_are_those_that_were_signed(choice: str, tmp_path:
         asked = checking.ledger._known[grid.terms.nonce].asked
         assert len(asked) <= grid.terms.messages
         assert len(asked) == grid.terms.messages or config.cohort_size < config.clients
+
+
+@pytest.mark.parametrize(
+    ("kind", "choice"), [(TwoDLRD, MORE[0]), (FedDisco, MORE[3]), (DifferentialPrivacy, MORE[4])]
+)
+def test_a_part_that_does_not_declare_what_varies_is_found(
+    kind: type, choice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kind, "varies", {})
+    prepared = session.prepare(compose([*small(choice), f"out='{tmp_path}'"]))
+    grid = CheckedGrid(app, tmp_path / "nodes", prepared)
+    with pytest.raises(RefusedError, match="not one that was signed"):
+        session.run(grid, prepared, on_folder=grid.keep_client_states_in, word=WORD)
 
 
 def files_of(choice: str, folder: Path) -> list[Path]:

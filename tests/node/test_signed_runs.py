@@ -35,6 +35,7 @@ from fedstride.flower.identity import set_identity
 from fedstride.packing import Packer
 from fedstride.signed import DAY, Form, form_of_arrays
 from fedstride.varying import Varies
+from node.access import owner_of
 from node.accounts import RefusedError
 from node.approval import Approvals, approve, find, in_words, waiting
 from node.approval import Site as SiteOfData
@@ -576,7 +577,7 @@ def test_a_repeat_is_answered_without_a_process(tmp_path: Path) -> None:
 
     def computes(request: Request) -> Any:
         requests.append(request)
-        return answered(RecordDict({"metrics": MetricRecord({wire.NUM_EXAMPLES: 3})}))
+        return answered(RecordDict({"metrics": MetricRecord({wire.NUM_EXAMPLES: 3})}), b"state")
 
     site = Site(tmp_path, link, computes)
     runs = Checking(tmp_path / "own").runs
@@ -594,6 +595,10 @@ def test_a_repeat_is_answered_without_a_process(tmp_path: Path) -> None:
         link._queue.append(Arrived(head_of(found, RUN), tuple(contents)))
         site.step()
     assert len(requests) == 1
+    (place,) = site.processes.places
+    key = signer_of(KEY)
+    assert Path(place.settings["environment"]["FEDSTRIDE_STATE"]).name == owner_of(key.text, "")
+    assert set(site.node._states) == {(WORD, "test/acts", key.id)}  # by the word, not by the SuperLink's series
     first, second = link.replies()
     assert dict(first.content.metric_records["metrics"]) == dict(second.content.metric_records["metrics"])
     assert [row["event"] for row in read(site.log).rows] == ["received", "answered"] * 2
