@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
+from fedstride import wire
 from fedstride.errors import RunError
-from lab.engine.local import STATES
 from server_app.checkpoint import FOLDER as CHECKPOINTS
 from server_app.lines import read_lines
 
@@ -119,7 +119,7 @@ def files(folder: str | Path, name: str) -> list[Path]:
     found = []
     for place, below, names in os.walk(folder):
         # A look at thousands of clients' states, a hundred times a second, would slow down what is measured.
-        below[:] = [each for each in below if each not in (CHECKPOINTS, STATES)]
+        below[:] = [each for each in below if each not in (CHECKPOINTS, wire.CLIENT_STATES)]
         if name in names:
             found.append(Path(place) / name)
     return sorted(found)

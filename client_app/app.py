@@ -23,13 +23,15 @@ from fedstride.records import config_records
 from fedstride.tasks.seeded import seeded
 from fedstride.tasks.tensors import evaluate
 
-from . import frozen, heap, work
+from . import frozen, heap, withheld, work
+from .client_data import name_of
+from .discreet import discreet
 from .in_kind import in_kind
 from .representations import moments_of_classes
 from .stages import begin, dropout_seed, load_model, reply, train_alone
 from .work import Work
 
-app = ClientApp(mods=[in_kind])
+app = ClientApp(mods=[discreet, in_kind])
 
 
 @app.train()
@@ -62,7 +64,7 @@ def evaluate_message(message: Message, context: Context) -> Message:
         )
     _, held = load_model(job, message)
     examples = job.held_out or job.examples
-    figures = evaluate(job.model, examples).reported()
+    figures = withheld.figures(evaluate(job.model, examples).reported(), examples, job.min_rows)
     metrics = MetricRecord(
         {
             wire.NUM_EXAMPLES: len(examples),
@@ -88,7 +90,7 @@ def roll_call(message: Message, context: Context) -> Message:
     facts = ConfigRecord(
         {
             **(work.moments(job) if config.get(wire.MOMENTS) else {}),
-            **work.name_of(context.node_config),
+            **name_of(context.node_config),
             wire.CLIENT_ID: job.client_id,
             wire.NUM_EXAMPLES: 1 if job.protection.is_local else len(job.examples),
             "device": str(job.device),

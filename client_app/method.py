@@ -59,6 +59,7 @@ class Job:
     examples: Examples
     model: nn.Module  # with the received weights in `begin`, with the trained weights in `end`
     device: torch.device
+    min_rows: int = field(default=1, kw_only=True)  # the smallest number of examples of which something is said
 
     @property
     def lr(self) -> float:

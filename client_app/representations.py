@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 
@@ -11,6 +13,7 @@ from fedstride.tasks.last_layer import last_layer, without_last_layer
 from fedstride.tasks.spec import Target
 from fedstride.tasks.tensors import EVALUATION_BATCH
 
+from . import withheld
 from .work import Work
 
 
@@ -21,13 +24,13 @@ def moments_of_classes(job: Work) -> dict[str, np.ndarray]:
     The model is in eval mode, and the examples are not augmented. Raises ConfigError if this client adds noise
     itself, without classes, or without a last linear layer.
     """
-    if job.protection.is_local:
+    if job.protection.is_local or math.isfinite(job.protection.clipping_norm):
         raise ConfigError(
-            "this client adds noise itself, so it does not report moments of its data; set calibration=none"
+            "this client protects what it sends, so it does not report moments of its data; set calibration=none"
         )
     if job.examples.spec.target is not Target.CLASS:
         raise ConfigError("this task has no single class for each example, so there are no moments of classes")
     features = without_last_layer(job.model, last_layer(job.model, job.examples.spec.inputs))
     batches = [(features(x).flatten(1).cpu(), y.cpu()) for x, y in job.examples.in_order(EVALUATION_BATCH)]
     vectors, labels = (torch.cat(column).numpy() for column in zip(*batches, strict=True))
-    return class_moments.of_examples(vectors, labels).packed()
+    return withheld.class_moments(class_moments.of_examples(vectors, labels), job.min_rows).packed()

@@ -26,6 +26,7 @@ from .composition import Composition
 from .method import Plan, Result, steps
 from .state import Store
 from .training import train
+from .withheld import of_enough
 from .work import Work
 
 
@@ -71,7 +72,7 @@ def train_alone(begun: Begun) -> Result:
         return train(
             job.model,
             job.examples,
-            steps(job, begun.plan),
+            of_enough(steps(job, begun.plan), job.min_rows),
             begun.plan,
             momentum=job.client.momentum,
             weight_decay=job.client.weight_decay,

@@ -17,6 +17,7 @@ No pickle is used.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -141,6 +142,7 @@ class OnDisk:
         if not any(states.values()) and not os.path.isdir(self.folder):  # unlike Path.is_dir, it never raises
             return True
         try:
+            _refuse_links(self.folder)
             _make_private(self.folder)
             _write(self._path(self.server_round), _packed(states))
         except OSError as error:
@@ -169,6 +171,13 @@ class OnDisk:
 
     def _path(self, server_round: int) -> Path:
         return self.folder / f"round-{server_round:06d}.safetensors"
+
+
+def _refuse_links(folder: Path) -> None:
+    """Raise OSError if the client's folder or that of its run is a link: nothing is written to where it leads."""
+    for place in (folder.parent, folder):
+        if place.is_symlink():
+            raise OSError(errno.ELOOP, f"{place} is a link")
 
 
 def _make_private(folder: Path) -> None:

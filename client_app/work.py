@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from operator import is_
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,24 +16,24 @@ from torch import nn
 
 from fedstride import wire
 from fedstride.errors import ConfigError
-from fedstride.names import FORM, is_name
 from fedstride.own import load_bundled
 from fedstride.parts import Choice
 from fedstride.tasks import data, models, numerics, partitions
-from fedstride.tasks import own as node_data
 from fedstride.tasks.augmentation import augmented, check_augmentation
 from fedstride.tasks.data import Data
 from fedstride.tasks.freezing import Split, freeze_, split
 from fedstride.tasks.goals import Goal, goal_of
-from fedstride.tasks.holdout import hold_out
+from fedstride.tasks.holdout import digests_of, draws_of, hold_out, key_of
 from fedstride.tasks.inputs import Inputs
 from fedstride.tasks.layout import place
+from fedstride.tasks.moments import Moments
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS, Task
 from fedstride.tasks.spec import Spec
 from fedstride.tasks.statistics import of_examples
 from fedstride.tasks.tensors import Examples, pick_device
 
 from . import protection
+from .client_data import client_data
 from .method import Job
 from .parts import OBJECTIVES, RULES, Training
 from .protection import Protection
@@ -48,6 +48,8 @@ class Work(Job):
     protection: Protection
     parts: Split  # which arrays are trained and sent, and which are frozen
     held_out: Examples | None  # examples that training never sees; None: there are none
+    all_examples: Examples  # those and the ones of training
+    said: Moments | None  # what the node says of its columns; None: what they are
     augmentation: tuple[str, ...]  # random changes of the batches of training, by name
 
     @property
@@ -73,6 +75,7 @@ class Settings:
     seed: int
     clients: int
     holdout: float
+    split_seed: int
     trained: tuple[str, ...] | None  # patterns of the trained parameters
     protection: Protection  # that the server asks for
 
@@ -91,6 +94,7 @@ class Settings:
             seed=_natural(config, wire.SEED),
             clients=_natural(config, wire.NUM_CLIENTS),
             holdout=_share(config, wire.HOLDOUT),
+            split_seed=_natural(config, wire.SPLIT_SEED, 0),
             trained=_patterns(config, wire.TRAIN),
             protection=protection.asked(config),
         )
@@ -118,6 +122,11 @@ class Settings:
                 f"{self.spec.form}; use the same files and the same version of fedstride"
             )
         return found
+
+    @cached_property
+    def draws(self) -> np.ndarray:
+        """The draws of the hold-out of the task's training examples."""
+        return draws_of(digests_of(self.source.train_x, self.source.train_y), key_of(self.split_seed))
 
     @cached_property
     def divided(self) -> list[np.ndarray]:
@@ -174,9 +183,11 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
     said = settings_of(config)
     numerics.use_threads(said.client.threads)
     device = numerics.repeatable(said.device)  # for each message: other code may have set torch's switches
-    found = _client_data(context, said)
+    found = client_data(context, said)
     positions = np.arange(len(found.y)) if found.members is None else found.members
-    kept, measured = hold_out(len(positions), said.holdout, seed=said.seed, client=found.client_id)
+    kept, measured = np.arange(len(positions)), np.arange(0)
+    if said.holdout:
+        kept, measured = hold_out(found.draws(said)[positions], said.holdout, found.client_id)
     network, parts = said.network
 
     def examples(chosen: np.ndarray) -> Examples:
@@ -190,6 +201,9 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
         objective=said.objective,
         examples=examples(kept),
         held_out=examples(measured) if len(measured) else None,
+        all_examples=examples(np.arange(len(positions))),
+        said=found.moments,
+        min_rows=found.min_rows,
         model=network,
         parts=parts,
         augmentation=tuple(said.task.augmentation or ()),
@@ -199,27 +213,33 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
 
 
 def moments(job: Work) -> dict[str, list[float]]:
-    """The moments of the training examples, for normalisation. Raises ConfigError if this client adds noise."""
+    """The moments of all examples, also held-out ones, for normalisation.
+
+    Moments of the training examples alone would, with those of another hold-out, say what single examples contain.
+    Raises ConfigError if this client adds noise.
+    """
     if job.protection.is_local:
         raise ConfigError(
             "this client adds noise itself, so it does not report statistics of its data; set task.mean and "
             "task.std on the server"
         )
-    examples = job.examples
+    if job.said is not None:
+        return job.said.flatten()
+    examples = job.all_examples
     return of_examples(examples.x[examples.members], examples.y[examples.members], examples.spec).flatten()
 
 
 def _natural(config: Mapping[str, Any], key: str, default: int | None = None) -> int:
     value = config.get(key, default)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ConfigError(f"{key} = {value!r} is not allowed: it must be a whole number of at least 0")
+        raise ConfigError(f"{key} = {value!r} is not allowed: it must be a whole number of at least 0", key=key)
     return value
 
 
 def _share(config: Mapping[str, Any], key: str) -> float:
     value = config.get(key, 0.0)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value < 1.0:
-        raise ConfigError(f"{key} = {value!r} is not allowed: it must be a share in [0, 1)")
+        raise ConfigError(f"{key} = {value!r} is not allowed: it must be a share in [0, 1)", key=key)
     return float(value)
 
 
@@ -228,76 +248,8 @@ def _patterns(config: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
     if value is None:
         return None
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise ConfigError(f"{key} = {value!r} is not allowed: it must be a list of patterns")
+        raise ConfigError(f"{key} = {value!r} is not allowed: it must be a list of patterns", key=key)
     return tuple(value)
-
-
-class ClientData(NamedTuple):
-    """A client's id and its examples: those of x and y at the positions `members`, or all if `members` is None."""
-
-    client_id: int
-    x: np.ndarray
-    y: np.ndarray
-    members: np.ndarray | None
-
-
-def _client_data(context: Context, said: Settings) -> ClientData:
-    """The node's own data if its node-config names some, else its part of the task's data.
-
-    A node with its own data needs none of the task's. Raises ConfigError if the task's data on this node have
-    another form than the server's.
-    """
-    path = own_data_path(context, said.partition)
-    if path is None:
-        client_id = partition_id(context, said.clients)
-        return ClientData(client_id, said.source.train_x, said.source.train_y, said.divided[client_id])
-    # Mini-batches are drawn from the client id. The SuperLink draws node ids at random; with a partition id the
-    # results are the same on every SuperLink.
-    has_id = "partition-id" in context.node_config
-    client_id = partition_id(context, said.clients) if has_id else context.node_id
-    found = node_data.load(path, said.spec)
-    return ClientData(client_id, found.x, found.y, None)
-
-
-def own_data_path(context: Context, partition: Choice) -> str | None:
-    """The path of the node's own data; None if the node uses a part of the task's data.
-
-    Raises ConfigError if the node-config has an invalid path, or no path although partition=own needs one.
-    """
-    path = context.node_config.get("data")
-    if path is None and partition.name != "own":
-        return None
-    if not isinstance(path, str) or not path:
-        raise ConfigError(
-            f"node-config data = {path!r} is not allowed with partition = {partition.name!r}: it must be the path "
-            "of this node's data; start the node with --node-config 'data=\"/path/of/its/data\"'"
-        )
-    return path
-
-
-def partition_id(context: Context, clients: int) -> int:
-    """The partition id in the node-config. Raises ConfigError if it is missing or out of range."""
-    value = context.node_config.get("partition-id")
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < clients:
-        raise ConfigError(
-            f"node-config partition-id = {value!r} is not allowed: it must be a whole number from 0 to "
-            f"{clients - 1} (clients = {clients}); start the node with --node-config "
-            f'"partition-id=0 num-partitions={clients}"'
-        )
-    return value
-
-
-def name_of(node_config: Mapping[str, Any]) -> dict[str, str]:
-    """The node's name, for the reply to the roll call; empty if it has none. Raises ConfigError for no name."""
-    if wire.NAME not in node_config:
-        return {}
-    name = node_config[wire.NAME]
-    if not is_name(name):
-        raise ConfigError(
-            f"node-config name = {name!r} is not allowed: it must be {FORM}; start the node with --node-config "
-            "'name=\"hospital-a\"'"
-        )
-    return {wire.NAME: str(name)}
 
 
 def members(task: Choice, partition: Choice, clients: int, seed: int) -> list[np.ndarray]:

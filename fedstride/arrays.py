@@ -27,6 +27,9 @@ Arrays = dict[str, Any]
 LONGEST_HEADER = 10_012
 """Bytes of a `.npy` header, its length field included; numpy reads no longer one."""
 
+HEADER_ERRORS = (TypeError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError)
+"""What numpy lets through for a bad header. The last two mean that Python's parser found it nested too deeply."""
+
 BUFFER_NAMES = frozenset({"running_mean", "running_var", "num_batches_tracked"})
 
 
@@ -81,8 +84,8 @@ def _header(data: bytes) -> _Header:
         raise ValueError(f"array in .npy format {version}, expected 1.0 or 2.0")
     try:
         shape, fortran, dtype = read(stream)
-    except (TypeError, SyntaxError, tokenize.TokenError) as error:  # numpy lets these through for a bad header
-        raise ValueError(f"a damaged .npy header: {error}") from error
+    except HEADER_ERRORS as error:
+        raise ValueError(f"a damaged .npy header: {str(error) or type(error).__name__}") from error
     if dtype.hasobject:
         raise ValueError("array of Python objects")
     return _Header(tuple(shape), fortran, dtype, str(dtype), stream.tell())

@@ -20,9 +20,16 @@ MAX_REASON = 500
 
 
 class FedstrideError(Exception):
-    """Any error that fedstride raises on purpose."""
+    """Any error that fedstride raises on purpose.
+
+    `key`: the setting that it is about, as a message names it; empty if it is about none, or about several.
+    """
 
     exit_code = 1
+
+    def __init__(self, text: str, *, key: str = "") -> None:
+        super().__init__(text)
+        self.key = key
 
 
 class ConfigError(FedstrideError, ValueError):
@@ -92,4 +99,4 @@ def unknown(kind: str, word: str, allowed: Iterable[str]) -> ConfigError:
 def require(holds: bool, key: str, value: object, allowed: str) -> None:
     """Raise ConfigError unless `holds`. The text contains the key, the value and what is allowed."""
     if not holds:
-        raise ConfigError(f"{key} = {value!r} is not allowed: {key.rsplit('.', 1)[-1]} must be {allowed}")
+        raise ConfigError(f"{key} = {value!r} is not allowed: {key.rsplit('.', 1)[-1]} must be {allowed}", key=key)

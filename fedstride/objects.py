@@ -2,8 +2,8 @@
 
 A reply arrives as a tree of objects: Message, RecordDict, its records, arrays, and the chunks of the arrays'
 bytes. An object has a head (its kind and its children's ids) and a body. All of it is what the node wrote: a chunk
-can be listed many times, a list can be nested deeply, and a few bytes can claim gigabytes. So what is declared is
-added up before anything is joined.
+can be listed many times, a record can have thousands of names, a list can be nested deeply, and a few bytes can
+claim gigabytes. So what is declared is added up before anything is joined or unpacked.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 
 from . import wire
 from .arrays import Arrays
@@ -86,6 +86,7 @@ def parse(message_id: str, contents: dict[str, bytes], allowance: Allowance) -> 
         message = inflate(message_id, contents)
         assert isinstance(message, Message)  # `_check` has seen the kind
         if message.has_content():
+            _check_extent(message.content, allowance)  # before anything is unpacked
             rest = allowance.most_plain_bytes - parsed
             message.content = unpacked(message.content, allowance.most_arrays, rest)
     except ReplyError:
@@ -137,18 +138,24 @@ def check_values(message: Message, allowance: Allowance) -> None:
     if not message.has_content():
         return
     content = message.content
-    _at_most("records", len(content), MAX_RECORDS)
-    for name in content:
-        _at_most("characters in the name of a record", len(name), MAX_NAME)
-    arrays = [array for record in array_records(content).values() for array in record.values()]
-    _at_most("arrays", len(arrays), allowance.most_arrays)
-    _at_most("bytes in its arrays", sum(map(size_of, arrays)), allowance.most_bytes)
+    _check_extent(content, allowance)
     plain: tuple[Mapping[str, Any], ...] = (*metric_records(content).values(), *config_records(content).values())
     _at_most("metrics and values", sum(map(len, plain)), MAX_METRICS)
     for record in plain:
         for name, value in record.items():
             _at_most("characters in the name of a value", len(name), MAX_NAME)
             _check_value(name, value)
+
+
+def _check_extent(content: RecordDict, allowance: Allowance) -> None:
+    """Each record and array counts as often as it has a name: nodes can give one record thousands of names."""
+    _at_most("records", len(content), MAX_RECORDS)
+    for name in content:
+        _at_most("characters in the name of a record", len(name), MAX_NAME)
+    records = array_records(content).values()
+    _at_most("arrays", sum(map(len, records)), allowance.most_arrays)
+    found = sum(size_of(array) for record in records for array in record.values())
+    _at_most("bytes in its arrays", found, allowance.most_bytes)
 
 
 def _check_value(name: str, value: Any) -> None:

@@ -45,17 +45,22 @@ class Packer:
 def unpacked(content: RecordDict, most_arrays: int | None = None, most_described: int | None = None) -> RecordDict:
     """The content with each packed record as it was; the same object if none is packed.
 
-    `most_arrays`: how many arrays a packed record may have; `most_described`: the bytes that the descriptions of
-    all records together may have, as parsing needs a multiple of them. Raises ValueError for a packed record that
-    does not describe its bytes, or for more than is allowed.
+    A record that has several names is unpacked once. `most_arrays`: how many arrays all packed records together
+    may have; `most_described`: the bytes that their descriptions together may have, as parsing needs a multiple of
+    them. Raises ValueError for a packed record that does not describe its bytes, or for more than is allowed.
     """
-    packs = [record for record in array_records(content).values() if is_packed(record)]
+    packs = {id(record): record for record in array_records(content).values() if is_packed(record)}
     if not packs:
         return content
-    described = sum(_described(memoryview(record[PACKED].data)) for record in packs)
+    described = sum(_described(memoryview(record[PACKED].data)) for record in packs.values())
     if most_described is not None and described > most_described:
         raise ValueError(f"{described} bytes that describe a packed model, at most {most_described} are allowed")
-    return _mapped(lambda record: unpack(record, most_arrays), content)
+    done: dict[int, ArrayRecord] = {}
+    left = most_arrays
+    for key, record in packs.items():
+        done[key] = unpack(record, left)
+        left = None if left is None else left - len(done[key])
+    return _mapped(lambda record: done.get(id(record), record), content)
 
 
 def is_packed(record: ArrayRecord) -> bool:

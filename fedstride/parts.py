@@ -237,7 +237,8 @@ class Table(Mapping[str, Part]):
         if unknown_keys:
             raise ConfigError(
                 f"{start}{min(unknown_keys)} is unknown to this client (known names: {', '.join(sorted(self))}); "
-                "run the same version of fedstride on server and clients"
+                "run the same version of fedstride on server and clients",
+                key=f"{start}{min(unknown_keys)}" if known else f"{start}name",
             )
         config = self.config(str(name))(**values)
         self.check(config, self.group)

@@ -108,7 +108,8 @@ class Field:
             return
         fits = any(_is_of(value, kind) for kind in self.kinds)
         if value is None or not fits or not _in_range(value, self.setting):
-            raise ConfigError(f"{key} = {value!r} is not allowed: {key.rsplit('.', 1)[-1]} must be {self.allowed}")
+            name = key.rsplit(".", 1)[-1]
+            raise ConfigError(f"{key} = {value!r} is not allowed: {name} must be {self.allowed}", key=key)
 
 
 def fields_of(target: Callable[..., Any]) -> Mapping[str, Field]:

@@ -12,6 +12,8 @@ METRICS: Final = "metrics"  # MetricRecord: the metrics that the client reports
 
 UNUSABLE: Final = 900  # code of the error in place of a reply that the server does not use; Flower's are below 9
 
+FAILED: Final = 2  # Flower's code of an error that a ClientApp raises
+
 REFUSED: Final = (
     901  # code of the error with which a node refuses a message: no log, or no trusted signature of the app
 )
@@ -52,6 +54,7 @@ def done(half: str) -> str:
 
 
 HOLDOUT: Final = "holdout"  # share of each client's examples that training never sees
+SPLIT_SEED: Final = "split-seed"  # int: draws them, where a site has no secret of its own for that
 CLASS_MOMENTS: Final = "class-moments"  # bool: asks for moments of each class; names the reply's ArrayRecord
 MOMENTS: Final = "moments"  # bool: the roll call asks for moments of the examples; begins the reply's keys
 
@@ -68,6 +71,9 @@ CLIPPED: Final = "privacy/clipped"  # 1.0 if the update was longer than the clip
 FROZEN_HELD: Final = "frozen/held"  # 1 if the client could not write the frozen arrays to its cache
 LOCAL: Final = "local"  # before `/` and a figure of federated evaluation: loss, accuracy, or a list of rates
 
+# Keys of a node's node-config
+DESK: Final = "desk"  # bool: server, node and data are those of one user; set by engines, not by people
+
 # Key of a node's node-config and of its reply to the roll call
 PACKED: Final = "packed"  # "yes" in the reply to the roll call: this client understands a packed model
 NAME: Final = "name"  # str: the node's name, of the form that `names.py` describes
@@ -76,6 +82,9 @@ NAME: Final = "name"  # str: the node's name, of the form that `names.py` descri
 ROLL_CALL: Final = "roll-call"
 
 SUBMISSION: Final = "submission"  # key of the run config: who submitted the run, and a random word that marks it
+
+CLIENT_STATES: Final = "clients"
+"""In the folder of a run: what the clients of its machine keep."""
 
 # Lines in the ServerApp's log that `fedstride submit`, `runs`, `fetch` and `simulate` read
 FOLDER_LINE: Final = "the run's folder is %s"

@@ -50,7 +50,8 @@ def examine(
     """
     others = () if only_certificates else CHECKS
     links = [] if only_certificates else _superlinks(superlink, root_certificates)
-    return [*(finding for check in others for finding in check()), *links, *_certificates(certificates)]
+    secrets = _secrets(certificates, with_tokens=not only_certificates)
+    return [*(finding for check in others for finding in check()), *links, *_certificates(certificates), *secrets]
 
 
 # ---------------------------------------------------------------- Flower, and SuperLinks
@@ -148,6 +149,16 @@ def _expiry(each: Expiry) -> Finding:
         return Finding("certificates", "fail", f"{each.path} expired on {each.until}", advice)
     text = f"{each.path} expires on {each.until}, in {each.days} days"
     return Finding("certificates", "warn" if each.soon else "ok", text, advice if each.soon else "")
+
+
+def _secrets(given: Sequence[Path], with_tokens: bool) -> list[Finding]:
+    """Private keys in what is given, and this user's submit tokens, that others can use; and how many are fine."""
+    from .deployment.key_files import secrets, tokens
+
+    found = [*secrets(path.expanduser() for path in given), *(tokens() if with_tokens else [])]
+    wrong = [Finding("keys", "fail", f"the {each.what} {each.path} {each.fault}") for each in found if each.fault]
+    fine = [f"{each.what} {each.path}" for each in found if not each.fault]
+    return [*wrong, *([Finding("keys", "ok", f"only their user can use: {', '.join(fine)}")] if fine else [])]
 
 
 def _python() -> list[Finding]:

@@ -23,7 +23,9 @@ from typing import Any, NamedTuple
 
 import fedstride
 from confinement import Support, basics
+from fedstride import private
 from fedstride.errors import ConfigError
+from fedstride.faults import Kind
 from fedstride.flower.link import Place as At
 from fedstride.tasks.reading import PREPARED_VARIABLE
 
@@ -34,6 +36,9 @@ from .policy import DEMANDED, OFF, Policy
 
 CACHES = 8
 """Caches of apps that are kept for each owner; the one that was used longest ago goes first."""
+
+APPS_CACHE = "apps"
+"""The folder, in the node's cache, of what apps prepare."""
 
 RUN_WORD = re.compile(r"[0-9a-f]{16}")
 
@@ -97,28 +102,23 @@ class Access:
         word = run if RUN_WORD.fullmatch(run) else f"series-{series}"
         owner = owner_of(signed_by or self._trusted.get(app.signer, ""), self._superlink)
         states = self._folders.states / owner
-        caches = self._folders.cache / "apps" / owner
+        caches = self._folders.cache / APPS_CACHE / owner
         cache = caches / app.hash[:32]
         scratch = self._scratch()
         try:
-            for each in (states / word, cache):
-                each.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for each in (states, states / word, caches, cache):
-                if each.is_symlink():  # of another user, who may write to the folder above
-                    raise RefusedError(
-                        f"its folder {each.name} is a link, and a node writes to no link; remove it"
-                    )
+            for each in (states, states / word, caches.parent, caches, cache):
+                _make(each)
             _write_about(states / f"{word}.json", {"app": app.hash, "signer": app.signer, "series": series})
             os.utime(cache)
             found = sorted(caches.iterdir(), key=lambda each: each.lstat().st_mtime, reverse=True)
         except OSError as error:
             raise RefusedError(
-                f"this node cannot make the folders of the message: {error.strerror or error}"
+                f"this node cannot make the folders of the message: {error.strerror or error}", Kind.STORAGE
             ) from error
         environment = self._environment(scratch, cache, states)
         if rows is not None:
             environment[PREPARED_VARIABLE] = str(rows)
-        data = rows or self._folders.data
+        data = rows or (self._folders.data if self._policy.raw_data else None)
         place = self._place(
             environment, (unpacked, *([data] if data else [])), (states / word, cache, scratch), scratch
         )
@@ -126,14 +126,14 @@ class Access:
         place.watched["folders"] = [str(states), str(cache), str(scratch)]
         return place._replace(cleared=str(caches), old=tuple(each.name for each in found[CACHES:]))
 
-    def of_rows(self, data: Path, into: Path, old: Sequence[str]) -> Place:
-        """The place for reading the site's data into a folder. `old`: what is removed beside the folder."""
+    def of_rows(self, data: Path, folder: Path, written: Sequence[Path], old: Sequence[str]) -> Place:
+        """The place for reading the site's data into folders. `old`: what is removed in `folder`."""
         scratch = self._scratch()
         environment = self._environment(scratch, scratch, scratch)
-        place = self._place(environment, (data, INSTALLED), (into, scratch), scratch)
+        place = self._place(environment, (data, INSTALLED), (*written, scratch), scratch)
         if place.settings["domain"] is not None:  # packages in a folder that cannot be listed are not found
             place.settings["domain"]["listed"] = [str(INSTALLED.parent)]
-        return place._replace(cleared=str(into.parent), old=tuple(old))
+        return place._replace(cleared=str(folder), old=tuple(old))
 
     def _place(
         self, environment: dict[str, str], read: Sequence[Path], written: Sequence[Path], scratch: Path
@@ -169,7 +169,12 @@ class Access:
     def _limits(self) -> dict[str, int | None]:
         # The address space is limited only without a card: CUDA reserves more than a machine has.
         memory = None if self._devices else self._policy.limits.memory
-        return {"memory": memory, "open_files": self._policy.open_files, "file_bytes": self._policy.limits.disk}
+        return {
+            "memory": memory,
+            "open_files": self._policy.open_files,
+            "file_bytes": self._policy.limits.disk,
+            "cpu_seconds": self._policy.cpu_seconds,
+        }
 
 
 def superlink_of(place: At) -> str:
@@ -244,12 +249,19 @@ def in_words(policy: Policy, support: Support, are_seen: bool) -> str:
     return "apps are confined by the kernel" + (f", without {'; '.join(lacks)}" if lacks else "")
 
 
+def _make(folder: Path) -> None:
+    """Make a folder, if it is not there. Raises RefusedError for a link, before anything is made at its end."""
+    if folder.is_symlink():  # of another user, who may write to the folder above
+        raise RefusedError(
+            f"its folder {folder.name} is a link, and a node writes to no link; remove it", Kind.STORAGE
+        )
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
 def _write_about(path: Path, about: Mapping[str, Any]) -> None:
-    """Write whose states these are, if that is not what the file says already."""
-    text = json.dumps(about, sort_keys=True) + "\n"
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        if path.read_text() == text:
+    """Write whose states these are, if that is not what the file says already. No link is followed."""
+    content = (json.dumps(about, sort_keys=True) + "\n").encode()
+    with contextlib.suppress(OSError):
+        if private.read(path)[0] == content:
             return
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(text)
-    os.replace(new, path)
+    private.write(path, content)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
-from fedstride import wire
 from fedstride.errors import printable
+from fedstride.faults import Fault, Kind
 
 from .journal import Journal
 
@@ -41,9 +41,11 @@ class Reply(NamedTuple):
 
 
 class RefusedError(Exception):
-    """The message is not processed; the text is sent back as the reason, with the code."""
+    """The message is not processed. The text is for the node's own log; `told` is what the server is told."""
 
-    code: ClassVar[int] = wire.REFUSED
+    def __init__(self, reason: str, kind: Kind = Kind.MESSAGE, key: str = "") -> None:
+        super().__init__(reason)
+        self.told = Fault(kind, key)
 
 
 class Accounts:
@@ -105,7 +107,8 @@ class Accounts:
         except OSError as error:
             raise RefusedError(
                 f"this node's log {self._journal.path} cannot be written ({error.strerror or error}), so it does "
-                "nothing with its data; make it writable, or free disk space"
+                "nothing with its data; make it writable, or free disk space",
+                Kind.LOG,
             ) from error
 
 

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from cryptography.exceptions import InvalidSignature
 
 from fedstride.errors import ConfigError
+from fedstride.faults import Kind
 from fedstride.flower.link import Bundle, Run
 from fedstride.signatures import RUN_CONFIG, decode, load, signed_bytes
 
@@ -86,7 +87,9 @@ class Apps:
             self._refused[app.hash] = str(error)
             raise
         except OSError as error:
-            raise RefusedError(f"this node cannot unpack the app: {error.strerror or error}") from error
+            raise RefusedError(
+                f"this node cannot unpack the app: {error.strerror or error}", Kind.STORAGE
+            ) from error
         return folder
 
     def forget(self, app: App) -> None:
@@ -124,14 +127,14 @@ def _signer(bundle: Bundle, digest: str, text: Any, trusted: Mapping[str, str]) 
         try:
             signature = load(str(text))
         except ConfigError as error:
-            raise RefusedError(f"{app} has no valid signature: {error}") from None
+            raise _untrusted(f"{app} has no valid signature: {error}") from None
         if signature.key not in trusted:
-            raise RefusedError(f"{app} is signed by {signature.key}, a key that this node does not trust")
+            raise _untrusted(f"{app} is signed by {signature.key}, a key that this node does not trust")
         if not _is_signed(trusted[signature.key], digest, signature.signed_at, signature.signature):
-            raise RefusedError(f"{app} is not the one that was signed by {signature.key}: it was altered")
+            raise _untrusted(f"{app} is not the one that was signed by {signature.key}: it was altered")
         return signature.key
     if not bundle.signatures.get("valid_license"):
-        raise RefusedError(f"{app} is not signed, and this node runs signed apps only; see fedstride sign")
+        raise _untrusted(f"{app} is not signed, and this node runs signed apps only; see fedstride sign")
     for key in sorted(trusted.keys() & bundle.signatures.keys()):
         try:
             entry = json.loads(bundle.signatures[key])
@@ -139,7 +142,11 @@ def _signer(bundle: Bundle, digest: str, text: Any, trusted: Mapping[str, str]) 
                 return key
         except (AttributeError, ValueError, TypeError, KeyError, RecursionError):
             continue
-    raise RefusedError(f"{app} is signed in Flower's app store by no key that this node trusts")
+    raise _untrusted(f"{app} is signed in Flower's app store by no key that this node trusts")
+
+
+def _untrusted(reason: str) -> RefusedError:
+    return RefusedError(reason, Kind.UNTRUSTED)
 
 
 def _is_signed(key: str, digest: str, signed_at: int, signature: str) -> bool:

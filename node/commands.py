@@ -43,12 +43,46 @@ def node_status(
     raise typer.Exit(code)
 
 
+def node_check(
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="Those of fedstride node.", show_default=False)
+    ] = None,
+) -> None:
+    """Say what a node with these options allows, and read its data as it would; it does not connect.
+
+    What of the data is not as the data file says is printed with line and column. Exit code 0 if a node would
+    start, 2 if not.
+    """
+    from .checking import run
+
+    run(arguments or [], typer.echo)
+
+
+def node_forget(
+    word: Annotated[str, typer.Argument(help="The word of the run, as fedstride node-log has it.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="Those of fedstride node.", show_default=False)
+    ] = None,
+) -> None:
+    """End a study at a node with these options: remove what its clients keep and what its apps cached.
+
+    The node must be stopped before. Its log says what was removed.
+    """
+    from .forgetting import forget
+    from .settings import read
+
+    for name in forget(word, read(arguments or [])):
+        typer.echo(f"removed {name}")
+
+
 def add_to(app: typer.Typer) -> None:
     """Add the commands to a program, in the order in which its help lists them."""
     app.command("node", context_settings=_PASSED_ON)(node)
     app.command("node-log")(node_log)
     app.command("node-status")(node_status)
     app.command("node-approve")(node_approve)
+    app.command("node-check", context_settings=_PASSED_ON)(node_check)
+    app.command("node-forget", context_settings=_PASSED_ON)(node_forget)
 
 
 def main() -> None:

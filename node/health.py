@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fedstride import __version__
+from fedstride import __version__, private
 
 from . import places
 
@@ -70,15 +70,9 @@ class Health:
         self.does(f"ended: {reason}")
 
     def _write(self) -> None:
-        new = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        try:
+        with contextlib.suppress(OSError):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            new.touch(mode=0o600)
-            new.write_text(json.dumps(self._facts))
-            os.replace(new, self._path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                new.unlink()
+            private.write(self._path, json.dumps(self._facts).encode())
 
 
 def report(path: Path | None = None) -> tuple[int, str]:

@@ -39,11 +39,17 @@ class Question(NamedTuple):
     """What a message of a signed run asks."""
 
     signer: Signer
+    app: str  # its id
     terms: Terms
     form: Form
     round: int  # 0: of none
     config: Mapping[str, Any]
     kept: Answer | None = None  # to the same question before
+
+    @property
+    def owner(self) -> tuple[str, str, str]:
+        """Whose the state of the client is: the word of the run, the app and who signed the run."""
+        return self.terms.run, self.app, self.signer.id
 
 
 @dataclass

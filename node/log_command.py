@@ -1,18 +1,24 @@
-"""`fedstride node-log`: shows a node's log, and verifies that nothing is missing or changed."""
+"""`fedstride node-log`: shows a node's log, verifies it, and says what it proves."""
 
 from __future__ import annotations
 
 import json
+import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedstride.chain import OWN
 from fedstride.errors import ConfigError, printable
 
 from . import places
-from .journal import files, read
+from .journal import Head, files, parsed
+from .log_check import in_words, read
+
+if TYPE_CHECKING:
+    from .keys import PublicKey
 
 COLUMNS = (
     "number",
@@ -40,31 +46,62 @@ def node_log(
     log: Annotated[
         Path | None, typer.Argument(help="The log; default: node-log.jsonl in FLWR_HOME.", show_default=False)
     ] = None,
+    key: Annotated[
+        list[Path] | None,
+        typer.Option(help="The node's public key (.pub), or each it had: verify signatures.", show_default=False),
+    ] = None,
+    head: Annotated[
+        str | None,
+        typer.Option(help="A head that was kept elsewhere, NUMBER:SHA256: it must be in it.", show_default=False),
+    ] = None,
     last: Annotated[int | None, typer.Option(help="Only the last lines.", min=0, show_default=False)] = None,
     form: Annotated[Format, typer.Option("--format", help="Output format: text or json.")] = Format.TEXT,
 ) -> None:
-    """Show what a node did with its data, and verify its log; exit code 1 if lines are missing or changed."""
-    path = (log or places.home() / places.LOG).expanduser().absolute()
+    """Show what a node did with its data, and verify its log; exit code 1 if lines are missing or changed.
+
+    It says what the log proves, and what not, and prints the newest head: keep it on another machine.
+    """
+    path = Path(os.path.realpath((log or places.home() / places.LOG).expanduser()))
+    kept = None if head is None else _kept(head)
     if not files(path):
         raise ConfigError(
             f"{path} does not exist: name the node's log, as in fedstride node-log /srv/fl/node-log.jsonl"
         )
     try:
-        found = read(path)
+        found = read(path, _keys(key or []), kept)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read ({error.strerror}); its owner can read it") from error
-    rows = found.rows if last is None else found.rows[len(found.rows) - last :] if last else []
+        reason = error.strerror or error
+        raise ConfigError(f"{path} cannot be read ({reason}); its owner can read it") from error
+    lines = found.lines if last is None else found.lines[len(found.lines) - last :] if last else []
+    newest = "none" if found.head is None else str(found.head)
     if form is Format.JSON:
-        typer.echo(json.dumps({"log": str(path), "rows": rows, "faults": found.faults, "newest": found.newest}))
+        shown = {"log": str(path), "rows": [{**line.row, OWN: line.digest} for line in lines], "head": newest}
+        typer.echo(json.dumps({**shown, "faults": found.faults, "remarks": found.remarks}))
     else:
-        _show(rows)
-        typer.echo(f"{len(found.rows)} lines in {path}, newest {found.newest or 'none'}")
+        _show([line.row for line in lines])
+        typer.echo(f"{len(found.lines)} lines in {path}; the newest, to keep elsewhere for --head:\n{newest}")
     for fault in found.faults:
         typer.echo(f"error: {printable(fault)}", err=True)
     if found.faults:
         raise typer.Exit(1)
     if form is Format.TEXT:
-        typer.echo("verified: no line is missing or changed")
+        for text in [*found.remarks, *in_words(found)]:
+            typer.echo(printable(text))
+
+
+def _kept(text: str) -> Head:
+    head = parsed(text.strip())
+    if head is None:
+        raise ConfigError(
+            f"--head {text[:80]!r} is not allowed: it must be NUMBER:SHA256, as fedstride node-log prints it"
+        )
+    return head
+
+
+def _keys(paths: list[Path]) -> list[PublicKey]:
+    from .keys import public_key
+
+    return [public_key(path) for path in paths]
 
 
 def _show(rows: list[dict[str, Any]]) -> None:

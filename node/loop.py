@@ -15,7 +15,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedstride.errors import RunError, last_line
+from fedstride import wire
+from fedstride.errors import RunError
+from fedstride.faults import Fault, Kind, parsed
 from fedstride.flower.link import (
     AnswerError,
     Arrived,
@@ -40,9 +42,10 @@ from .health import Health
 from .output import Outputs
 from .parts import NO_ANSWER, Until, fetched, handed_over, persistent
 from .processes import DiedError, Processes
-from .replies import FormError, Reply
-from .rows import FAILED, Reader, ReadError
+from .replies import Contents, FormError, Reply, form_of
+from .rows import Reader, ReadError, Rows
 from .signed_runs import SignedRuns
+from .terms import Terms
 
 IDLE = (0.03, 3.0)
 """Shortest and longest pause, in seconds, between two questions for a message."""
@@ -82,6 +85,7 @@ class Node:
         processes: Processes,
         outputs: Outputs,
         reader: Reader | None,
+        terms: Terms,
         health: Health,
         config: dict[str, Any],
         sleep: Callable[[float], None] = time.sleep,
@@ -89,7 +93,7 @@ class Node:
     ) -> None:
         self._link, self._accounts, self._apps, self._access = link, accounts, apps, access
         self._processes, self._outputs, self._health = processes, outputs, health
-        self._reader, self._config, self._sleep, self._signed = reader, config, sleep, signed
+        self._reader, self._terms, self._config, self._sleep, self._signed = reader, terms, config, sleep, signed
         self._runs: OrderedDict[int, Known] = OrderedDict()
         self._states: OrderedDict[Owner, bytes] = OrderedDict()  # of the clients
         self._idle = Growing(*IDLE)
@@ -141,7 +145,7 @@ class Node:
             reply = self._reply(arrived, until)
         except RefusedError as error:
             _log(logging.ERROR, "message %s is refused: %s", head.id, error)
-            reply = replies.refusal(head, self._link.node_id, str(error), error.code)
+            reply = replies.refusal(head, self._link.node_id, error.told, str(error))
         except (RunGoneError, UnreachableError, NotThereYetError) as error:
             _log(logging.WARNING, "message %s did not arrive whole: %s", head.id, error)
             self._accounts.refused(head.id, f"it did not arrive whole, or its run ended ({error})")
@@ -150,49 +154,44 @@ class Node:
             raise
         except Exception as error:
             _log(logging.ERROR, "message %s cannot be processed", head.id, exc_info=error)
-            reason = f"this node cannot process the message ({type(error).__name__}); its log says why"
-            reply = replies.refusal(head, self._link.node_id, reason)
+            reason = f"{type(error).__name__}: {error}"
+            reply = replies.refusal(head, self._link.node_id, Fault(Kind.NODE), reason)
         self._send(head, reply, time.monotonic() - since, until)
 
     def _reply(self, arrived: Arrived, until: Until) -> Reply:
         """The reply of the message's process. Raises RefusedError and LinkError."""
         head = arrived.head
         if until.left() <= 0:
-            raise RefusedError("the message's time was over when it arrived; check the clocks")
+            raise RefusedError("the message's time was over when it arrived; check the clocks", Kind.LATE)
         try:
             run, app = self._known(head, until)
-            contents = fetched(self._link, head.run, arrived.objects, until)
+            objects = fetched(self._link, head.run, arrived.objects, until)
             persistent(lambda: self._link.confirm(head.run, head.id), until)
         except (AnswerError, TooLargeError) as error:
             raise RefusedError(str(error)) from error
-        self._accounts.asks(head.id, replies.asked(contents.values()))
-        question = None if self._signed is None else self._signed.question(head, run, app, contents)
-        if question is not None and question.kept is not None:
-            return self._checked(head, question.kept)
-        signer = app.signer if question is None else question.signer.id
-        owner = run.series if question is None else question.terms.run, app.id, signer
         try:
-            word = replies.run_in(contents.values())
-            rows = self._rows(contents, until)
+            contents = Contents.of_message(head.id, objects)
+            self._accounts.asks(head.id, contents.shown())
+            word = contents.run
+            question = None if self._signed is None else self._signed.question(head, run, app, objects)
+            self._terms.check(contents)
         except ValueError as error:
             raise RefusedError(str(error)) from error
-        except ReadError as error:
-            _log(logging.ERROR, "the data cannot be read for message %s: %s", head.id, error)
-            return replies.error_reply(head, self._link.node_id, FAILED, error.told)
-        except DiedError as error:
-            _log(logging.ERROR, "the data cannot be read for message %s: %s", head.id, error)
-            return replies.error_reply(head, self._link.node_id, *replies.CRASHED)
+        if question is not None and question.kept is not None:
+            return self._checked(head, question.kept, contents)
+        rows = self._rows(contents, until)
         unpacked = self._apps.unpacked(app)
         signed_by = "" if question is None else question.signer.text
-        place = self._access.of(app, unpacked, word, run.series, rows, signed_by)
+        place = self._access.of(app, unpacked, word, run.series, rows and rows.folder, signed_by)
         show = self._outputs.of(head.run, head.id, bool(app.signer))
-        request = Request(self._settings(head, run, unpacked), contents, self._states.get(owner, b""))
+        owner = (run.series, app.id, app.signer) if question is None else question.owner
+        request = Request(self._settings(head, run, unpacked), objects, self._states.get(owner, b""))
         try:
             answer = self._processes.answer(request, until.left(), place, show)
-            reply = self._checked(head, answer)
+            reply = self._checked(head, answer, contents)
         except (DiedError, FormError) as error:
             _log(logging.ERROR, "message %s has no reply: %s", head.id, error)
-            return replies.error_reply(head, self._link.node_id, *replies.CRASHED)
+            return replies.error_reply(head, self._link.node_id, replies.CRASHED, Fault(Kind.ENDED), str(error))
         self._remember(owner, answer.state)
         if self._signed is not None and question is not None:
             self._signed.keep(question, answer)
@@ -209,15 +208,30 @@ class Node:
             "overrides": dict(run.overrides),
         }
 
-    def _rows(self, contents: Mapping[str, bytes], until: Until) -> Path | None:
-        """The site's examples in the form that the message asks for; None if the app reads the data itself."""
-        if self._reader is None or (form := replies.form_in(contents.values())) is None:
-            return None
-        return self._reader.of(form, until.left())
+    def _rows(self, contents: Contents, until: Until) -> Rows | None:
+        """The site's examples in the form that the message asks for; None if the app reads the data itself.
 
-    def _checked(self, head: Head, answer: Answer) -> Reply:
+        Raises RefusedError.
+        """
+        if self._reader is None or (form := form_of(contents.settings)) is None:
+            return None
+        try:
+            rows = self._reader.of(form, until.left())
+        except (ReadError, DiedError) as error:
+            raise RefusedError(f"the data cannot be read: {error}", Kind.DATA) from error
+        self._terms.check_rows(contents.settings, rows.examples, rows.held)
+        return rows
+
+    def _checked(self, head: Head, answer: Answer, contents: Contents) -> Reply:
+        """The reply, if all of it may leave this node. Raises RefusedError and FormError."""
         if answer.error is not None:
-            return replies.error_reply(head, self._link.node_id, *answer.error)
+            keys = {key for record in contents.records.values() for key in record}
+            told = parsed(answer.error[1], keys) or Fault(Kind.APP)
+            return replies.error_reply(head, self._link.node_id, wire.FAILED, told, answer.error[1])
+        try:
+            self._terms.check_reply(Contents.of(answer.root, answer.objects))
+        except ValueError:
+            raise FormError("its content is not a RecordDict") from None
         return replies.reply_of(head, self._link.node_id, answer.root, answer.objects)
 
     def _known(self, head: Head, until: Until) -> Known:
@@ -256,7 +270,7 @@ class Node:
             self._accounts.leaves(_leaving(head, reply))
         except RefusedError as error:
             _log(logging.ERROR, "the reply to message %s is held back: %s", head.id, error)
-            reply = replies.refusal(head, self._link.node_id, str(error))
+            reply = replies.refusal(head, self._link.node_id, error.told, str(error))
         try:
             announced = persistent(lambda: self._link.send(reply.message, reply.tree, seconds), until)
             missing = {each: reply.contents[each] for each in announced.missing if each in reply.contents}
@@ -299,7 +313,7 @@ def _leaving(head: Head, reply: Reply) -> logged.Reply:
     return logged.Reply(
         to=head.id,
         bytes=reply.size,
-        examples=replies.examples_in(reply.contents.values()),
-        error=f"code {reply.error[0]}: {last_line(reply.error[1])}" if reply.error else "",
+        examples=reply.examples,
+        error=reply.error,
         refused=reply.refused,
     )

@@ -1,12 +1,12 @@
-"""The node's own files of what it demands and what it offers: `policy.toml` and `data.toml`.
+"""The node's own file of what it demands and allows: `policy.toml`. The data have a file of their own (`site.py`).
 
-They are the site's, not a message's: nothing that a message says changes them.
+Both are the site's, not a message's: nothing that a message says changes them.
 """
 
 from __future__ import annotations
 
 import os
-import stat
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from confinement import KNOWN
+from fedstride import private
 from fedstride.errors import ConfigError, nearest
+from fedstride.mechanism import CLIPPING_NORMS
+from fedstride.tasks.site import SUFFIX, Site, read_site
 
 from .usage import Limits
 
@@ -29,16 +32,28 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "open_files": (64, 2**20),
     "processes": (4, 2**22),
     "files": (10, 2**32),
+    "cpu_seconds": (1, 2**32),
+    "min_rows": (1, 2**40),
+    "clipping_norm": CLIPPING_NORMS,
+    "noise_multiplier": (CLIPPING_NORMS[0], CLIPPING_NORMS[1]),
 }
 """The least and the largest value of each number."""
+
+WHOLE = ("landlock", "open_files", "processes", "files", "cpu_seconds", "min_rows")
+SWITCHES = ("signed", "raw_data")
+NAMES = ("tasks", "metrics", "records")
+MOST_SHARES = 3
+"""Values of `holdout` that a policy can have: each one more is one more division of the same rows."""
+
+_HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What a node demands of the processes of messages.
+    """What a node demands of messages and of their processes.
 
     `confine`: whether the kernel must confine them. `landlock`: the least level of Landlock that `confine =
-    "demanded"` accepts. The other values are limits of one message; None: not limited.
+    "demanded"` accepts. Up to `free_gib`, the values are limits of one message; None: not limited.
     """
 
     confine: str = IF_POSSIBLE
@@ -46,6 +61,7 @@ class Policy:
     memory_gib: float | None = None  # of all its processes together
     processes: int | None = 1024  # with their threads
     open_files: int | None = 1024  # of each process
+    cpu_seconds: int | None = None  # of each process
     disk_gib: float | None = 50.0  # of its scratch folder, its states and its cache
     files: int | None = 1_000_000  # in these folders
     free_gib: float | None = 0.5  # that must stay free on their disks
@@ -54,6 +70,16 @@ class Policy:
     )  # files of public keys, by name: whose runs are answered
     members: Path | None = None  # the public keys of the nodes of a study
     approve: str = OFF  # or ASK: a person at the node approves each run
+    hours: tuple[int, int] | None = None  # from when to when messages are answered, in minutes of the local day
+    signed: bool = False  # only apps that a trusted key has signed
+    raw_data: bool = False  # apps may read the data files themselves, all of them
+    tasks: tuple[str, ...] | None = None  # that may be learnt; None: all
+    metrics: tuple[str, ...] | None = None  # figures of held-out rows that may leave, beside the loss; None: all
+    records: tuple[str, ...] | None = None  # that may leave beside model and metrics; None: all
+    min_rows: int = 20  # of training, of measuring, and of a class or category of which something is said
+    holdout: tuple[float, ...] = (0.0, 0.2)  # shares of the rows that a run may hold out
+    clipping_norm: float | None = None  # the longest update that may leave
+    noise_multiplier: float | None = None  # the least noise on it, as a multiple of the clipping norm
 
     @property
     def limits(self) -> Limits:
@@ -62,12 +88,11 @@ class Policy:
             _bytes(self.memory_gib), self.processes, _bytes(self.disk_gib), self.files, _bytes(self.free_gib)
         )
 
-
-@dataclass(frozen=True)
-class Data:
-    """The data of a site. `path`: a file or folder; None: the node has no data of its own."""
-
-    path: Path | None = None
+    @property
+    def protection(self) -> dict[str, float]:
+        """What the client must do to its update, as keys of a node-config."""
+        each = {"clipping-norm": self.clipping_norm, "noise-multiplier": self.noise_multiplier}
+        return {name: value for name, value in each.items() if value is not None}
 
 
 def read_policy(path: Path | None) -> Policy:
@@ -79,37 +104,47 @@ def read_policy(path: Path | None) -> Policy:
     confine = values.get("confine", IF_POSSIBLE)
     if confine not in CONFINE:
         raise ConfigError(f"{path}: confine = {confine!r} is not allowed: it must be one of {', '.join(CONFINE)}")
-    for name, value in values.items():
-        if name != "confine":
-            _positive(path, name, value, whole=not name.endswith("_gib"))
-    for name, (least, most) in RANGES.items():
-        if not least <= values.get(name, least) <= most:
-            raise ConfigError(
-                f"{path}: {name} = {values[name]!r} is not allowed: it must be {least:g} to {most:g}"
-            )
+    for name in RANGES.keys() & values.keys():
+        _number(path, name, values[name])
+    for name in SWITCHES:
+        if not isinstance(values.get(name, False), bool):
+            raise ConfigError(f"{path}: {name} = {values[name]!r} is not allowed: it must be true or false")
+    for name in NAMES:
+        if name in values:
+            values[name] = _names(path, name, values[name])
+    if "holdout" in values:
+        values["holdout"] = _shares(path, values["holdout"])
+    if "hours" in values:
+        values["hours"] = _hours(path, values["hours"])
+    if "noise_multiplier" in values and "clipping_norm" not in values:
+        raise ConfigError(f"{path}: noise_multiplier needs a clipping_norm, since the noise is a multiple of it")
     return Policy(**values, **whose)
 
 
-def read_data(given: Path) -> Data:
-    """The data that a node-config names: a file of the site's own (`*.toml`), or the data themselves.
+def read_data(given: Path) -> Site:
+    """The data that a node-config names, by the site's own file (`*.toml`).
 
-    Raises ConfigError if the file has another form, or if the data do not exist.
+    Raises ConfigError if it is no such file, if it has another form, if others can change it or read its secret,
+    or if the data do not exist.
     """
-    path, where = given, f"node-config data = {str(given)!r}"
-    if given.suffix == ".toml":
-        values = _table(given, "data", {each.name for each in fields(Data)})
-        named = values.get("path")
-        if not isinstance(named, str) or not named:
-            raise ConfigError(f'{given}: it must name the data, as in path = "/srv/data/patients.csv"')
-        path, where = given.parent / Path(named).expanduser(), f"{given}: path = {named!r}"
+    if given.suffix != SUFFIX:
+        raise ConfigError(
+            f"node-config data = {str(given)!r} is not allowed: name a file of the site's own, as in "
+            f'data="/etc/fedstride/data.toml", with path = {str(given)!r} and what runs may name; '
+            "see docs/deployment.md"
+        )
+    check_owner(given, "the data file")
+    site = read_site(given)
+    if site.secret is not None:
+        private.check_file(site.secret, "the secret of the hold-out")
     try:
-        path.stat()
+        site.path.stat()
     except OSError as error:
         raise ConfigError(
-            f"{where} cannot be used ({error.strerror}); give the path of a file or folder that this node's user "
-            "can read"
+            f"{given}: path = {str(site.path)!r} cannot be used ({error.strerror}); give the path of a file or "
+            "folder that this node's user can read"
         ) from error
-    return Data(path.absolute())
+    return site
 
 
 def _table(path: Path, what: str, allowed: set[str]) -> dict[str, Any]:
@@ -135,7 +170,7 @@ def check_owner(path: Path, what: str) -> None:
         about = path.stat()
     except OSError:
         return  # reading it says why
-    if about.st_uid not in (0, os.geteuid()) or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if private.fault(path, about, private.CHANGE, owners=(0, os.geteuid())):
         raise ConfigError(
             f"{what} {path} can be changed by others; give it to root or to the node's user, and take the right "
             f"to write from others: chmod go-w {path}"
@@ -159,11 +194,38 @@ def _whose(path: Path, values: dict[str, Any]) -> dict[str, Any]:
     return {"signers": files, "members": named, "approve": approve}
 
 
-def _positive(path: Path, name: str, value: Any, whole: bool) -> None:
-    kinds = (int,) if whole else (int, float)
-    if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < 2**40:
-        kind = "a whole number" if whole else "a number"
-        raise ConfigError(f"{path}: {name} = {value!r} is not allowed: it must be {kind} above 0")
+def _number(path: Path, name: str, value: Any) -> None:
+    kinds = (int,) if name in WHOLE else (int, float)
+    least, most = RANGES[name]
+    if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
+        kind = "a whole number" if name in WHOLE else "a number"
+        raise ConfigError(
+            f"{path}: {name} = {value!r} is not allowed: it must be {kind} from {least:g} to {most:g}"
+        )
+
+
+def _names(path: Path, name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
+        raise ConfigError(f"{path}: {name} = {value!r} is not allowed: it must be a list of names")
+    return tuple(value)
+
+
+def _shares(path: Path, value: Any) -> tuple[float, ...]:
+    fits = isinstance(value, list) and 1 <= len(value) <= MOST_SHARES
+    if not fits or not all(type(each) in (int, float) and 0 <= each < 1 for each in value):
+        raise ConfigError(
+            f"{path}: holdout = {value!r} is not allowed: it must be a list of one to {MOST_SHARES} shares in "
+            "[0, 1)"
+        )
+    return tuple(float(each) for each in value)
+
+
+def _hours(path: Path, value: Any) -> tuple[int, int]:
+    found = _HOURS.fullmatch(value) if isinstance(value, str) else None
+    if found is None or value[:5] == value[6:]:
+        raise ConfigError(f'{path}: hours = {value!r} is not allowed: write it as in hours = "20:00-06:00"')
+    start, minute, end, last = map(int, found.groups())
+    return 60 * start + minute, 60 * end + last
 
 
 def _bytes(gib: float | None) -> int | None:

@@ -8,6 +8,8 @@ import os
 import stat
 from pathlib import Path
 
+from fedstride import private
+
 
 def read(path: Path, most_bytes: int) -> bytes:
     """The content of a file.
@@ -59,9 +61,9 @@ def append(path: Path, line: bytes) -> None:
 
 
 def _check(about: os.stat_result, path: Path) -> None:
-    others = about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    if not stat.S_ISREG(about.st_mode) or about.st_uid not in (0, os.geteuid()) or others:
-        raise PermissionError(None, "it is not a file of the node's user that only this user may write", str(path))
+    wrong = private.fault(path, about, private.CHANGE, owners=(0, os.geteuid()))
+    if wrong or not stat.S_ISREG(about.st_mode):
+        raise PermissionError(None, wrong or "is not a file", str(path))
 
 
 def _sync(folder: Path) -> None:

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fedstride import wire
+from fedstride.errors import last_line
+from fedstride.faults import Fault, Kind
 from fedstride.flower.fleet import MOST_DEPTH, MOST_OBJECTS, reply_object
 from fedstride.flower.link import Head
 from fedstride.flower.objects import head_of, plain_record
@@ -29,6 +33,7 @@ PLAIN = (b"ConfigRecord ", b"MetricRecord ")
 """How their objects begin."""
 
 SHOWN = {
+    wire.RUN: "study",
     wire.SERVER_ROUND: "round",
     wire.STRATEGY: "strategy",
     wire.PRIVACY: "privacy",
@@ -44,8 +49,8 @@ FORM = ("spec.", "reading.")
 NORMALISATION = {"spec.mean", "spec.std"}
 """Those of them that do not change how data are read."""
 
-CRASHED = 8, "ClientApp stopped responding."
-"""Flower's error for a message whose process ended without a reply."""
+CRASHED = 8
+"""Flower's code of the error for a message whose process ended without a reply."""
 
 
 class FormError(Exception):
@@ -58,8 +63,9 @@ class Reply(NamedTuple):
     message: bytes  # the message object
     tree: Mapping[str, tuple[str, ...]]  # the parts of each object, by id
     contents: Mapping[str, bytes]  # of all objects, by id
-    error: tuple[int, str] | None = None  # code and reason
+    error: str = ""  # what is not as it should be, for this node's own log
     refused: bool = False  # by this node; an app may use the same code
+    examples: int | None = None  # their number, as the app says
 
     @property
     def size(self) -> int:
@@ -67,16 +73,17 @@ class Reply(NamedTuple):
         return sum(map(len, self.contents.values()))
 
 
-def refusal(to: Head, node: int, reason: str, code: int = wire.REFUSED) -> Reply:
-    """The reply of a node that does not process the message."""
-    return error_reply(to, node, code, reason)._replace(refused=True)
+def refusal(to: Head, node: int, told: Fault, reason: str) -> Reply:
+    """The reply of a node that does not process the message. `reason`: for this node's own log."""
+    code = wire.WAITS if told.kind is Kind.APPROVAL else wire.REFUSED
+    return error_reply(to, node, code, told, reason)._replace(refused=True)
 
 
-def error_reply(to: Head, node: int, code: int, reason: str) -> Reply:
-    """A reply that is an error."""
-    message = reply_object(to, node, "", (code, reason))
+def error_reply(to: Head, node: int, code: int, told: Fault, reason: str) -> Reply:
+    """A reply that is an error: the only place from which one leaves. `reason`: for this node's own log."""
+    message = reply_object(to, node, "", (code, str(told)))
     own = hashlib.sha256(message).hexdigest()
-    return Reply(message, {}, {own: message}, (code, reason))
+    return Reply(message, {}, {own: message}, f"code {code}: {last_line(reason)}")
 
 
 def reply_of(to: Head, node: int, root: str, objects: Mapping[str, bytes]) -> Reply:
@@ -89,7 +96,8 @@ def reply_of(to: Head, node: int, root: str, objects: Mapping[str, bytes]) -> Re
         raise FormError("its content is not a RecordDict")
     message = reply_object(to, node, root)
     own = hashlib.sha256(message).hexdigest()
-    return Reply(message, {own: (root,), **tree}, {**objects, own: message})
+    examples = Contents.of(root, objects).examples
+    return Reply(message, {own: (root,), **tree}, {**objects, own: message}, examples=examples)
 
 
 def _tree(root: str, objects: Mapping[str, bytes]) -> dict[str, tuple[str, ...]]:
@@ -128,36 +136,82 @@ def _parts(object_id: str, objects: Mapping[str, bytes]) -> tuple[str, ...]:
         raise FormError(f"a part of it has another form: {' '.join(str(error).split())[:100]}") from None
 
 
-def asked(contents: Iterable[bytes]) -> dict[str, Any]:
-    """What the values in a message ask for, by the names in the log. Of several values, all are named."""
-    found: dict[str, list[Any]] = {}
-    for record in _plain_records(contents):
-        for key, name in SHOWN.items():
-            if key in record and record[key] not in found.setdefault(name, []):
-                found[name].append(record[key])
-    return {name: values[0] if len(values) == 1 else str(values) for name, values in found.items() if values}
+@dataclass(frozen=True)
+class Contents:
+    """What a message or a reply says in plain values.
+
+    `names`: of all its records. `records`: those of plain values, the first ones, of limited number and size.
+    """
+
+    names: tuple[str, ...]
+    records: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def of_message(cls, message: str, objects: Mapping[str, bytes]) -> Contents:
+        """Of the message with this id. Raises ValueError if it has no content."""
+        try:
+            (root,) = head_of(objects[message], MOST_HEAD)[1]
+        except (KeyError, ValueError):
+            raise ValueError("the message has no content") from None
+        return cls.of(root, objects)
+
+    @classmethod
+    def of(cls, root: str, objects: Mapping[str, bytes]) -> Contents:
+        """Of the content with this id. Raises ValueError if it is none."""
+        ids = _ids(objects.get(root, b""))
+        plain = _plain_records((name, objects.get(each, b"")) for name, each in ids.items())
+        return cls(tuple(ids), dict(plain))
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings of a message, as the app reads them; empty if it has none."""
+        return self.records.get(wire.CONFIG, {})
+
+    def shown(self) -> dict[str, Any]:
+        """What a message asks for, by the names in the log. Of several values, all are named."""
+        found: dict[str, list[Any]] = {}
+        for record in self.records.values():
+            for key, name in SHOWN.items():
+                if key in record and record[key] not in found.setdefault(name, []):
+                    found[name].append(record[key])
+        return {name: values[0] if len(values) == 1 else str(values) for name, values in found.items() if values}
+
+    @property
+    def run(self) -> str:
+        """The word by which a message names its run; empty if it names none. Raises ValueError for several."""
+        words = {record[wire.RUN] for record in self.records.values() if isinstance(record.get(wire.RUN), str)}
+        if len(words) > 1:
+            raise ValueError("the message names several runs")
+        return str(words.pop()) if words else ""
+
+    @property
+    def examples(self) -> int | None:
+        """The number of examples that a reply names; None if it names none."""
+        counts = (record[wire.NUM_EXAMPLES] for record in self.records.values() if wire.NUM_EXAMPLES in record)
+        return next((count for count in counts if type(count) is int), None)
 
 
-def run_in(contents: Iterable[bytes]) -> str:
-    """The word by which a message names its run; empty if it names none. Raises ValueError if it names several."""
-    words = {record[wire.RUN] for record in _plain_records(contents) if isinstance(record.get(wire.RUN), str)}
-    if len(words) > 1:
-        raise ValueError("the message names several runs")
-    return str(words.pop()) if words else ""
-
-
-def form_in(contents: Iterable[bytes]) -> dict[str, Any] | None:
+def form_of(settings: Mapping[str, Any]) -> dict[str, Any] | None:
     """The form of an example that a message asks for, without its normalisation.
 
     None if it says none, as those of other apps. Raises ValueError for values that are not plain.
     """
-    for record in _plain_records(contents):
-        form = {key: value for key, value in record.items() if key.startswith(FORM) and key not in NORMALISATION}
-        if form and not all(_is_plain(value) for value in form.values()):
-            raise ValueError("the message describes its examples with values that are not plain")
-        if form:
-            return form
-    return None
+    form = {key: value for key, value in settings.items() if key.startswith(FORM) and key not in NORMALISATION}
+    if form and not all(_is_plain(value) for value in form.values()):
+        raise ValueError("the message describes its examples with values that are not plain")
+    return form or None
+
+
+def _ids(content: bytes) -> dict[str, str]:
+    """The ids of the records, by name. Raises ValueError if this is no record dictionary."""
+    kind, _, start = head_of(content, MOST_HEAD)
+    try:
+        found = json.loads(content[start:])
+    except RecursionError:
+        found = None
+    if kind != "RecordDict" or not isinstance(found, dict):
+        raise ValueError("it has no records")
+    return {str(name): str(each) for name, each in found.items()}
 
 
 def _is_plain(value: object) -> bool:
@@ -166,17 +220,10 @@ def _is_plain(value: object) -> bool:
     )
 
 
-def examples_in(contents: Iterable[bytes]) -> int | None:
-    """The number of examples that a reply names; None if it names none."""
-    records = (record for record in _plain_records(contents) if wire.NUM_EXAMPLES in record)
-    counts = (record[wire.NUM_EXAMPLES] for record in records)
-    return next((count for count in counts if type(count) is int), None)
-
-
-def _plain_records(contents: Iterable[bytes]) -> Iterator[Any]:
-    """The records of plain values among these objects: the first ones, of limited number and size."""
+def _plain_records(contents: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, Any]]:
+    """The records of plain values among these, by name: the first ones, of limited number and size."""
     left_bytes, left_records = MOST_PLAIN_BYTES, MOST_PLAIN_RECORDS
-    for content in contents:
+    for name, content in contents:
         if len(content) > MOST_PLAIN or not content.startswith(PLAIN):
             continue
         left_bytes, left_records = left_bytes - len(content), left_records - 1
@@ -185,4 +232,4 @@ def _plain_records(contents: Iterable[bytes]) -> Iterator[Any]:
         with contextlib.suppress(Exception):  # what the app or the server wrote may be anything
             record = plain_record(content, MOST_HEAD)
             if record is not None:
-                yield record
+                yield name, record

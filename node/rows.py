@@ -1,10 +1,11 @@
 """The site's own rows, read by this installation's readers in a confined process that runs nothing of an app.
 
 An app gets the examples of the form that its message asks for, read-only, and neither the files nor columns that
-the message does not name. What the node keeps beside them is their number.
+the message does not name. With them it gets what the node keeps: which are held out, and what is said of columns.
 
-    node-rows/<key>/x.npy, y.npy, form.json      examples of one form
-    node-rows/<key>/count.json                   how many there are; it is written last
+    node-rows/<key>/x.npy, y.npy, marks.npy, form.json      examples of one form
+    node-rows/<key>/count.json                              how many there are; it is written last
+    node-rows/statistics/                                   see `fedstride/tasks/own/kept.py`
 """
 
 from __future__ import annotations
@@ -12,86 +13,135 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedstride import __version__
+from fedstride.tasks.site import Site
 
 from .access import Access
 from .frames import Request
 from .processes import Processes
 
-COUNT = "count.json"
+COUNT, STATISTICS = "count.json", "statistics"
 
 FORMS = 8
 """Forms of the site's examples that are kept; the one that was used longest ago goes first."""
 
-FAILED = 2
-"""Flower's code of an error that a ClientApp raises."""
-
-
-DOES_NOT_FIT = "the data of this node do not fit what the message asks for; the log of the node says why"
+MOST_FAULTS = 20
+"""Lines about what of the data is not as the site's file says."""
 
 
 class ReadError(Exception):
-    """The rows cannot be read. The text may have cells of the data, and is for the node's own log.
+    """The rows cannot be read. The text may have cells of the data, and is for the node's own log."""
 
-    `told`: what the server is told.
-    """
 
-    def __init__(self, reason: str, told: str = DOES_NOT_FIT) -> None:
-        super().__init__(reason)
-        self.told = told
+class Rows(NamedTuple):
+    """The examples of a form: their folder, their number, and how many are held out, by share."""
+
+    folder: Path
+    examples: int
+    held: Mapping[str, int]
 
 
 class Reader:
     """Reads a site's data for the forms that messages ask for.
 
-    `data`: a file or folder. `folder`: for what is read, which is the node's alone.
+    `folder`: for what is read, which is the node's alone. `shares`: of the hold-out, that are counted. `min_rows`:
+    the smallest number of rows of which something is said.
     """
 
-    def __init__(self, data: Path, folder: Path, access: Access, processes: Processes) -> None:
-        self._data, self._folder = data, folder
+    def __init__(
+        self,
+        site: Site,
+        folder: Path,
+        shares: Sequence[float],
+        min_rows: int,
+        access: Access,
+        processes: Processes,
+    ) -> None:
+        self._site, self._folder = site, folder
+        self._shares, self._min_rows = shares, min_rows
         self._access, self._processes = access, processes
+        self._checked: tuple[str, int] = (
+            "",
+            0,
+        )  # a state of the data that is as the site's file says; their number
 
-    def of(self, form: Mapping[str, Any], seconds: float) -> Path:
-        """The folder with the examples of this form. They are read if the data have changed, or the form is new.
+    def check(self, seconds: float) -> int | None:
+        """The number of rows, if all are as the site's own file says; None if it says nothing of them.
 
-        Raises ReadError if the data do not fit the form, DiedError if reading takes longer than this.
+        Raises ReadError if they are not, DiedError if this takes longer.
         """
-        try:
-            state = state_of(self._data)
-        except OSError as error:
-            raise ReadError(str(error), "the data of this node cannot be read") from error
-        key = hashlib.sha256(json.dumps([form, state, __version__], sort_keys=True).encode())
+        if self._site.dictionary is None:
+            return None
+        state = self._state()
+        if self._checked[0] != state:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = self._answer({"check": self._site.plain()}, None, (), seconds)
+            if faults := found["faults"]:
+                more = f"; and {len(faults) - MOST_FAULTS} more" if len(faults) > MOST_FAULTS else ""
+                raise ReadError("; ".join(faults[:MOST_FAULTS]) + more)
+            self._checked = state, found["rows"]
+        return self._checked[1]
+
+    def of(self, form: Mapping[str, Any], seconds: float) -> Rows:
+        """The examples of this form. They are read if the data have changed, or the form is new.
+
+        Raises ReadError if the data do not fit, DiedError if reading takes longer than this.
+        """
+        self.check(seconds)
+        about = [form, self._state(), self._site.described(), self._shares, self._min_rows, __version__]
+        key = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
         folder = self._folder / key.hexdigest()[:32]
         if not (folder / COUNT).exists():
             self._read(form, folder, seconds)
         os.utime(folder)
-        return folder
+        found = json.loads((folder / COUNT).read_text())
+        return Rows(folder, found["rows"], found["held"])
 
     def _read(self, form: Mapping[str, Any], folder: Path, seconds: float) -> None:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        statistics = self._folder / STATISTICS
+        statistics.mkdir(mode=0o700, parents=True, exist_ok=True)
         old, new = self._old(), self._folder / f"new-{os.urandom(8).hex()}"
         new.mkdir(mode=0o700)
-        settings = {"read": {"data": str(self._data), "form": dict(form), "folder": str(new)}}
-        place = self._access.of_rows(self._data, new, old)
-        answer = self._processes.answer(Request(settings, {}, b""), seconds, place)
+        wanted = {
+            "site": self._site.plain(),
+            "form": dict(form),
+            "min_rows": self._min_rows,
+            "shares": list(self._shares),
+            "folder": str(new),
+            "statistics": str(statistics),
+        }
+        count = self._answer(wanted, new, old, seconds)
+        with open(new / COUNT, "x") as file:
+            json.dump(count, file)
+        new.rename(folder)
+
+    def _answer(self, wanted: dict[str, Any], into: Path | None, old: Sequence[str], seconds: float) -> Any:
+        """What a confined process with the installed readers answers. Raises ReadError."""
+        written = () if into is None else (into, self._folder / STATISTICS)
+        place = self._access.of_rows(self._site.path, self._folder, written, old)
+        answer = self._processes.answer(Request({"read": wanted}, {}, b""), seconds, place)
         if answer.error is not None:
             raise ReadError(answer.error[1])
-        count = answer.objects[answer.root]
-        if not count.isdigit():
-            raise ReadError("the process that reads the data did not say how many examples they are")
-        with open(new / COUNT, "xb") as file:
-            file.write(count)
-        new.rename(folder)
+        try:
+            return json.loads(answer.objects[answer.root])
+        except (ValueError, KeyError):
+            raise ReadError("the process that reads the data did not say what it has read") from None
+
+    def _state(self) -> str:
+        try:
+            return state_of(self._site.path)
+        except OSError as error:
+            raise ReadError(f"the data {self._site.path} cannot be read: {error.strerror}") from error
 
     def _old(self) -> list[str]:
         """The names of the forms that make room for a new one, and of what was not read to its end."""
         found = [each for each in self._folder.iterdir() if (each / COUNT).exists()]
         found.sort(key=lambda each: each.stat().st_mtime, reverse=True)
-        kept = {each.name for each in found[: FORMS - 1]}
+        kept = {STATISTICS, *(each.name for each in found[: FORMS - 1])}
         return [each.name for each in self._folder.iterdir() if each.name not in kept]
 
 

@@ -12,23 +12,30 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
 
 from client_app.state_folder import root
+from fedstride import private
 from fedstride.errors import ConfigError
 from fedstride.flower.link import Place
 from fedstride.flower.trusting import context
 from fedstride.names import FORM, is_name
 from fedstride.tasks.cache import cache_dir
+from fedstride.tasks.site import Site
 
 from . import places
+from .keys import private_key
 from .limits import message_limit
-from .policy import Data, Policy, check_owner, read_data, read_policy
+from .policy import Policy, check_owner, read_data, read_policy
 from .trust import trusted_keys
 
 OFF = "off"
+
+READ_BY_THE_NODE = "(read by the node)"
+"""What apps see as the place of the data that they cannot open."""
+
+DEMANDS = ("clip", "noise")
+"""How keys begin that would demand something of updates."""
 
 NODES_OWN = {"policy", "state", "log"}
 """Keys of a node-config that are the node's own matter; apps do not see them."""
@@ -63,7 +70,7 @@ class Settings:
     key: EllipticCurvePrivateKey | None  # None: the node makes one, and registers it itself
     config: Mapping[str, Value]  # its node-config, as apps see it
     policy: Policy
-    data: Data
+    site: Site | None  # its own data; None: it has none
     states: Path  # what clients keep
     cache: Path  # of prepared data
     scratch: Path  # of this process, for the folders of messages
@@ -90,7 +97,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
     given = _parser().parse_args(list(arguments))
     config = node_config(given.node_config)
     home = places.home(environment)
-    data, log = _data(config), _log(config, home / places.LOG)
+    site, log, policy = _site(config), _log(config, home / places.LOG), read_policy(_path(config, "policy"))
     if given.insecure and given.root_certificates:
         raise ConfigError("--insecure and --root-certificates exclude each other: with certificates there is TLS")
     if given.insecure and given.auth_supernode_private_key:
@@ -106,15 +113,15 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
             proxy=_proxy(given.proxy),
         ),
         key=_private_key(given.auth_supernode_private_key),
-        config=_for_apps(config, data),
-        policy=read_policy(_path(config, "policy")),
-        data=data,
+        config=_for_apps(config, site, policy),
+        policy=policy,
+        site=site,
         states=root(config).absolute(),
         cache=_cache(),
         scratch=home / places.SCRATCH / f"{os.getpid()}-{os.urandom(4).hex()}",
         output=home / places.OUTPUT,
         rows=home / places.ROWS,
-        secret=_secret(given.auth_supernode_private_key, config, home, log),
+        secret=_secret(given.auth_supernode_private_key, config, site, home, log),
         allow_root=given.allow_root,
         name=_name(config),
         log=log,
@@ -124,7 +131,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
         policy_file=_path(config, "policy"),
         data_file=_path(config, "data"),
         apps=home / places.APPS,
-        trusted=_trusted(given.trusted_entities),
+        trusted=_trusted(given.trusted_entities, policy),
         wait=given.wait,
         limit=message_limit(environment),
         passed=tuple(filter(None, given.pass_environment.split(","))),
@@ -203,17 +210,21 @@ def _certificates(path: Path | None) -> bytes | None:
 def _private_key(path: Path | None) -> EllipticCurvePrivateKey | None:
     if path is None:
         return None
-    content = _content(path, "--auth-supernode-private-key")
-    load = load_ssh_private_key if b"OPENSSH" in content else load_pem_private_key
+    path = path.expanduser()
     try:
-        key = load(content, None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        key = None
-    if not isinstance(key, EllipticCurvePrivateKey):
+        content, fault = private.read(path)
+    except OSError as error:
+        raise ConfigError(
+            f"--auth-supernode-private-key {path} cannot be read: {error.strerror or error}"
+        ) from error
+    key = private_key(content)
+    if key is None:
         raise ConfigError(
             f"--auth-supernode-private-key {path} is not a private key that can be used: it must be of an "
             "elliptic curve, and have no password; fedstride certificates makes one"
         )
+    if fault:
+        raise ConfigError(f"--auth-supernode-private-key {path} {fault}")
     return key
 
 
@@ -254,8 +265,10 @@ def _name(config: Mapping[str, Value]) -> str:
     return str(name)
 
 
-def _trusted(path: Path | None) -> Mapping[str, str] | None:
+def _trusted(path: Path | None, policy: Policy) -> Mapping[str, str] | None:
     if path is None:
+        if policy.signed:
+            raise ConfigError("signed = true in the policy needs --trusted-entities, the keys that may sign apps")
         return None
     check_owner(path, "--trusted-entities")
     return trusted_keys(path)
@@ -271,9 +284,9 @@ def _path(config: Mapping[str, Value], key: str) -> Path | None:
     return Path(value).expanduser().absolute()
 
 
-def _data(config: Mapping[str, Value]) -> Data:
+def _site(config: Mapping[str, Value]) -> Site | None:
     path = _path(config, "data")
-    return Data() if path is None else read_data(path)
+    return None if path is None else read_data(path)
 
 
 def _cache() -> Path:
@@ -285,17 +298,31 @@ def _cache() -> Path:
         ) from error
 
 
-def _for_apps(config: Mapping[str, Value], data: Data) -> dict[str, Value]:
-    """The node-config as apps see it: without the node's own files, and with the place of the data themselves."""
-    seen = {key: value for key, value in config.items() if key not in NODES_OWN}
-    return seen if data.path is None else seen | {"data": str(data.path)}
+def _for_apps(config: Mapping[str, Value], site: Site | None, policy: Policy) -> dict[str, Value]:
+    """The node-config as apps see it: without the node's own files, and with what the policy demands of updates.
+
+    Raises ConfigError for demands that are not in the policy.
+    """
+    for key in config:
+        if key.startswith(DEMANDS):
+            raise ConfigError(
+                f"node-config {key} is not allowed: demands are in the policy; write {key.replace('-', '_')} = "
+                f"{config[key]} into the file that policy=FILE.toml names"
+            )
+    seen = {key: value for key, value in config.items() if key not in NODES_OWN} | policy.protection
+    if site is None:
+        return seen
+    return seen | {"data": str(site.path) if policy.raw_data else READ_BY_THE_NODE}
 
 
-def _secret(key: Path | None, config: Mapping[str, Value], home: Path, log: Path | None) -> dict[str, Path]:
+def _secret(
+    key: Path | None, config: Mapping[str, Value], site: Site | None, home: Path, log: Path | None
+) -> dict[str, Path]:
     """The files that apps must not read, by what they are."""
     found = {"the node's key": key, "the policy": _path(config, "policy"), "the node's log": log}
     found |= {"the node's folder (FLWR_HOME)": home, "the folder of the clients' states": root(config)}
     found |= {"the cache": _cache()}
+    found |= {"the data file": _path(config, "data"), "the secret of the hold-out": site.secret if site else None}
     return {what: path.expanduser().absolute() for what, path in found.items() if path is not None}
 
 

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from fedstride import wire
+from fedstride.faults import Kind
 from fedstride.fingerprints import fingerprint
 from fedstride.flower.link import Head, Run
 from fedstride.signed import UnlikeError
@@ -27,20 +28,9 @@ from .frames import Answer
 from .ledger import Ledger, Question, ReplayError
 from .policy import ASK
 from .settings import Settings
-from .signers import NotSignedError, Signatures, members_of, signers_of
-
-NOT_SIGNED_SO = "the message is not one that was signed"
-REPLAYED = "the signed run, or the message, came before"
-WAITS = "the run waits for an approval at this node"
-NO_LEDGER = "this node cannot write what it has answered"
+from .signers import Signatures, members_of, signers_of
 
 _log = logging.getLogger("flwr").log
-
-
-class WaitsError(RefusedError):
-    """The message is refused until a person at the node approves the run."""
-
-    code = wire.WAITS
 
 
 class SignedRuns:
@@ -60,21 +50,16 @@ class SignedRuns:
     def question(self, head: Head, run: Run, app: App, contents: Mapping[str, bytes]) -> Question:
         """What a message asks, with the answer that it got before. A first question is written down.
 
-        Raises RefusedError for a message that was not signed, and WaitsError if the run is still to be approved.
+        Raises RefusedError for a message that was not signed, and while the run is still to be approved.
         """
         try:
             return self._question(head, run, app, contents)
-        except NotSignedError as error:
-            told, reason = error.told, str(error)
         except (UnlikeError, ValueError) as error:
-            told, reason = NOT_SIGNED_SO, str(error)
+            raise RefusedError(str(error), Kind.NOT_SIGNED) from None
         except ReplayError as error:
-            told, reason = REPLAYED, str(error)
+            raise RefusedError(str(error), Kind.REPLAY) from None
         except OSError as error:
-            told, reason = NO_LEDGER, f"{error.filename}: {error.strerror or error}"
-        self._accounts.asks(head.id, {"why": reason})
-        kind = WaitsError if told == WAITS else RefusedError
-        raise kind(f"{told}; the log of the node says why")
+            raise RefusedError(f"{error.filename}: {error.strerror or error}", Kind.STORAGE) from None
 
     def _question(self, head: Head, run: Run, app: App, contents: Mapping[str, bytes]) -> Question:
         signer, found = self._signatures.of(run, app, self._now())
@@ -85,9 +70,9 @@ class SignedRuns:
             raise UnlikeError(f"it is announced as {head.kind!r}, and is {said.kind!r}")
         form = terms.form_of(said)
         if self._approvals is not None and (waits := self._approvals.waits(signer, found)):
-            raise NotSignedError(WAITS, waits)
+            raise RefusedError(waits, Kind.APPROVAL)
         self._accounts.asks(head.id, {"signer": signer.name})
-        question = Question(signer, terms, form, int(said.config.get(wire.SERVER_ROUND, 0)), said.config)
+        question = Question(signer, app.id, terms, form, int(said.config.get(wire.SERVER_ROUND, 0)), said.config)
         if self._ledger.ask(question):
             return question
         kept = self._ledger.kept(question)
@@ -113,7 +98,8 @@ def signed_runs(settings: Settings, accounts: Accounts) -> SignedRuns | None:
     signers = signers_of(policy)
     if not signers:
         return None
-    files = [each for each in (settings.data_file, settings.data.path) if each is not None]
+    data = None if settings.site is None else settings.site.path
+    files = [each for each in (settings.data_file, data) if each is not None]
     site = Site(settings.policy_file, tuple(sorted(set(files))))
     return SignedRuns(
         Signatures(signers, _own(settings.key), members_of(policy)),

@@ -12,29 +12,15 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from fedstride import signed
 from fedstride.errors import ConfigError
+from fedstride.faults import Kind
 from fedstride.fingerprints import fingerprints
 from fedstride.flower.link import Run
 from fedstride.signatures import decode, key_id
 
+from .accounts import RefusedError
 from .apps import App
 from .policy import Policy, check_owner
 from .trust import public_key
-
-UNSIGNED = "the run is not signed, and this node answers signed runs only"
-NOT_TRUSTED = "the run has no signature that this node trusts"
-NOT_VALID = "the signed run is of another app, of another configuration, or not valid at this time"
-OTHER_NODES = "the run is signed for other nodes"
-
-
-class NotSignedError(Exception):
-    """A run or a message is not one that was signed. The text is the reason, one line for the node's own log.
-
-    `told`: what the server is told.
-    """
-
-    def __init__(self, told: str, reason: str) -> None:
-        super().__init__(reason)
-        self.told = told
 
 
 class Signer(NamedTuple):
@@ -70,48 +56,48 @@ class Signatures:
         self._own, self._members = own, members
 
     def of(self, run: Run, app: App, now: float) -> tuple[Signer, signed.Signed]:
-        """Who has signed this run, and what. Raises NotSignedError if it may not be answered here, now."""
+        """Who has signed this run, and what. Raises RefusedError if it may not be answered here, now."""
         text = run.overrides.get(signed.RUN_CONFIG)
         if not text:
-            raise NotSignedError(UNSIGNED, "it has no signature")
+            raise RefusedError("it has no signature", Kind.UNSIGNED)
         try:
             found = signed.load(text)
         except ConfigError as error:
-            raise NotSignedError(NOT_TRUSTED, str(error)) from None
+            raise RefusedError(str(error), Kind.SIGNATURE) from None
         signer = self._verified(found)
         others = {key: value for key, value in run.overrides.items() if key != signed.RUN_CONFIG}
         if found.terms.app != app.hash:
-            raise NotSignedError(NOT_VALID, f"it is signed for the app {found.terms.app}, and this is {app.hash}")
+            raise RefusedError(
+                f"it is signed for the app {found.terms.app}, and this is {app.hash}", Kind.OTHER_RUN
+            )
         if others != found.terms.run_config:
-            raise NotSignedError(NOT_VALID, "its configuration is not the one that was signed")
+            raise RefusedError("its configuration is not the one that was signed", Kind.OTHER_RUN)
         if fault := found.terms.fault(now):
-            raise NotSignedError(NOT_VALID, fault)
+            raise RefusedError(fault, Kind.OTHER_RUN)
         self._check_nodes(found.terms.nodes)
         return signer, found
 
     def _verified(self, found: signed.Signed) -> Signer:
         signer = self._signers.get(found.key)
         if signer is None:
-            raise NotSignedError(NOT_TRUSTED, f"it is signed by {found.key}, which the policy does not name")
+            raise RefusedError(f"it is signed by {found.key}, which the policy does not name", Kind.SIGNATURE)
         try:
             signer.key.verify(decode(found.signature), signed.to_sign(found.body))
         except (InvalidSignature, ValueError):
-            raise NotSignedError(
-                NOT_TRUSTED, f"it is not what {signer.name!r} has signed: it was altered"
-            ) from None
+            reason = f"it is not what {signer.name!r} has signed: it was altered"
+            raise RefusedError(reason, Kind.SIGNATURE) from None
         return signer
 
     def _check_nodes(self, nodes: Collection[str]) -> None:
         if nodes and self._own not in nodes:
-            raise NotSignedError(
-                OTHER_NODES, f"it names {len(nodes)} nodes, and not this one ({self._own or 'no key'})"
-            )
+            reason = f"it names {len(nodes)} nodes, and not this one ({self._own or 'no key'})"
+            raise RefusedError(reason, Kind.OTHER_NODES)
         if self._members is None:
             return
         others = sorted(set(nodes) - set(self._members))
         if others or not nodes:
             reason = f"{others[0]} is no member" if others else "it names no nodes, and the policy has members"
-            raise NotSignedError(OTHER_NODES, reason)
+            raise RefusedError(reason, Kind.OTHER_NODES)
 
 
 def _signer(name: str, path: Path) -> Signer:

@@ -23,14 +23,19 @@ from .accounts import Accounts, RefusedError
 from .apps import Apps
 from .health import Health
 from .journal import Journal
+from .keys import Signer
 from .loop import Node
 from .output import Outputs
 from .policy import DEMANDED
-from .processes import Processes
-from .rows import Reader
+from .processes import DiedError, Processes
+from .rows import Reader, ReadError
 from .settings import OFF, Settings, read
 from .signed_runs import signed_runs
+from .terms import Terms
 from .usage import sees_processes
+
+CHECK_SECONDS = 3600.0
+"""For reading all data of the site at the node's start."""
 
 PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 
@@ -48,8 +53,8 @@ def run(arguments: Sequence[str]) -> None:
             os.environ.pop(each, None)
     if problem := untested():
         _warn(problem)
-    folders = _folders(settings)
-    confined = _checked(settings, folders)
+    folders = folders_of(settings)
+    confined = checked(settings, folders)
     no_dump()  # this process has the node's key in its memory
     _say(confined)
     _lock(settings.lock)
@@ -60,13 +65,13 @@ def run(arguments: Sequence[str]) -> None:
     processes = Processes(settings.limit, _warn, _say, settings.passed, scratch=settings.scratch)
     signers, superlink = settings.trusted or {}, access.superlink_of(settings.place)
     places = Access(settings.policy, support(), folders, signers, superlink)
-    data = settings.data.path
-    reader = None if data is None else Reader(data, settings.rows, places, processes)
+    reader = reader_of(settings, places, processes)
     health = Health(settings.status, settings.name, settings.place.address, version("flwr"), confined)
     reason = "a signal ended it"
     try:
         with signals.handled(signals.RaiseOnce()):
             processes.start()
+            check_data(reader)
             link = _connected(settings)
             try:
                 _say(f"SuperNode ID: {link.node_id}")
@@ -78,6 +83,7 @@ def run(arguments: Sequence[str]) -> None:
                     processes,
                     Outputs(settings.output, _say),
                     reader,
+                    Terms(settings.policy, settings.site),
                     health,
                     dict(settings.config),
                     signed=signed,
@@ -97,12 +103,13 @@ def run(arguments: Sequence[str]) -> None:
         health.ended(reason)
 
 
-def _checked(settings: Settings, folders: access.Folders) -> str:
+def checked(settings: Settings, folders: access.Folders) -> str:
     """How far apps are confined here, in words. Raises ConfigError if the node must not run like this."""
     kernel, policy = support(), settings.policy
     access.check(policy, kernel, os.geteuid() == 0, settings.allow_root)
     may_read = access.readable_by_all(policy, folders)
-    access.check_paths(settings.secret, (*may_read, *([folders.data] if folders.data else [])))
+    data = [folders.data] if folders.data and policy.raw_data else []
+    access.check_paths(settings.secret, (*may_read, *data))
     are_seen = sees_processes()
     if policy.confine == DEMANDED and not are_seen:
         raise ConfigError(
@@ -112,11 +119,31 @@ def _checked(settings: Settings, folders: access.Folders) -> str:
     return access.in_words(policy, kernel, are_seen)
 
 
-def _folders(settings: Settings) -> access.Folders:
+def folders_of(settings: Settings) -> access.Folders:
     """What apps may read beside their packages is the site's data, and what the node's environment names."""
     named = [os.environ.get(name) for name in (ROOT_VARIABLE, PARTS_VARIABLE)]
     paths = tuple(Path(text).expanduser().absolute() for text in named if text)
-    return access.Folders(settings.states, settings.cache, settings.scratch, paths, settings.data.path)
+    data = None if settings.site is None else settings.site.path
+    return access.Folders(settings.states, settings.cache, settings.scratch, paths, data)
+
+
+def reader_of(settings: Settings, places: Access, processes: Processes) -> Reader | None:
+    """What reads the site's data; None if it has none."""
+    policy = settings.policy
+    if settings.site is None:
+        return None
+    return Reader(settings.site, settings.rows, policy.holdout, policy.min_rows, places, processes)
+
+
+def check_data(reader: Reader | None) -> int | None:
+    """The number of rows of the site's data; None if its own file does not say what they are.
+
+    Raises ConfigError, which is for the site's own people, if they are not as the file says.
+    """
+    try:
+        return None if reader is None else reader.check(CHECK_SECONDS)
+    except (ReadError, DiedError) as error:
+        raise ConfigError(f"the data of this node are not as its data file says: {error}") from error
 
 
 def _connected(settings: Settings) -> Link:
@@ -130,7 +157,10 @@ def _lock(path: Path) -> None:
     """Let no other node use this node's files while this process lives. Raises ConfigError if one does."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fcntl.flock(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(
+            os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600),
+            fcntl.LOCK_EX | fcntl.LOCK_NB,
+        )
     except BlockingIOError:
         raise ConfigError(
             f"another node uses the folder {path.parent}; give each node its own FLWR_HOME"
@@ -148,7 +178,8 @@ def _accounts(settings: Settings) -> Accounts:
         _warn(f"log={OFF}: what is done with this node's data is not recorded")
         return Accounts(None)
     try:
-        accounts = Accounts(Journal(settings.log))
+        signer = None if settings.key is None else Signer(settings.key)
+        accounts = Accounts(Journal(settings.log, signer=signer))
         accounts.started(settings.name, __version__)
     except BlockingIOError:
         raise ConfigError(
@@ -161,7 +192,8 @@ def _accounts(settings: Settings) -> Accounts:
             f"this node's log {settings.log} cannot be written ({reason}), so the node does not start; make it "
             f"writable, or give another file with log=PATH in --node-config"
         ) from error
-    _say(f"this node's log: {settings.log}")
+    how = "not signed, because it has no registered key" if signer is None else f"signed, key {signer.public.id}"
+    _say(f"this node's log: {settings.log} ({how})")
     return accounts
 
 

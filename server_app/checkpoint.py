@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load, save
 
+from fedstride import reading
 from fedstride.arrays import Arrays
 from fedstride.errors import CheckpointError
 from fedstride.tasks.spec import Statistics
@@ -134,9 +135,9 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     if _round_of(folder) is None:
         raise CheckpointError(f"{folder} is not a complete checkpoint: its name is not round-NNNNNN")
     try:
-        files = {name: (folder / name).read_bytes() for name in FILES}
+        files = {name: reading.content(folder / name) for name in FILES}
         _check_sums(folder, files)
-        state = json.loads(files["state.json"])
+        state = reading.from_json(files["state.json"])
         if state.get("format") != FORMAT:
             raise CheckpointError(f"{folder} has format {state.get('format')!r}, but this version reads {FORMAT}")
         if state["round"] != _round_of(folder):
@@ -194,7 +195,7 @@ def _sums(files: Mapping[str, bytes]) -> bytes:
 
 def _check_sums(folder: Path, files: Mapping[str, bytes]) -> None:
     """Raises CheckpointError, naming the file, if a file does not have its digest."""
-    found, expected = (folder / SUMS).read_bytes(), _sums(files)
+    found, expected = reading.content(folder / SUMS, reading.SMALL), _sums(files)
     if found == expected:
         return
     known = found.split(b"\n")

@@ -8,10 +8,12 @@ import hashlib
 import itertools
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
 from fedstride.errors import ConfigError, RunError
+from fedstride.reading import FLAGS
 
 from .config.checks import MAX_FOLDER_NAME
 from .config.keys import label
@@ -22,6 +24,9 @@ def runs_dir(config: Config) -> Path:
     """The folder of all runs: `out`, else FEDSTRIDE_RUNS, else `runs` in the working directory; absolute."""
     return Path(config.out or os.environ.get("FEDSTRIDE_RUNS") or "runs").expanduser().resolve()
 
+
+LOCK = ".lock"
+"""In the folder of a run: the file that the writing process has locked."""
 
 NAMED = ("task", "partition", "strategy", "client", "objective", "calibration", "privacy", "attack")
 """The choices in the default name of a run, in this order."""
@@ -80,7 +85,7 @@ def lock(folder: Path) -> IO[str]:
     Raises ConfigError if another process has the lock, OSError if the folder cannot be written.
     """
     # Opened read-only: the disk could not be remounted read-only while a file is open for writing.
-    file = os.fdopen(os.open(folder / ".lock", os.O_RDONLY | os.O_CREAT, 0o666))
+    file = os.fdopen(os.open(folder / LOCK, FLAGS | os.O_CREAT | os.O_NOFOLLOW, 0o666))
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -95,7 +100,7 @@ def lock(folder: Path) -> IO[str]:
 def is_locked(folder: Path) -> bool:
     """Whether a process of this machine writes to the run's folder now."""
     try:
-        with (folder / ".lock").open() as file:
+        with os.fdopen(os.open(folder / LOCK, FLAGS | os.O_NOFOLLOW)) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # released with the file, at once
     except BlockingIOError:
         return True
@@ -105,15 +110,36 @@ def is_locked(folder: Path) -> bool:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file atomically: it is either complete or unchanged. Raises OSError."""
+    """Write a file atomically: it is either complete or unchanged; a link is replaced. Raises OSError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
     try:
-        temporary.write_bytes(content)
+        with temporary.open("xb") as file:  # a new one: never what a link with this name leads to
+            file.write(content)
         temporary.replace(path)
     except OSError:  # a part of a file would take space on a full disk
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def check_no_links(folder: Path, below: Iterable[str]) -> None:
+    """Raise ConfigError if something in this run's folder is a link, or in one of these folders of it.
+
+    A run writes there, and whoever made the link would choose what is overwritten.
+    """
+    inside = (Path(path) for name in below for path, _, _ in os.walk(folder / name))
+    for place in (folder, *inside):
+        try:
+            with os.scandir(place) as entries:
+                link = next((entry.path for entry in entries if entry.is_symlink()), None)
+        except OSError:
+            continue  # whoever reads or writes it says why that is not possible
+        if link is not None:
+            raise ConfigError(
+                f"{link} is a link, and a run writes nothing to where a link leads: move it away, or put the "
+                "files themselves there"
+            )
 
 
 def free(path: Path) -> Path:

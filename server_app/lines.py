@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .seal import Line, opened
+from fedstride import reading
+from fedstride.chain import Line, follow, once, opened
+
+from .values import is_row
 
 SHOWN = 3  # places that a message names
 
@@ -30,7 +33,7 @@ class Lines:
         if not self._pending:
             return
         content = "".join(line + "\n" for line in self._pending).encode()
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o666)
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         try:
             os.ftruncate(descriptor, self._complete_bytes)
             os.lseek(descriptor, self._complete_bytes, os.SEEK_SET)
@@ -54,7 +57,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Found:
-    """What a file of sealed lines contains: see `seal`."""
+    """What a file of chained lines contains: see `fedstride.chain`."""
 
     path: Path
     lines: list[Line]  # those that verify, in the file's order
@@ -83,26 +86,27 @@ def find_lines(path: Path) -> Found:
 
     Text after the last line break is ignored: a run is still writing it, or was killed while it wrote it.
     """
-    content = path.read_bytes() if path.exists() else b""
+    content = reading.content(path) if path.exists() else b""
     *pieces, rest = content.split(b"\n")
-    if opened(rest[:-1]):  # a whole line, but what follows it is not a line break
+    if _row(rest[:-1]):  # a whole line, but what follows it is not a line break
         pieces.append(rest)
-    lines: dict[str, Line] = {}
+    lines = once(map(_row, pieces))
     damaged, gaps = [], []
-    before: str | None = ""  # digest of the line before; None if that is damaged
     server_round = None
-    for number, piece in enumerate(pieces, start=1):
-        line = opened(piece)
-        if line is None or line.digest in lines:  # a repeated line is not a second row
-            damaged.append(f"line {number}" + (f" (after round {server_round})" if lines else ""))
-            before = None
+    for number, (line, follows) in enumerate(zip(lines, follow(lines), strict=True), start=1):
+        if line is None:
+            damaged.append(f"line {number}" + ("" if server_round is None else f" (after round {server_round})"))
             continue
         server_round = line.row["round"]
-        if before not in (None, line.previous):
+        if not follows:
             gaps.append(f"line {number} (round {server_round})")
-        before = line.digest
-        lines[line.digest] = line
-    return Found(path, list(lines.values()), damaged, gaps)
+    return Found(path, [line for line in lines if line is not None], damaged, gaps)
+
+
+def _row(piece: bytes) -> Line | None:
+    """The line, if it verifies and its row has the form of a row; whoever writes the folder can chain any."""
+    line = opened(piece)
+    return line if line is not None and is_row(line.row) else None
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from fedstride.errors import last_line
 
 from .folder import write
 from .rows import Row
+from .values import is_number, is_round
 
 FILE = "progress.json"
 MOST_REASONS, LONGEST_REASON = 20, 200  # in the event of a round, and characters of one
@@ -70,6 +71,22 @@ def closed(server_round: int, clients: Sequence[Row], value: float | None) -> Ev
         },
         "value": value,
     }
+
+
+def is_event(value: Any) -> bool:
+    """Whether this has the form of an event: it comes from a log, in which anyone may have written anything."""
+    if not isinstance(value, dict) or value.get("event") not in ("begins", "asked", "answered", "closed"):
+        return False
+    clients, texts = value.get("clients", []), [value.get("states", {}), value.get("reasons", {})]
+    return (
+        is_round(value.get("round"))
+        and is_round(value.get("rounds", 0))
+        and isinstance(value.get("metric", ""), str)
+        and isinstance(clients, list)
+        and all(isinstance(client, (int, str)) for client in clients)
+        and all(isinstance(each, dict) and all(isinstance(text, str) for text in each.values()) for each in texts)
+        and (value.get("value") is None or is_number(value["value"]))
+    )
 
 
 def after(states: Mapping[str, str], event: Event) -> dict[str, str]:

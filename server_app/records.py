@@ -22,6 +22,7 @@ from safetensors.numpy import save
 
 from fedstride import wire
 from fedstride.arrays import Arrays, to_record, views
+from fedstride.chain import chained, digest_of
 from fedstride.errors import RunError
 from fedstride.flower.logs import log
 from fedstride.signals import held
@@ -38,9 +39,9 @@ from .machine import hardware, versions
 from .restore import CLIENTS, METRICS, copy_of_metrics, restored_clients, restored_metrics
 from .rounds import Round
 from .rows import Row
-from .seal import chained, digest_of
 from .spreadsheet import inert
 from .stopping import chosen_round
+from .values import total
 
 CSV = "metrics.csv"
 BEST = "best.safetensors"
@@ -56,9 +57,8 @@ FINAL = ("test/", f"{wire.LOCAL}/")
 class Records:
     """Writes the files of one run. It is an observer of the run's rounds.
 
-    A disk that is temporarily full or read-only does not end a run. In each round a warning names the files that
-    could not be written; lines are kept in memory, and the checkpoint is skipped. What is still not written at the
-    end fails the run.
+    A disk that is full or read-only for a while does not end a run. In each round a warning names the files that
+    are not written; lines stay in memory, the checkpoint is skipped. What is missing at the end fails the run.
 
     `frozen`: the arrays that are not trained; models are written with them, checkpoints without. `resume`: the
     checkpoint from which a run is resumed. Lines of later rounds are removed, as these will be repeated; damaged
@@ -289,7 +289,7 @@ class Records:
             value = next(row.get(self.config.headline) for row in self.rows if row["round"] == chosen[0])
             best = {self.config.headline: value, "round": chosen[0]}
         seconds = {
-            phase: sum(row.get(f"seconds/{phase}", 0.0) for row in self.rows)
+            phase: sum(total(row, [f"seconds/{phase}"]) for row in self.rows)
             for phase in ("train", "aggregate", "evaluate")
         }
         status = {

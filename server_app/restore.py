@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedstride.chain import Line, chained, digest_of
 from fedstride.errors import CheckpointError
 
 from .checkpoint import FOLDER, Checkpoint
 from .folder import free, write
 from .lines import find_lines
 from .rows import Row
-from .seal import Line, chained, digest_of
 
 METRICS, CLIENTS = "metrics.jsonl", "clients.jsonl"
 

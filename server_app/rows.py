@@ -8,7 +8,7 @@ from typing import Any
 
 from flwr.app import Message
 
-from fedstride import wire
+from fedstride import chain, wire
 from fedstride.bounds import MAX_NAME
 from fedstride.metrics import AGREED, fact, finished, over_clients
 from fedstride.placing import records_bytes
@@ -16,16 +16,15 @@ from fedstride.records import array_records
 from strategies.cohort import Cohort, Reply
 from strategies.figures import NUMBER, form_of, in_words, real
 
-from . import seal
 from .roll_call import Roster
 
 Row = dict[str, Any]
 """The values of a round or a client by metric name: numbers, strings, or lists of them."""
 
-ROUND_NAMES = ("round", "clients", *seal.KEYS)
+ROUND_NAMES = ("round", "clients", *chain.KEYS)
 ROUND_PREFIXES = ("test/", "seconds/", "ccvr/", AGREED)
 SINGLE_NUMBER_PREFIXES = ("train/", "local/")
-CLIENT_NAMES = ("status", "reason", "norm", "note", *seal.KEYS)
+CLIENT_NAMES = ("status", "reason", "norm", "note", *chain.KEYS)
 """Names that the server writes itself, and prefixes of metrics that are always single numbers. Values from clients
 that conflict with these are ignored."""
 

@@ -23,13 +23,14 @@ from strategies.norms import NormAnalysis
 from . import normalisation
 from .build import build_strategy, learning_at_server, message_config
 from .ccvr import CCVR, ccvr_of
+from .checkpoint import FOLDER as CHECKPOINTS
 from .checkpoint import UNUSED, Checkpoint, newest_checkpoint
 from .config.compose import digest
 from .config.defaults import resolved
 from .config.schema import Config
 from .delivery import Delivery
 from .evaluation import CentralEvaluation
-from .folder import new_folder
+from .folder import check_no_links, new_folder
 from .gathering import check_nodes
 from .initial import pinned
 from .progress import Event, Progress
@@ -249,6 +250,7 @@ def _open_records(prepared: Prepared, word: str | None) -> Records:
         frozen_ones = prepared.evaluation.frozen
         return Records(config, new_folder(config), prepared.strategy, frozen=frozen_ones, word=word)
     folder = Path(config.resume or "").expanduser().resolve()
+    check_no_links(folder, (CHECKPOINTS, wire.CLIENT_STATES))
     return Records(
         config, folder, prepared.strategy, frozen=prepared.evaluation.frozen, resume=prepared.checkpoint
     )

@@ -10,11 +10,12 @@ value to the round's row.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 from fedstride.metrics import AGREED, is_better, require_direction
+
+from .values import number
 
 
 def quorum_of(best_quorum: int | None, asked: int, clients: int) -> int:
@@ -31,10 +32,10 @@ def deciding_rows(rows: Sequence[Mapping[str, Any]], metric: str) -> list[dict[s
     for row in rows:
         deciding: dict[str, Any] = {"round": row["round"]}
         if AGREED + metric in row:  # the metric is from clients
-            if _is_finite(row[AGREED + metric]):
-                deciding[metric] = row[AGREED + metric]
+            if (agreed := number(row, AGREED + metric)) is not None:
+                deciding[metric] = agreed
         elif metric in row:
-            deciding[metric] = row[metric]
+            deciding[metric] = number(row, metric)
         found.append(deciding)
     return found
 
@@ -47,8 +48,8 @@ def best_round(rows: Sequence[Mapping[str, Any]], metric: str) -> tuple[int, flo
     require_direction(metric)
     best: tuple[int, float] | None = None
     for row in rows:
-        value = row.get(metric)
-        if not _is_finite(value) or row["round"] == 0:
+        value = number(row, metric)
+        if value is None or row["round"] == 0:
             continue
         if best is None or is_better(metric, value, best[1]):
             best = (int(row["round"]), float(value))
@@ -78,7 +79,3 @@ def reason_to_stop(
     if patience is not None and since >= patience:
         return f"{metric} was best in round {number} ({value:g}), without improvement in {since} evaluations since"
     return None
-
-
-def _is_finite(value: object) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and math.isfinite(value)

@@ -145,7 +145,8 @@ def play(federation: Federation) -> None:
     federation.run("fedstride", "table", "fetched")
     federation.run("fedstride", "report", "fetched", "-o", "report.html")
     for name in HOSPITALS:
-        federation.run("fedstride", "node-log", "--last", "4", f"{name}/node-log.jsonl")
+        log, key = f"{name}/node-log.jsonl", f"certs/{name}.pub"
+        federation.run("fedstride", "node-log", "--last", "4", log, "--key", key)
 
 
 def prepare(federation: Federation) -> None:

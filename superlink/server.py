@@ -15,10 +15,10 @@ from typing import Any
 import uvicorn
 
 from confinement import no_dump, support
-from fedstride import signals
+from fedstride import private, signals
 from fedstride.errors import RunError
 
-from . import grants, private, token
+from . import grants, token
 from .executor import Address, Executor
 from .guard import Guard
 from .handing import Files
@@ -34,6 +34,9 @@ WAITING = 128
 
 OWN = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Where this machine reaches a server that listens on all addresses."""
+
+BESIDE = ("", "-wal", "-shm", "-journal")
+"""What SQLite adds to a database's name."""
 
 SERVERAPPS = "superlink-serverapps"
 """In FLWR_HOME, by the address of the SuperLink: what ServerApps need while they live."""
@@ -81,10 +84,16 @@ def _check(settings: Settings) -> None:
     """Raises ConfigError if another user could read or change what the SuperLink keeps."""
     if settings.database is not None:
         settings.database.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        private.check_database(settings.database)
-        private.check_folder(settings.database.parent, "the folder of the database", others=0o022)
+        check_database(settings.database)
+        private.check_folder(settings.database.parent, "the folder of the database", others=private.CHANGE)
     if settings.key is not None:
         private.check_file(settings.key, "the key")
+
+
+def check_database(path: Path) -> None:
+    """Raises ConfigError if another user could read or change the database, or what SQLite writes beside it."""
+    for ending in BESIDE:
+        private.check_file(path.with_name(path.name + ending), "the database")
 
 
 def _serve(settings: Settings, place: grants.Place, lines: Lines, listener: socket.socket, secret: str) -> None:

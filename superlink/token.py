@@ -5,13 +5,11 @@ from __future__ import annotations
 import ipaddress
 import os
 import secrets
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from fedstride import private
 from fedstride.errors import ConfigError
-
-from . import private
 
 HEADER = b"fedstride-token"
 VARIABLE = "FEDSTRIDE_TOKEN_FILE"
@@ -43,12 +41,8 @@ def renew(path: Path) -> str:
     private.check_folder(path.parent, "the folder of the token")
     private.check_file(path, "the token")
     token = secrets.token_urlsafe(32)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(file, "w", encoding="ascii") as written:
-            written.write(f"{token}\n")
-        temporary.rename(path)
+        private.write(path, f"{token}\n".encode())
     except OSError as error:
         raise ConfigError(f"the token {path} cannot be written ({error.strerror}); check its folder") from error
     return token
@@ -73,18 +67,16 @@ def found(address: str, insecure: bool, environment: Mapping[str, str] = os.envi
 
 def _read(path: Path, required: bool) -> str | None:
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        content, fault = private.read(path)
     except FileNotFoundError:
         if required:
             raise ConfigError(f"{VARIABLE}={path} does not exist: copy the SuperLink's token to it") from None
         return None
     except OSError as error:
         raise ConfigError(f"the token {path} cannot be read ({error.strerror}); check its owner") from error
-    with os.fdopen(file, "rb") as opened:
-        about = os.fstat(opened.fileno())
-        if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
-            raise ConfigError(f"the token {path} must be a file of this user with mode 0600: chmod 600 {path}")
-        text = opened.read(MOST_BYTES).decode("ascii", "replace").strip()
+    if fault:
+        raise ConfigError(f"the token {path} {fault}")
+    text = content[:MOST_BYTES].decode("ascii", "replace").strip()
     if not text.isprintable() or not text or not text.isascii():
         raise ConfigError(f"{path} is not a token of a SuperLink: copy the file again")
     return text

@@ -29,12 +29,12 @@ LAB_MAY_IMPORT = {  # packages of lab/, and modules beside them; lab/cli may imp
     "results": set(),
     "deployment": set(),
     "attacks": set(),
-    "engine": {"results", "attacks"},
+    "engine": {"results", "attacks", "terminal"},
     "plots": {"results"},
     "papers": {"results"},
-    "flower": {"results", "engine"},
+    "flower": {"results", "engine", "terminal"},
     "report": {"results", "engine", "plots", "papers"},
-    "watch": {"results", "flower"},
+    "watch": {"results", "flower", "terminal"},
 }
 ALLOWED_MODULE = {  # a single module of a package that must not be imported otherwise
     # The table of client rules and their settings, which the server needs; it imports nothing heavy.
@@ -120,6 +120,20 @@ def test_imports_between_the_packages_of_the_lab() -> None:
         if name.startswith("lab.") and name.split(".")[1] not in {package, *allowed}
     }
     assert not wrong
+
+
+def test_the_lab_prints_in_one_module() -> None:
+    """Texts of others reach a terminal there only, without what it would act on."""
+    prints = {"print", "typer.echo", "typer.secho", "click.echo", "console.print", "self.console.print"}
+    prints |= {"sys.stdout.write", "sys.stderr.write"}
+    elsewhere = {
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in modules("lab")
+        if path != ROOT / "lab/terminal.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in prints
+    }
+    assert not elsewhere
 
 
 def test_strategies_import_only_light_modules() -> None:

@@ -2,6 +2,7 @@
 
 Received: `feddisco.known`, ids of the clients whose counts the server has; left out if it has none. Reported by
 the other clients: the metric `feddisco/labels`, one count for each class. Examples that are held out do not count.
+A class with fewer examples than the site says something of (`min_rows`) is counted with the largest one.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from fedstride.errors import ConfigError
 
 from ..method import Job, Method, Plan, Received, Result, Returned, State
+from ..withheld import label_counts
 
 
 class Half(Method):
@@ -26,4 +28,5 @@ class Half(Method):
         """Report the counts if the server does not have them."""
         if self.known:
             return Returned(), {}
-        return Returned(metrics={"feddisco/labels": job.examples.class_counts().tolist()}), {}
+        counts = label_counts(job.examples.class_counts(), job.min_rows)
+        return Returned(metrics={"feddisco/labels": counts.tolist()}), {}

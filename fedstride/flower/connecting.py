@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 
 from .link import AnswerError, Link, LinkError, Place, UnreachableError
-from .trusting import context
+from .trusting import context, has_expired
 
 # Read when gRPC is imported: it writes lines of its own about each failed connection, whose fault is named here.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -157,6 +157,8 @@ def tls_fault(place: Place) -> str | None:
                     "SuperLink's ca.crt instead"
                 )
     except ssl.SSLCertVerificationError as error:
+        if place.root_certificates is not None and has_expired(trusted):
+            return "the CA in --root-certificates has expired; all need a new CA, as docs/operations.md says"
         return _certificate_fault(error, host, place.root_certificates is None)
     except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
         return None  # it may be about to end

@@ -29,6 +29,7 @@ from flwr.proto.fab_pb2 import Fab
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
+from ..errors import last_line
 from .trusting import verified
 
 NO_SUCH_RUN = "[code: 16]"
@@ -37,6 +38,12 @@ REGISTERED = "[code: 23]"
 
 ANSWER_SECONDS = 30.0
 """Of silence, after which a question is given up."""
+
+
+MOST_ANSWER, MOST_LOG = 2**26, 2**30
+"""Bytes of an answer, and of the log of a run."""
+
+LOG = "/stream-logs"
 
 
 class AnswerError(Exception):
@@ -99,7 +106,8 @@ class ControlApi:
             )
             self._client._client.close()
             self._client._client = httpx.Client(
-                headers=dict(headers or {}),
+                headers={**(headers or {}), "accept-encoding": "identity"},
+                event_hooks={"response": [_bound]},
                 verify=False if insecure else verified(trusted),
                 timeout=ANSWER_SECONDS,
                 follow_redirects=False,
@@ -112,7 +120,7 @@ class ControlApi:
         """The newest runs, in no order, or the one with this id."""
         with _errors():
             answer = self._client.ListRuns(ListRunsRequest(run_id=run_id, limit=limit))
-        return [_known(proto) for proto in answer.run_dict.values()]
+            return [_known(proto) for proto in answer.run_dict.values() if run_id in (None, proto.run_id)]
 
     def start(self, bundle: bytes, config: Mapping[str, str], federation: str = "") -> int:
         """Submit a run of this app with these values of its configuration; its id."""
@@ -169,8 +177,36 @@ def _errors() -> Iterator[None]:
         kinds = {NO_SUCH_RUN: NoSuchRunError, ENDED_ALREADY: EndedError, REGISTERED: RegisteredError}
         kind = next((kind for code, kind in kinds.items() if code in error.message), AnswerError)
         raise kind(error.message) from None
-    except ValueError as error:  # a log that ends within a piece; the handler leaves it as it is (1.39 to 1.42)
-        raise AnswerError(f"the SuperLink's answer is not whole: {error}") from None
+    except AnswerError:
+        raise
+    except Exception as error:  # of Flower's parsers, for a log that ends within a piece, and for hostile answers
+        reason = last_line(str(error)) if str(error) else type(error).__name__
+        raise AnswerError(f"the SuperLink's answer is not whole: {reason}") from None
+
+
+class _Counted(httpx.SyncByteStream):
+    """The bytes of an answer, up to a limit."""
+
+    def __init__(self, inner: httpx.SyncByteStream, most: int) -> None:
+        self._inner, self._left, self._most = inner, most, most
+
+    def __iter__(self) -> Iterator[bytes]:
+        for piece in self._inner:
+            self._left -= len(piece)
+            if self._left < 0:
+                raise AnswerError(f"the SuperLink's answer has more than {self._most} bytes")
+            yield piece
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def _bound(answer: httpx.Response) -> None:
+    """Let no more of this answer be read than is allowed. A compressed one could become any number of bytes."""
+    if answer.headers.get("content-encoding", "identity") != "identity":
+        raise AnswerError("the SuperLink's answer is compressed, which was not asked for")
+    assert isinstance(answer.stream, httpx.SyncByteStream)
+    answer.stream = _Counted(answer.stream, MOST_LOG if answer.url.path.endswith(LOG) else MOST_ANSWER)
 
 
 def _known(proto: Any) -> KnownRun:

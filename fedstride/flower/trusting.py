@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import time
 
 from .link import Place
 
@@ -16,6 +17,12 @@ def context(place: Place) -> ssl.SSLContext:
     if place.insecure:
         found.check_hostname, found.verify_mode = False, ssl.CERT_NONE
     return found
+
+
+def has_expired(found: ssl.SSLContext) -> bool:
+    """Whether one of the CAs in it has expired, so that a new certificate of the server would not help."""
+    ends = (str(each["notAfter"]) for each in found.get_ca_certs() if "notAfter" in each)
+    return any(ssl.cert_time_to_seconds(end) < time.time() for end in ends)
 
 
 def verified(root_certificates: bytes | None) -> ssl.SSLContext:

@@ -1,26 +1,79 @@
-"""The examples of a client that training never sees; federated evaluation measures on them."""
+"""The examples of a client that training never sees; federated evaluation measures on them.
+
+An example is held out if its draw is below the share:
+
+    draw = BLAKE2b(key; digest of the example) in [0, 2^64)        held out: draw < share 2^64
+
+So it depends on nothing but the example and the key: no example changes sides when others are added, examples of
+one digest stay together, and what a smaller share holds out, a larger one holds out too. The key is a site's own
+secret (`site.py`), or comes from `split_seed`.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
+
 import numpy as np
 
-from .. import seeds
 from ..errors import DataError
 
+DIGEST_BYTES = 16
+KEY_BYTES = 32
 
-def hold_out(count: int, share: float, *, seed: int, client: int) -> tuple[np.ndarray, np.ndarray]:
-    """(training, held out): positions among a client's `count` examples, each in rising order.
+_PURPOSE = b"fedstride hold-out\0"
 
-    The same positions in every round, drawn from the run's seed and the client's id. `share` is in [0, 1); above
-    0, at least one example is held out and at least one is kept. Raises DataError if there are not two examples.
+
+def key_of(split_seed: int) -> bytes:
+    """The key of everybody who gives this seed."""
+    return hashlib.sha256(_PURPOSE + str(split_seed).encode()).digest()
+
+
+def digest_of(content: bytes) -> bytes:
+    """The digest of an example that has this content."""
+    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
+
+
+def stacked(digests: Iterable[bytes]) -> np.ndarray:
+    """Digests as an array, uint8 (n, 16)."""
+    return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, DIGEST_BYTES)
+
+
+def digests_of(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The digests of examples that are in arrays (n, ...) only, uint8 (n, 16)."""
+    return stacked(
+        digest_of(np.ascontiguousarray(x[i]).tobytes() + np.ascontiguousarray(y[i]).tobytes())
+        for i in range(len(y))
+    )
+
+
+def draws_of(digests: np.ndarray, key: bytes) -> np.ndarray:
+    """The draw of each example, uint64 (n,). Equal digests have equal draws."""
+    rows = np.ascontiguousarray(digests).tobytes()
+    found = b"".join(
+        hashlib.blake2b(rows[start : start + DIGEST_BYTES], key=key, digest_size=8).digest()
+        for start in range(0, len(rows), DIGEST_BYTES)
+    )
+    return np.frombuffer(found, "<u8").astype(np.uint64)
+
+
+def hold_out(draws: np.ndarray, share: float, client: int) -> tuple[np.ndarray, np.ndarray]:
+    """(training, held out): positions among a client's examples with these draws, each in rising order.
+
+    `share` is in [0, 1). Above 0, at least one example is held out and at least one is kept: if no draw is below
+    the share, the examples with the smallest one are held out; if all are, those with the largest are kept. Raises
+    DataError if all examples have one draw.
     """
     if share == 0.0:
-        return np.arange(count), np.arange(0)
-    if count < 2:
+        return np.arange(len(draws)), np.arange(0)
+    if len(draws) == 0 or draws.min() == draws.max():
         raise DataError(
-            f"client {client} has {count} examples; with holdout = {share:g} it needs at least 2: one to train "
-            "on, one to measure on"
+            f"client {client} has {len(draws)} examples, and no two different ones; with holdout = {share:g} it "
+            "needs at least one to train on, and another one to measure on"
         )
-    size = min(max(round(share * count), 1), count - 1)
-    order = seeds.generator(seed, "holdout", client).permutation(count)
-    return np.sort(order[size:]), np.sort(order[:size])
+    held = draws < np.uint64(int(share * 2**64))
+    if not held.any():
+        held = draws == draws.min()
+    elif held.all():
+        held = draws != draws.max()
+    return np.flatnonzero(~held), np.flatnonzero(held)

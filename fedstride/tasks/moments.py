@@ -59,14 +59,23 @@ class Moments:
 def moments(x: np.ndarray, spec: Spec) -> Moments:
     """The moments of stored examples x (n, ...), divided by `spec.scale`. NaN does not count.
 
-    Per channel of images and signals, feature of frames (over examples and frames), column of a table. Raises
-    ConfigError for tokens, which are not numbers.
+    Per channel of images and signals, feature of frames (over examples and frames), column of a table: then the
+    bits are those of that column alone, whatever columns are beside it. Raises ConfigError for tokens, which are
+    not numbers.
     """
     require(spec.inputs.kind in AXES, "kind", str(spec.inputs.kind), f"one of {', '.join(AXES)}")
-    axes = AXES[spec.inputs.kind]
-    size = max(1, CHUNK // spec.inputs.size)
+    if spec.inputs.kind is Kind.TABLE:
+        columns = [_moments(x[:, [at]], spec) for at in range(x.shape[1])]
+        return Moments(
+            *(np.concatenate(each) for each in zip(*(vars(one).values() for one in columns), strict=True))
+        )
+    return _moments(x, spec)
+
+
+def _moments(x: np.ndarray, spec: Spec) -> Moments:
+    size = max(1, CHUNK // int(np.prod(x.shape[1:])))
     chunks = (x[start : start + size] for start in range(0, max(len(x), 1), size))
-    return pooled([_of(np.asarray(chunk, np.float64) / spec.scale, axes) for chunk in chunks])
+    return pooled([_of(np.asarray(chunk, np.float64) / spec.scale, AXES[spec.inputs.kind]) for chunk in chunks])
 
 
 def pooled(parts: Sequence[Moments]) -> Moments:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..terminal import line
+
 if TYPE_CHECKING:
     from ..deployment.certificates import Made
 
@@ -48,15 +50,15 @@ def certificates(
         wanted += free_node_names(folder, nodes)
     made = make(folder, names=name or [], addresses=address or [], nodes=wanted, days=days, keep=keep)
     if not made:
-        typer.echo(f"no file is missing in {folder}")
+        line(f"no file is missing in {folder}")
         return
-    typer.echo(f"created in {folder}, readable only by you:")
+    line(f"created in {folder}, readable only by you:")
     width = max(len(file.path.name) for file in made)
     for file in made:
-        typer.echo(f"  {file.path.name:<{width}}  {file.purpose}")
-    typer.echo("next steps (details: docs/deployment.md):")
+        line(f"  {file.path.name:<{width}}  {file.purpose}")
+    line("next steps (details: docs/deployment.md):")
     for command in _next_commands(folder, made, [*(address or []), *(name or [])]):
-        typer.echo(f"  {command}")
+        line(f"  {command}")
 
 
 def _next_commands(folder: Path, made: list[Made], hosts: list[str]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from ..terminal import block, line
 from .listing import FORMAT, Format
 
 
@@ -16,10 +17,13 @@ def doctor(
     form: Annotated[Format, FORMAT] = Format.TEXT,
     certificates: Annotated[
         list[Path] | None,
-        typer.Option(help="A certificate, or a folder of some, whose expiry is checked, too.", show_default=False),
+        typer.Option(
+            help="A certificate or key to check, too, or a folder of some.",
+            show_default=False,
+        ),
     ] = None,
     only_certificates: Annotated[
-        bool, typer.Option("--only-certificates", help="Check certificates, and nothing else.")
+        bool, typer.Option("--only-certificates", help="Check certificates and keys, and nothing else.")
     ] = False,
     superlink: Annotated[
         str | None,
@@ -42,11 +46,11 @@ def doctor(
     )
     findings = [finding for finding in found if not (quiet and finding.state == "ok")]
     if form is Format.JSON:
-        typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+        block(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
         for finding in findings:
-            typer.echo(f"{finding.state:<5} {finding.topic:<9} {finding.text}")
+            line(f"{finding.state:<5} {finding.topic:<9} {finding.text}")
             if finding.advice:
-                typer.echo(f"{'':<15} -> {finding.advice}")
+                line(f"{'':<15} -> {finding.advice}")
     if any(finding.state == "fail" for finding in findings):
         raise typer.Exit(1)

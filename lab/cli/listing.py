@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from ..terminal import block, line
 from .run import OVERRIDES
 
 
@@ -57,30 +58,30 @@ def list_choices(
     if whole:
         from .. import experiments, reference
 
-        typer.echo(experiments.reference() if of_experiments else reference.reference(), nl=False)
+        block(experiments.reference() if of_experiments else reference.reference())
         return
     if what is not None and what not in plurals and what not in GROUPS:
         raise unknown("group", what, plurals)
     if name is not None:
         if not of_experiments:
             raise ConfigError(f"{name!r} is not allowed after {what!r}: write fedstride list experiment {name}")
-        typer.echo(_experiments(name, form))
+        block(_experiments(name, form))
         return
     groups = [group for many, group in plurals.items() if what in (None, many, group)]
     found = {group: {name: describe(group, name) for name in choices(group)} for group in groups}
     if form is Format.JSON:
-        typer.echo(json.dumps(found, indent=2))
+        block(json.dumps(found, indent=2))
         return
     from .. import experiments
 
     for group, names in found.items():
-        typer.echo(f"{group}=")
+        line(f"{group}=")
         if group == "experiment":
             lines = experiments.summary() if what is None else experiments.listing()
         else:
             lines = (f"  {each:<14} {text}" for each, text in names.items())
-        for line in lines:
-            typer.echo(line)
+        for each in lines:
+            line(each)
 
 
 def _experiments(name: str, form: Format) -> str:
@@ -142,4 +143,4 @@ def show(
         from dataclasses import asdict
 
         text = json.dumps(asdict(from_yaml(text)), indent=2)
-    typer.echo(text.rstrip("\n"))
+    block(text)

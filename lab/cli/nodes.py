@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..terminal import block, line
 from .target import ADDRESS, CONNECTION, INSECURE, ROOT_CERTIFICATES, select
 
 
@@ -24,18 +25,14 @@ def nodes(
     CONNECTION is a connection in Flower's config.toml; use --address instead for a SuperLink that is not in
     it.
     """
-    from fedstride.errors import printable
-
     from ..flower.control import control
     from ..results.formats import Grid, text
 
     with control(select("nodes", connection, address, root_certificates, insecure)) as connected:
         if unregister is not None:
             connected.unregister(unregister)
-            typer.echo(f"node {unregister} is unregistered; register a new key of it with fedstride register")
+            line(f"node {unregister} is unregistered; register a new key of it with fedstride register")
             return
         found = connected.nodes()
-    rows = [
-        [printable(cell) for cell in (str(each.id), each.name, each.status, each.registered)] for each in found
-    ]
-    typer.echo(text(Grid(f"{len(rows)} nodes", ["node", "name", "status", "registered"], rows, words=4), None))
+    rows = [[str(each.id), each.name, each.status, each.registered] for each in found]
+    block(text(Grid(f"{len(rows)} nodes", ["node", "name", "status", "registered"], rows, words=4), None))

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from .run import say
+from ..terminal import line, say
 from .target import ADDRESS, CONNECTION_OF_A_RUN, INSECURE, ROOT_CERTIFICATES, RUN, folder_of, superlink_of
 
 
@@ -29,13 +29,13 @@ def stop(
     folder = folder_of(run)
     if folder is not None:
         process = interrupt(folder)
-        typer.echo(f"process {process} was asked to stop; resume the run with: fedstride resume {folder}")
+        line(f"process {process} was asked to stop; resume the run with: fedstride resume {folder}")
         return
     with contextlib.ExitStack() as stack:
         target = superlink_of("stop", run, connection, address, root_certificates, insecure)
         if not stack.enter_context(control(target)).stop(run):
             raise RunError(f"run {run} has ended already: fedstride runs says how")
-    typer.echo(f"run {run} is stopped; its folder is on the SuperLink's machine: fedstride fetch {run}")
+    line(f"run {run} is stopped; its folder is on the SuperLink's machine: fedstride fetch {run}")
 
 
 def logs(
@@ -47,8 +47,6 @@ def logs(
     insecure: Annotated[bool, INSECURE] = False,
 ) -> None:
     """Print a run's log: of a deployed run its ServerApp's, of a run on this machine a line for each round."""
-    from fedstride.errors import printable
-
     from ..flower import submission
     from ..flower.control import control
     from ..flower.endings import PROGRESS, plain, standing
@@ -67,12 +65,12 @@ def logs(
             state, reason = done.state, done.reason
         else:
             lines = open_.log_so_far(listed)
-            for line in map(plain, lines):
-                if not PROGRESS.search(line):
-                    typer.echo(printable(line))
+            for each in map(plain, lines):
+                if not PROGRESS.search(each):
+                    line(each)
             stands = standing(listed, lines)
             state, reason = stands.state, stands.reason
-    typer.echo(f"run {run}: {state}" + (f" ({reason})" if reason else ""))
+    line(f"run {run}: {state}" + (f" ({reason})" if reason else ""))
 
 
 def _rounds(folder: Path, follow: bool) -> None:
@@ -86,12 +84,12 @@ def _rounds(folder: Path, follow: bool) -> None:
     while True:
         run = load(folder)
         for row in run.rows[seen:]:
-            typer.echo(describe(row, run.headline))
+            line(describe(row, run.headline))
         seen = len(run.rows)
         if not follow or run.state != "running":
             break
         time.sleep(1.0)
-    typer.echo(f"{run.folder.name}: {run.remark or run.state}")
+    line(f"{run.folder.name}: {run.remark or run.state}")
 
 
 def fetch(
@@ -104,6 +102,7 @@ def fetch(
     everything: Annotated[
         bool, typer.Option("--all", help="With checkpoints, and what clients keep: to resume it here.")
     ] = False,
+    most: Annotated[float, typer.Option(help="Gigabytes that all files together may have.", min=0)] = 16,
     address: Annotated[str | None, ADDRESS] = None,
     root_certificates: Annotated[Path | None, ROOT_CERTIFICATES] = None,
     insecure: Annotated[bool, INSECURE] = False,
@@ -133,6 +132,7 @@ def fetch(
             listed,
             to,
             everything=everything,
+            most_bytes=round(most * 1e9),
             progress=lambda received: status.update(f"fetching, {received / 1e6:.1f} MB"),
         )
     say(console, f"run {run}, {stands.state}: {place}")

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from ..terminal import line
 from .listing import FORMAT, Format
 from .run import OVERRIDES
 
@@ -48,7 +49,7 @@ def partition(
     counts = {each.rows: each.counts.T.tolist() for each in maps_of(parts, source)}
     if form is Format.JSON:
         names = {"class": "counts", "group": "groups"}
-        typer.echo(
+        line(
             json.dumps(
                 {names[rows]: table for rows, table in counts.items() if rows in names}
                 | {"examples": [len(part) for part in parts]}
@@ -61,18 +62,18 @@ def partition(
             )
         unused = len(source.divisible) - len(np.unique(np.concatenate(parts)))
         if unused:
-            typer.echo(f"{unused} of {len(source.divisible)} training examples belong to no client")
+            line(f"{unused} of {len(source.divisible)} training examples belong to no client")
     if save is not None:
         from ..deployment.client_files import save_partition
 
         for path in save_partition(save, source, parts):
-            typer.echo(f"examples {path}", err=form is Format.JSON)
+            line(f"examples {path}", err=form is Format.JSON)
     if output is not None:
         from ..plots.labels import draw_labels
 
         title = f"{config.task.name}, {config.partition.name}, {config.clients} clients, seed {config.seed}"
         draw_labels(parts, source, output, title)
-        typer.echo(f"plot {output.resolve()}", err=form is Format.JSON)
+        line(f"plot {output.resolve()}", err=form is Format.JSON)
 
 
 def _table(counts: list[list[int]], what: str) -> Table:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..terminal import line
 from .table import RUNS
 
 
@@ -40,7 +41,7 @@ def plot(
     kept, repeated = newest(found)
     save(draw(name, kept), path)
     shown = chosen.shown(kept)
-    typer.echo(f"{name}: {chosen.title(shown)}, {len(shown)} of {len(kept)} runs, {path.resolve()}")
+    line(f"{name}: {chosen.title(shown)}, {len(shown)} of {len(kept)} runs, {path.resolve()}")
     marked = [f"marked in the plot: {run.folder} {run.remark}" for run in shown if not run.completed]
     for remark in [*remarks, *repeated, *marked]:
-        typer.echo(f"note: {remark}", err=True)
+        line(f"note: {remark}", err=True)

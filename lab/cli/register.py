@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..terminal import line
 from .target import ADDRESS, CONNECTION, INSECURE, ROOT_CERTIFICATES, after_connection, select
 
 
@@ -31,4 +32,4 @@ def register(
     target = select("register", connection, address, root_certificates, insecure)
     for key in public_keys([Path(text).expanduser() for text in files]):
         node = register_key(target, key)
-        typer.echo(f"{key.stem}: already registered" if node is None else f"{key.stem}: registered, node {node}")
+        line(f"{key.stem}: already registered" if node is None else f"{key.stem}: registered, node {node}")

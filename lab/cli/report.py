@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ..terminal import line
 from .table import RUNS
 
 
@@ -45,7 +46,9 @@ def report(
         save(html(found, remarks, target=target, refresh=every), output)
         time.sleep(every)
         found, remarks = find_runs(runs)
+    if not found:
+        raise ConfigError(f"no run can be read: {'; '.join(remarks)}")
     save(html(found, remarks, target=target), output)
-    typer.echo(f"{len(found)} runs, {output.resolve()}")
+    line(f"{len(found)} runs, {output.resolve()}")
     for remark in remarks:
-        typer.echo(f"note: {remark}", err=True)
+        line(f"note: {remark}", err=True)

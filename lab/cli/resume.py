@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from .run import say, title, train
+from ..terminal import say
+from .run import title, train
 
 
 def resume(

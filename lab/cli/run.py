@@ -14,6 +14,8 @@ from rich.console import Console
 from fedstride.cores import cores
 from fedstride.signals import STOPPED
 
+from ..terminal import say
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -72,11 +74,6 @@ def run(
         build_strategy(config)
         return
     train(config, console, compare=compare, quiet=quiet)
-
-
-def say(console: Console, text: str) -> None:
-    """Print a line unchanged: no markup, no highlighting, no line wrapping."""
-    console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 # ---------------------------------------------------------------- one run

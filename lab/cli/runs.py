@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from ..terminal import block, line
 from .listing import FORMAT, Format
 from .target import ADDRESS, INSECURE, ROOT_CERTIFICATES, select
 
@@ -64,9 +65,9 @@ def runs(
         except RunError as error:
             if where or address:
                 raise
-            typer.echo(f"note: {target.name or target.address}: {error}", err=True)
+            line(f"note: {target.name or target.address}: {error}", err=True)
     if form is Format.JSON:
-        typer.echo(json.dumps([asdict(entry) for entry in entries], indent=2))
+        block(json.dumps([asdict(entry) for entry in entries], indent=2))
     else:
         _print(entries)
 
@@ -103,7 +104,7 @@ def _local(folder: Path) -> Iterator[Entry]:
     except ConfigError:
         return  # no runs there
     for remark in remarks:
-        typer.echo(f"note: {remark}", err=True)
+        line(f"note: {remark}", err=True)
     for run in sorted(found, key=lambda run: run.started, reverse=True):
         yield _here(run)
 
@@ -157,31 +158,26 @@ def _deployed(target: Target, limit: int) -> Iterator[Entry]:
 
 
 def _print(entries: list[Entry]) -> None:
-    from fedstride.errors import printable
-
     from ..results.formats import Grid, text
 
     head = ["run", "place", "state", "rounds", "figure", "who", "since", "what"]
     rows = [
         [
-            printable(cell)
-            for cell in (
-                Path(entry.run).name if entry.place == "here" else entry.run,
-                entry.place,
-                entry.state,
-                entry.rounds,
-                entry.figure,
-                entry.by,
-                entry.since[:16].replace("T", " "),
-                entry.what,
-            )
+            Path(entry.run).name if entry.place == "here" else entry.run,
+            entry.place,
+            entry.state,
+            entry.rounds,
+            entry.figure,
+            entry.by,
+            entry.since[:16].replace("T", " "),
+            entry.what,
         ]
         for entry in entries
     ]
     console = Console()
     width = console.width if console.is_terminal else None
-    typer.echo(text(Grid(f"{len(rows)} runs", head, rows, words=len(head)), width))
+    block(text(Grid(f"{len(rows)} runs", head, rows, words=len(head)), width))
     for entry in entries:
         if entry.reason:
             name = Path(entry.run).name if entry.place == "here" else entry.run
-            typer.echo(printable(f"{name}: {entry.reason}"))
+            line(f"{name}: {entry.reason}")

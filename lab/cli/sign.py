@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ..terminal import line
+
 sign = typer.Typer(help="Make keys that sign apps, and sign an app.", no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -18,9 +20,9 @@ def key(
     from ..deployment.signing import new_key
 
     private, public, trusted = new_key(path.expanduser())
-    typer.echo(f"{private}  private: signs apps; keep it with those who decide what may run")
-    typer.echo(f"{public}  public")
-    typer.echo(f"{trusted}  for nodes: fedstride node --trusted-entities {trusted}")
+    line(f"{private}  private: signs apps; keep it with those who decide what may run")
+    line(f"{public}  public")
+    line(f"{trusted}  for nodes: fedstride node --trusted-entities {trusted}")
 
 
 @sign.command("app")
@@ -39,5 +41,5 @@ def app(
     with app_folder(parts) as folder:
         signed = sign_bundle(bundle(folder), key.expanduser())
     write_signature(signature.expanduser(), signed)
-    typer.echo(f"{signature}: app {signed.app}, key {signed.key}")
-    typer.echo(f"submit it with fedstride submit ... --signature {signature}")
+    line(f"{signature}: app {signed.app}, key {signed.key}")
+    line(f"submit it with fedstride submit ... --signature {signature}")

@@ -10,7 +10,8 @@ from rich.console import Console
 
 from fedstride.errors import require
 
-from .run import OVERRIDES, say, title
+from ..terminal import line, say
+from .run import OVERRIDES, title
 
 
 def simulate(
@@ -47,7 +48,7 @@ def simulate(
         say(console, f"note: {note}")
     done = run_simulation(prepared.config, overrides, show=lambda line: say(console, line), verbose=verbose)
     if not done.completed:
-        typer.echo(f"error: the run failed: {done.reason}", err=True)
+        line(f"error: the run failed: {done.reason}", err=True)
         raise typer.Exit(1)
     say(console, f"{label(config):<28} final {shown(prepared.config.headline)} {done.final:>8}")
     say(console, f"{'folder':<28} {done.folder}")

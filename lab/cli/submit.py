@@ -12,7 +12,8 @@ from rich.console import Console
 from fedstride.errors import ConfigError
 from fedstride.signals import STOPPED
 
-from .run import OVERRIDES, say
+from ..terminal import line, say
+from .run import OVERRIDES
 from .target import ADDRESS, CONNECTION, INSECURE, ROOT_CERTIFICATES, after_connection, select
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def submit(
     if not done.completed:
         where = f" (its folder on the SuperLink's machine: {done.folder})" if done.folder else ""
         what = {"failed": "failed", "lost": "is lost"}.get(done.state, f"was {done.state}")
-        typer.echo(f"error: run {done.run_id} {what}: {done.reason}{where}", err=True)
+        line(f"error: run {done.run_id} {what}: {done.reason}{where}", err=True)
         raise typer.Exit(1)
     if done.final:
         say(console, f"final {done.final}")

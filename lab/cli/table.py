@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from ..results.formats import Form, write
+from ..terminal import block, line
 
 RUNS = typer.Argument(help="Run folders, or folders that contain run folders.", show_default=False)
 
@@ -70,6 +71,6 @@ def table(
         pairs = side_by_side(published, found, statistic if best or last > 1 else None)
         tables, more = [(pairs.grid(), pairs.sheet())], pairs.remarks
     console = Console()
-    typer.echo(write(tables, form, width=console.width if console.is_terminal else None))
+    block(write(tables, form, width=console.width if console.is_terminal else None))
     for remark in [*remarks, *more]:
-        typer.echo(f"note: {remark}", err=True)
+        line(f"note: {remark}", err=True)

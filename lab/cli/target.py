@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,7 +67,7 @@ def folder_of(run: str) -> Path | None:
 
     from ..results.runs import is_run
 
-    given = Path(run).expanduser()
+    given = Path(os.path.expanduser(run))  # which leaves the home of an unknown user as it is
     return next((place.resolve() for place in (given, runs_dir(Config()) / given) if is_run(place)), None)
 
 
@@ -87,7 +88,7 @@ def superlink_of(
     from ..flower.target import deployed
 
     if not run.isdecimal():
-        raise ConfigError(f"{run!r} is neither a run folder nor a run id: fedstride runs lists both")
+        raise ConfigError(f"{run[:80]!r} is neither a run folder nor a run id: fedstride runs lists both")
     if connection is None and address is None:
         known = deployed()
         if len(known) != 1:

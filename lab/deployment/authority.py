@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from fedstride import private
 from fedstride.errors import ConfigError
 
 CA_DAYS = 3650
@@ -54,13 +55,16 @@ def read_authority(certificate_file: Path, key_file: Path) -> Authority:
     """The CA in these files. Raises ConfigError if they cannot be read or do not belong together."""
     try:
         certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
-        key = load_pem_private_key(key_file.read_bytes(), password=None)
+        content, fault = private.read(key_file)
+        key = load_pem_private_key(content, password=None)
     except (ValueError, TypeError, OSError) as error:
         raise ConfigError(
             f"the CA in {certificate_file.parent} cannot be read: {str(error).splitlines()[0]}"
         ) from error
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
         raise ConfigError(f"{key_file} is not the key of {certificate_file}: replace it with the right key")
+    if fault:
+        raise ConfigError(f"the CA's key {key_file} {fault}")
     return Authority(key, certificate)
 
 

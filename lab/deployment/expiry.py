@@ -58,6 +58,8 @@ def _has_certificate(path: Path) -> bool:
 
 
 def _expiry(path: Path, now: datetime) -> Expiry:
+    if path.exists() and not path.is_file() and not path.is_dir():  # a pipe, which would be waited for
+        return Expiry(path, None, fault="it is not a file")
     try:
         ends = min(each.not_valid_after_utc for each in x509.load_pem_x509_certificates(path.read_bytes()))
     except IsADirectoryError:

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
 )
 
+from fedstride import private
 from fedstride.errors import ConfigError, RunError
 from fedstride.signatures import Signature, encode, key_id, load, signed_bytes
 
@@ -42,10 +43,10 @@ def new_key(path: Path) -> list[Path]:
 
 def sign(bundle: bytes, key: Path) -> Signature:
     """Sign a bundle with the private key in a file. Raises ConfigError if the file is not an Ed25519 key."""
-    private = read_key(key)
+    signer = read_key(key)
     digest, now = hashlib.sha256(bundle), int(time.time())
-    signature = encode(private.sign(signed_bytes(digest.digest(), now)))
-    return Signature(app=digest.hexdigest(), key=id_of(private), signed_at=now, signature=signature)
+    signature = encode(signer.sign(signed_bytes(digest.digest(), now)))
+    return Signature(app=digest.hexdigest(), key=id_of(signer), signed_at=now, signature=signature)
 
 
 def write_signature(path: Path, signature: Signature) -> None:
@@ -76,7 +77,8 @@ def read_signature(path: Path, bundle: bytes) -> Signature:
 def read_key(path: Path) -> Ed25519PrivateKey:
     """The private key in a file. Raises ConfigError if it is not an Ed25519 key without a password."""
     try:
-        key = load_ssh_private_key(path.read_bytes(), password=None)
+        content, fault = private.read(path)
+        key = load_ssh_private_key(content, password=None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(
@@ -86,6 +88,8 @@ def read_key(path: Path) -> Ed25519PrivateKey:
         raise ConfigError(
             f"{path} is a key of another kind, but must be Ed25519; make one with fedstride sign key"
         )
+    if fault:
+        raise ConfigError(f"the key {path} {fault}")
     return key
 
 

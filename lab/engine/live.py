@@ -10,6 +10,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from fedstride.metrics import as_text, shown
 from server_app.rounds import Round
 from server_app.rows import Row
+from server_app.values import number, total
+
+from ..terminal import say
 
 
 def head(metric: str) -> str:
@@ -60,13 +63,13 @@ class LiveView:
 
     def _show(self, text: str) -> None:
         if not self.quiet:
-            self.console.print(text, highlight=False, soft_wrap=True)
+            say(self.console, text)
 
 
 def line(row: Row, metric: str) -> str:
     """The line of one round, under `head(metric)`."""
-    loss = "" if row.get("train/loss") is None else f"{row['train/loss']:.4f}"
+    loss = "" if (value := number(row, "train/loss")) is None else f"{value:.4f}"
     figure = "" if row.get(metric) is None else as_text(metric, row[metric])
-    seconds = sum(value for key, value in row.items() if key.startswith("seconds/"))
+    seconds = total(row, (name for name in row if name.startswith("seconds/")))
     width = max(13, len(shown(metric)))
     return f"{row['round']:>6}   {loss:>10}   {figure:>{width}}   {row.get('clients', ''):>7}   {seconds:>7.1f}"

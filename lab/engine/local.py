@@ -16,18 +16,16 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
+from fedstride import wire
 from fedstride.flower import identity
 from fedstride.records import array_records
 
 from ..attacks.labels import FLIPS, on_flipped_labels
 
-CLIENT_RAISED = 2  # Flower's error code for an exception in a ClientApp
 RUN_ID = 1
 SERVER_ID = 1
 AT_ONCE = 64
 """Messages without a model that are answered at once, at most."""
-
-STATES = "clients"  # folder of the clients' states, inside the run folder
 
 
 class LocalGrid(Grid):
@@ -50,7 +48,12 @@ class LocalGrid(Grid):
             SERVER_ID + 1 + i: Context(
                 run_id=RUN_ID,
                 node_id=SERVER_ID + 1 + i,
-                node_config={"partition-id": i, "num-partitions": clients, **({"data": data[i]} if data else {})},
+                node_config={
+                    "partition-id": i,
+                    "num-partitions": clients,
+                    wire.DESK: True,
+                    **({"data": data[i]} if data else {}),
+                },
                 state=RecordDict(),
                 run_config=dict(run_config or {}),
             )
@@ -62,7 +65,7 @@ class LocalGrid(Grid):
     def keep_client_states_in(self, folder: Path) -> None:
         """Store the clients' states below this run folder, in `clients/`."""
         for context in self._contexts.values():
-            context.node_config["state"] = str(folder / STATES)
+            context.node_config["state"] = str(folder / wire.CLIENT_STATES)
 
     def flip_labels(self, clients: Iterable[int]) -> None:
         """Let these clients, by partition id, train on flipped labels."""
@@ -132,4 +135,4 @@ def replied(app: ClientApp, message: Message, context: Context) -> Message:
 
 def failure(message: Message, reason: str) -> Message:
     """The reply of a client that failed."""
-    return Message(Error(CLIENT_RAISED, reason), reply_to=message)
+    return Message(Error(wire.FAILED, reason), reply_to=message)

@@ -61,7 +61,10 @@ class Control:
     def run(self, run_id: str) -> Listed:
         """One run. Raises ConfigError if the SuperLink does not have it."""
         with self._errors(f"run {run_id} was not looked up", run_id):
-            return _listed(self._api.runs(run_id=number(run_id))[0])
+            found = self._api.runs(run_id=number(run_id))
+            if not found:
+                raise NoSuchRunError
+            return _listed(found[0])
 
     def start(self, bundle: bytes, config: Mapping[str, str]) -> str:
         """Submit a run; its id. Raises RunError if the SuperLink does not accept it."""
@@ -144,8 +147,8 @@ def control(target: Target) -> Iterator[Control]:
 
 def number(run_id: str) -> int:
     """The id as Flower's number. Raises ConfigError if it is none."""
-    if not (run_id.isascii() and run_id.isdigit() and 0 < int(run_id) < 2**64):
-        raise ConfigError(f"{run_id!r} is neither a run folder nor a run id: fedstride runs lists both")
+    if not (run_id.isascii() and run_id.isdigit() and len(run_id) <= 20 and 0 < int(run_id) < 2**64):
+        raise ConfigError(f"{run_id[:80]!r} is neither a run folder nor a run id: fedstride runs lists both")
     return int(run_id)
 
 
@@ -164,5 +167,8 @@ def _listed(run: KnownRun) -> Listed:
 
 
 def _local(moment: str) -> str:
-    """A moment of the SuperLink (UTC) in this machine's time, to the second."""
-    return datetime.fromisoformat(moment).astimezone().isoformat(timespec="seconds") if moment else ""
+    """A moment of the SuperLink (UTC) in this machine's time, to the second; empty for what is no moment."""
+    try:
+        return datetime.fromisoformat(moment).astimezone().isoformat(timespec="seconds")
+    except (ValueError, OverflowError):  # an empty text, too
+        return ""

@@ -22,7 +22,12 @@ PROGRESS = re.compile(wire.PROGRESS_LINE.replace("%s", r"(\{.+\})") + "$")
 """A line for `fedstride watch`, which other commands do not show."""
 
 END = re.compile(wire.END_LINE.replace("%s", "(.+)") + "$")
-ROUND = re.compile(r"round +(\d+)(?:   train loss \S+)?(?:   (.+?))?(?:   \d+ clients)?   [\d.]+ s$")
+ROUND = re.compile(r"round +(\d{1,9})(?:   train loss \S+)?(?:   (.+?))?(?:   \d+ clients)?   [\d.]+ s$")
+
+LONGEST_ROUND = 300
+"""Characters of the line of a round; the pattern would search for very long in a longer one."""
+LONGEST_PATH = 4096
+"""Characters of a path on Linux."""
 
 WITHOUT_A_WORD = (
     "No heartbeat received from the task",
@@ -56,7 +61,7 @@ def standing(run: Listed, log: Sequence[str]) -> Standing:
     """How the run stands, from its entry at the SuperLink and the lines of its log."""
     text = [plain(line) for line in log]
     state, reason = ending(run.status, run.end, run.details, text)
-    rounds = [found for line in text if (found := ROUND.search(line))]
+    rounds = [found for line in text if len(line) <= LONGEST_ROUND and (found := ROUND.search(line))]
     final = last(FINAL, text)
     figure = f"{final[1]} {final[2]}" if final else (rounds[-1][2] or "") if rounds else ""
     return Standing(state, reason, folder_in(text), int(rounds[-1][1]) if rounds else None, figure)
@@ -85,7 +90,8 @@ def ending(status: str, end: str, details: str, log: Sequence[str]) -> tuple[str
 
 def folder_in(log: Sequence[str]) -> str:
     """The run's folder on the SuperLink's machine; empty if the log does not name it."""
-    return next((found[1] for line in log if (found := FOLDER.search(line))), "")
+    found = (match[1] for line in log if (match := FOLDER.search(line)))
+    return next((path for path in found if len(path) <= LONGEST_PATH), "")
 
 
 def last(pattern: re.Pattern[str], log: Sequence[str]) -> re.Match[str] | None:

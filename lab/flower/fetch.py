@@ -14,16 +14,20 @@ import httpx
 
 from fedstride.errors import ConfigError, RunError
 from fedstride.flower.trusting import verified
+from fedstride.reading import from_json
 from server_app.folder import write
 from superlink.routes import FILES
 
 from ..results.runs import FETCHED
 from .control import Control, Listed
 from .endings import Standing, standing
-from .parcel import Parcel, unpacking
+from .parcel import MOST_BYTES, Parcel, unpacking
 from .target import Target
 
 SILENCE_SECONDS = 60.0
+MOST_REASON = 2**14
+"""Bytes of a refusal that are read."""
+
 AGAIN = "nothing was kept, fetch it again"
 
 
@@ -33,12 +37,14 @@ def fetch(
     to: Callable[[str], Path],
     *,
     everything: bool = False,
+    most_bytes: int = MOST_BYTES,
     progress: Callable[[int], None] = lambda received: None,
 ) -> tuple[Path, Standing]:
     """Fetch the folder of this run; its new place, and how the run stands.
 
-    `to`: the place for a folder of this name. `everything`: with what only resuming needs. `fetched.json` in it
-    says where the files come from and how the run stood, and has their SHA-256. Raises ConfigError if the run has
+    `to`: the place for a folder of this name. `everything`: with what only resuming needs. `most_bytes`: that all
+    files together may have. `fetched.json` in it says where the files come from and how the run stood, and has
+    their SHA-256. Raises ConfigError if the run has
     no folder or the place is taken, RunError if not every file arrived as it was read; nothing is left then.
     """
     stands = standing(run, control.log_so_far(run))
@@ -48,7 +54,7 @@ def fetch(
     if place.exists():
         raise ConfigError(f"{place} exists and is not overwritten: move it away, or choose another folder with -o")
     with unpacking(place) as folder:
-        parcel = Parcel(folder)
+        parcel = Parcel(folder, most_bytes)
         for piece in _pieces(control.target, stands.folder, everything):
             parcel.take(piece)
             progress(parcel.bytes)
@@ -86,13 +92,23 @@ def _pieces(target: Target, folder: str, everything: bool) -> Iterator[bytes]:
             if answer.status_code != httpx.codes.OK:
                 raise RunError(_refused(answer))
             yield from answer.iter_raw()
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise RunError(f"the folder {folder} did not arrive ({error}); {AGAIN}") from None
+
+
+def _beginning(answer: httpx.Response) -> bytes:
+    """What a refusal says, of which no more than `MOST_REASON` bytes are read."""
+    found = b""
+    for piece in answer.iter_raw():
+        found += piece
+        if len(found) > MOST_REASON:
+            break
+    return found[:MOST_REASON]
 
 
 def _refused(answer: httpx.Response) -> str:
     try:
-        detail = str(json.loads(answer.read()).get("detail", ""))
+        detail = str(from_json(_beginning(answer)).get("detail", ""))
     except (ValueError, AttributeError):
         detail = ""
     if answer.status_code == httpx.codes.NOT_FOUND and "folder of a run" not in detail:

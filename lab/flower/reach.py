@@ -10,6 +10,8 @@ import socket
 import ssl
 from pathlib import Path
 
+from fedstride.flower.trusting import has_expired
+
 from .target import Target
 
 SECONDS = 5.0  # for each step
@@ -87,6 +89,8 @@ def _with_tls(connection: socket.socket, host: str, port: int, trusted: Path | N
         with context.wrap_socket(connection, server_hostname=host) as secure:
             return _health(secure, host, port)
     except ssl.SSLCertVerificationError as error:
+        if trusted is not None and has_expired(context):
+            return f"the CA in {trusted} has expired; all need a new CA, as docs/operations.md says"
         return _wrong_certificate(error, host, port, trusted)
     except OSError as error:
         return (

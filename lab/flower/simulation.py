@@ -12,7 +12,6 @@ import itertools
 import json
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
@@ -21,16 +20,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedstride import signals
+from fedstride import signals, wire
 from fedstride.errors import ConfigError, RunError
 from fedstride.metrics import as_text
 from server_app.config.overrides import quote, with_parts
 from server_app.config.schema import Config
 from server_app.folder import default_name, runs_dir, write
 
+from .. import terminal
 from ..engine.interrupt import how_to_resume
 from ..engine.live import head, line
-from ..engine.local import STATES
 from ..results.runs import read_rows
 from .bundle import app_folder
 from .command import (
@@ -42,6 +41,7 @@ from .command import (
     write_connection,
     write_run_config,
 )
+from .endings import plain
 
 CONNECTION = "fedstride"
 START_SECONDS = 90.0
@@ -121,7 +121,7 @@ def _free_folder(config: Config) -> Path:
 def _environment(home: Path, folder: Path, config: Config) -> dict[str, str]:
     variables = {MARK: uuid.uuid4().hex, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(home)}
     # The clients' states are stored in the run folder, as for runs in process.
-    variables["FEDSTRIDE_STATE"] = str(folder / STATES)
+    variables["FEDSTRIDE_STATE"] = str(folder / wire.CLIENT_STATES)
     if config.parts is not None:
         variables["FEDSTRIDE_PARTS"] = str(Path(config.parts).parent)
     return environment(home) | variables
@@ -196,14 +196,16 @@ def _follow(
     shown = 0
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         process = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
-        position = 0
+        position, rest = 0, ""
         try:
             while True:
                 finished = process.poll() is not None
                 if verbose:
                     log.seek(position)
-                    sys.stderr.write(log.read())
+                    *lines, rest = (rest + log.read()).split("\n")
                     position = log.tell()
+                    for each in [*lines, *([rest] if finished and rest else [])]:
+                        terminal.line(plain(each), err=True)
                 rows = read_rows(folder)
                 for row in rows[shown:]:
                     if not shown:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fedstride.metrics import fact, shown, with_unit
 from server_app.figures.style import against_rounds
 from server_app.rows import Row
+from server_app.values import total
 
 from ..results.grouping import Group, group
 from ..results.runs import Run, by_headline
@@ -98,5 +99,5 @@ def _last(band: Band, metric: str) -> str:
 
 def _seconds(rows: Sequence[Row]) -> dict[float, float]:
     """Seconds of training and aggregation until the end of each round."""
-    each = [row.get("seconds/train", 0.0) + row.get("seconds/aggregate", 0.0) for row in rows]
+    each = [total(row, ("seconds/train", "seconds/aggregate")) for row in rows]
     return {float(row["round"]): total for row, total in zip(rows, itertools.accumulate(each), strict=True)}

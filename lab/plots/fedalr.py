@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from server_app.figures.style import against_rounds, legend_label
+from server_app.values import labels, numbers
 
 from ..results.runs import Run
 from .canvas import heat_map, legend_below, line, over_rounds, panels, some, whole_numbers
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+CLIENTS, ETA = "fedalr/client", "fedalr/eta"
 MOST_NAMES = 20
 """Names of clients at the axis."""
 
@@ -47,11 +49,11 @@ def fedalr(runs: Sequence[Run]) -> Figure:
 
 def rates_of_clients(run: Run) -> tuple[dict[int | str, int], list[float], np.ndarray]:
     """The row of each client, the rounds, and eta (rows, rounds): NaN for a client that did not take part."""
-    rows = [row for row in run.rows if row.get("fedalr/client")]
-    places = _places([client for row in rows for client in row["fedalr/client"]], run.config.clients)
+    rows = [row for row in run.rows if labels(row, CLIENTS)]
+    places = _places([client for row in rows for client in labels(row, CLIENTS)], run.config.clients)
     values = np.full((max(run.config.clients, 1 + max(places.values(), default=0)), len(rows)), np.nan)
     for column, row in enumerate(rows):
-        for client, eta in zip(row["fedalr/client"], row["fedalr/eta"], strict=True):
+        for client, eta in zip(labels(row, CLIENTS), numbers(row, ETA), strict=False):
             values[places[client], column] = eta
     return places, [row["round"] for row in rows], values
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from server_app.figures.curve import points
 from server_app.figures.style import against_rounds, style
+from server_app.values import numbers
 
 from ..results.runs import Run
 from .canvas import heat_map, panels, whole_numbers
@@ -72,11 +73,11 @@ def fired(run: Run) -> list[int]:
 
 def rates(run: Run) -> tuple[list[float], np.ndarray]:
     """The rounds, and the rate of each local iteration (iterations, rounds) as a fraction of the first: or NaN."""
-    rows = [row for row in run.rows if row.get(RATES)]
-    values = np.full((max((len(row[RATES]) for row in rows), default=0), len(rows)), np.nan)
-    for column, row in enumerate(rows):
-        values[: len(row[RATES]), column] = row[RATES]
-    return [row["round"] for row in rows], values
+    found = {row["round"]: rates for row in run.rows if (rates := numbers(row, RATES))}
+    values = np.full((max(map(len, found.values()), default=0), len(found)), np.nan)
+    for column, rates in enumerate(found.values()):
+        values[: len(rates), column] = rates
+    return list(found), values
 
 
 def _rates(axes: Axes, run: Run) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fedstride import wire
 from fedstride.metrics import fact, shown, with_unit
 from server_app.rows import Row
+from server_app.values import number, total
 
 from ..plots.canvas import Band, over_rounds
 from ..results.grouping import Group, group
@@ -89,7 +90,7 @@ def _seconds(rows: Sequence[Row]) -> dict[float, float]:
 
 
 def _sums(rows: Sequence[Row], keys: Sequence[str], factor: float) -> dict[float, float]:
-    each = [factor * sum(row.get(key) or 0.0 for key in keys) for row in rows]
+    each = [factor * total(row, keys) for row in rows]
     return {float(row["round"]): total for row, total in zip(rows, itertools.accumulate(each), strict=True)}
 
 
@@ -117,8 +118,8 @@ def _rows_of_clients(run: Run) -> list[Row]:
 def _spread(rows: Sequence[Row], metric: str) -> Band | None:
     by_round: dict[float, list[float]] = {}
     for row in rows:
-        value = row.get(metric)
-        if isinstance(value, (int, float)) and "round" in row:
+        value = number(row, metric)
+        if value is not None:
             by_round.setdefault(float(row["round"]), []).append(fact(metric).factor * value)
     if not by_round:
         return None

@@ -12,6 +12,7 @@ from typing import Any
 from fedstride.errors import FedstrideError
 from fedstride.metrics import with_unit
 from server_app.config.compose import to_yaml
+from server_app.values import total
 
 from ..papers.links import links
 from ..results.formats import Grid
@@ -108,9 +109,9 @@ def failures(runs: Sequence[Run], remarks: Sequence[str]) -> str:
         if not run.completed
     ]
     for run in runs:
-        lost = sum(row.get("screening/rejected", 0) + row.get("screening/missing", 0) for row in run.rows)
+        lost = sum(total(row, ("screening/rejected", "screening/missing")) for row in run.rows)
         if lost:
-            lines.append(f"{run.folder.name}: {lost} replies were not used: {_reasons(run)}")
+            lines.append(f"{run.folder.name}: {lost:g} replies were not used: {_reasons(run)}")
     lines += remarks
     return listed(lines, "bad") or "<p>None: all runs are completed, and all replies were used.</p>"
 

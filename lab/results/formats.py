@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fedstride.errors import printable
 from server_app.spreadsheet import inert
 
 
@@ -59,8 +60,15 @@ def _written(grid: Grid, form: Form, width: int | None) -> str:
             return text(grid, width)
 
 
+def one_line_each(grid: Grid) -> Grid:
+    """The table with a space for every character that is not printable: names may be anybody's."""
+    rows = [list(map(printable, row)) for row in grid.rows]
+    return Grid(printable(grid.title), list(map(printable, grid.head)), rows, grid.words)
+
+
 def text(grid: Grid, width: int | None = None) -> str:
     """For a terminal of `width` characters; a wider table is split into parts, one below the other."""
+    grid = one_line_each(grid)
     parts = [
         _box([[row[column] for column in columns] for row in [grid.head, *grid.rows]], grid.words)
         for columns in _parts(grid, width)
@@ -101,6 +109,7 @@ def _box(rows: Sequence[Sequence[str]], words: int) -> str:
 
 def markdown(grid: Grid) -> str:
     """A Markdown table below a bold title."""
+    grid = one_line_each(grid)
     rule = [":--" if number < grid.words else "--:" for number in range(len(grid.head))]
     rows = [[cell.replace("|", "\\|") for cell in row] for row in [grid.head, *grid.rows]]
     lines = ["| " + " | ".join(row) + " |" for row in [rows[0], rule, *rows[1:]]]
@@ -109,6 +118,7 @@ def markdown(grid: Grid) -> str:
 
 def latex(grid: Grid) -> str:
     """A LaTeX tabular that needs no package; the title is a comment above it."""
+    grid = one_line_each(grid)
     columns = "l" * grid.words + "r" * (len(grid.head) - grid.words)
     rows = [" & ".join(map(_tex, row)) + r" \\" for row in [grid.head, *grid.rows]]
     return "\n".join(

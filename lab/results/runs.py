@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,8 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from fedstride import reading
 from fedstride.errors import ConfigError, printable
 from server_app.config.compose import from_yaml
 from server_app.config.keys import label
@@ -22,15 +20,11 @@ from server_app.lines import Found, find_lines, read_lines
 from server_app.restore import CLIENTS, METRICS
 from server_app.rows import Row
 
+from .status import read_fetched, read_status
+
 STATUS = "status.json"
 FETCHED = "fetched.json"
 """In a folder that `fedstride fetch` brought: where it comes from, how the run stood, and the files' SHA-256."""
-
-DAMAGE = (ValueError, OSError, yaml.YAMLError, AttributeError, TypeError)
-"""Exceptions of reading a damaged or foreign file (ConfigError is a ValueError)."""
-
-MAPPINGS = ("final", "seconds", "versions", "hardware")
-"""The values in status.json that are mappings."""
 
 
 def read_rows(folder: Path) -> list[Row]:
@@ -149,33 +143,24 @@ def load(folder: Path) -> Run:
     """
     name = "config.yaml"
     try:
-        config = from_yaml((folder / name).read_text(encoding="utf-8"), execute=False)
+        config = from_yaml(reading.text(folder / name), execute=False)
         if config.best is None:
             raise ValueError("it has no metric `best`, which every run has")
         # A run may end meanwhile: it writes its last metrics, then its status, and then releases the lock.
         in_progress = is_locked(folder)
         name = STATUS
-        status = _status(folder / name)
+        status = read_status(folder / name)
         name = METRICS
         metrics = find_lines(folder / name)
         if metrics.damaged and not metrics.lines:
             raise ValueError("no line has its digest: it is damaged, or from another version of fedstride")
         name = FETCHED
-        fetched = _status(folder / name)
-    except DAMAGE as error:
+        fetched = read_fetched(folder / name)
+    except (ValueError, OSError) as error:  # ConfigError is a ValueError
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise ConfigError(f"{folder} cannot be read: {name}: {reason}") from error
     faults = _faults(folder, metrics, status)
     return Run(folder.resolve(), config, metrics.rows, status, faults, fetched, in_progress)
-
-
-def _status(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    status = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(status, dict) or not all(isinstance(status.get(key, {}), dict) for key in MAPPINGS):
-        raise ValueError("it does not have the form of a run's status")
-    return status
 
 
 def _faults(folder: Path, metrics: Found, status: dict[str, Any]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from fedstride.errors import ConfigError, nearest
 from fedstride.metrics import fact, is_better, require_direction, shown, with_unit
+from server_app.figures.curve import points
 from server_app.rows import Row
 from server_app.stopping import best_round
 
@@ -52,12 +53,12 @@ class Statistic:
         if self.best:
             best = best_round(rows, metric)
             return None if best is None else best[1]
-        measured = [row for row in rows if row.get(metric) is not None and row["round"] > 0]
+        measured = [(at, value) for at, value in points(rows, metric) if at > 0]
         if self.target is not None:
-            reached = (row for row in measured if not is_better(metric, self.target, row[metric]))
+            reached = (at for at, value in measured if not is_better(metric, self.target, value))
             first = next(reached, None)
-            return None if first is None else float(first["round"])
-        values = [float(row[metric]) for row in measured[-self.last :]]
+            return None if first is None else float(first)
+        values = [value for _, value in measured[-self.last :]]
         return math.fsum(values) / len(values) if values else None
 
     def title(self, metric: str) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from fedstride.errors import RunError, printable
-from server_app.progress import after
+from fedstride.reading import from_json
+from server_app.progress import after, is_event
 
 from ..flower.control import Control
 from ..flower.endings import PROGRESS, plain, standing
@@ -42,12 +42,13 @@ def follow(control: Control, run_id: str) -> Iterator[Sight]:
 
 def event_in(line: str) -> dict[str, Any] | None:
     """The event in a line of the log; None if it has none, or a damaged one."""
-    found = PROGRESS.search(plain(line))
+    text = plain(line)
+    found = PROGRESS.search(text) if text.endswith("}") else None
     try:
-        event = json.loads(found[1]) if found else None
+        event = from_json(found[1]) if found else None
     except ValueError:
         return None
-    return event if isinstance(event, dict) else None
+    return event if is_event(event) else None
 
 
 def seen(sight: Sight, event: dict[str, Any]) -> Sight:

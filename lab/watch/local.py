@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedstride import reading
+from server_app.figures.curve import points
 from server_app.folder import is_locked
 from server_app.progress import FILE, STATES, WAITING
 from server_app.restore import METRICS
@@ -41,7 +42,7 @@ def look(folder: Path) -> Sight:
     number, clients = _in_progress(folder) if run.state == "running" else (0, {})
     reasons = {}
     if number <= done:  # no round is in progress
-        rows = [row for row in run.clients.rows if row["round"] == done and row["client"] is not None]
+        rows = [row for row in run.clients.rows if row["round"] == done and row.get("client") is not None]
         number, clients = done, {**clients, **{str(row["client"]): _state(row) for row in rows}}
         reasons = {str(row["client"]): str(row["reason"]) for row in rows if row.get("reason")}
     return Sight(
@@ -51,7 +52,7 @@ def look(folder: Path) -> Sight:
         round=number,
         rounds=run.config.rounds,
         metric=metric,
-        points={int(row["round"]): row[metric] for row in run.rows if row.get(metric) is not None},
+        points=dict(points(run.rows, metric)),
         clients=clients,
         reasons=reasons,
     )
@@ -73,7 +74,7 @@ def _mark(path: Path) -> tuple[int, int] | None:
 def _in_progress(folder: Path) -> tuple[int, dict[str, str]]:
     """The round and the states in the file of the round in progress; none if there is no such file."""
     try:
-        found = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        found = reading.from_json(reading.text(folder / FILE))
         return int(found["round"]), {str(label): str(state) for label, state in found["clients"].items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return 0, {}

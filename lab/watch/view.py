@@ -14,6 +14,7 @@ from fedstride.errors import printable
 from fedstride.metrics import as_text
 from server_app.progress import ANSWERED, LOST, REJECTED, TRAINING, WAITING
 
+from ..terminal import say
 from .curve import curve
 from .sight import Sight, changes, counts, named
 
@@ -44,7 +45,7 @@ def show(console: Console, sights: Iterable[Sight]) -> Sight:
     if not console.is_terminal:
         for sight in sights:
             for line in changes(last, sight):
-                console.print(printable(line), highlight=False, soft_wrap=True, markup=False)
+                say(console, line)
             last = sight
     else:
         display = Display()

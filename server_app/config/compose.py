@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from fedstride import reading
 from fedstride.errors import ConfigError, nearest, unknown
 from fedstride.own import digest_of, find, load_parts
 from strategies.parts import STRATEGIES
@@ -94,7 +96,10 @@ def to_yaml(config: Config) -> str:
     return OmegaConf.to_yaml(OmegaConf.structured(config))
 
 
-_READ_ERRORS = (OmegaConfBaseException, yaml.YAMLError, AssertionError, AttributeError, LookupError, ValueError)
+_READ_ERRORS = (
+    *(OmegaConfBaseException, yaml.YAMLError),
+    *(AssertionError, AttributeError, LookupError, TypeError, ValueError, RecursionError),
+)
 """The errors that can occur when text is read that is not a valid configuration."""
 
 
@@ -124,7 +129,8 @@ def from_yaml(text: str, parts: str | None = None, *, execute: bool = True) -> C
         rest = {str(key): tree[key] for key in tree if key not in TABLES}
         return _checked(OmegaConf.merge(typed, rest))
     except _READ_ERRORS as error:
-        reason = (str(error) or "it is not a mapping").splitlines()[0]
+        nested = isinstance(error, RecursionError)
+        reason = "it is nested too deeply" if nested else (str(error) or "it is not a mapping").splitlines()[0]
         raise ConfigError(f"not a configuration of this version of fedstride: {reason}") from error
 
 
@@ -171,7 +177,7 @@ def _typed(group: str, node: Any, *, placeholders: bool) -> DictConfig:
 
 def _resume(folder: str, overrides: Sequence[Override], parts: str | None) -> Config:
     """The configuration of the run in `folder`, changed by those overrides that a resumed run may have."""
-    path = Path(folder).expanduser().resolve()
+    path = Path(os.path.expanduser(folder)).resolve()  # which leaves the home of an unknown user as it is
     config = from_yaml(_config_text(folder, path / "config.yaml"), parts and str(find(parts)))
     tree = OmegaConf.structured(config)
     changeable = {key.path for key in keys(config) if key.may_change} - FIXED_ON_RESUME
@@ -209,11 +215,11 @@ def _check_resumed_method(config: Config, overrides: Sequence[str]) -> None:
 
 def _config_text(folder: str, file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return reading.text(file)
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f"resume = {folder!r} is not a run folder: {file} does not exist") from None
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"resume = {folder!r}: {file} cannot be read ({reason}); make it readable") from error
 
 

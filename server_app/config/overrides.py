@@ -118,12 +118,16 @@ def with_parts(overrides: Sequence[str], path: str | None) -> list[str]:
     return others if path is None else [*others, f"parts={quote(path)}"]
 
 
+QUOTED = """; an item of a list with signs such as = needs quotation marks, as in 'columns=[age,"sex=a|b"]'"""
+
+
 def read(text: str, expected: str) -> Override:
     """Parse one override, of one value or of several (a sweep). Raises ConfigError with what was expected."""
     try:
         return OverridesParser.create().parse_override(text)
     except HydraException as error:
-        raise ConfigError(f"{text!r} is not an override: expected {expected}") from error
+        hint = QUOTED if "[" in text else ""
+        raise ConfigError(f"{text!r} is not an override: expected {expected}{hint}") from error
 
 
 def parse(overrides: Sequence[str]) -> list[Override]:

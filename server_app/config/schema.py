@@ -82,6 +82,14 @@ class Config:
         int | None, Setting("number of clients in a round, instead of fraction", least=1, most=MOST_CLIENTS)
     ] = None
     seed: Annotated[int, Setting("seed of all random draws", least=0, most=MAX_SEED, kind=CHANCE)] = 1
+    split_seed: Annotated[
+        int,
+        Setting(
+            "draws the examples of holdout, for runs of any seed; a site with a secret of its own does not use it",
+            least=0,
+            most=MAX_SEED,
+        ),
+    ] = 0
     evaluate_every: Annotated[
         int,
         Setting(

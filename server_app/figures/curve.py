@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedstride.metrics import fact, with_unit
 
+from ..folder import write
+from ..values import number
 from .style import LONGEST_LABEL, against_rounds, legend_label, new_figure, save_figure, shown, style
 
 if TYPE_CHECKING:
@@ -20,9 +23,9 @@ def draw(series: Sequence[Series], path: Path, *, title: str, metric: str) -> No
     """Draw `metric` and the training loss of one or more runs, `(label, rows)` each, into a PNG file."""
     figure = new_figure(9.0, 3.8)
     left, loss = figure.subplots(1, 2)
-    for number, (label, rows) in enumerate(series):
-        _line(left, rows, metric, label, number)
-        _line(loss, rows, "train/loss", label, number)
+    for place, (label, rows) in enumerate(series):
+        _line(left, rows, metric, label, place)
+        _line(loss, rows, "train/loss", label, place)
     left.set_ylabel(with_unit(metric))
     loss.set_ylabel("training loss")
     for axes in (left, loss):
@@ -30,12 +33,15 @@ def draw(series: Sequence[Series], path: Path, *, title: str, metric: str) -> No
         if axes.get_legend_handles_labels()[0]:
             axes.legend(frameon=False)
     figure.suptitle(title, fontsize=10)
-    save_figure(figure, path)
+    drawn = io.BytesIO()
+    save_figure(figure, drawn, format="png")
+    write(path, drawn.getvalue())
 
 
-def points(rows: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, Any]]:
-    """(round, value) of the rows that have the metric."""
-    return [(row["round"], row[key]) for row in rows if row.get(key) is not None]
+def points(rows: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, float]]:
+    """(round, value) of the rows that have a number as this metric."""
+    found = ((row["round"], number(row, key)) for row in rows)
+    return [(at, value) for at, value in found if value is not None]
 
 
 def _line(
@@ -43,7 +49,7 @@ def _line(
     rows: Sequence[Mapping[str, Any]],
     key: str,
     label: str,
-    number: int,
+    place: int,
 ) -> None:
     found = points(rows, key)
     if not found:
@@ -55,5 +61,5 @@ def _line(
         x,
         [known.factor * value for value in y],
         label=legend_label(f"{shown(label, LONGEST_LABEL)}: {last}"),
-        **style(number, len(found)),
+        **style(place, len(found)),
     )

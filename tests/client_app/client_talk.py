@@ -73,6 +73,7 @@ def initial(model: str = "mlp", seed: int = 1) -> Arrays:
 
 def node(partition_id: Any = 0, state: RecordDict | None = None) -> Context:
     where = {} if partition_id is None else {"partition-id": partition_id, "num-partitions": CLIENTS}
+    where[wire.DESK] = True
     return Context(run_id=1, node_id=2, node_config=where, state=state or RecordDict(), run_config={})
 
 

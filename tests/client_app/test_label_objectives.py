@@ -139,7 +139,7 @@ def test_the_classifier_rows_of_missing_classes_do_not_move(objective: Any) -> N
 
 def test_the_counts_are_those_of_the_training_examples() -> None:
     whole, kept = counts_of(), counts_of(**{wire.HOLDOUT: 0.5})
-    assert (kept <= whole).all() and abs(2 * kept.sum() - whole.sum()) <= 1
+    assert (kept <= whole).all() and 0.3 * whole.sum() < kept.sum() < 0.7 * whole.sum()
     job = work.read(round_config(partition=SKEWED), node(3))
     assert (whole == np.bincount(job.examples.y[job.examples.members], minlength=10)).all()
 

@@ -28,7 +28,7 @@ NODE_ID = 2**63 + 5  # a SuperLink draws node ids of 64 bits
 
 
 def node(**config: Any) -> Context:
-    written = {key.replace("_", "-"): value for key, value in config.items()}
+    written = {key.replace("_", "-"): value for key, value in config.items()} | {wire.DESK: True}
     return Context(run_id=1, node_id=NODE_ID, node_config=written, state=RecordDict(), run_config={})
 
 
@@ -147,7 +147,10 @@ def test_nodes_without_a_partition_id_use_their_node_id(tmp_path: Path) -> None:
 def test_one_node_without_data_ends_the_run_before_it_trains(tmp_path: Path) -> None:
     path = part_of_the_task(tmp_path / "0.npz", 0, 2)
     configs = [{"data": str(path), "partition-id": 0}, {"partition-id": 1}]
-    with pytest.raises(RunError, match=r"node 3 cannot take part .*node-config data = None is not allowed"):
+    with pytest.raises(
+        RunError,
+        match=r"node 3 cannot take part .*: a setting of the message cannot be used at",
+    ):
         play(tmp_path / "own", configs, "partition=own")
 
 

@@ -103,6 +103,17 @@ def stop(*processes: Running) -> None:
             running.process.wait()
 
 
+def own_data(folder: Path, path: Path, said: str, policy: str = "") -> str:
+    """The node-config of a node with these data. `said`: what its data file says of them.
+
+    The draws of the hold-out are those of a desk.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "data.toml").write_text(f'path = "{path}"\nsplit_seed = 0\n{said}')
+    (folder / "policy.toml").write_text(policy)
+    return f'data="{folder / "data.toml"}" policy="{folder / "policy.toml"}"'
+
+
 def superlink_addresses() -> tuple[str, str]:
     """Free addresses for submitting and for nodes; the same from Flower 1.40 on."""
     control = f"127.0.0.1:{free_port()}"

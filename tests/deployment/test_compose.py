@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from desk import play, table, weights
 
+from fedstride.faults import Fault, Kind
 from fedstride.tasks import data, partitions
 from lab.deployment.client_files import save_partition
 from lab.results.runs import load
@@ -162,7 +163,7 @@ def test_what_a_container_may_do(compose: Composed, running: None, service: str)
 
 
 def test_a_node_sees_only_its_own_key_and_data(compose: Composed, running: None) -> None:
-    seen = {node: compose.inside(node, "sha256sum", "/trust/node.key", "/data/examples.npz") for node in ROLES[1:]}
+    seen = {node: compose.inside(node, "sha256sum", "/trust/node.key", "/data/data.toml") for node in ROLES[1:]}
     digests = [line.split()[0] for text in seen.values() for line in text.splitlines()]
     assert len(digests) == len(set(digests)) == 6
     assert compose.inside("node1", "ls", "/trust").split() == ["ca.crt", "node.key", "study.yaml"]
@@ -198,12 +199,12 @@ def test_a_node_refuses_an_app_that_was_not_signed(compose: Composed, running: N
     unsigned = ("--entrypoint", "fedstride-submit", "submit", "partition=own", "clients=3", "rounds=1")
     done = compose("run", "--rm", *unsigned)
     assert done.returncode == 1
-    assert "is not signed, and this node runs signed apps only" in done.stdout
+    assert str(Fault(Kind.UNTRUSTED)) in done.stdout
 
 
 OWN = """
 services:
-  node1: {volumes: !override ["key1:/trust:ro", "FILE:/data/examples.npz:ro", "node1:/state"]}
+  node1: {volumes: !override ["key1:/trust:ro", "FOLDER:/data:ro", "node1:/state"]}
 """
 
 
@@ -218,11 +219,12 @@ def test_another_run_with_the_same_keys_and_another_data_file(
     parts = partitions.partition(config.partition, source.divisible, 3, 9)
     mine = save_partition(tmp_path / "data", source, parts)[0]
     overlay = tmp_path / "mine.yaml"
-    overlay.write_text(OWN.replace("FILE", str(mine)))
+    mine.with_suffix(".toml").rename(mine.with_name("data.toml"))
+    overlay.write_text(OWN.replace("FOLDER", str(mine.parent)))
     done = compose("run", "--rm", "submit", "rounds=1", "model=mlp", "name=again", files=("compose", str(overlay)))
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {row["client"]: row["num-examples"] for row in load(compose.folder("again")).clients.rows}
-    assert rows[0] == len(parts[0]) - round(HOLDOUT * len(parts[0]))
+    assert rows[0] == pytest.approx((1 - HOLDOUT) * len(parts[0]), rel=0.1)
     assert compose.inside("node1", "sha256sum", "/trust/node.key") == key
     assert "already registered" in compose("logs", "register").stdout
 

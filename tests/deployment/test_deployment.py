@@ -14,9 +14,21 @@ from typing import Any
 import numpy as np
 import pytest
 from desk import play, table, weights
-from page_of_own_data import BLOOD, TABLES
+from page_of_own_data import BLOOD, DATA_FILE, TABLES
 from PIL import Image
-from processes import PLAIN, WARM, Running, Site, answers, folder_in, listening, stop, superlink_addresses, until
+from processes import (
+    PLAIN,
+    WARM,
+    Running,
+    Site,
+    answers,
+    folder_in,
+    listening,
+    own_data,
+    stop,
+    superlink_addresses,
+    until,
+)
 
 from fedstride.tasks import data, partitions
 from fedstride.tasks.parts import PARTITIONS, TASKS
@@ -226,13 +238,19 @@ def test_nodes_with_their_own_data(site: Site, pair: Any, tmp_path: Path) -> Non
     parts = partitions.partition(PARTITIONS.config("iid")(), source.divisible, 20, 1)
     first = own_npz(tmp_path / "first.npz", parts[0])
     second = own_folder(tmp_path / "second", parts[1][:60])
-    nodes = site.joined({"one": f'data="{first}"', "two": f'data="{second}"'})
+    said = '[examples]\nkind = "image"\nshape = [1, 28, 28]\nclasses = 10\n'
+    nodes = site.joined(
+        {
+            "one": own_data(tmp_path / "one", first, said),
+            "two": own_data(tmp_path / "two", second, said, "min_rows = 5"),
+        }
+    )
     done = site.deployment.fedstride("submit", "tls", *REAL, "rounds=1", "partition=own", "name=own")
     assert done.returncode == 0, done.stdout + done.stderr + nodes[0].log() + nodes[1].log()
     rows = {row["client"]: row for row in load(folder_in(done.stdout)).clients.rows}
     assert set(rows) == {"one", "two"}  # the names under which their keys were registered
-    assert rows["one"]["num-examples"] == 160  # a fifth is held out
-    assert rows["two"]["num-examples"] == 48
+    assert 140 <= rows["one"]["num-examples"] <= 180  # about a fifth of 200 is held out
+    assert 38 <= rows["two"]["num-examples"] <= 55  # and of 60
     assert all(row["status"] == "used" for row in rows.values())
     stop(*nodes)
 
@@ -243,7 +261,12 @@ def test_hospitals_with_tables_have_the_bits_of_one_machine(site: Site, pair: An
     (tmp_path / "blood.py").write_text(BLOOD)
     subprocess.run([sys.executable, "-c", TABLES], cwd=tmp_path, check=True, timeout=60)
     files = [tmp_path / f"hospital-{k}.csv" for k in range(2)]
-    nodes = site.joined({key: f'data="{files[k]}" partition-id={k}' for k, key in enumerate(("one", "two"))})
+    nodes = site.joined(
+        {
+            key: f"{own_data(tmp_path / key, files[k], DATA_FILE)} partition-id={k}"
+            for k, key in enumerate(("one", "two"))
+        }
+    )
     chosen = ["task=blood", "model=mlp", "task.metrics=[auroc,accuracy]", "rounds=2", "clients=2", "partition=own"]
     parts = f"parts={tmp_path / 'blood.py'}"
     done = site.deployment.fedstride("submit", "tls", parts, *chosen, "name=hospitals")

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 from desk import play, table, weights
-from page_of_own_data import BLOOD, TABLES
+from page_of_own_data import BLOOD, DATA_FILE, TABLES
 from pids import is_alive
-from processes import STOCK, Running, Site, descendants, folder_in, of_messages, stop, until
+from processes import STOCK, Running, Site, descendants, folder_in, of_messages, own_data, stop, until
 
 from confinement import support
 from lab.cli.submit import signature_of
@@ -25,7 +25,7 @@ from lab.deployment.signing import new_key, sign
 from lab.flower import submission
 from lab.flower.target import named
 from lab.results.runs import load
-from node.journal import read
+from node.log_check import read
 from node.template import FREE_MINDERS
 
 pytestmark = pytest.mark.slow
@@ -182,8 +182,8 @@ def test_a_hospital_as_in_the_documentation(site: Site, hospital: Path, tmp_path
     (tmp_path / "blood.py").write_text(BLOOD)
     subprocess.run([sys.executable, "-c", TABLES], cwd=tmp_path, check=True, timeout=60)
     shutil.copy(tmp_path / "hospital-0.csv", hospital / "patients.csv")
-    (hospital / "data.toml").write_text('path = "patients.csv"\n')
-    (hospital / "policy.toml").write_text('confine = "demanded"\nlandlock = 6\nmemory_gib = 8\nprocesses = 200\n')
+    policy = 'confine = "demanded"\nlandlock = 6\nmemory_gib = 8\nprocesses = 200\nsigned = true\n'
+    own = own_data(hospital, Path("patients.csv"), DATA_FILE, policy)
     new_key(tmp_path / "study")
     shutil.copy(tmp_path / "study.yaml", hospital / "study.yaml")
     for each in (hospital, *hospital.iterdir()):
@@ -196,7 +196,7 @@ def test_a_hospital_as_in_the_documentation(site: Site, hospital: Path, tmp_path
             ("FEDSTRIDE_CACHE", "home/cache"),
         )
     }
-    config = f'data="{hospital / "data.toml"}" policy="{hospital / "policy.toml"}" partition-id=0'
+    config = f"{own} partition-id=0"
     node = site.deployment.start(
         "hospital",
         *(sys.executable, "-m", "lab.cli.main", "node", "--superlink", site.link.fleet, "--node-config", config),
@@ -218,7 +218,8 @@ def test_a_hospital_as_in_the_documentation(site: Site, hospital: Path, tmp_path
     status = site.deployment.fedstride("node-status", env={"FLWR_HOME": str(hospital / "home")})
     assert status.returncode == 0 and "apps are confined by the kernel" in status.stdout
     (count,) = (hospital / "home/node-rows").glob("*/count.json")
-    assert int(count.read_text()) == len((hospital / "patients.csv").read_text().splitlines()) - 1
+    rows = json.loads(count.read_text())["rows"]
+    assert rows == len((hospital / "patients.csv").read_text().splitlines()) - 1
     stop(node)
 
 
@@ -247,9 +248,9 @@ def test_named_nodes_keep_a_log_and_do_nothing_without_it(site: Site, join: Join
     assert answer | {"strategy": "fedalr", "privacy": "none", "round": 2, "task": "train"} == answer
     assert answer["bytes_out"] > (folder / "model.safetensors").stat().st_size * 0.9
     assert answer["examples"] == load(folder).clients.rows[0]["num-examples"]
-    shown = site.deployment.fedstride("node-log", str(logs["one"]))
+    shown = site.deployment.fedstride("node-log", str(logs["one"]), "--key", str(site.certificates / "one.pub"))
     assert shown.returncode == 0, shown.stdout + shown.stderr
-    assert "verified" in shown.stdout
+    assert f"has written lines 1 to {len(rows['one'])} in this order" in shown.stdout
 
     missing = site.deployment.fedstride("submit", "tls", *REAL, "nodes=one,four", "node_wait=1")
     assert missing.returncode == 1

@@ -16,7 +16,7 @@ from fedstride.signed import RUN_CONFIG
 from lab.deployment.run_signing import RunSigner
 from lab.deployment.signing import new_key
 from lab.flower import submission
-from node.journal import read
+from node.log_check import read
 from server_app.config.compose import compose
 
 pytestmark = pytest.mark.slow
@@ -51,14 +51,14 @@ def signed(site: Site, keys: Path, *overrides: str) -> subprocess.CompletedProce
 def reasons(site: Site, key: str = "one") -> list[str]:
     """Why this node has refused messages, as its log says."""
     rows = read(site.deployment.root / key / "home" / "node-log.jsonl").rows
-    return [str(row.get("why", "")) for row in rows if row["event"] == "refused"]
+    return [str(row["reason"]) for row in rows if row["event"] == "refused"]
 
 
 def test_nodes_answer_what_was_signed_and_nothing_else(site: Site, join: Join, keys: Path, tmp_path: Path) -> None:
     join(configs(keys / "policy.toml"))
     unsigned = site.deployment.fedstride("submit", "tls", *REAL, *RUN, "node_wait=5", "name=unsigned")
     assert unsigned.returncode == 1 and "the run is not signed" in unsigned.stdout + unsigned.stderr
-    assert reasons(site)[-1] == "it has no signature"
+    assert reasons(site)[-1] == "code 901: it has no signature"
 
     done = signed(site, keys, *RUN, "name=signed")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -89,6 +89,13 @@ def test_a_header_that_claims_to_be_long_is_refused() -> None:
         view(Array("float64", (6,), "numpy.ndarray", data))
 
 
+@pytest.mark.parametrize("text", ["-" * 9_000 + "1", "(" * 9_000, "[" * 90 + "]" * 90, "{'shape': " + "9" * 9_000])
+def test_a_header_that_is_nested_deeply_is_refused(text: str) -> None:
+    data = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+    with pytest.raises(ValueError):
+        view(Array("float64", (6,), "numpy.ndarray", data))
+
+
 def test_a_view_is_no_copy() -> None:
     packed = Array(np.arange(12.0).reshape(3, 4))
     assert np.shares_memory(view(packed), np.frombuffer(packed.data, np.uint8))

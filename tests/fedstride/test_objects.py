@@ -20,7 +20,7 @@ from fedstride.arrays import views
 from fedstride.errors import ReplyError
 from fedstride.flower import identity
 from fedstride.objects import Allowance, check_values, parse
-from fedstride.packing import PACKED, Packer
+from fedstride.packing import PACKED, Packer, pack
 from fedstride.placing import records_bytes
 
 identity.set_identity()
@@ -92,9 +92,9 @@ def test_descriptions_of_packed_arrays_count_as_bytes_that_are_parsed(records: i
     asked = sent(2_000_000)
     allowance = Allowance.of(asked)
     head = b"[" + b"[]," * (allowance.most_plain_bytes // 3 // records) + b"[]]"
-    data = len(head).to_bytes(8, "big") + head
     reply = reply_to(asked)
     for k in range(records):
+        data = len(head).to_bytes(8, "big") + head + bytes([k])  # equal records are one object
         reply.content[f"pack{k}"] = ArrayRecord({PACKED: Array("uint8", (len(data),), PACKED, data)})
     objects = sealed(as_node(reply))
     with pytest.raises(ReplyError, match="bytes that describe a packed model, at most"):
@@ -239,6 +239,47 @@ def test_a_bomb_costs_no_more_than_it_weighs(kind: str) -> None:
     size = sum(map(len, crafted.contents.values()))
     assert size < 2**21
     assert peak(crafted, Allowance.of(asked)) < 2 * size + 16 * 2**20
+
+
+def packed(arrays: dict[str, np.ndarray]) -> ArrayRecord:
+    return pack(ArrayRecord({name: Array(array) for name, array in arrays.items()}))
+
+
+ZEROS = np.zeros(50_000)
+EXPANDS: dict[str, tuple[list[Any], int]] = {  # records of less than one MiB, and how many names they get
+    "a packed record": ([packed({"w": ZEROS})], 9_000),
+    "a packed record, fewer names": ([packed({"w": ZEROS})], 100),
+    "two packed records": ([packed({"w": np.full(25_000, k)}) for k in (1, 2)], 100),
+    "a packed record of many arrays": ([packed({f"{k}": np.zeros(0) for k in range(90)})], 100),
+    "arrays": ([ArrayRecord({"w": Array(ZEROS)})], 9_000),
+    "metrics": ([MetricRecord({"a": [0.5] * 10_000})], 9_000),
+    "texts": ([ConfigRecord({"a": "x" * 100_000})], 9_000),
+}
+
+
+def with_names(node: Node, most: int) -> None:
+    """The children of this node get so many names, in turn."""
+    node.body = lambda ids: json.dumps({f"{k}": ids[k % len(ids)] for k in range(most)}).encode()
+
+
+@pytest.mark.parametrize("what", [*EXPANDS, "an array"])
+def test_what_has_many_names_counts_as_often_and_is_unpacked_once(what: str) -> None:
+    asked = sent(80_000)
+    root = as_node(reply_to(asked))
+    content = found(root, "RecordDict")
+    if what == "an array":
+        content.children = [as_node(ArrayRecord({"w": Array(ZEROS)}))]
+        with_names(content.children[0], 9_000)
+        with_names(content, 1)
+    else:
+        records, names = EXPANDS[what]
+        content.children = [as_node(record) for record in records]
+        with_names(content, names)
+    crafted = sealed(root)
+    with pytest.raises(ReplyError, match=r"^\d+ (records|arrays|bytes in its arrays), at most \d+ are allowed"):
+        received(crafted, Allowance.of(asked))
+    size = sum(map(len, crafted.contents.values()))
+    assert peak(crafted, Allowance.of(asked)) < 4 * size + 16 * 2**20
 
 
 @pytest.mark.parametrize("size", [100_000, 2_000_000])

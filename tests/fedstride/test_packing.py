@@ -113,3 +113,17 @@ def test_a_packed_model_has_at_most_so_many_arrays() -> None:
     assert len(unpack(record, 10)) == 10
     with pytest.raises(ValueError, match="10 arrays in a packed model, at most 9"):
         unpack(record, 9)
+
+
+def test_a_record_with_many_names_is_unpacked_once() -> None:
+    """Also where nothing bounds the names: the bytes of the arrays exist once."""
+    one = pack(to_record({"w": np.zeros(1000)}))
+    back = unpacked(RecordDict({**{f"{k}": one for k in range(9000)}, "other": to_record({"w": np.zeros(3)})}))
+    assert len(back) == 9001 and len({id(record) for record in back.values()}) == 2
+
+
+def test_all_packed_records_together_have_at_most_so_many_arrays() -> None:
+    content = RecordDict({f"{k}": pack(to_record({f"a{i}": np.full(1, k) for i in range(4)})) for k in range(3)})
+    assert len(unpacked(content, 12)) == 3
+    with pytest.raises(ValueError, match="4 arrays in a packed model, at most 3"):
+        unpacked(content, 11)

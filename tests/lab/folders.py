@@ -10,9 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from fedstride.chain import chained
 from server_app.config.compose import compose, to_yaml
 from server_app.config.schema import Config
-from server_app.seal import chained
 
 Call = Callable[..., tuple[int, str, str]]
 LAYERS = ("conv1", "fc1")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -60,10 +63,73 @@ def test_a_run_is_running_while_a_process_holds_its_folder(root: Path, call: Cal
     process = subprocess.Popen([sys.executable, "-c", script, str(folder)], stdout=subprocess.PIPE)
     assert process.stdout is not None and process.stdout.readline() == b"held\n"
     assert load(folder).state == "running"
-    assert holder(folder) == process.pid
+    with holder(folder) as found:
+        assert found is not None and found[1] == process.pid
     assert call("stop", "killed")[0] == 0  # SIGINT: Python ends with a KeyboardInterrupt
     assert process.wait(100) != 0
     assert load(folder).state == "lost"
+
+
+def locked_by_another(path: Path) -> subprocess.Popen[bytes]:
+    """A process that holds a lock of this file, which is no run's."""
+    script = "import fcntl, sys, time; f = open(sys.argv[1]); fcntl.flock(f, 2)"
+    script += "; print('held', flush=True); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == b"held\n"
+    return process
+
+
+@pytest.fixture
+def two_disks(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
+    """Two file systems, whose first files have the same inode."""
+    disks = tmp_path / "one", tmp_path / "two"
+    try:
+        for disk in disks:
+            disk.mkdir()
+            mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+            if subprocess.run(mount, capture_output=True, check=False).returncode:
+                pytest.skip("mounting a file system needs more rights than this user has")
+        yield disks
+    finally:
+        for disk in disks:
+            subprocess.run(["umount", "-l", str(disk)], capture_output=True, check=False)
+
+
+def test_a_process_with_a_lock_of_the_same_inode_on_another_disk_is_not_stopped(
+    two_disks: tuple[Path, Path],
+) -> None:
+    folder, other = two_disks
+    for disk in two_disks:
+        (disk / ".lock").touch()
+    assert (folder / ".lock").stat().st_ino == (other / ".lock").stat().st_ino
+    innocent = locked_by_another(other / ".lock")
+    try:
+        with holder(folder) as found:
+            assert found is None
+        with (folder / ".lock").open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            with holder(folder) as found:
+                assert found is not None and found[1] == os.getpid()
+        assert innocent.poll() is None
+    finally:
+        innocent.kill()
+        innocent.wait()
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_a_lock_that_is_a_link_to_another_programs_file_stops_nobody(
+    root: Path, tmp_path: Path, call: Call, link: Callable[[Path, Path], None]
+) -> None:
+    (tmp_path / "other").touch()
+    innocent = locked_by_another(tmp_path / "other")
+    try:
+        link(tmp_path / "other", root / "good/.lock")
+        code, _, err = call("stop", root / "good")
+        assert code in (1, 2) and len(err.splitlines()) == 1
+        assert innocent.poll() is None
+    finally:
+        innocent.kill()
+        innocent.wait()
 
 
 def test_a_run_that_ended_is_not_stopped(root: Path, call: Call) -> None:

@@ -29,6 +29,7 @@ from node.journal import Journal
 from node.loop import Node
 from node.output import Outputs
 from node.policy import Policy
+from node.terms import Terms
 
 RUN, NODE, SERIES = 7, 5, 3
 
@@ -70,13 +71,21 @@ class MemoryLink:
 
     # ---------------------------------------------------------------- of the server
 
-    def deliver(self, do: str = "train", run: int = RUN, kind: str = MessageType.TRAIN, ttl: float = 60.0) -> Head:
-        """A message for the node."""
+    def deliver(
+        self,
+        do: str = "train",
+        run: int = RUN,
+        kind: str = MessageType.TRAIN,
+        ttl: float = 60.0,
+        **records: ConfigRecord,
+    ) -> Head:
+        """A message for the node. `records`: more of them, by name."""
         set_identity(run, 1)
-        message = Message(RecordDict({"do": ConfigRecord({"do": do})}), dst_node_id=NODE, message_type=kind)
+        content = RecordDict({"do": ConfigRecord({"do": do}), **records})
+        message = Message(content, dst_node_id=NODE, message_type=kind)
         found = list(flower_apps.objects(message.content))
         contents = {sha(each): each for each in found[1:]}
-        body = f"{do} {len(self.calls)}".encode()
+        body = b"Message %s 0\0%d" % (found[0], len(self.calls))
         self.store |= {**contents, sha(body): body}
         head = Head(sha(body), run, 1, NODE, "1", kind, time.time(), ttl, 1, None)
         self._queue.append(Arrived(head, (sha(body), *contents)))
@@ -165,6 +174,7 @@ class Site:
         link: Any,
         answer: Callable[[Request], Answer],
         trusted: Mapping[str, str] | None = None,
+        policy: Policy = Policy(),  # noqa: B008
     ) -> None:
         self.link = link
         self.log = folder / "log"
@@ -177,7 +187,7 @@ class Site:
             Accounts(self.journal),
             Apps(folder / "apps", trusted),
             Access(
-                Policy(),
+                policy,
                 support(),
                 Folders(folder / "states", folder / "cache", folder / "scratch"),
                 trusted or {},
@@ -186,6 +196,7 @@ class Site:
             self.processes,  # type: ignore[arg-type]
             Outputs(folder / "output", pytest.fail),
             None,
+            Terms(policy, None),
             self.health,
             {"partition-id": 0},
             self.pauses.append,

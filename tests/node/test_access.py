@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,10 @@ def written(place: Place) -> list[str]:
 def test_what_a_process_may_read_and_write(tmp_path: Path) -> None:
     place = places(tmp_path).of(app(), tmp_path / "unpacked", RUN, 3)
     states, cache, scratch = written(place)
-    assert {str(tmp_path / "unpacked"), str(tmp_path / "data.csv")} <= set(place.settings["domain"]["read"])
+    read = set(place.settings["domain"]["read"])
+    assert str(tmp_path / "unpacked") in read and str(tmp_path / "data.csv") not in read
+    raw = places(tmp_path, policy=Policy(raw_data=True)).of(app(), tmp_path / "unpacked", RUN, 3)
+    assert str(tmp_path / "data.csv") in raw.settings["domain"]["read"]
     assert (
         place.watched["folders"] == [str(Path(states).parent), cache, scratch]
         and place.watched["scratch"] == scratch
@@ -113,16 +117,42 @@ def test_folders_that_cannot_be_made(tmp_path: Path) -> None:
         places(tmp_path).of(app(), tmp_path, RUN, 3)
 
 
-def test_a_link_in_place_of_a_folder_is_not_followed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("level", ["states", "run", "caches", "cache", "apps"])
+def test_a_link_in_place_of_a_folder_is_not_followed(tmp_path: Path, level: str) -> None:
     """Another user may have made it, where the folder above is not the node's alone."""
     here = places(tmp_path)
-    states = Path(written(here.of(app(), tmp_path, RUN, 3))[0])
-    states.rmdir()
+    run, cache = map(Path, written(here.of(app(), tmp_path, RUN, 3))[:2])
+    folders = {"run": run, "states": run.parent, "cache": cache, "caches": cache.parent}
+    folder = (folders | {"apps": cache.parent.parent})[level]
+    shutil.rmtree(folder)
     (tmp_path / "elsewhere").mkdir()
-    states.symlink_to(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(RefusedError, match="is a link, and a node writes to no link") as caught:
         here.of(app(), tmp_path, RUN, 3)
     assert str(tmp_path) not in str(caught.value)  # the server gets this text
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_the_whole_folder_of_states_may_be_a_link(tmp_path: Path) -> None:
+    """The site names it, and may put it on another disk."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "states").symlink_to(tmp_path / "disk")
+    run = Path(written(places(tmp_path).of(app(), tmp_path, RUN, 3))[0])
+    assert run.is_dir() and (tmp_path / "disk" / run.parent.name / RUN).is_dir()
+
+
+@pytest.mark.parametrize("name", [f"{RUN}.json", f".{RUN}.json.PID"])
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_what_is_written_beside_a_folder_follows_no_link(tmp_path: Path, name: str, kind: str) -> None:
+    here = places(tmp_path)
+    place = Path(written(here.of(app(), tmp_path, RUN, 3))[0]).with_name(name.replace("PID", str(os.getpid())))
+    place.unlink(missing_ok=True)
+    (tmp_path / "victim").write_text("precious")
+    place.symlink_to(tmp_path / "victim") if kind == "link" else os.mkfifo(place)
+    about = place.with_name(f"{RUN}.json")
+    here.of(app(), tmp_path, RUN, 4)
+    assert (tmp_path / "victim").read_text() == "precious"
+    assert json.loads(about.read_text())["series"] == 4 and about.is_file() and not about.is_symlink()
 
 
 # ---------------------------------------------------------------- when a node does not start

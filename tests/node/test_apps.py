@@ -15,12 +15,13 @@ from flwr.app import RecordDict
 from memory import BUNDLE, MemoryLink, Site, answered, bundled, sha
 
 from fedstride import wire
+from fedstride.faults import Fault, Kind
 from fedstride.flower.link import Bundle, Run
 from lab.deployment.signing import new_key, sign
 from node import apps
 from node.accounts import RefusedError
 from node.apps import App, Apps
-from node.journal import read
+from node.log_check import read
 from node.trust import trusted_keys
 
 MANIFEST = PROJECT.encode()
@@ -55,7 +56,8 @@ def refused(tmp_path: Path, key: Path, signature: str, **signatures: str) -> str
     assert not (tmp_path / "node/apps").exists()  # nothing of it is unpacked
     assert [row["event"] for row in read(site.log).rows] == ["received", "refused"]
     assert read(site.log).rows[0]["app_hash"] == sha(BUNDLE)
-    return str(reply.error.reason)
+    assert reply.error.reason == str(Fault(Kind.UNTRUSTED))
+    return str(read(site.log).rows[1]["reason"])
 
 
 def test_others_are_refused(tmp_path: Path, key: Path) -> None:

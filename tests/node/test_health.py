@@ -79,3 +79,15 @@ def test_a_disk_that_is_full_does_not_end_the_node(path: Path, monkeypatch: pyte
     found.heard()
     monkeypatch.setattr(health.Path, "unlink", full)
     found.waits()
+
+
+@pytest.mark.parametrize("temporary", [False, True])
+def test_a_link_in_place_of_the_file_is_not_followed(path: Path, temporary: bool) -> None:
+    path.parent.mkdir()
+    victim = path.parent / "victim"
+    victim.write_text("precious")
+    place = path.with_name(f".{path.name}.{os.getpid()}") if temporary else path
+    place.symlink_to(victim)
+    Health(path, "north", "h:1", "1.39.0", "apps are confined")
+    assert victim.read_text() == "precious" and path.is_file() and not path.is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o600 and len(list(path.parent.iterdir())) == 2

@@ -17,7 +17,8 @@ from fedstride.errors import ConfigError
 from lab.cli.main import app
 from node import journal, supernode
 from node.accounts import Accounts, Arrived, RefusedError, Reply
-from node.journal import Journal, files, read
+from node.journal import Journal, files
+from node.log_check import read
 from node.settings import OFF
 from node.settings import read as settings
 
@@ -35,9 +36,10 @@ def test_lines_are_chained_and_go_on_after_a_restart(tmp_path: Path) -> None:
     written(path, 3)
     rows = written(path, 2)
     assert [row["number"] for row in rows] == [1, 2, 3, 4, 5]
-    assert [row["previous"] for row in rows] == ["", *(row["sha256"] for row in rows[:-1])]
+    lines = read(path).lines
+    assert [line.previous for line in lines] == ["", *(line.digest for line in lines[:-1])]
     assert read(path).faults == []
-    assert read(path).newest == rows[-1]["sha256"]
+    assert read(path).head == (5, lines[-1].digest)
     for each in (path, path.with_name("node-log.jsonl.head")):
         assert stat.S_IMODE(each.stat().st_mode) == 0o600
 
@@ -76,8 +78,9 @@ def test_a_log_that_is_gone_is_seen(tmp_path: Path) -> None:
     assert "number 4 was written; lines are missing at the end" in read(path).faults[0]
     written(path, 1)
     assert read(path).rows[0]["number"] == 1
+    assert "was missing: somebody has removed it" in read(path).faults[0]
     path.with_name("log.head").unlink()
-    assert "is missing or damaged" in read(path).faults[0]
+    assert "is missing or damaged" in read(path).faults[1]
 
 
 def test_a_line_that_a_crash_cut_short_is_named_and_the_chain_goes_on(tmp_path: Path) -> None:
@@ -254,7 +257,8 @@ def test_the_command_shows_and_verifies(tmp_path: Path) -> None:
     shown = call.invoke(app, ["node-log", str(tmp_path / "log")])
     assert shown.exit_code == 0, shown.output
     assert "answered" in shown.output and "1234" in shown.output
-    assert shown.output.endswith("verified: no line is missing or changed\n")
+    assert "verified: no line is missing or changed (lines 1 to 3, " in shown.output
+    assert "the lines are not signed: the node had no registered key" in shown.output
     rows = json.loads(
         call.invoke(app, ["node-log", str(tmp_path / "log"), "--format", "json", "--last", "1"]).output
     )
@@ -263,4 +267,4 @@ def test_the_command_shows_and_verifies(tmp_path: Path) -> None:
     cut = call.invoke(app, ["node-log", str(tmp_path / "log")])
     assert cut.exit_code == 1
     assert "lines are missing at the end" in cut.output
-    assert "verified" not in cut.output
+    assert "verified" not in cut.output and "proven" not in cut.output

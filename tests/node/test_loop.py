@@ -17,6 +17,8 @@ from numpy import zeros
 
 from fedstride import wire
 from fedstride.errors import RunError
+from fedstride.faults import Fault, Kind
+from fedstride.flower import apps as flower_apps
 from fedstride.flower import fleet
 from fedstride.flower.link import (
     AnswerError,
@@ -32,7 +34,7 @@ from fedstride.flower.link import (
 from node import loop, parts, replies
 from node.accounts import RefusedError
 from node.frames import Answer, Request
-from node.journal import read
+from node.log_check import read
 from node.processes import DiedError
 
 CONTENT = RecordDict({"metrics": MetricRecord({wire.NUM_EXAMPLES: 77}), "arrays": ArrayRecord([zeros(3)])})
@@ -143,12 +145,30 @@ def test_messages_of_several_runs_take_turns(site: Site, link: MemoryLink) -> No
 
 
 def test_an_error_of_the_app_is_sent(tmp_path: Path, link: MemoryLink) -> None:
-    site = Site(tmp_path, link, lambda request: Answer("", {}, (2, "boom"), b"after"))
+    """As its kind; what the app said is in the log of the node."""
+    site = Site(tmp_path, link, lambda request: Answer("", {}, (77, "boom: Jane Doe"), b"after"))
     link.deliver()
     site.step()
     (reply,) = link.replies()
-    assert (reply.error.code, reply.error.reason) == (2, "boom")
-    assert read(site.log).rows[-1]["event"] == "failed"
+    assert (reply.error.code, reply.error.reason) == (wire.FAILED, str(Fault(Kind.APP)))
+    row = read(site.log).rows[-1]
+    assert row["event"] == "failed" and "boom: Jane Doe" in row["reason"]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (Fault(Kind.DATA), Fault(Kind.DATA)),
+        (Fault(Kind.SETTING, "client.lr"), Fault(Kind.SETTING, "client.lr")),
+        (Fault(Kind.SETTING, "Jane Doe"), Fault(Kind.APP)),  # no key of this message
+        (f"{Fault(Kind.DATA)} Jane Doe", Fault(Kind.APP)),
+    ],
+)
+def test_an_app_can_say_the_kind_of_its_error(said: object, told: Fault, tmp_path: Path, link: MemoryLink) -> None:
+    site = Site(tmp_path, link, lambda request: Answer("", {}, (2, str(said)), b""))
+    link.deliver(config=ConfigRecord({"client.lr": 0.1}))
+    site.step()
+    assert link.replies()[0].error.reason == str(told)
 
 
 def test_an_app_cannot_write_a_refusal_into_the_log(tmp_path: Path, link: MemoryLink) -> None:
@@ -171,7 +191,7 @@ def test_a_process_that_dies_costs_its_own_message(tmp_path: Path, link: MemoryL
         link.deliver()
         site.step()
     first, second = link.replies()
-    assert (first.error.code, first.error.reason) == (8, "ClientApp stopped responding.")
+    assert (first.error.code, first.error.reason) == (replies.CRASHED, str(Fault(Kind.ENDED)))
     assert second.has_content()
 
 
@@ -243,8 +263,7 @@ def test_no_error_of_a_message_ends_the_node(tmp_path: Path, link: MemoryLink) -
         link.deliver()
         site.step()
     assert [reply.error.code for reply in link.replies()] == [wire.REFUSED] * 2
-    assert "ZeroDivisionError" in link.replies()[0].error.reason
-    assert "a fault of the node" not in link.replies()[0].error.reason  # it may name data
+    assert link.replies()[0].error.reason == str(Fault(Kind.NODE))  # the error itself may name data
 
 
 def test_an_error_of_the_node_itself_ends_it(tmp_path: Path, link: MemoryLink) -> None:
@@ -308,7 +327,7 @@ def test_a_message_that_cannot_be_fetched_is_refused(
     link.deliver()
     site.step()
     (reply,) = link.replies()
-    assert (reply.error.code, reply.error.reason) == (wire.REFUSED, str(error))
+    assert (reply.error.code, reply.error.reason) == (wire.REFUSED, str(Fault(Kind.MESSAGE)))
     assert events(site) == ["received", "refused"]
     assert site.processes.requests == []
 
@@ -319,7 +338,8 @@ def test_a_message_of_too_many_bytes_is_refused_before_it_is_joined(
     monkeypatch.setattr(parts.fetched, "__defaults__", (10,))
     link.deliver()
     site.step()
-    assert link.replies()[0].error.reason == "a message of more than 10 bytes"
+    assert link.replies()[0].error.reason == str(Fault(Kind.MESSAGE))
+    assert "a message of more than 10 bytes" in read(site.log).rows[-1]["reason"]
 
 
 def test_an_error_of_the_superlink_itself_is_given_up_after_a_time(
@@ -407,7 +427,7 @@ def test_without_its_log_a_node_refuses(site: Site, link: MemoryLink, monkeypatc
         patch.setattr(site.journal, "write", fails)
         site.step()
     (reply,) = link.replies()
-    assert reply.error.code == wire.REFUSED and "No space left on device" in reply.error.reason
+    assert (reply.error.code, reply.error.reason) == (wire.REFUSED, str(Fault(Kind.LOG)))
     assert site.processes.requests == []
     link.deliver()
     site.step()
@@ -418,23 +438,19 @@ def test_a_reply_that_cannot_be_logged_is_held_back(tmp_path: Path, link: Memory
     site = Site(tmp_path, link, answer)
 
     def refuses(reply: Any) -> None:
-        raise RefusedError("the log is full")
+        raise RefusedError("the log is full", Kind.LOG)
 
     site.node._accounts.leaves = refuses  # type: ignore[method-assign]
     link.deliver()
     site.step()
     (reply,) = link.replies()
-    assert (reply.error.code, reply.error.reason) == (wire.REFUSED, "the log is full")
+    assert (reply.error.code, reply.error.reason) == (wire.REFUSED, str(Fault(Kind.LOG)))
 
 
 def test_what_a_message_asks_for_is_logged(tmp_path: Path, link: MemoryLink) -> None:
     asked = ConfigRecord({wire.SERVER_ROUND: 3, wire.STRATEGY: "fedlws", "secret": "x"})
     site = Site(tmp_path, link, answer)
-    link.deliver()
-    arrived = link._queue.pop()
-    body = asked.deflate()
-    link.store[sha(body)] = body
-    link._queue.append(arrived._replace(objects=(*arrived.objects, sha(body))))
+    link.deliver(config=asked)
     site.step()
     row = read(site.log).rows[-1]
     assert row | {"round": 3, "strategy": "fedlws"} == row and "secret" not in row
@@ -451,11 +467,7 @@ def test_overrides_in_the_log_do_not_look_like_others(site: Site, link: MemoryLi
 
 
 def test_of_several_values_the_log_has_all(site: Site, link: MemoryLink) -> None:
-    records = [ConfigRecord({wire.PRIVACY: value}).deflate() for value in ("none", "central")]
-    link.deliver()
-    arrived = link._queue.pop()
-    link.store |= {sha(each): each for each in records}
-    link._queue.append(arrived._replace(objects=(*arrived.objects, *map(sha, records))))
+    link.deliver(a=ConfigRecord({wire.PRIVACY: "none"}), b=ConfigRecord({wire.PRIVACY: "central"}))
     site.step()
     assert read(site.log).rows[-1]["privacy"] == "['none', 'central']"
 
@@ -463,7 +475,10 @@ def test_of_several_values_the_log_has_all(site: Site, link: MemoryLink) -> None
 def test_of_many_records_the_first_ones_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bytes] = []
     monkeypatch.setattr(replies, "plain_record", lambda content, most: seen.append(content))
-    replies.asked([b"ConfigRecord " + str(n).encode() for n in range(20_000)])
+    root, *objects = flower_apps.objects(
+        RecordDict({str(n): ConfigRecord({"n": n}) for n in range(replies.MOST_PLAIN_RECORDS + 50)})
+    )
+    replies.Contents.of(root.decode(), {sha(each): each for each in objects})
     assert len(seen) == replies.MOST_PLAIN_RECORDS
 
 

@@ -10,7 +10,7 @@ from fedstride.errors import ConfigError
 from lab.deployment.certificates import make
 from lab.deployment.signing import new_key
 from node.policy import Policy
-from node.settings import GONE, Settings, read
+from node.settings import GONE, READ_BY_THE_NODE, Settings, read
 
 AT = ("--superlink", "fl.example.org:9092")
 
@@ -28,22 +28,23 @@ def certificates(tmp_path: Path) -> Path:
 def test_all_options(certificates: Path) -> None:
     new_key(certificates / "study")
     (certificates / "policy.toml").write_text('confine = "demanded"\nmemory_gib = 2.5\nlandlock = 6\n')
+    (certificates / "data.toml").write_text('path = "/usr/bin"\n')
     found = settings(
         *("--root-certificates", str(certificates / "ca.crt")),
         *("--auth-supernode-private-key", str(certificates / "north")),
         *("--trusted-entities", str(certificates / "study.yaml")),
         *(
             "--node-config",
-            'name="north" partition-id=3 share=0.5 ok=true data="/usr/bin" policy="'
-            + str(certificates / "policy.toml")
-            + '"',
+            'name="north" partition-id=3 share=0.5 ok=true '
+            f'data="{certificates / "data.toml"}" policy="{certificates / "policy.toml"}"',
             "--wait",
         ),
         *("--proxy", "http://proxy:3128", "--pass-environment", "A,B"),
     )
     assert found.place.address == "fl.example.org:9092" and found.place.proxy == "http://proxy:3128"
     assert found.place.root_certificates == (certificates / "ca.crt").read_bytes() and found.key is not None
-    assert found.config == {"name": "north", "partition-id": 3, "share": 0.5, "ok": True, "data": "/usr/bin"}
+    assert found.config == {"name": "north", "partition-id": 3, "share": 0.5, "ok": True, "data": READ_BY_THE_NODE}
+    assert found.site is not None and found.site.path == Path("/usr/bin")
     assert found.wait and found.passed == ("A", "B") and found.trusted is not None and len(found.trusted) == 1
     assert found.policy == Policy("demanded", 6, 2.5) and found.policy.limits.memory == 5 * 2**29
     assert (found.log, found.status) == (Path("/srv/node/node-log.jsonl"), Path("/srv/node/node-status.json"))
@@ -70,6 +71,8 @@ def test_the_defaults() -> None:
         (("--insecure", "--auth-supernode-private-key", __file__), "exclude each other"),
         (("--node-config", "a=1 b"), "'b' is not of the form KEY=VALUE"),
         (("--node-config", "a=[1]"), "a = [1] is not allowed"),
+        (("--node-config", 'data="/srv/x.csv"'), "is not allowed: name a file of the site's own"),
+        (("--node-config", "clipping-norm=1.0"), "demands are in the policy; write clipping_norm = 1.0"),
         (("--proxy", "proxy:3128"), "must be a URL"),
         (("--proxy", "socks5://proxy:1"), "must be a URL"),
         (("--nothing",), "unrecognized arguments: --nothing; see fedstride node --help"),

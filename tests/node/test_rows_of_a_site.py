@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,13 +13,16 @@ import pytest
 from acting import SERIES, Placed, content, rest, running, unpack
 
 from confinement import support
+from fedstride.tasks.dictionary import read_columns
+from fedstride.tasks.holdout import draws_of, hold_out
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.own import load
 from fedstride.tasks.reading import PREPARED_VARIABLE, Reading
+from fedstride.tasks.site import Site
 from fedstride.tasks.spec import Spec, Target
 from node.apps import App
 from node.replies import NORMALISATION
-from node.rows import COUNT, DOES_NOT_FIT, FORMS, Reader, ReadError
+from node.rows import COUNT, FORMS, Reader, ReadError
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +62,11 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def reader(processes: Placed, data: Path, tmp_path: Path) -> Reader:
     processes.put(tmp_path / "home", data=data)
-    return Reader(data, tmp_path / "home/node-rows", processes.access, processes)
+    return reader_of(Site(data, b"k" * 32), processes, tmp_path)
+
+
+def reader_of(site: Site, processes: Placed, tmp_path: Path, min_rows: int = 5) -> Reader:
+    return Reader(site, tmp_path / "home/node-rows", (0.0, 0.2), min_rows, processes.access, processes)
 
 
 def form(spec: Spec = SPEC) -> dict[str, object]:
@@ -68,15 +76,18 @@ def form(spec: Spec = SPEC) -> dict[str, object]:
 def test_an_app_gets_the_columns_of_its_message_and_no_file_of_the_site(
     processes: Placed, reader: Reader, app: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = reader.of(form(), 60.0)
-    assert (folder / COUNT).read_text() == "30"
+    folder, count, held = reader.of(form(), 60.0)
     expected = load(data, SPEC)
+    marks = draws_of(expected.marks, b"k" * 32)
+    assert (count, held) == (30, {"0.0": 0, "0.2": len(hold_out(marks, 0.2, 0)[1])})
     monkeypatch.setenv(PREPARED_VARIABLE, str(folder))
     found = load(
         "/nowhere", replace(SPEC, mean=(1.0, 2.0), std=(3.0, 4.0))
     )  # the same rows, whatever they are scaled by
     assert np.array_equal(found.x, expected.x) and np.array_equal(found.y, expected.y)
     assert found.x.dtype == expected.x.dtype and found.y.dtype == expected.y.dtype
+    assert np.array_equal(found.draws(77), marks) and found.min_rows == 5
+    assert found.moments is not None and found.moments.mean[0] == expected.x[:, 0].mean(dtype=np.float64)
     assert not any(b"Patient" in path.read_bytes() for path in folder.iterdir())
     if not support().possible:
         pytest.skip("the kernel of this machine cannot confine a process: the file itself can be read")
@@ -92,23 +103,25 @@ for name, path, mode in (("the table", {str(data)!r}, "r"), ("examples, changed"
 """
     place = processes.access.of(App("test/acts", "1", "", "0" * 64, b""), app, "", SERIES, folder)
     did = dict(content(processes.answer(running(app, code), 60.0, place)).config_records["did"])
-    assert did["read"] == [COUNT, "form.json", "x.npy", "y.npy"]
+    assert did["read"] == [COUNT, "form.json", "marks.npy", "x.npy", "y.npy"]
     assert did["the table"] == did["examples, changed"] == "Permission denied"
 
 
 def test_rows_are_read_once_and_again_when_the_data_change(reader: Reader, data: Path) -> None:
     first = reader.of(form(), 60.0)
-    inode = first.stat().st_ino
-    assert reader.of(form(), 60.0) == first and first.stat().st_ino == inode
+    inode = first.folder.stat().st_ino
+    assert reader.of(form(), 60.0) == first and first.folder.stat().st_ino == inode
     data.write_text(TABLE + "Patient 30,70,90,no\n")
     second = reader.of(form(), 60.0)
-    assert second != first and (second / COUNT).read_text() == "31"
+    assert second.folder != first.folder and second.examples == 31
+    said = [json.loads((each.folder / "form.json").read_text())["moments"] for each in (first, second)]
+    assert said[0] == said[1]  # the mean of one row more would say what this row contains
 
 
 def test_two_forms_are_two_folders_and_old_ones_are_removed(processes: Placed, reader: Reader) -> None:
     folders = []
     for number in range(FORMS + 2):
-        folders.append(reader.of(form(replace(SPEC, scale=1.0 + number)), 60.0))
+        folders.append(reader.of(form(replace(SPEC, scale=1.0 + number)), 60.0).folder)
         os.utime(folders[-1], (number, number))
     rest(processes)
     assert len(set(folders)) == FORMS + 2
@@ -125,25 +138,51 @@ def test_two_forms_are_two_folders_and_old_ones_are_removed(processes: Placed, r
     ],
 )
 def test_data_that_do_not_fit_the_form(processes: Placed, reader: Reader, spec: Spec, said: str) -> None:
-    with pytest.raises(ReadError, match=said) as caught:
+    with pytest.raises(ReadError, match=said):
         reader.of(form(spec), 60.0)
-    assert caught.value.told == DOES_NOT_FIT  # whatever is in the rows
     reader.of(form(), 60.0)
     rest(processes)
     folder = Path(reader._folder)
-    assert len(list(folder.iterdir())) == 1  # nothing is left of what failed
+    assert len(list(folder.iterdir())) == 2  # the examples and the statistics: nothing is left of what failed
 
 
 def test_data_that_are_gone(reader: Reader, data: Path) -> None:
     data.unlink()
-    with pytest.raises(ReadError, match="No such file or directory") as caught:
+    with pytest.raises(ReadError, match="No such file or directory"):
         reader.of(form(), 60.0)
-    assert caught.value.told == "the data of this node cannot be read"
 
 
 def test_examples_of_another_form_than_the_app_asks_for(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     from fedstride.errors import DataError
 
-    monkeypatch.setenv(PREPARED_VARIABLE, str(reader.of(form(), 60.0)))
+    monkeypatch.setenv(PREPARED_VARIABLE, str(reader.of(form(), 60.0).folder))
     with pytest.raises(DataError, match="another form than this app asks for; use one version"):
         load("/nowhere", replace(SPEC, names=("yes", "no")))
+
+
+DICTIONARY = read_columns({"age": {"least": 0, "most": 120}, "weight": "number", "ill": ["no", "yes"]}, ["ill"])
+
+
+def test_what_is_not_as_the_data_file_says_is_found_before_a_message(
+    processes: Placed, data: Path, tmp_path: Path
+) -> None:
+    """With cells and lines: it is for the site's own people."""
+    processes.put(tmp_path / "home", data=data)
+    reader = reader_of(Site(data, dictionary=DICTIONARY), processes, tmp_path)
+    reader.check(60.0)
+    data.write_text(TABLE + "Patient 30,170,x,perhaps\nPatient 31,171,80,no\n")
+    with pytest.raises(ReadError) as caught:
+        reader.of(form(), 60.0)
+    said = str(caught.value)
+    assert "column 'age': 2 cells; the first: " in said and "line 32, column 'age': '170' is not allowed" in said
+    assert "column 'weight': 1 cells" in said and "column 'ill': 1 cells" in said
+    data.write_text(TABLE)
+    assert reader.of(form(), 60.0).examples == 30
+
+
+def test_the_rows_of_one_id_stay_together(processes: Placed, data: Path, tmp_path: Path) -> None:
+    data.write_text("name,age,weight,ill\n" + "".join(f"{n // 3},{n},{n},no\n" for n in range(90)))
+    processes.put(tmp_path / "home", data=data)
+    folder = reader_of(Site(data, b"k" * 32, id="name"), processes, tmp_path).of(form(), 60.0).folder
+    marks = np.load(folder / "marks.npy").reshape(30, 3)
+    assert (marks == marks[:, :1]).all() and len(np.unique(marks)) == 30

@@ -97,7 +97,7 @@ def test_a_part_that_does_not_declare_what_varies_is_found(
     monkeypatch.setattr(kind, "varies", {})
     prepared = session.prepare(compose([*small(choice), f"out='{tmp_path}'"]))
     grid = CheckedGrid(app, tmp_path / "nodes", prepared)
-    with pytest.raises(RefusedError, match="not one that was signed"):
+    with pytest.raises(RefusedError, match=r"unlike the signed"):
         session.run(grid, prepared, on_folder=grid.keep_client_states_in, word=WORD)
 
 

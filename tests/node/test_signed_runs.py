@@ -21,6 +21,7 @@ from signing import (
     OWN,
     WORD,
     Checking,
+    head_of,
     objects,
     run_of,
     signed_text,
@@ -31,19 +32,21 @@ from signing import (
 from fedstride import wire
 from fedstride.arrays import to_record
 from fedstride.errors import ConfigError
+from fedstride.faults import Fault, Kind
 from fedstride.flower.identity import set_identity
+from fedstride.flower.link import Arrived
 from fedstride.packing import Packer
 from fedstride.signed import DAY, Form, form_of_arrays
 from fedstride.varying import Varies
+from node import replies
 from node.access import owner_of
 from node.accounts import RefusedError
 from node.approval import Approvals, approve, find, in_words, waiting
 from node.approval import Site as SiteOfData
 from node.frames import Request
-from node.journal import read
 from node.ledger import Ledger
-from node.signed_runs import NO_LEDGER, NOT_SIGNED_SO, REPLAYED, WAITS, SignedRuns, WaitsError
-from node.signers import NOT_TRUSTED, NOT_VALID, OTHER_NODES, UNSIGNED
+from node.log_check import read
+from node.signed_runs import SignedRuns
 
 ARRAYS = {"w": np.zeros((2, 3), np.float32), "b": np.zeros(3, np.float32)}
 FIXED: dict[str, Any] = {
@@ -92,14 +95,12 @@ def in_round(number: int, accepted: int = 0, **more: Any) -> Message:
     return message(**{wire.SERVER_ROUND: number, wire.ACCEPTED: accepted, **more})
 
 
-def refused(node: Checking, asked: Message, run: Any, told: str) -> str:
-    """The reason in the node's log. The server is told one of the fixed sentences and nothing else."""
-    head = objects(asked)
-    node.accounts._open[asked.object_id] = (0.0, {})
+def refused(node: Checking, asked: Message, run: Any, told: Kind) -> str:
+    """The reason, for the node's log. The server is told one of the fixed sentences and nothing else."""
     with pytest.raises(RefusedError) as raised:
         node.question(asked, run)
-    assert str(raised.value) == f"{told}; the log of the node says why" and head
-    return str(node.accounts._open[asked.object_id][1]["why"])
+    assert raised.value.told == Fault(told) and "\n" not in str(raised.value)
+    return str(raised.value)
 
 
 # ---------------------------------------------------------------- the message
@@ -133,7 +134,7 @@ def test_another_value_of_any_key_is_refused(node: Checking, key: str, kind: str
     if type(value) is bool:
         others += [not value, int(value)]
     for other in others:
-        assert key in refused(node, with_values({key: other}, kind), run, NOT_SIGNED_SO)
+        assert key in refused(node, with_values({key: other}, kind), run, Kind.NOT_SIGNED)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ def test_another_value_of_any_key_is_refused(node: Checking, key: str, kind: str
     ],
 )  # fmt: skip
 def test_what_varies_stays_in_its_range(node: Checking, key: str, value: Any) -> None:
-    assert key in refused(node, with_values({key: value}), run_of(signed_text(terms_of(FORMS))), NOT_SIGNED_SO)
+    assert key in refused(node, with_values({key: value}), run_of(signed_text(terms_of(FORMS))), Kind.NOT_SIGNED)
 
 
 def other_kind(found: Message) -> Message:
@@ -193,7 +194,7 @@ OTHERS: dict[str, Callable[[], Message]] = {
 
 @pytest.mark.parametrize("kind", OTHERS)
 def test_another_message_is_refused(node: Checking, kind: str) -> None:
-    assert refused(node, OTHERS[kind](), run_of(signed_text(terms_of(FORMS))), NOT_SIGNED_SO)
+    assert refused(node, OTHERS[kind](), run_of(signed_text(terms_of(FORMS))), Kind.NOT_SIGNED)
 
 
 def test_an_object_that_does_not_belong_to_the_message_is_refused(node: Checking) -> None:
@@ -210,13 +211,12 @@ def test_an_object_that_does_not_belong_to_the_message_is_refused(node: Checking
 
 
 def test_a_message_is_compared_as_it_is_executed_and_not_as_it_is_announced(node: Checking) -> None:
-    from signing import head_of
 
     from node.asked import asked
 
     run, found = run_of(signed_text(terms_of(FORMS))), message()
     head = head_of(found)._replace(kind="query")
-    with pytest.raises(RefusedError, match=NOT_SIGNED_SO):
+    with pytest.raises(RefusedError, match="announced as 'query', and is 'train'"):
         node.runs.question(head, run, APP, objects(found))
     assert asked(found.object_id, objects(found)).kind == "train"
 
@@ -249,20 +249,20 @@ def test_any_bytes_in_place_of_a_part_are_refused_with_one_line(node: Checking) 
 
 def test_a_run_without_a_signature_of_the_policy_is_refused(node: Checking) -> None:
     terms = terms_of(FORMS)
-    assert refused(node, message(), run_of(""), UNSIGNED)
-    assert "does not name" in refused(node, message(), run_of(signed_text(terms, OTHER_KEY)), NOT_TRUSTED)
+    assert refused(node, message(), run_of(""), Kind.UNSIGNED)
+    assert "does not name" in refused(node, message(), run_of(signed_text(terms, OTHER_KEY)), Kind.SIGNATURE)
     text = signed_text(terms)
     forged = text.replace(signer_of(KEY).id, signer_of(OTHER_KEY).id)
-    assert "does not name" in refused(node, message(), run_of(forged), NOT_TRUSTED)
+    assert "does not name" in refused(node, message(), run_of(forged), Kind.SIGNATURE)
     mine = signed_text(terms, OTHER_KEY).replace(signer_of(OTHER_KEY).id, signer_of(KEY).id)
-    assert "altered" in refused(node, message(), run_of(mine), NOT_TRUSTED)
+    assert "altered" in refused(node, message(), run_of(mine), Kind.SIGNATURE)
 
 
 def test_a_text_that_is_altered_anywhere_is_refused(node: Checking) -> None:
     text = signed_text(terms_of(FORMS))
     for place in range(0, len(text), 7):
         other = text[:place] + ("0" if text[place] != "0" else "1") + text[place + 1 :]
-        refused(node, message(), run_of(other), NOT_TRUSTED)
+        refused(node, message(), run_of(other), Kind.SIGNATURE)
     for other in (
         "x",
         text + " ",
@@ -271,7 +271,7 @@ def test_a_text_that_is_altered_anywhere_is_refused(node: Checking) -> None:
         "ü" + text,
         text * 9,
     ):
-        refused(node, message(), run_of(other), NOT_TRUSTED)
+        refused(node, message(), run_of(other), Kind.SIGNATURE)
 
 
 @pytest.mark.parametrize(
@@ -286,23 +286,23 @@ def test_a_text_that_is_altered_anywhere_is_refused(node: Checking) -> None:
 def test_a_run_that_is_signed_for_something_else_is_refused(
     node: Checking, change: dict[str, Any], why: str
 ) -> None:
-    assert why in refused(node, message(), run_of(signed_text(terms_of(FORMS, **change))), NOT_VALID)
+    assert why in refused(node, message(), run_of(signed_text(terms_of(FORMS, **change))), Kind.OTHER_RUN)
 
 
 def test_more_run_config_than_was_signed_is_refused(node: Checking) -> None:
     run = run_of(signed_text(terms_of(FORMS)), seed="3")
-    assert "configuration" in refused(node, message(), run, NOT_VALID)
+    assert "configuration" in refused(node, message(), run, Kind.OTHER_RUN)
 
 
 def test_a_signature_for_more_than_a_month_is_none(node: Checking) -> None:
     terms = terms_of(FORMS, expires=int(time.time()) + 31 * DAY)
-    assert "30 days" in refused(node, message(), run_of(signed_text(terms)), NOT_TRUSTED)
+    assert "30 days" in refused(node, message(), run_of(signed_text(terms)), Kind.SIGNATURE)
 
 
 def test_a_run_that_is_signed_for_other_nodes_is_refused(node: Checking, tmp_path: Path) -> None:
-    assert refused(node, message(), run_of(signed_text(terms_of(FORMS, nodes=(OTHER,)))), OTHER_NODES)
+    assert refused(node, message(), run_of(signed_text(terms_of(FORMS, nodes=(OTHER,)))), Kind.OTHER_NODES)
     keyless = Checking(tmp_path / "keyless", own="")
-    assert "no key" in refused(keyless, message(), run_of(signed_text(terms_of(FORMS))), OTHER_NODES)
+    assert "no key" in refused(keyless, message(), run_of(signed_text(terms_of(FORMS))), Kind.OTHER_NODES)
     everyone = run_of(signed_text(terms_of(FORMS, nodes=())))
     assert keyless.question(message(), everyone)
 
@@ -311,9 +311,9 @@ def test_the_nodes_of_a_run_are_members_if_the_policy_names_some(tmp_path: Path)
     both, one = run_of(signed_text(terms_of(FORMS, nodes=(OWN, OTHER)))), run_of(signed_text(terms_of(FORMS)))
     all_of_them, alone = Checking(tmp_path / "2", members=[OWN, OTHER]), Checking(tmp_path / "1", members=[OWN])
     assert all_of_them.question(message(), both) and alone.question(message(), one)
-    assert "no member" in refused(alone, message(), both, OTHER_NODES)
+    assert "no member" in refused(alone, message(), both, Kind.OTHER_NODES)
     assert "names no nodes" in refused(
-        alone, message(), run_of(signed_text(terms_of(FORMS, nodes=()))), OTHER_NODES
+        alone, message(), run_of(signed_text(terms_of(FORMS, nodes=()))), Kind.OTHER_NODES
     )
 
 
@@ -323,9 +323,9 @@ def test_the_nodes_of_a_run_are_members_if_the_policy_names_some(tmp_path: Path)
 def test_a_signed_run_starts_one_run_also_after_a_restart(node: Checking, tmp_path: Path) -> None:
     text = signed_text(terms_of(FORMS))
     node.question(message("query"), run_of(text, 7))
-    assert "has started run 7" in refused(node, message("query"), run_of(text, 8), REPLAYED)
+    assert "has started run 7" in refused(node, message("query"), run_of(text, 8), Kind.REPLAY)
     again = Checking(tmp_path)
-    assert "has started run 7" in refused(again, message(), run_of(text, 8), REPLAYED)
+    assert "has started run 7" in refused(again, message(), run_of(text, 8), Kind.REPLAY)
     assert again.question(message(), run_of(text, 7))
 
 
@@ -333,30 +333,30 @@ def test_a_lower_round_is_refused_also_after_a_restart(node: Checking, tmp_path:
     run = run_of(signed_text(terms_of(FORMS)))
     node.question(in_round(2, 1), run)
     for each in (node, Checking(tmp_path)):
-        assert "server-round = 1, after 2" in refused(each, in_round(1, 1), run, REPLAYED)
-        assert "accepted-round = 0, after 1" in refused(each, in_round(3, 0), run, REPLAYED)
+        assert "server-round = 1, after 2" in refused(each, in_round(1, 1), run, Kind.REPLAY)
+        assert "accepted-round = 0, after 1" in refused(each, in_round(3, 0), run, Kind.REPLAY)
     assert node.question(in_round(3, 2), run)
 
 
 def test_the_statistics_are_said_once(node: Checking) -> None:
     run = run_of(signed_text(terms_of(FORMS)))
     node.question(message(), run)
-    assert "spec.mean" in refused(node, in_round(2, **{"spec.mean": [0.0, 3.0]}), run, REPLAYED)
+    assert "spec.mean" in refused(node, in_round(2, **{"spec.mean": [0.0, 3.0]}), run, Kind.REPLAY)
     assert node.question(in_round(2), run)
 
 
 def test_a_message_is_answered_once_and_a_repeat_gets_the_kept_reply(node: Checking, tmp_path: Path) -> None:
     run = run_of(signed_text(terms_of(FORMS)))
     first = node.question(message(), run)
-    assert "not kept" in refused(node, message(), run, REPLAYED)  # asked, and not answered yet
+    assert "not kept" in refused(node, message(), run, Kind.REPLAY)  # asked, and not answered yet
     answer = answered(RecordDict({"metrics": MetricRecord({"n": 1})}))
     node.runs.keep(first, answer)
     for each in (node, Checking(tmp_path)):
         kept = each.question(message(), run).kept
         assert kept == answer._replace(state=b"")
-    assert "training of round 1 again" in refused(node, in_round(1, 1), run, REPLAYED)
+    assert "training of round 1 again" in refused(node, in_round(1, 1), run, Kind.REPLAY)
     node.runs.keep(node.question(in_round(2), run), answer)
-    assert refused(node, message(), run, REPLAYED)
+    assert refused(node, message(), run, Kind.REPLAY)
 
 
 def test_an_error_is_kept_too(node: Checking) -> None:
@@ -383,20 +383,20 @@ def test_no_more_messages_than_were_signed(node: Checking) -> None:
     run = run_of(signed_text(terms_of(FORMS, messages=2)))
     node.question(message("query"), run)
     node.question(message(), run)
-    assert "more than the 2 messages" in refused(node, in_round(2), run, REPLAYED)
+    assert "more than the 2 messages" in refused(node, in_round(2), run, Kind.REPLAY)
 
 
 def test_the_word_of_a_run_belongs_to_its_key_and_is_taken_up_by_a_signed_resume_only(tmp_path: Path) -> None:
     node = Checking(tmp_path)
     node.question(in_round(3, 2), run_of(signed_text(terms_of(FORMS)), 7))
     assert "not signed as its resume" in refused(
-        node, in_round(3), run_of(signed_text(terms_of(FORMS)), 8), REPLAYED
+        node, in_round(3), run_of(signed_text(terms_of(FORMS)), 8), Kind.REPLAY
     )
     resumed = run_of(signed_text(terms_of(FORMS, resumes=True)), 8)
     assert node.question(in_round(2, 1), resumed).round == 2  # a lower round, as after a checkpoint
     other = Signatures_of_two(tmp_path)
     stolen = run_of(signed_text(terms_of(FORMS, resumes=True), OTHER_KEY), 9)
-    assert "belongs to another key" in refused(other, in_round(3), stolen, REPLAYED)
+    assert "belongs to another key" in refused(other, in_round(3), stolen, Kind.REPLAY)
 
 
 def Signatures_of_two(folder: Path) -> Checking:
@@ -427,7 +427,7 @@ def test_a_line_that_was_cut_off_is_left_out_and_a_damaged_one_stops_the_node(
     path = tmp_path / "ledger"
     whole = path.read_bytes()
     path.write_bytes(whole + b'{"nonce": "')
-    assert refused(Checking(tmp_path), message(), run, REPLAYED) and path.read_bytes() == whole
+    assert refused(Checking(tmp_path), message(), run, Kind.REPLAY) and path.read_bytes() == whole
     for damaged in (b"[]\n", b"no json\n", b'{"nonce": "a", "form": "b", "round": 1, "seen": {}}\n'):
         path.write_bytes(whole + damaged + whole)
         with pytest.raises(ConfigError, match="damaged in line 3"):
@@ -447,7 +447,7 @@ def test_a_ledger_that_others_may_write_is_not_used(node: Checking, tmp_path: Pa
     else:
         path.unlink()
         path.mkdir()
-    refused(node, message(), run, NO_LEDGER)
+    refused(node, message(), run, Kind.STORAGE)
     with pytest.raises(ConfigError, match="ledger"):
         Checking(tmp_path)
 
@@ -467,10 +467,9 @@ def asking(tmp_path: Path) -> tuple[Checking, Path]:
 def test_a_run_waits_for_a_person(asking: tuple[Checking, Path]) -> None:
     node, folder = asking
     run = run_of(signed_text(terms_of(FORMS)))
-    assert "node-approve" in refused(node, message("query"), run, WAITS)
-    with pytest.raises(WaitsError) as raised:
-        node.question(message("query"), run)
-    assert raised.value.code == wire.WAITS
+    assert "node-approve" in refused(node, message("query"), run, Kind.APPROVAL)
+    head, told = head_of(message("query")), Fault(Kind.APPROVAL)
+    assert f"code {wire.WAITS}" in replies.refusal(head, 5, told, "it waits").error
     (found,) = waiting(folder)
     approve(folder, find(folder, found.id))
     assert waiting(folder) == []
@@ -484,42 +483,42 @@ def test_an_approval_is_of_one_signed_run_and_ends_with_the_policy_or_the_data(
 ) -> None:
     node, folder = asking
     run = run_of(signed_text(terms_of(FORMS)))
-    refused(node, message("query"), run, WAITS)
+    refused(node, message("query"), run, Kind.APPROVAL)
     (found,) = waiting(folder)
     approve(folder, found)
     assert node.question(message("query"), run)
     forms = (replace(FORMS[0], fixed={**FIXED, wire.RUN: "f" * 16}),)
     other = run_of(signed_text(terms_of(forms, run="f" * 16)), 8)
     with_other_word = with_values({wire.RUN: "f" * 16}, "query")
-    assert refused(node, with_other_word, other, WAITS)
+    assert refused(node, with_other_word, other, Kind.APPROVAL)
     for path in (tmp_path / "policy.toml", tmp_path / "patients.csv"):
         before = path.read_text()
         path.write_text(before + "\n# more\n")
-        assert "node-approve" in refused(node, message(), run, WAITS)
+        assert "node-approve" in refused(node, message(), run, Kind.APPROVAL)
         again = next(each for each in waiting(folder) if each.body == found.body)
         assert again.id != found.id
         approve(folder, again)
         assert node.question(in_round(1 + (path.suffix == ".csv")), run)
-    assert "has started run 7" in refused(node, message(), run_of(run.overrides["signed_run"], 9), REPLAYED)  # type: ignore[arg-type]
+    assert "has started run 7" in refused(node, message(), run_of(run.overrides["signed_run"], 9), Kind.REPLAY)  # type: ignore[arg-type]
 
 
 def test_a_forged_approval_is_none(asking: tuple[Checking, Path], tmp_path: Path) -> None:
     node, folder = asking
     run = run_of(signed_text(terms_of(FORMS)))
-    refused(node, message("query"), run, WAITS)
+    refused(node, message("query"), run, Kind.APPROVAL)
     (found,) = waiting(folder)
     approved = folder / f"{found.id}.approved"
     for forged in (found._replace(body=found.body.replace('"rounds":3', '"rounds":9')), found._replace(site="0")):
         approved.write_text(json.dumps(forged._asdict()))
         approved.chmod(0o600)
-        refused(node, message("query"), run, WAITS)
+        refused(node, message("query"), run, Kind.APPROVAL)
     approve(folder, found)
     approved.chmod(0o666)
-    refused(node, message("query"), run, WAITS)
+    refused(node, message("query"), run, Kind.APPROVAL)
     approved.rename(tmp_path / "elsewhere")
     (tmp_path / "elsewhere").chmod(0o600)
     approved.symlink_to(tmp_path / "elsewhere")
-    refused(node, message("query"), run, WAITS)
+    refused(node, message("query"), run, Kind.APPROVAL)
 
 
 def test_what_a_person_reads_is_inert_and_says_what_changed(asking: tuple[Checking, Path]) -> None:
@@ -528,7 +527,7 @@ def test_what_a_person_reads_is_inert_and_says_what_changed(asking: tuple[Checki
     hostile = replace(FORMS[0], fixed={**FIXED, "a.text": bad, "reading.columns": ["age", "age\nexpires never"]})
     terms = terms_of((hostile,), run_config={"submission": bad})
     run = run_of("")._replace(overrides={"submission": bad, "signed_run": signed_text(terms)})
-    refused(node, with_values(hostile.fixed, "query"), run, WAITS)
+    refused(node, with_values(hostile.fixed, "query"), run, Kind.APPROVAL)
     (found,) = waiting(folder)
     lines = list(in_words(folder, found))
     text = "\n".join(lines)
@@ -566,9 +565,13 @@ def test_a_node_logs_the_reason_and_starts_no_process(tmp_path: Path) -> None:
     head = link.deliver()
     site.step()
     (reply,) = link.replies()
-    assert (reply.error.code, reply.error.reason) == (wire.REFUSED, f"{UNSIGNED}; the log of the node says why")
+    assert (reply.error.code, reply.error.reason) == (wire.REFUSED, str(Fault(Kind.UNSIGNED)))
     last = read(site.log).rows[-1]
-    assert (last["event"], last["message"], last["why"]) == ("refused", head.id, "it has no signature")
+    assert (last["event"], last["message"], last["reason"]) == (
+        "refused",
+        head.id,
+        "code 901: it has no signature",
+    )
 
 
 def test_a_repeat_is_answered_without_a_process(tmp_path: Path) -> None:
@@ -588,9 +591,6 @@ def test_a_repeat_is_answered_without_a_process(tmp_path: Path) -> None:
         found = message()
         contents = objects(found)
         link.store |= contents
-        from signing import head_of
-
-        from fedstride.flower.link import Arrived
 
         link._queue.append(Arrived(head_of(found, RUN), tuple(contents)))
         site.step()

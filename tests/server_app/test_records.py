@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from desk import play, resume, table, weights
 
+from fedstride.chain import chained
 from fedstride.errors import RunError
 from server_app import records
 from server_app.lines import Lines, read_lines
 from server_app.rounds import Round
-from server_app.seal import chained
 
 
 def test_an_incomplete_line_is_removed_before_the_next_write(tmp_path: Path, monkeypatch) -> None:

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedstride.chain import KEYS, chained, digest_of, opened, sealed
 from server_app.lines import find_lines, read_lines
-from server_app.seal import KEYS, chained, digest_of, opened, sealed
 
 VALUES = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text()
@@ -44,7 +44,7 @@ def written(path: Path, rows: list[dict[str, Any]]) -> Path:
 def test_the_digests_are_those_of_the_docs() -> None:
     first, second = chained([{"round": 0, "a": 1.5}, {"round": 1}])
     body = '{"round": 0, "a": 1.5, "previous_sha256": ""'
-    own = hashlib.sha256(body.encode()).hexdigest()[:16]
+    own = hashlib.sha256(body.encode()).hexdigest()
     assert first == f'{body}, "sha256": "{own}"}}'
     assert json.loads(second)["previous_sha256"] == own == digest_of(first)
 
@@ -113,18 +113,23 @@ def test_a_line_that_is_being_written_is_no_damage(tmp_path: Path) -> None:
 
 
 def with_digest(body: str) -> bytes:
-    return (body + f', "sha256": "{hashlib.sha256(body.encode()).hexdigest()[:16]}"}}').encode()
+    return (body + f', "sha256": "{hashlib.sha256(body.encode()).hexdigest()}"}}').encode()
 
 
-FOREIGN = ["[1", '{"round": 1', '{"previous_sha256": ""', '{"round": "1", "previous_sha256": ""', "[" * 9999]
+FOREIGN = [
+    *("[1", '{"round": 1', '{"previous_sha256": ""', '{"round": "1", "previous_sha256": ""', "[" * 9999),
+    *('{"round": 1, "previous_sha256": 7', f'{{"round": {"9" * 5000}, "previous_sha256": ""'),
+]
 
 
 @pytest.mark.parametrize(
-    "line", [b"", b"no json", b'{"round": 1}', b"\xff\xfe[]", *map(with_digest, FOREIGN)], ids=range(9)
+    "line", [b"", b"no json", b'{"round": 1}', b"\xff\xfe[]", *map(with_digest, FOREIGN)], ids=range(11)
 )
-def test_a_line_that_is_no_row_does_not_verify(line: bytes) -> None:
+def test_a_line_that_is_no_row_does_not_verify(tmp_path: Path, line: bytes) -> None:
     """Also if somebody computed its digest."""
-    assert opened(line) is None
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(line + b"\n")
+    assert (find_lines(path).lines, find_lines(path).damaged) == ([], ["line 1"])
 
 
 def test_damage_is_one_line_with_file_places_and_numbers(tmp_path: Path) -> None:
@@ -143,3 +148,13 @@ def test_a_line_follows_a_line(tmp_path: Path) -> None:
     """A resumed run appends to the lines that it found."""
     first = sealed(SMALL[0], "")
     assert [first, *chained(SMALL[1:], digest_of(first))] == chained(SMALL)
+
+
+def test_rows_that_are_written_anew_verify_but_not_with_a_digest_that_somebody_has_kept(tmp_path: Path) -> None:
+    """Nothing signs the records of a run; a checkpoint, and who has noted it, have the newest digest."""
+    kept = digest_of(chained(SMALL)[-1])
+    better = [row | {"test/accuracy": 0.99} for row in SMALL]
+    for rows in (better, [*SMALL[:2], better[2]], SMALL[:2]):
+        found = find_lines(written(tmp_path / "metrics.jsonl", rows))
+        assert found.fault is None and found.rows == rows
+        assert kept not in {line.digest for line in found.lines}

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from fedstride import private
 from fedstride.errors import ConfigError
-from superlink import private, token
+from superlink import token
+from superlink.server import BESIDE, check_database
 from superlink.settings import GONE, read
 
 INSECURE = ("--insecure",)
@@ -60,23 +62,23 @@ def test_options_that_are_refused(arguments: tuple[str, ...], said: str) -> None
 
 
 @pytest.mark.parametrize("mode", [0o604, 0o640, 0o620, 0o602, 0o601, 0o644])
-@pytest.mark.parametrize("ending", private.BESIDE)
+@pytest.mark.parametrize("ending", BESIDE)
 def test_20_a_database_that_others_can_use_is_refused(tmp_path: Path, mode: int, ending: str) -> None:
     database = tmp_path / "state.db"
-    private.check_database(database)  # there is none
+    check_database(database)  # there is none
     file = tmp_path / f"state.db{ending}"
     file.touch(0o600)
-    private.check_database(database)
+    check_database(database)
     file.chmod(mode)
     with pytest.raises(ConfigError, match=rf"{file} has mode {mode:04o}, so others can use it: chmod 600 {file}"):
-        private.check_database(database)
+        check_database(database)
 
 
 def test_20_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real").touch(0o600)
     (tmp_path / "state.db").symlink_to(tmp_path / "real")
     with pytest.raises(ConfigError, match="is not a file of its own"):
-        private.check_database(tmp_path / "state.db")
+        check_database(tmp_path / "state.db")
     (tmp_path / "folder").symlink_to(tmp_path)
     with pytest.raises(ConfigError, match="is not a folder of its own"):
         private.check_folder(tmp_path / "folder", "the folder")
@@ -88,13 +90,13 @@ def test_20_a_file_of_another_user_is_refused(tmp_path: Path, home: Path) -> Non
     database.touch(0o600)
     os.chown(database, NAMELESS[1], NAMELESS[1])
     with pytest.raises(ConfigError, match=rf"belongs to user {NAMELESS[1]}, not to this one: chown 0"):
-        private.check_database(database)
+        check_database(database)
     path = token.place("127.0.0.1:8000")
     token.renew(path)
     os.chown(path, NAMELESS[1], NAMELESS[1])
     with pytest.raises(ConfigError, match=r"the token .* belongs to user"):
         token.renew(path)
-    with pytest.raises(ConfigError, match="must be a file of this user with mode 0600"):
+    with pytest.raises(ConfigError, match=rf"the token .* belongs to user {NAMELESS[1]}, not to this one"):
         token.found("127.0.0.1:8000", insecure=True)
 
 
@@ -153,7 +155,7 @@ def test_a_copy_of_the_token(home: Path, tmp_path: Path, monkeypatch: pytest.Mon
         token.found("fl.example.org:8000", insecure=False)
     copy.write_text("abc\n")
     copy.chmod(0o644)
-    with pytest.raises(ConfigError, match="must be a file of this user with mode 0600: chmod 600"):
+    with pytest.raises(ConfigError, match="has mode 0644, so others can use it: chmod 600"):
         token.found("fl.example.org:8000", insecure=False)
     copy.chmod(0o600)
     assert token.found("fl.example.org:8000", insecure=False) == "abc"

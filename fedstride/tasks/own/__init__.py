@@ -1,5 +1,5 @@
 """Reads a node's own examples, for any task, from a file or a folder on this machine."""
 
-from .loading import NodeData, load, prepare
+from .loading import NodeData, load
 
-__all__ = ["NodeData", "load", "prepare"]
+__all__ = ["NodeData", "load"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from ..columns import Column
+from ..dictionary import CATEGORY, NUMBER, TEXT, Cells
 from .checks import quoted
 from .rows import Rows
 
@@ -22,26 +23,82 @@ class CellError(Exception):
     """A cell that is not allowed: what it contains, and what is allowed."""
 
 
-def inputs(rows: Rows, columns: Sequence[Column], *, may_be_missing: bool) -> np.ndarray:
+def inputs(
+    rows: Rows, columns: Sequence[Column], said: Mapping[str, Cells], *, may_be_missing: bool
+) -> np.ndarray:
     """The numbers of the examples, float32 (rows, width): one for a column of numbers, one for each category.
 
-    Those of an empty cell that may be missing are NaN. Raises DataError, with file, line and column, for another
-    empty cell, another category, and text that is not a number.
+    `said`: what the site's data file says of its columns. Numbers of an empty cell that may be missing are NaN.
+    Raises DataError, with file, line and column, for another empty cell, another category, and text that is not a
+    number.
     """
     blocks = []
     for column in columns:
         known = {name: float(index) for index, name in enumerate(column.categories)}
-        convert = _one_of(known, "category") if known else number
-        values = _values(rows, column.name, convert, may_be_missing)[:, None]
+        convert = _one_of(known, "category") if known else within(number, said.get(column.name))
+        may_be = may_be_missing and (column.name not in said or said[column.name].empty)
+        values = _values(rows, column.name, convert, may_be)[:, None]
         if known:
             values = np.where(np.isnan(values), np.nan, values == np.arange(len(known)))
         blocks.append(values)
     return np.concatenate(blocks, axis=1).astype(np.float32)
 
 
-def targets(rows: Rows, columns: Sequence[str], convert: Convert) -> np.ndarray:
+def targets(rows: Rows, columns: Sequence[str], convert: Convert, said: Mapping[str, Cells]) -> np.ndarray:
     """The targets, float64 (rows, columns). Raises DataError, with file, line and column, as `convert` says."""
-    return np.stack([_values(rows, column, convert, False) for column in columns], axis=1)
+    return np.stack(
+        [_values(rows, column, within(convert, said.get(column)), False) for column in columns], axis=1
+    )
+
+
+def within(convert: Convert, said: Cells | None) -> Convert:
+    """The same conversion, for a column of which a site's data file says this."""
+    if said is None or said.kind != NUMBER:
+        return convert
+
+    def converted(text: str) -> float:
+        value = convert(text)
+        if not said.allows(value):
+            raise CellError(f"{quoted(text)} is not allowed: the data file of this site says {said}")
+        return value
+
+    return converted
+
+
+def converter(said: Cells) -> Convert:
+    """What reads the cells of a column of which a site's data file says this; a text has the number 0."""
+    if said.kind == TEXT:
+        return _text
+    if said.kind == CATEGORY:
+        return _one_of({name: float(index) for index, name in enumerate(said.categories)}, "category")
+    return within(number, said)
+
+
+def unfit(rows: Rows, column: str, said: Cells) -> Iterator[tuple[int, str]]:
+    """The positions of cells that are not as a site's data file says, and why."""
+    convert = converter(said)
+    for position, cell in enumerate(rows.cells[column]):
+        try:
+            convert(cell.strip())
+        except CellError as error:
+            if not is_empty(cell):
+                yield position, str(error)
+            elif not said.empty:
+                yield (
+                    position,
+                    "the cell is empty; fill it, delete the row, or write empty = true in the data file",
+                )
+
+
+def _text(text: str) -> float:
+    if not text:
+        raise CellError("the cell is empty")
+    return 0.0
+
+
+def is_empty(text: str) -> bool:
+    """Whether a cell has no value."""
+    return text.strip().lower() in EMPTY
 
 
 def number(text: str) -> float:
@@ -100,7 +157,7 @@ def _values(rows: Rows, column: str, convert: Convert, may_be_missing: bool) -> 
         try:
             values[position] = convert(text)
         except CellError as error:
-            if text.lower() not in EMPTY:
+            if not is_empty(text):
                 raise rows.error(position, column, str(error)) from None
             if not may_be_missing:
                 raise rows.error(position, column, "the cell is empty; fill it or delete the row") from None

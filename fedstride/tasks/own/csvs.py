@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...errors import DataError
 from .. import comma_separated
-from .rows import Rows, in_chunks, positions
+from .rows import RowDigests, Rows, in_chunks, positions
 
 SUFFIXES = (".csv", ".csv.gz")
 
@@ -23,7 +23,7 @@ def read(path: Path, columns: Sequence[str]) -> Iterator[Rows]:
     if header is None:
         raise DataError(f"{path} is empty: its first row must have the names of the columns")
     names = [name.strip() for name in header]
-    wanted = positions(path, names, columns)
+    wanted, digests = positions(path, names, columns), RowDigests(names)
     for chunk in in_chunks(rows):
         for line, row in chunk:
             if len(row) != len(names):
@@ -31,4 +31,4 @@ def read(path: Path, columns: Sequence[str]) -> Iterator[Rows]:
                     f"{path}, line {line} has {len(row)} cells, but the header has {len(names)} columns"
                 )
         cells = {name: [row[at] for _, row in chunk] for name, at in zip(columns, wanted, strict=True)}
-        yield Rows(path, "line", [line for line, _ in chunk], cells)
+        yield Rows(path, "line", [line for line, _ in chunk], cells, [digests.of(row) for _, row in chunk])

@@ -9,10 +9,12 @@ import numpy as np
 
 from ...errors import DataError, nearest
 from ..files import files_in
+from ..holdout import digest_of, stacked
 from ..inputs import Kind
 from ..spec import Spec
 from . import images, sounds, tables, texts
 from .checks import quoted
+from .found import Found
 
 SUFFIXES: Mapping[Kind, tuple[str, ...]] = {
     Kind.IMAGE: images.SUFFIXES,
@@ -51,12 +53,20 @@ def labelled_files(source: Path, spec: Spec) -> list[tuple[Path, int]]:
     return [(file, label) for label, folder in _classes(source, spec) for file in _files(folder, suffixes)]
 
 
-def read(source: Path, files: Sequence[tuple[Path, int]], spec: Spec) -> tuple[np.ndarray, np.ndarray]:
-    """Stored examples and labels int64 (n,) of the files. Raises DataError for one that does not fit the task."""
+def read(source: Path, files: Sequence[tuple[Path, int]], spec: Spec) -> Found:
+    """The examples in the files. Raises DataError for one that does not fit the task."""
     if not files:
         raise DataError(f"{source} contains no examples in its subfolders")
     x = READERS[spec.inputs.kind]([file for file, _ in files], spec)
-    return x, np.array([label for _, label in files], dtype=np.int64)
+    digests = stacked(digest_of(_content(file)) for file, _ in files)
+    return Found(x, np.array([label for _, label in files], dtype=np.int64), digests, digests)
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}") from error
 
 
 def _classes(source: Path, spec: Spec) -> list[tuple[int, Path]]:

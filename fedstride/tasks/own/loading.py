@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +16,19 @@ import numpy as np
 from ...errors import DataError, printable
 from ..cache import cached
 from ..files import digest
+from ..holdout import draws_of, key_of
 from ..logmel import FLOOR
+from ..moments import Moments
 from ..reading import PREPARED_VARIABLE
+from ..site import Site, read_site
 from ..spec import Spec
 from ..tokens import RULE
 from . import folders, npz, tables
 from .checks import quoted
+from .found import Found
 
 FORM = "form.json"
+ARRAYS = ("x", "y", "marks")
 
 
 @dataclass(frozen=True)
@@ -32,53 +38,66 @@ class NodeData:
     x (n, ...): images uint8 or float32; signals int16 or float32; frames and tables float32; tokens uint16 or
     int32. A missing number of a table is NaN. y: int64 (n,) of classes, uint8 (n, outputs) of labels, float32
     (n, outputs) of values.
+
+    `marks`: the draws of the hold-out, uint64 (n,), or the digests from which they are drawn, uint8 (n, 16).
+    `key`: the site's own for these. `moments`: what the node says of its columns; None: what they are.
+    `min_rows`: the smallest number of rows of which the node says something.
     """
 
     x: np.ndarray
     y: np.ndarray
+    marks: np.ndarray
+    key: bytes | None = None
+    moments: Moments | None = None
+    min_rows: int = 1
+
+    def draws(self, split_seed: int) -> np.ndarray:
+        """The draws of the hold-out, uint64 (n,). The seed counts only where the site has no secret of its own."""
+        if self.marks.ndim == 1:
+            return self.marks
+        return _draws(self.marks.tobytes(), self.key or key_of(split_seed))
 
 
 def load(path: str | Path, spec: Spec) -> NodeData:
     """The examples at `path`, which must fit the task: memory-mapped and read-only.
 
-    The layouts are described in docs/deployment.md. Raises DataError, one line with the file, what was found and
-    what is allowed; ConfigError if the task itself does not say how its files are read.
+    `path`: the data, or a site's own file about them. The layouts are described in docs/deployment.md. Raises
+    DataError, one line with the file, what was found and what is allowed; ConfigError if the task itself does not
+    say how its files are read, or asks for what the site's file does not have.
     """
-    if prepared := os.environ.get(PREPARED_VARIABLE):
-        return _prepared(Path(prepared), spec)
+    if folder := os.environ.get(PREPARED_VARIABLE):
+        return _prepared(Path(folder), spec)
+    site = read_site(resolved(path))
+    site = replace(site, path=resolved(site.path))
+    if site.dictionary is not None:
+        site.dictionary.check(spec)
     try:
-        return _load(_resolved(path), spec)
+        return _load(site, spec)
     except DataError as error:  # names of files and texts in them can contain line breaks
         raise DataError(printable(str(error))) from error
 
 
-def prepare(path: str | Path, spec: Spec, folder: Path) -> int:
-    """Write the examples at `path` into this folder, for `load` in another process; their number.
-
-    Raises the errors of `load`.
-    """
-    source = _resolved(path)
-    try:
-        arrays = _read(source, _files(source, spec), spec)
-    except DataError as error:
-        raise DataError(printable(str(error))) from error
-    for name, array in arrays.items():
-        np.save(folder / f"{name}.npy", array, allow_pickle=False)
-    (folder / FORM).write_text(json.dumps(_form(spec), sort_keys=True))
-    return len(arrays["y"])
-
-
 def _prepared(folder: Path, spec: Spec) -> NodeData:
-    """What `prepare` has written. Raises DataError if it is of another form than the message asks for."""
-    if (folder / FORM).read_text() != json.dumps(_form(spec), sort_keys=True):
+    """What `for_nodes.prepared` has written. Raises DataError if it has another form than the message asks for."""
+    about = json.loads((folder / FORM).read_text())
+    if about["form"] != json.loads(json.dumps(of_task(spec))):
         raise DataError(
             "the node has read its data in another form than this app asks for; use one version of fedstride at "
             "the node and in the app"
         )
-    return NodeData(*(np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ("x", "y")))
+    x, y, marks = (np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ARRAYS)
+    moments = about["moments"] and Moments(
+        *(np.asarray(values, np.float64) for values in about["moments"].values())
+    )
+    return NodeData(x, y, marks, moments=moments, min_rows=about["min_rows"])
 
 
-def _resolved(path: str | Path) -> Path:
+@lru_cache(maxsize=16)
+def _draws(digests: bytes, key: bytes) -> np.ndarray:
+    return draws_of(np.frombuffer(digests, np.uint8), key)
+
+
+def resolved(path: str | Path) -> Path:
     """The absolute path. Raises DataError for one that the operating system does not allow."""
     try:
         source = Path(path).expanduser().resolve()
@@ -90,27 +109,37 @@ def _resolved(path: str | Path) -> Path:
     return source
 
 
-def _load(source: Path, spec: Spec) -> NodeData:
-    files = _files(source, spec)
-    key = {"source": str(source), "files": digest(files, source), **_form(spec)}
-    arrays = cached("own", key, lambda: _read(source, files, spec))
-    return NodeData(arrays["x"], arrays["y"])
+def _load(site: Site, spec: Spec) -> NodeData:
+    those = files(site.path, spec)
+    key = {"source": str(site.path), "files": digest(those, site.path), **form(site, spec)}
+
+    def arrays() -> dict[str, np.ndarray]:
+        found = examples_in(site, those, spec)
+        return {"x": found.x, "y": found.y, "rows": found.rows}
+
+    found = cached("own", key, arrays)
+    return NodeData(found["x"], found["y"], found["rows"], site.key)
 
 
-def _files(source: Path, spec: Spec) -> list[tuple[Path, int]]:
+def files(source: Path, spec: Spec) -> list[tuple[Path, int]]:
     """The files with examples; in a folder, each with its class."""
     return folders.labelled_files(source, spec) if source.is_dir() else [(_file(source, spec), 0)]
 
 
-def _read(source: Path, files: list[tuple[Path, int]], spec: Spec) -> dict[str, np.ndarray]:
-    if source.is_dir():
-        x, y = folders.read(source, files, spec)
-    else:
-        x, y = npz.read(source, spec) if source.suffix.lower() == npz.SUFFIX else tables.read(source, spec)
-    return {"x": x, "y": y}
+def examples_in(site: Site, those: list[tuple[Path, int]], spec: Spec) -> Found:
+    """The examples in these files of `files`. Raises the errors of `load`."""
+    if site.path.is_dir():
+        return folders.read(site.path, those, spec)
+    return npz.read(site.path, spec) if site.path.suffix.lower() == npz.SUFFIX else tables.read(site, spec)
 
 
-def _form(spec: Spec) -> dict[str, object]:
+def form(site: Site, spec: Spec) -> dict[str, object]:
+    """Everything of a site's file and of a task on which the arrays depend."""
+    is_table = site.path.name.lower().endswith(tables.SUFFIXES)
+    return {**of_task(spec), "id": site.id, "columns": is_table, "dictionary": repr(site.dictionary)}
+
+
+def of_task(spec: Spec) -> dict[str, object]:
     """Everything of a task on which the arrays depend. Normalisation is done later."""
     flat = {key: value for key, value in spec.flatten().items() if key not in ("spec.mean", "spec.std")}
     return flat | {"words": RULE, "floor": FLOOR}

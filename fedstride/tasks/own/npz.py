@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError
+from ..holdout import digests_of
 from ..inputs import Kind
 from ..spec import Spec
 from .checks import quoted, stored_examples, stored_targets
+from .found import Found
 
 SUFFIX = ".npz"
 NAMES = ("x", "y")
@@ -19,11 +21,13 @@ IMAGE_NAMES = ("images", "labels")
 """The names of the two arrays; the second ones for images only."""
 
 
-def read(path: Path, spec: Spec) -> tuple[np.ndarray, np.ndarray]:
-    """Stored examples and targets. Raises DataError, with file and array, for arrays that do not fit the task."""
+def read(path: Path, spec: Spec) -> Found:
+    """The examples. Raises DataError, with file and array, for arrays that do not fit the task."""
     (x_name, x), (y_name, y) = _arrays(path, spec).items()
     found = stored_examples(x, spec, f"{path}: {x_name}")
-    return found, stored_targets(y, len(found), spec, f"{path}: {y_name}")
+    targets = stored_targets(y, len(found), spec, f"{path}: {y_name}")
+    digests = digests_of(x, y)
+    return Found(found, targets, digests, digests)
 
 
 def _arrays(path: Path, spec: Spec) -> dict[str, np.ndarray]:

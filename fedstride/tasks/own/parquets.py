@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DataError
-from .rows import CHUNK, Rows, positions
+from .rows import CHUNK, RowDigests, Rows, positions
 
 SUFFIXES = (".parquet",)
 
@@ -26,11 +26,13 @@ def read(path: Path, columns: Sequence[str]) -> Iterator[Rows]:
     start = 1
     try:
         with parquet.ParquetFile(path) as file:
-            positions(path, file.schema_arrow.names, columns)
-            for batch in file.iter_batches(batch_size=CHUNK, columns=list(columns)):
+            names = list(file.schema_arrow.names)
+            wanted, digests = positions(path, names, columns), RowDigests(names)
+            for batch in file.iter_batches(batch_size=CHUNK):
                 numbers = range(start, start := start + batch.num_rows)
-                cells = {name: [_text(value) for value in batch.column(name).to_pylist()] for name in columns}
-                yield Rows(path, "row", numbers, cells)
+                all_cells = [[_text(value) for value in column.to_pylist()] for column in batch.columns]
+                cells = {name: all_cells[at] for name, at in zip(columns, wanted, strict=True)}
+                yield Rows(path, "row", numbers, cells, [digests.of(row) for row in zip(*all_cells, strict=True)])
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise DataError(f"{path} is damaged or not a Parquet file: {reason[:200]}; write it again") from error

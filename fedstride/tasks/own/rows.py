@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import DataError, nearest
+from ..holdout import digest_of
 from .checks import quoted
 
 CHUNK = 4096  # rows that are in memory as text at a time
@@ -14,12 +15,16 @@ CHUNK = 4096  # rows that are in memory as text at a time
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows: the cells of each wanted column, and for each row its number in the file; `unit` says of what."""
+    """Some rows: the cells of each wanted column, and for each row its number in the file; `unit` says of what.
+
+    `digests`: of each whole row, whatever columns are wanted.
+    """
 
     source: Path
     unit: str  # line or row
     numbers: Sequence[int]
     cells: Mapping[str, Sequence[str]]
+    digests: Sequence[bytes]
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -48,6 +53,21 @@ def _missing(source: Path, found: Sequence[str], name: str) -> DataError:
         f"{source} has no column {quoted(name)}{hint}; its columns are {quoted(', '.join(found), 200)}, and the "
         "task chooses them by name"
     )
+
+
+class RowDigests:
+    """The digests of rows with these columns; the order of the columns does not matter."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._order = sorted(range(len(names)), key=lambda place: (names[place], place))
+        self._names = [names[place] for place in self._order]
+
+    def of(self, cells: Sequence[str]) -> bytes:
+        """The digest of a row; blanks at the ends of its cells do not matter."""
+        parts = (
+            part for name, at in zip(self._names, self._order, strict=True) for part in (name, cells[at].strip())
+        )
+        return digest_of("\x1f".join(parts).encode("utf-8", "surrogatepass"))
 
 
 def in_chunks(rows: Iterator[tuple[int, list[str]]]) -> Iterator[list[tuple[int, list[str]]]]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ...errors import ConfigError, DataError
 from ..columns import Column, parsed, width
+from ..dictionary import TEXT, Cells
+from ..holdout import digest_of, stacked
 from ..inputs import Kind
+from ..site import Site
 from ..spec import Spec, Target
 from ..tokens import tokens
 from . import cells, csvs, parquets
-from .checks import stored_targets
+from .checks import quoted, stored_targets
+from .found import Found
 from .rows import Rows
 
 KINDS = (Kind.TABLE, Kind.TOKENS)
@@ -22,23 +26,56 @@ KINDS = (Kind.TABLE, Kind.TOKENS)
 SUFFIXES = (*csvs.SUFFIXES, *parquets.SUFFIXES)
 
 
-def read(path: Path, spec: Spec) -> tuple[np.ndarray, np.ndarray]:
-    """Stored examples and targets of the rows; other columns than those of the task are ignored.
+def read(site: Site, spec: Spec) -> Found:
+    """The examples in the rows; other columns than those of the task are ignored.
 
     Raises DataError, with the file and where possible line and column, for data that do not fit the task, and
     ConfigError if the task does not name its columns.
     """
     columns = _columns(spec)
     inputs = [column.name for column in columns] or list(spec.reading.texts)
-    wanted = list(dict.fromkeys([*inputs, *_targets(spec)]))
-    reader = parquets.read if path.name.lower().endswith(parquets.SUFFIXES) else csvs.read
-    parts = list(_converted(reader(path, wanted), columns, spec))
+    wanted = list(dict.fromkeys([*inputs, *_targets(spec), *([site.id] if site.id else [])]))
+    parts = list(_converted(_reader(site.path)(site.path, wanted), columns, spec, site))
     if not parts:
-        raise DataError(f"{path} contains no examples: it has no rows")
-    x, y = (np.concatenate(each) for each in zip(*parts, strict=True))
+        raise DataError(f"{site.path} contains no examples: it has no rows")
+    x, y, rows, contents = (np.concatenate(each) for each in zip(*parts, strict=True))
     if spec.target is Target.CLASS:
         y = y[:, 0].astype(np.int64)
-    return x, stored_targets(y, len(x), spec, str(path))
+    return Found(x, stored_targets(y, len(x), spec, str(site.path)), rows, contents)
+
+
+def faults(site: Site) -> tuple[int, list[str]]:
+    """The number of rows, and what is not as the site's data file says: a line for each column, with the cells.
+
+    Raises DataError if the table cannot be read at all.
+    """
+    assert site.dictionary is not None
+    said = site.dictionary.columns
+    found: dict[str, tuple[int, DataError]] = {}
+    wanted = [*said, *([site.id] if site.id and site.id not in said else [])]
+    count = 0
+    for rows in _reader(site.path)(site.path, wanted):
+        count += len(rows)
+        for name, cells_of in said.items():
+            _count(rows, name, cells_of, found)
+        if site.id:
+            _count(rows, site.id, Cells(TEXT), found)
+    if not count:
+        raise DataError(f"{site.path} contains no examples: it has no rows")
+    return count, [
+        f"column {quoted(name)}: {times} cells; the first: {error}" for name, (times, error) in found.items()
+    ]
+
+
+def _count(rows: Rows, name: str, said: Cells, found: dict[str, tuple[int, DataError]]) -> None:
+    """Count the cells of a column that are not as it is said."""
+    for place, error in cells.unfit(rows, name, said):
+        times, first = found.get(name, (0, None))
+        found[name] = times + 1, first or rows.error(place, name, error)
+
+
+def _reader(path: Path) -> Callable[[Path, Sequence[str]], Iterator[Rows]]:
+    return parquets.read if path.name.lower().endswith(parquets.SUFFIXES) else csvs.read
 
 
 def _columns(spec: Spec) -> list[Column]:
@@ -65,18 +102,29 @@ def _targets(spec: Spec) -> tuple[str, ...]:
 
 
 def _converted(
-    chunks: Iterator[Rows], columns: list[Column], spec: Spec
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The examples and targets of each chunk of rows."""
+    chunks: Iterator[Rows], columns: list[Column], spec: Spec, site: Site
+) -> Iterator[tuple[np.ndarray, ...]]:
+    """The examples, the targets and the two digests of each chunk of rows."""
     convert = {
         Target.CLASS: cells.class_of(spec.names, spec.outputs),
         Target.LABELS: cells.label,
         Target.VALUES: cells.number,
     }[spec.target]
+    said = {} if site.dictionary is None else site.dictionary.columns
     missing = spec.reading.missing == "mean"
     for rows in chunks:
-        x = cells.inputs(rows, columns, may_be_missing=missing) if columns else _tokens(rows, spec)
-        yield x, cells.targets(rows, spec.reading.targets, convert)
+        x = cells.inputs(rows, columns, said, may_be_missing=missing) if columns else _tokens(rows, spec)
+        contents = stacked(rows.digests)
+        together = stacked(_ids(rows, site.id)) if site.id else contents
+        yield x, cells.targets(rows, spec.reading.targets, convert, said), together, contents
+
+
+def _ids(rows: Rows, column: str) -> Iterator[bytes]:
+    """A digest for each row that is the same for rows of one id."""
+    for position, cell in enumerate(rows.cells[column]):
+        if cells.is_empty(cell):
+            raise rows.error(position, column, "the id is empty; fill it or delete the row")
+        yield digest_of(cell.strip().encode("utf-8", "surrogatepass"))
 
 
 def _tokens(rows: Rows, spec: Spec) -> np.ndarray:

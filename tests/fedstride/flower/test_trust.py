@@ -15,18 +15,22 @@ import pytest
 
 from fedstride.flower import connecting
 from fedstride.flower.link import AnswerError, Place
+from lab.deployment.authority import CA_DAYS
 from lab.deployment.certificates import make
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("certificates")
-    for name, addresses, now in (
-        ("good", ["127.0.0.1"], None),
-        ("foreign", ["127.0.0.1"], None),
-        ("expired", ["127.0.0.1"], datetime.now(UTC) - timedelta(days=3)),
+    now = datetime.now(UTC)
+    for name, made, days in (
+        ("good", now, 1),
+        ("foreign", now, 1),
+        ("expired", now - timedelta(days=3), 1),
+        ("early", now + timedelta(days=3), 1),
+        ("old", now - timedelta(days=CA_DAYS + 1), 1),  # with its CA
     ):
-        make(root / name, addresses=addresses, days=1, now=now)
+        make(root / name, addresses=["127.0.0.1"], days=days, now=made)
     return root
 
 
@@ -55,6 +59,8 @@ def serving(certificate: Path | None) -> Iterator[str]:
             r"not accepted \(unable to get local issuer certificate\): it is not signed by the CA",
         ),
         ("expired", "expired", r"not accepted \(certificate has expired\): the SuperLink needs a new one"),
+        ("early", "early", r"not accepted \(certificate is not yet valid\): .* if the clocks are right"),
+        ("old", "old", "the CA in --root-certificates has expired; all need a new CA, as docs/operations.md says"),
         ("good", None, "it uses TLS, and this node was started with --insecure"),
         (None, "good", "it does not use TLS .*, and this node expects it"),
     ],

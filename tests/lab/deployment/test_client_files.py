@@ -30,9 +30,10 @@ def test_a_node_reads_the_examples_of_its_client(tmp_path: Path, divided, monkey
     paths = save_partition(tmp_path / "data", source, parts)
     assert [path.name for path in paths] == ["client-0.npz", "client-1.npz", "client-2.npz"]
     for path, part in zip(paths, parts, strict=True):
-        found = own.load(path, source.spec)
-        np.testing.assert_array_equal(found.x, source.train_x[part])
-        np.testing.assert_array_equal(found.y, source.train_y[part])
+        for named in (path, path.with_suffix(".toml")):
+            found = own.load(named, source.spec)
+            np.testing.assert_array_equal(found.x, source.train_x[part])
+            np.testing.assert_array_equal(found.y, source.train_y[part])
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint16, np.int32, np.float32, np.float64])
@@ -55,7 +56,7 @@ def test_a_node_trains_with_the_same_bits(
     spec = Spec(Inputs(kind, shape, 100), 3, target, scale=255.0)
     source = data.Data(spec, x, y, x[:0], y[:0])
     (path,) = save_partition(tmp_path / "data", source, [np.array([6, 2, 3])])
-    found = own.load(path, spec)
+    found = own.load(path.with_suffix(".toml"), spec)
     for one, other in zip(
         prepared(found.x, found.y, spec), prepared(x[[6, 2, 3]], y[[6, 2, 3]], spec), strict=True
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import subprocess
@@ -161,3 +162,65 @@ def test_what_a_killed_fetch_left_is_removed_by_the_next(source: Path, tmp_path:
     take(stream(source), tmp_path / "run")
     assert not left.exists()
     assert other.exists()
+
+
+def announced(files: list[tuple[str, int]]) -> bytes:
+    """A stream with these files, of zeros, that is right in itself."""
+    sums, parts = hashlib.sha256(), []
+    for name, size in files:
+        digest = hashlib.sha256(bytes(size))
+        parts += [json.dumps({"file": name, "size": size}).encode() + b"\n", bytes(size)]
+        parts += [json.dumps({"sha256": digest.hexdigest()}).encode() + b"\n"]
+        sums.update(digest.digest())
+    return b"".join([*parts, json.dumps({"end": sums.hexdigest()}).encode() + b"\n"])
+
+
+NESTED = "/".join(["a"] * 5_000)
+TOO_MUCH = {
+    "folders in folders": (announced([(f"{k}/{NESTED}/x", 0) for k in range(100)]), "damaged"),
+    "many folders": (
+        announced([(f"{k}/a/b/c/d/e/f/g/h/i/j/k/l/m/n/x", 0) for k in range(500)]),
+        "more than 0.01 GB",
+    ),
+    "many empty files": (announced([(f"{k}", 0) for k in range(5_000)]), "more than 0.01 GB"),
+    "many bytes": (announced([(f"{k}", 2**20) for k in range(12)]), "more than 0.01 GB"),
+    "a file of an exabyte": (b'{"file": "a", "size": 1152921504606846976}\n', "more than 0.01 GB"),
+    "a number of 5,000 digits": (b'{"file": "a", "size": ' + b"9" * 5_000 + b"}\n", "damaged"),
+    "a size that is no number": (b'{"file": "a", "size": "7"}\n', "damaged"),
+    "a size that is not finite": (b'{"file": "a", "size": NaN}\n', "damaged"),
+    "a name that is no text": (b'{"file": ["a"], "size": []}\n', "damaged"),
+    "a nested line": (b"[" * 16_000 + b"\n", "damaged"),
+    "a hidden file": (announced([(".bashrc", 3)]), "damaged"),
+    "a hidden folder": (announced([("a/.ssh/x", 3)]), "damaged"),
+    "a name that a terminal acts on": (announced([("a\x1b[2J", 3)]), "damaged"),
+    "a name that turns around": (announced([("a\u202eb", 3)]), "damaged"),
+    "a file where a folder is": (announced([("a/b", 1), ("a", 1)]), "cannot be written"),
+    "a folder where a file is": (announced([("a", 1), ("a/b", 1)]), "cannot be written"),
+}
+
+
+def took(sent: bytes, to: Path) -> int:
+    """Take the stream with an allowance of 10 MB, looking at the folder all the time."""
+    with unpacking(to) as folder:
+        parcel = Parcel(folder, most_bytes=10**7)
+        for start in range(0, len(sent), 70_001):
+            parcel.take(sent[start : start + 70_001])
+            written = list(folder.rglob("*"))
+            assert sum(path.stat().st_size for path in written if path.is_file()) <= 10**7
+            assert len(written) <= 10**7 // 4096
+    return len(written)
+
+
+@pytest.mark.parametrize("what", TOO_MUCH)
+def test_what_is_too_much_is_refused_before_it_is_written(what: str, tmp_path: Path) -> None:
+    sent, why = TOO_MUCH[what]
+    with pytest.raises(RunError, match=why) as caught:
+        took(sent, tmp_path / "run")
+    assert len(str(caught.value).splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_the_disk_has_no_room_for_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="there is no room"), unpacking(tmp_path / "run") as folder:
+        Parcel(folder, most_bytes=2**62).take(b'{"file": "a", "size": 1152921504606846976}\n')
+    assert list(tmp_path.iterdir()) == []

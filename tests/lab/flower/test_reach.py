@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from fedstride.errors import RunError
+from lab import doctor
+from lab.deployment.authority import CA_DAYS
 from lab.deployment.certificates import make
 from lab.flower import reach
 from lab.flower.command import free_port
@@ -52,12 +54,15 @@ class Mute(SuperLinkLike):
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("certificates")
-    for name, hosts, now in (
-        ("good", ["127.0.0.1"], None),
-        ("foreign", ["127.0.0.1"], None),
-        ("expired", ["127.0.0.1"], datetime.now(UTC) - timedelta(days=3)),
+    now = datetime.now(UTC)
+    for name, made, days in (
+        ("good", now, 1),
+        ("foreign", now, 1),
+        ("expired", now - timedelta(days=3), 1),
+        ("early", now + timedelta(days=3), 1),
+        ("old", now - timedelta(days=CA_DAYS + 1), 1),  # with its CA
     ):
-        make(root / name, addresses=hosts, days=1, now=now)
+        make(root / name, addresses=["127.0.0.1"], days=days, now=made)
     return root
 
 
@@ -90,6 +95,8 @@ def test_a_superlink_that_answers(certificates: Path) -> None:
     [
         (SuperLinkLike, "good", "foreign", ["is not signed by the CA in", "foreign/ca.crt", "use the ca.crt"]),
         (SuperLinkLike, "expired", "expired", ["has expired", "fedstride certificates"]),
+        (SuperLinkLike, "early", "early", ["is not yet valid", "check the clocks"]),
+        (SuperLinkLike, "old", "old", ["the CA in", "old/ca.crt has expired", "all need a new CA"]),
         (SuperLinkLike, "good", None, ["uses TLS", "--root-certificates ca.crt", "instead of --insecure"]),
         (SuperLinkLike, None, "good", ["does not use TLS", "--insecure"]),
         (Other, None, None, ["is not a SuperLink", "status 404", "8000 for submitting"]),
@@ -106,6 +113,13 @@ def test_each_server_has_its_own_line(
     assert reason is not None
     assert "\n" not in reason
     assert all(word in reason for word in words), reason
+
+
+@pytest.mark.parametrize(("name", "words"), [("expired", "has expired"), ("old", "old/ca.crt has expired")])
+def test_doctor_says_the_same_in_one_line(certificates: Path, name: str, words: str) -> None:
+    with serving(SuperLinkLike, certificates / name) as address:
+        found = doctor._superlink(target(address, certificates / name / "ca.crt"))
+    assert found.state == "warn" and words in found.text and "\n" not in found.text
 
 
 def test_a_certificate_for_another_name(certificates: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def test_a_real_run_is_read_completely(tmp_path: Path) -> None:
     assert run.started > 1.7e9
 
 
-@pytest.mark.parametrize("after", ["is_locked", "_status", "find_lines"])
+@pytest.mark.parametrize("after", ["is_locked", "read_status", "find_lines"])
 def test_a_run_that_ends_while_it_is_read_is_running_or_completed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str
 ) -> None:

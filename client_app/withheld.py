@@ -1,0 +1,115 @@
+"""What a client does not say because only a few of its examples would be behind it.
+
+`least` is the smallest number of examples of which a site says something (`min_rows` of its policy); with 1,
+nothing is withheld. A number that is left out must not follow from what is said beside it. So counts are not left
+out: they are rounded, or given to another class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+
+from fedstride.errors import ConfigError
+from fedstride.scores import SCORES
+from fedstride.tasks.class_moments import ClassMoments
+from fedstride.tasks.goals import BY_SCORE
+from fedstride.tasks.spec import Target
+from fedstride.tasks.tensors import Examples
+
+Step = tuple[np.ndarray, float]
+"""The positions of a mini-batch, and its rate."""
+
+Reported = Mapping[str, float | list[float]]
+
+
+def figures(reported: Reported, examples: Examples, least: int) -> dict[str, float | list[float]]:
+    """The figures of these examples that may leave.
+
+    A figure that is made from counts of classes or labels leaves only if each one that has examples, and of labels
+    each one that some examples do not have, has at least `least`. Bins of scores are merged (`merged`).
+    """
+    found = dict(reported)
+    if least <= 1 or examples.spec.target is Target.VALUES:
+        return found
+    few = any(0 < count < least for count in _sizes(examples))
+    for name, value in reported.items():
+        by_class = name in SCORES and SCORES[name].finish is not None
+        if by_class and few:
+            del found[name]
+        elif name in BY_SCORE:
+            assert isinstance(value, list)
+            found[name] = merged(value, len(examples), least)
+    return found
+
+
+def merged(rates: list[float], count: int, least: int) -> list[float]:
+    """Histograms of scores (`scores.auroc`) in which no value is of fewer than `least` examples.
+
+    Neighbouring bins of a class are joined until they have `least` examples, negative and positive ones together,
+    and their contents are spread evenly over them. So the examples of joined bins count half to each other.
+    """
+    bins = round(1.0 / rates[0])
+    pairs = np.array(rates[1:]).reshape(-1, 2, bins)
+    for pair in pairs:
+        for start, end in _groups(np.rint(pair.sum(0) * count).astype(np.int64), least):
+            pair[:, start:end] = pair[:, start:end].mean(1, keepdims=True)
+    return [rates[0], *pairs.ravel().tolist()]
+
+
+def _groups(sizes: np.ndarray, least: int) -> list[tuple[int, int]]:
+    """Neighbouring bins that have at least `least` examples together, from first to last."""
+    ends, inside = [], 0
+    for at, size in enumerate(sizes.tolist(), start=1):
+        inside += size
+        if inside >= least:
+            ends.append(at)
+            inside = 0
+    ends = [*ends[:-1], len(sizes)]  # what is left joins the last group
+    return list(zip([0, *ends], ends, strict=False))
+
+
+def label_counts(counts: np.ndarray, least: int) -> np.ndarray:
+    """Counts of classes, in which the examples of classes with fewer than `least` belong to the largest class."""
+    few = (counts > 0) & (counts < least)
+    found = np.where(few, 0, counts)
+    found[np.argmax(counts)] += counts[few].sum()
+    return found
+
+
+def class_moments(found: ClassMoments, least: int) -> ClassMoments:
+    """The moments of the classes with at least `least` examples; counts are rounded down to a multiple of it.
+
+    Raises ConfigError if there is no such class.
+    """
+    enough = found.counts >= least
+    if not enough.any():
+        raise ConfigError(
+            f"no class has min_rows = {least} examples at this node, so it reports no moments of classes; set "
+            "calibration=none"
+        )
+    counts = found.counts[enough] // least * least
+    return ClassMoments(found.classes[enough], counts, found.means[enough], found.covariances[enough])
+
+
+def of_enough(steps: Iterable[Step], least: int) -> Iterator[Step]:
+    """The same steps. Raises ConfigError after the last one if they use fewer than `least` examples together."""
+    seen = 0
+    for positions, rate in steps:
+        seen += len(positions)
+        yield positions, rate
+    if seen < least:
+        raise ConfigError(
+            f"the update would be of {seen} examples, and this node demands min_rows = {least}; use larger "
+            "batches or more steps",
+            key="client.batch_size",
+        )
+
+
+def _sizes(examples: Examples) -> list[int]:
+    """The number of examples of each class; of each label, those that have it and those that have it not."""
+    if examples.spec.target is Target.CLASS:
+        return list(map(int, examples.class_counts()))
+    have = examples.y[examples.members].astype(np.int64).sum(0)
+    return [*map(int, have), *map(int, len(examples) - have)]

@@ -1,0 +1,109 @@
+"""What the process of a node does that reads the site's data: checks them, and writes the examples of one form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import DataError, printable
+from ..dictionary import Dictionary
+from ..holdout import draws_of, hold_out, key_of
+from ..inputs import Inputs, Kind
+from ..reading import Reading
+from ..site import Site
+from ..spec import Spec, Target
+from . import kept, tables
+from .loading import ARRAYS, FORM, examples_in, files, form, of_task, resolved
+
+CHECKED_SECONDS = 1.0  # of a recording, when the data are checked
+CHECKED_WORDS = (64, 20_000)  # length and vocabulary of a text, when the data are checked
+
+
+def checked(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """How many `rows` a site's data have, and what of them is not as its own file says: `faults`, one line each.
+
+    `wanted`: `check`, the site as plain values.
+    """
+    site = _site(wanted["check"])
+    assert site.dictionary is not None
+    try:
+        count, lines = _faults(site, site.dictionary)
+    except DataError as error:
+        count, lines = 0, [str(error)]
+    return {"rows": count, "faults": [printable(line) for line in lines]}
+
+
+def _faults(site: Site, dictionary: Dictionary) -> tuple[int, list[str]]:
+    """The number of rows, and what is not as the dictionary says. Raises DataError if the data cannot be read."""
+    if not dictionary.columns:
+        spec = spec_of(dictionary.examples)
+        return len(examples_in(site, files(site.path, spec), spec).y), []
+    if site.path.is_dir() or not site.path.name.lower().endswith(tables.SUFFIXES):
+        raise DataError(f"{site.path} is no table ({', '.join(tables.SUFFIXES)}), but the data file names columns")
+    return tables.faults(site)
+
+
+def prepared(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the examples of a form into a folder, for `load` in another process; how many they are.
+
+    `wanted`: the site and the form as plain values; `folder`; `statistics`, see `kept.py`; `min_rows`; and
+    `shares` of the hold-out, for each of which the held-out examples are counted. Raises DataError and ConfigError
+    as `load` does.
+    """
+    site, spec, folder = _site(wanted["site"]), Spec.unflatten(wanted["form"]), Path(wanted["folder"])
+    if site.dictionary is not None:
+        site.dictionary.check(spec)
+    try:
+        found = examples_in(site, files(site.path, spec), spec)
+    except DataError as error:
+        raise DataError(printable(str(error))) from error
+    moments = kept.moments(Path(wanted["statistics"]), found, spec, form(site, spec), wanted["min_rows"])
+    marks = draws_of(found.rows, site.key or key_of(0))
+    for name, array in zip(ARRAYS, (found.x, found.y, marks), strict=True):
+        np.save(folder / f"{name}.npy", array, allow_pickle=False)
+    about = {"form": of_task(spec), "moments": moments and moments.flatten(), "min_rows": wanted["min_rows"]}
+    (folder / FORM).write_text(json.dumps(about))
+    held = {repr(float(share)): _held(marks, share) for share in wanted["shares"]}
+    return {"rows": len(found.y), "held": held}
+
+
+def _held(marks: np.ndarray, share: float) -> int:
+    """How many examples are held out; 0 if they cannot be divided."""
+    try:
+        return len(hold_out(marks, share, 0)[1])
+    except DataError:
+        return 0
+
+
+def spec_of(said: Mapping[str, Any]) -> Spec:
+    """A form of examples that a data file describes; of recordings and texts, one of those that are possible."""
+    kind, shape, vocabulary = said["kind"], tuple(said.get("shape", ())), said.get("vocabulary", 0)
+    reading = Reading()
+    if kind == "sound":
+        reading = Reading(rate=said["rate"])
+        kind, shape = Kind.SIGNAL, (1, round(said["rate"] * CHECKED_SECONDS))
+    elif kind == "text":
+        kind, (length, vocabulary) = Kind.TOKENS, CHECKED_WORDS
+        shape = (length,)
+    goal = next(name for name in ("classes", "labels", "values") if name in said)
+    target = Target.CLASS if goal == "classes" else Target(goal)
+    classes = said[goal]
+    names = tuple(classes) if isinstance(classes, list) else ()
+    return Spec(
+        Inputs(Kind(kind), shape, vocabulary),
+        len(names) or classes,
+        target,
+        scale=said.get("scale", 1.0),
+        names=names,
+        reading=reading,
+    )
+
+
+def _site(plain: Mapping[str, Any]) -> Site:
+    site = Site.of_plain(plain)
+    return replace(site, path=resolved(site.path))

@@ -1,0 +1,159 @@
+"""A site's own file about its data (`data.toml`): where they are, what they are, and the secret of its hold-out.
+
+path = "/srv/data/tumours.csv"
+id = "patient"                     # rows with one of these stay together in training or in measuring
+secret = "hold-out.key"            # or split_seed = 1: draws that everybody with this number can repeat
+targets = ["diagnosis"]            # columns that may be predicted
+
+[columns]
+age = { least = 0, most = 120, whole = true, empty = true }
+sex = ["female", "male"]
+diagnosis = ["malignant", "benign"]
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError, nearest
+from .dictionary import Cells, Dictionary, read_columns, read_examples
+from .holdout import KEY_BYTES, key_of
+
+SUFFIX = ".toml"
+
+KEYS = ("path", "id", "secret", "split_seed", "targets", "columns", "examples")
+
+
+@dataclass(frozen=True)
+class Site:
+    """A site's data.
+
+    `key`: of the hold-out; None: it comes from the `split_seed` of a run. `dictionary`: what runs may name; None:
+    whatever is in the files. `id`: a column.
+    """
+
+    path: Path
+    key: bytes | None = None
+    id: str = ""
+    secret: Path | None = None  # the file of the key; None: it comes from a seed
+    dictionary: Dictionary | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As values for JSON, with the key."""
+        said = {"path": str(self.path), "id": self.id, "key": self.key and self.key.hex()}
+        return {**said, "dictionary": self.dictionary and asdict(self.dictionary)}
+
+    @classmethod
+    def of_plain(cls, values: Mapping[str, Any]) -> Site:
+        """What `plain` made."""
+        said = values["dictionary"]
+        dictionary = said and Dictionary(
+            {
+                name: Cells(**{**cells, "categories": tuple(cells["categories"])})
+                for name, cells in said["columns"].items()
+            },
+            tuple(said["targets"]),
+            said["examples"],
+        )
+        key = values["key"] and bytes.fromhex(values["key"])
+        return cls(Path(values["path"]), key or None, values["id"], dictionary=dictionary or None)
+
+    def described(self) -> str:
+        """Everything on which what is read depends, without the secret."""
+        return repr(replace(self, key=None))
+
+
+def read_site(given: Path) -> Site:
+    """The site's data that this path names: its own file (`*.toml`), or the data themselves.
+
+    A secret that is named, or to be beside the file, and does not exist is made. Raises ConfigError if the file
+    cannot be read, or has another form.
+    """
+    if given.suffix != SUFFIX:
+        return Site(given)
+    values = _values(given)
+    named = values.get("path")
+    if not isinstance(named, str) or not named:
+        raise ConfigError(f'{given}: it must name the data, as in path = "/srv/data/patients.csv"')
+    id_column = values.get("id", "")
+    if not isinstance(id_column, str) or ("id" in values and not id_column):
+        raise ConfigError(f"{given}: id = {id_column!r} is not allowed: it must be the name of a column")
+    try:
+        dictionary = _dictionary(values)
+    except ValueError as error:
+        raise ConfigError(f"{given}: {error}") from None
+    if id_column and dictionary is not None and not dictionary.columns:
+        raise ConfigError(f"{given}: id = {id_column!r} is not allowed: only a table has columns")
+    path = (given.parent / Path(named).expanduser()).absolute()
+    key, secret = _key(given, values)
+    return Site(path, key, id_column, secret, dictionary)
+
+
+def _values(path: Path) -> dict[str, Any]:
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"the data file {path} cannot be read: {error.strerror or error}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"the data file {path} is not TOML: {' '.join(str(error).split())}") from None
+    for key in values:
+        if key not in KEYS:
+            likely = nearest(key, KEYS) or KEYS
+            raise ConfigError(f"{path}: it has no key {key[:60]!r}; allowed are {', '.join(likely)}")
+    return values
+
+
+def _dictionary(values: Mapping[str, Any]) -> Dictionary | None:
+    if "columns" in values and "examples" in values:
+        raise ValueError("[columns] and [examples] exclude each other: a table has columns")
+    if "columns" in values:
+        return read_columns(values["columns"], values.get("targets"))
+    if "targets" in values:
+        raise ValueError("targets needs [columns]")
+    return read_examples(values["examples"]) if "examples" in values else None
+
+
+def _key(path: Path, values: Mapping[str, Any]) -> tuple[bytes, Path | None]:
+    """The key of the hold-out, and the file that has it; None if it comes from a seed."""
+    if "split_seed" in values:
+        seed = values["split_seed"]
+        if type(seed) is not int or seed < 0 or "secret" in values:
+            raise ConfigError(
+                f"{path}: split_seed = {seed!r} is not allowed: it must be a whole number of at least 0, without "
+                "secret"
+            )
+        return key_of(seed), None
+    named = values.get("secret", path.with_suffix(".secret").name)
+    if not isinstance(named, str) or not named:
+        raise ConfigError(f"{path}: secret = {named!r} is not allowed: it must be the path of a file")
+    secret = (path.parent / Path(named).expanduser()).absolute()
+    try:
+        return _read_or_made(secret), secret
+    except OSError as error:
+        raise ConfigError(
+            f"the secret {secret} of the hold-out cannot be read or made: {error.strerror or error}; make it "
+            f"yourself, readable by this user only: head -c {KEY_BYTES} /dev/urandom > {secret}"
+        ) from error
+
+
+def _read_or_made(path: Path) -> bytes:
+    """The secret in this file, which is made if it does not exist."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except FileExistsError:
+        found = path.read_bytes()
+        if len(found) < KEY_BYTES:
+            raise ConfigError(
+                f"the secret {path} has {len(found)} bytes; it must have at least {KEY_BYTES} random ones"
+            ) from None
+        return found[:KEY_BYTES]
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(made := secrets.token_bytes(KEY_BYTES))
+        os.fsync(file.fileno())
+    return made

@@ -1,0 +1,32 @@
+"""Prints to the terminal: the one way on which a text gets there.
+
+Texts of others are in nearly every line: a log, a reason, the name of a run or node. A terminal acts on some
+characters: it moves, colours, changes its title, or reverses what follows. So each line is printed with a space
+for every character that is not printable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from fedstride.errors import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def line(text: str, *, err: bool = False) -> None:
+    """Print one line, to standard error with `err`."""
+    typer.echo(printable(text), err=err)
+
+
+def block(text: str) -> None:
+    """Print the lines of a text that this program has put together, such as a table."""
+    typer.echo("\n".join(map(printable, text.rstrip("\n").split("\n"))))
+
+
+def say(console: Console, text: str) -> None:
+    """Print one line above what `console` shows: no markup, no highlighting, no line wrapping."""
+    console.print(printable(text), highlight=False, soft_wrap=True, markup=False)

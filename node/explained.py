@@ -1,0 +1,69 @@
+"""What a node's own files allow, in words for the people of its site."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from fedstride.tasks.site import Site
+
+from .policy import Policy
+
+
+def lines(policy: Policy, site: Site | None, trusted: Iterable[str] | None) -> Iterator[str]:
+    """One line for each thing that messages may do, or may not. `trusted`: the ids of keys that may sign apps."""
+    signed = f"those that a key of these has signed: {_listed(trusted)}" if trusted else "any, signed or not"
+    yield f"apps: {signed}"
+    yield f"tasks: {_of(policy.tasks, 'any')}"
+    yield from _data(policy, site)
+    yield f"figures of held-out rows that may leave: {_of(policy.metrics, 'all')}, and the loss"
+    yield f"records that may leave beside model and metrics: {_of(policy.records, 'all that the method needs')}"
+    yield f"updates: {_protection(policy)}"
+    if policy.hours is not None:
+        yield f"hours: from {_time(policy.hours[0])} to {_time(policy.hours[1])}, this machine's time"
+    if policy.cpu_seconds is not None:
+        yield f"CPU time of a message: at most {policy.cpu_seconds} s for each of its processes"
+
+
+def _data(policy: Policy, site: Site | None) -> Iterator[str]:
+    if site is None:
+        yield "data: none of this site; only those of tasks that this machine has"
+        return
+    yield f"data: {site.path}"
+    if policy.raw_data:
+        yield "apps may read the data files themselves, all of them (raw_data = true)"
+    if site.dictionary is None:
+        yield "what runs may name: whatever is in the data (the data file has no [columns] or [examples])"
+    elif site.dictionary.columns:
+        for name, cells in site.dictionary.columns.items():
+            may = "; may be predicted" if name in site.dictionary.targets else ""
+            yield f"column {name}: {cells}{', or empty' if cells.empty else ''}{may}"
+    else:
+        said = site.dictionary.examples
+        yield f"examples: {', '.join(f'{name} = {value}' for name, value in said.items())}"
+    yield (
+        f"rows: at least {policy.min_rows} for training, for measuring, and in each class or category of which "
+        "something is said"
+    )
+    shares = _listed(f"{share:g}" for share in policy.holdout)
+    how = "a seed that the data file names" if site.secret is None else f"the secret {site.secret}"
+    yield f"shares of the rows that a run may hold out: {shares}; which rows, {how} decides"
+
+
+def _protection(policy: Policy) -> str:
+    if policy.clipping_norm is None:
+        return "as they are"
+    noise = policy.noise_multiplier
+    added = "" if noise is None else f", with noise of {noise:g} times that"
+    return f"cut to a length of {policy.clipping_norm:g}{added}; nothing leaves that this does not protect"
+
+
+def _of(names: tuple[str, ...] | None, all_of_them: str) -> str:
+    return all_of_them if names is None else _listed(names) or "none"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+def _time(minutes: int) -> str:
+    return f"{minutes // 60:02d}:{minutes % 60:02d}"

@@ -1,0 +1,152 @@
+"""What a message may ask of this node, and what may leave it: by the site's own files, before data are read.
+
+A message is compared with the policy and the data file, never with the rows. So a refusal says nothing of a row.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fedstride import wire
+from fedstride.errors import ConfigError
+from fedstride.faults import Kind
+from fedstride.tasks.site import Site
+from fedstride.tasks.spec import Spec
+
+from .accounts import RefusedError
+from .policy import Policy
+from .replies import Contents, form_of
+
+METRICS, TASK = "task.metrics", "task.name"
+
+MODEL_RECORDS = frozenset({wire.ARRAYS, wire.METRICS, wire.ROLL_CALL})
+"""The records of a reply that every run has. All others are extra records."""
+
+WITH_NOISE = frozenset({wire.CLIENT_ID, wire.NUM_EXAMPLES, wire.STATE_LOST, wire.STATE_HELD, wire.FROZEN_HELD})
+"""The metrics that say nothing of the data; and which halves were executed."""
+
+
+class Terms:
+    """Compares messages and replies with the site's own files. `now`: the local time of day, in minutes."""
+
+    def __init__(
+        self, policy: Policy, site: Site | None, now: Callable[[], int] = lambda: _minutes(time.localtime())
+    ) -> None:
+        self._policy, self._site, self._now = policy, site, now
+
+    def check(self, message: Contents) -> None:
+        """Raise RefusedError, with the key of the message, for what this node does not allow."""
+        said = message.settings
+        if self._policy.hours is not None and not _within(self._now(), *self._policy.hours):
+            raise RefusedError("it came outside of the hours in the policy", Kind.POLICY)
+        self._check_listed(said, TASK, self._policy.tasks)
+        self._check_listed(said, METRICS, self._policy.metrics)
+        self._check_noise(said)
+        form = form_of(said)
+        if self._site is None:
+            return
+        if form is None:
+            if not self._policy.raw_data:
+                raise RefusedError(
+                    "its app would read the data of this site itself: it does not say the form of an example; "
+                    "raw_data = true in the policy allows that",
+                    Kind.POLICY,
+                )
+            return
+        self._check_form(form)
+        self._check_listed(said, wire.HOLDOUT, self._policy.holdout)
+
+    def check_rows(self, said: Mapping[str, Any], rows: int, held: Mapping[str, int]) -> None:
+        """Raise RefusedError if training or measuring would use too few rows.
+
+        `held`: the number of held-out rows for each share, as it is written.
+        """
+        share = said.get(wire.HOLDOUT, 0.0)
+        measured = held.get(repr(float(share)), 0)
+        least = self._policy.min_rows
+        if rows - measured < least or (share and measured < least):
+            raise RefusedError(
+                f"this node would train on {rows - measured} rows and measure on {measured}; its policy demands "
+                f"min_rows = {least} for each",
+                Kind.FEW_ROWS,
+            )
+
+    def check_reply(self, reply: Contents) -> None:
+        """Raise RefusedError if something in a reply may not leave this node."""
+        extra = sorted(set(reply.names) - MODEL_RECORDS)
+        allowed = self._policy.records
+        if allowed is not None and (other := [name for name in extra if name not in allowed]):
+            raise RefusedError(
+                f"the reply has the record {other[0]!r}, which records in the policy lacks", Kind.POLICY
+            )
+        start = f"{wire.LOCAL}/"
+        keys = [key for record in reply.records.values() for key in record]
+        figures = sorted(key.removeprefix(start) for key in keys if key.startswith(start))
+        if self._policy.metrics is not None:
+            other = [name for name in figures if name not in (*self._policy.metrics, "loss")]
+            if other:
+                raise RefusedError(f"the reply has the figure {other[0]!r}, which the policy lacks", Kind.POLICY)
+        if self._policy.clipping_norm is not None and extra:
+            raise RefusedError(f"the reply has the record {extra[0]!r}, which no clipping protects", Kind.POLICY)
+        if self._policy.noise_multiplier:
+            self._check_reply_with_noise(reply)
+
+    def _check_reply_with_noise(self, reply: Contents) -> None:
+        allowed = {
+            *WITH_NOISE,
+            wire.NAME,
+            wire.PACKED,
+            wire.FROZEN,
+            "device",
+            "python",
+            "torch",
+            "flwr",
+            "fedstride",
+        }
+        for record in reply.records.values():
+            told = sorted(key for key in record if key not in allowed and not key.startswith(wire.done("")))
+            if told:
+                raise RefusedError(f"the reply has the value {told[0]!r}, which no noise protects", Kind.POLICY)
+            if record.get(wire.NUM_EXAMPLES, 1) != 1:
+                raise RefusedError("the reply has the number of examples, which no noise protects", Kind.POLICY)
+
+    def _check_form(self, form: Mapping[str, Any]) -> None:
+        """Compare the form of an example with the site's data file."""
+        assert self._site is not None
+        try:
+            spec = Spec.unflatten(form)
+            if self._site.dictionary is not None:
+                self._site.dictionary.check(spec)
+        except ConfigError as error:
+            raise RefusedError(str(error), Kind.SETTING, error.key) from error
+
+    def _check_noise(self, said: Mapping[str, Any]) -> None:
+        """Refuse what the demanded noise would not protect; the noise itself is the app's."""
+        if not self._policy.noise_multiplier:
+            return
+        for key in (wire.MOMENTS, wire.CLASS_MOMENTS):
+            if said.get(key):
+                raise RefusedError(f"it asks for {key}, which no noise protects", Kind.POLICY, key)
+
+    def _check_listed(self, said: Mapping[str, Any], key: str, allowed: tuple[Any, ...] | None) -> None:
+        if allowed is None or key not in said:
+            return
+        value = said[key]
+        other = [each for each in (value if isinstance(value, list) else [value]) if each not in allowed]
+        if other:
+            raise RefusedError(
+                f"it asks for {key} = {str(other[0])[:80]!r}; the policy allows {', '.join(map(str, allowed))}",
+                Kind.POLICY,
+                key,
+            )
+
+
+def _minutes(now: time.struct_time) -> int:
+    return 60 * now.tm_hour + now.tm_min
+
+
+def _within(now: int, start: int, end: int) -> bool:
+    """Whether a time of day is in a span, which may be over midnight. The end is not part of it."""
+    return start <= now < end if start <= end else now >= start or now < end

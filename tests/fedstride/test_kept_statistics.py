@@ -1,0 +1,125 @@
+"""What a site says of its columns: of each alone, of enough rows, and the same until enough rows have changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedstride.tasks.inputs import Inputs, Kind
+from fedstride.tasks.moments import Moments
+from fedstride.tasks.own import kept
+from fedstride.tasks.own.loading import examples_in, form
+from fedstride.tasks.reading import Reading
+from fedstride.tasks.site import Site
+from fedstride.tasks.spec import Spec, Target
+
+ROWS = [(30 + n % 40, 60 + n / 7, "female" if n % 4 else "male", "yes" if n % 3 else "no") for n in range(100)]
+SPEC = Spec(
+    Inputs(Kind.TABLE, (4,)),
+    2,
+    names=("no", "yes"),
+    reading=Reading(columns=("age", "weight", "sex=female|male"), targets=("ill",), missing="mean"),
+)
+
+
+def said(folder: Path, rows: list[tuple[object, ...]], spec: Spec = SPEC, min_rows: int = 10) -> Moments:
+    folder.mkdir(exist_ok=True)
+    path = folder / "table.csv"
+    path.write_text("age,weight,sex,ill\n" + "".join(f"{','.join(map(str, row))}\n" for row in rows))
+    site = Site(path)
+    found = kept.moments(folder / "kept", examples_in(site, [(path, 0)], spec), spec, form(site, spec), min_rows)
+    assert found is not None
+    return found
+
+
+def of(column: str, *more: str) -> Spec:
+    columns = (column, *more)
+    width = sum(2 if "|" in each else 1 for each in columns)
+    return replace(SPEC, inputs=Inputs(Kind.TABLE, (width,)), reading=replace(SPEC.reading, columns=columns))
+
+
+def test_the_numbers_are_those_of_all_rows(tmp_path: Path) -> None:
+    found = said(tmp_path / "a", ROWS)
+    table = np.array(
+        [[age, np.float32(weight), sex == "female", sex == "male"] for age, weight, sex, _ in ROWS], float
+    )
+    assert found.count.tolist() == [100.0] * 4
+    np.testing.assert_allclose(found.mean, table.mean(0), rtol=1e-14)
+    np.testing.assert_allclose(found.squares, table.var(0) * 100, rtol=1e-12)
+
+
+def test_a_column_is_said_the_same_whatever_is_asked_beside_it(tmp_path: Path) -> None:
+    whole = said(tmp_path / "a", ROWS)
+    for number, spec in enumerate((of("weight"), of("weight", "age"), of("sex=male|female", "weight"))):
+        at = [column.partition("=")[0] for column in spec.reading.columns].index("weight")
+        place = at if spec.reading.columns[0] != "sex=male|female" else 2
+        alone = said(tmp_path / str(number), ROWS, spec)
+        assert alone.mean[place] == whole.mean[1] and alone.squares[place] == whole.squares[1]  # the same bits
+
+
+def test_other_targets_say_the_same(tmp_path: Path) -> None:
+    to_weight = replace(
+        of("age"),
+        outputs=1,
+        target=Target.VALUES,
+        names=("weight",),
+        reading=Reading(("age",), targets=("weight",)),
+    )
+    whole, other = said(tmp_path / "a", ROWS), said(tmp_path / "b", ROWS, to_weight)
+    assert (other.mean == whole.mean[:2]).all() and (other.squares == whole.squares[:2]).all()
+
+
+@pytest.mark.parametrize("rows", [ROWS + ROWS[:9], ROWS[9:], ROWS[:91] + [(1, 1, "male", "no")] * 9, ROWS[::-1]])
+def test_a_few_changed_rows_change_nothing(tmp_path: Path, rows: list[tuple[object, ...]]) -> None:
+    before = said(tmp_path, ROWS)
+    after = said(tmp_path, rows)
+    assert all(np.array_equal(getattr(before, name), getattr(after, name)) for name in vars(before))
+
+
+def test_small_changes_add_up(tmp_path: Path) -> None:
+    before, more = said(tmp_path, ROWS), [(100 + n, 1, "male", "no") for n in range(10)]
+    for count in range(1, 10):
+        assert said(tmp_path, ROWS + more[:count]).mean[0] == before.mean[0]
+    assert said(tmp_path, ROWS + more).mean[0] > before.mean[0]
+    assert said(tmp_path, ROWS).mean[0] == before.mean[0]  # and what was said before is said again
+
+
+def test_a_new_question_after_a_small_change_is_answered_with_the_rows_before(tmp_path: Path) -> None:
+    said(tmp_path, ROWS, of("age"))
+    added = said(tmp_path, [*ROWS, (30, 1e6, "male", "no")], of("weight"))
+    assert added.mean[0] == said(tmp_path / "fresh", ROWS, of("weight")).mean[0]
+    gone = said(tmp_path, ROWS[1:], of("sex=female|male"))
+    assert gone.count.tolist() == [0.0, 0.0]  # the rows before are not all there any more: nothing is said
+
+
+def test_nothing_is_said_of_a_few_rows(tmp_path: Path) -> None:
+    rows = [(age, weight, "male" if n < 9 else "female", ill) for n, (age, weight, _, ill) in enumerate(ROWS)]
+    found = said(tmp_path / "a", rows)
+    assert found.count.tolist() == [100.0, 100.0, 0.0, 0.0] and found.mean[2:].tolist() == [0.0, 0.0]
+    assert said(tmp_path / "b", ROWS[:9]).count.tolist() == [0.0] * 4
+    assert said(tmp_path / "c", rows, min_rows=1).count.tolist() == [100.0] * 4
+
+
+def test_the_number_of_a_few_missing_cells_is_not_said(tmp_path: Path) -> None:
+    few = [("" if n < 9 else age, weight, sex, ill) for n, (age, weight, sex, ill) in enumerate(ROWS)]
+    many = [("" if n < 10 else age, weight, sex, ill) for n, (age, weight, sex, ill) in enumerate(ROWS)]
+    found = said(tmp_path / "a", few)
+    ages = np.array([row[0] for row in ROWS[9:]], float)
+    assert found.count[0] == 100.0 and found.mean[0] == pytest.approx(ages.mean())
+    assert found.squares[0] / 100 == pytest.approx(ages.var())
+    assert said(tmp_path / "b", many).count[0] == 90.0
+    sparse = [("" if n < 91 else age, weight, sex, ill) for n, (age, weight, sex, ill) in enumerate(ROWS)]
+    assert said(tmp_path / "c", sparse).count[0] == 0.0
+
+
+@given(st.lists(st.integers(0, 5), max_size=12), st.lists(st.integers(0, 5), max_size=12))
+def test_how_many_rows_differ(now: list[int], before: list[int]) -> None:
+    each = [np.array([[n] * 16 for n in rows], np.uint8).reshape(-1, 16) for rows in (now, before)]
+    added = sum(max(0, now.count(n) - before.count(n)) for n in range(6))
+    gone = sum(max(0, before.count(n) - now.count(n)) for n in range(6))
+    assert kept.differing(*each) == max(added, gone)

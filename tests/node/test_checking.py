@@ -1,0 +1,75 @@
+"""`fedstride node-check`: what a node's own files allow, in words, and whether its data can be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedstride.errors import ConfigError
+from node import explained
+from node.checking import run
+from node.policy import Policy, read_data
+
+CSV = "name,age,sex,ill\n" + "".join(f"P{n},{40 + n},{'male' if n % 2 else 'female'},no\n" for n in range(50))
+TOML = """
+path = "patients.csv"
+id = "name"
+targets = ["ill"]
+
+[columns]
+age = { least = 0, most = 120, whole = true, empty = true }
+sex = ["female", "male"]
+ill = ["no", "yes"]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
+    (tmp_path / "patients.csv").write_text(CSV)
+    (tmp_path / "data.toml").write_text(TOML)
+    (tmp_path / "policy.toml").write_text('min_rows = 10\nmetrics = ["accuracy"]\n')
+    return tmp_path
+
+
+def said(folder: Path) -> list[str]:
+    lines: list[str] = []
+    files = f'data="{folder / "data.toml"}" policy="{folder / "policy.toml"}" state="{folder / "states"}"'
+    arguments = ["--superlink", "127.0.0.1:1", "--insecure", "--allow-root", "--node-config", files]
+    run(arguments, lines.append)
+    return lines
+
+
+@pytest.mark.slow
+def test_what_is_allowed_and_that_the_data_can_be_read(folder: Path) -> None:
+    lines = said(folder)
+    assert "column age: a whole number from 0 to 120, or empty" in lines
+    assert "column ill: one of no, yes; may be predicted" in lines
+    assert "figures of held-out rows that may leave: accuracy, and the loss" in lines
+    assert lines[-1] == "the data: 50 rows, all as the data file says"
+
+
+@pytest.mark.slow
+def test_what_cannot_be_read_is_said_with_line_and_column(folder: Path) -> None:
+    (folder / "patients.csv").write_text(CSV + "P50,-1,male,no\nP51,200,male,no\n")
+    with pytest.raises(ConfigError, match=r"column 'age': 2 cells; the first: .*line 52, column 'age': '-1'"):
+        said(folder)
+
+
+def test_in_words(folder: Path) -> None:
+    site = read_data(folder / "data.toml")
+    policy = Policy(
+        hours=(1200, 360), clipping_norm=1.0, noise_multiplier=2.0, records=(), tasks=("blood",), cpu_seconds=5
+    )
+    lines = list(explained.lines(policy, site, ["study"]))
+    assert "apps: those that a key of these has signed: study" in lines and "tasks: blood" in lines
+    assert "records that may leave beside model and metrics: none" in lines
+    assert (
+        "updates: cut to a length of 1, with noise of 2 times that; nothing leaves that this does not protect"
+        in lines
+    )
+    assert "hours: from 20:00 to 06:00, this machine's time" in lines
+    assert any(line.endswith(f"which rows, the secret {folder / 'data.secret'} decides") for line in lines)
+    plain = list(explained.lines(Policy(raw_data=True), None, None))
+    assert "apps: any, signed or not" in plain and "updates: as they are" in plain

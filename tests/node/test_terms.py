@@ -1,0 +1,138 @@
+"""What a message may ask of a node, and what may leave it, by the site's own files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedstride import wire
+from fedstride.faults import Fault, Kind
+from fedstride.tasks.dictionary import read_columns
+from fedstride.tasks.inputs import Inputs
+from fedstride.tasks.inputs import Kind as Of
+from fedstride.tasks.reading import Reading
+from fedstride.tasks.site import Site
+from fedstride.tasks.spec import Spec
+from node.accounts import RefusedError
+from node.policy import Policy
+from node.replies import Contents
+from node.terms import Terms
+
+DICTIONARY = read_columns({"age": "number", "sex": ["female", "male"], "ill": ["no", "yes"]}, ["ill"])
+SITE = Site(Path("/srv/x.csv"), b"k" * 32, dictionary=DICTIONARY)
+FORM = Spec(
+    Inputs(Of.TABLE, (1,)), 2, names=("no", "yes"), reading=Reading(columns=("age",), targets=("ill",))
+).flatten()
+NOISE = Policy(clipping_norm=1.0, noise_multiplier=1.0)
+
+
+def message(settings: dict[str, Any]) -> Contents:
+    return Contents((wire.CONFIG,), {wire.CONFIG: settings})
+
+
+def reply(*names: str, **values: Any) -> Contents:
+    named = {key.replace("__", "/").replace("_", "-"): value for key, value in values.items()}
+    return Contents((wire.ARRAYS, wire.METRICS, *names), {wire.METRICS: named})
+
+
+def refused(terms: Terms, contents: Contents) -> Fault:
+    with pytest.raises(RefusedError) as caught:
+        terms.check(contents)
+    return caught.value.told
+
+
+def test_the_default_policy_allows_what_the_data_file_says() -> None:
+    Terms(Policy(), SITE).check(message(FORM | {"holdout": 0.2, "task.name": "own_table"}))
+    Terms(Policy(), None).check(message({"task.name": "digits"}))
+    Terms(Policy(), None).check(Contents(("do",), {"do": {"do": "train"}}))
+
+
+@pytest.mark.parametrize(
+    ("policy", "settings", "told"),
+    [
+        (Policy(), FORM | {"reading.columns": ["patient=Jane|?"]}, Fault(Kind.SETTING, "reading.columns")),
+        (Policy(), FORM | {"reading.targets": ["sex"]}, Fault(Kind.SETTING, "reading.targets")),
+        (Policy(), FORM | {"spec.shape": "x"}, Fault(Kind.SETTING)),
+        (Policy(), FORM | {"holdout": 0.9999999}, Fault(Kind.POLICY, "holdout")),
+        (Policy(), FORM | {"holdout": "0.2"}, Fault(Kind.POLICY, "holdout")),
+        (Policy(), {"task.name": "mine"}, Fault(Kind.POLICY)),  # its app would read the files
+        (Policy(tasks=("blood",)), FORM | {"task.name": "own_table"}, Fault(Kind.POLICY, "task.name")),
+        (Policy(metrics=("f1",)), FORM | {"task.metrics": ["f1", "auroc"]}, Fault(Kind.POLICY, "task.metrics")),
+        (NOISE, FORM | {"moments": True}, Fault(Kind.POLICY, "moments")),
+        (NOISE, FORM | {"class-moments": True}, Fault(Kind.POLICY, "class-moments")),
+    ],
+)
+def test_what_is_refused(policy: Policy, settings: dict[str, Any], told: Fault) -> None:
+    assert refused(Terms(policy, SITE), message(settings)) == told
+
+
+def test_apps_read_the_files_only_where_the_policy_says_so() -> None:
+    Terms(Policy(raw_data=True), SITE).check(message({"task.name": "mine"}))
+
+
+@pytest.mark.parametrize(
+    ("hours", "now", "allowed"),
+    [
+        ((480, 1020), 480, True),
+        ((480, 1020), 1020, False),
+        ((480, 1020), 479, False),
+        ((1320, 360), 1400, True),
+        ((1320, 360), 0, True),
+        ((1320, 360), 360, False),
+        ((1320, 360), 720, False),
+    ],
+)
+def test_the_hours(hours: tuple[int, int], now: int, allowed: bool) -> None:
+    terms = Terms(Policy(hours=hours), None, lambda: now)
+    if allowed:
+        terms.check(message({}))
+    else:
+        assert refused(terms, message({})) == Fault(Kind.POLICY)
+
+
+@pytest.mark.parametrize(
+    ("share", "rows", "held", "enough"),
+    [(0.0, 20, 0, True), (0.0, 19, 0, False), (0.2, 40, 20, True), (0.2, 39, 20, False), (0.2, 200, 19, False)],
+)
+def test_training_and_measuring_need_rows(share: float, rows: int, held: int, enough: bool) -> None:
+    terms = Terms(Policy(), SITE)
+    given: tuple[Any, ...] = ({wire.HOLDOUT: share}, rows, {"0.0": 0, "0.2": held})
+    if enough:
+        terms.check_rows(*given)
+    else:
+        with pytest.raises(RefusedError, match="min_rows = 20") as caught:
+            terms.check_rows(*given)
+        assert caught.value.told == Fault(Kind.FEW_ROWS)
+
+
+@pytest.mark.parametrize(
+    ("policy", "contents", "said"),
+    [
+        (Policy(records=()), reply("scaffold.delta"), "the record 'scaffold.delta'"),
+        (Policy(records=("scaffold.delta",)), reply("scaffold.delta", "class-moments"), "'class-moments'"),
+        (Policy(metrics=()), reply(local__accuracy=0.5), "the figure 'accuracy'"),
+        (Policy(clipping_norm=1.0), reply("scaffold.delta"), "'scaffold.delta', which no clipping protects"),
+        (NOISE, reply(train__loss=0.5), "the value 'train/loss', which no noise protects"),
+        (NOISE, reply(num_examples=77), "the number of examples, which no noise protects"),
+        (NOISE, reply(moments__mean=[1.0]), "which no noise protects"),
+    ],
+)
+def test_what_may_not_leave(policy: Policy, contents: Contents, said: str) -> None:
+    with pytest.raises(RefusedError, match=said) as caught:
+        Terms(policy, None).check_reply(contents)
+    assert caught.value.told == Fault(Kind.POLICY)
+
+
+@pytest.mark.parametrize(
+    ("policy", "contents"),
+    [
+        (Policy(), reply("scaffold.delta", local__auroc=[0.1], num_examples=77)),
+        (Policy(records=("scaffold.delta",)), reply("scaffold.delta")),
+        (Policy(metrics=("auroc",)), reply(local__auroc=[0.1], local__loss=0.2)),
+        (NOISE, reply(num_examples=1, client_id=3, done__scaffold=1)),
+    ],
+)
+def test_what_may_leave(policy: Policy, contents: Contents) -> None:
+    Terms(policy, None).check_reply(contents)
