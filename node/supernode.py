@@ -31,6 +31,7 @@ from .processes import DiedError, Processes
 from .rows import Reader, ReadError
 from .settings import OFF, Settings, read
 from .signed_runs import signed_runs
+from .signers import members_of, signers_of
 from .terms import Terms
 from .usage import sees_processes
 
@@ -110,6 +111,7 @@ def checked(settings: Settings, folders: access.Folders) -> str:
     may_read = access.readable_by_all(policy, folders)
     data = [folders.data] if folders.data and policy.raw_data else []
     access.check_paths(settings.secret, (*may_read, *data))
+    signers_of(policy), members_of(policy)  # their files can be read
     are_seen = sees_processes()
     if policy.confine == DEMANDED and not are_seen:
         raise ConfigError(

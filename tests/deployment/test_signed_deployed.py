@@ -54,7 +54,10 @@ def reasons(site: Site, key: str = "one") -> list[str]:
     return [str(row["reason"]) for row in rows if row["event"] == "refused"]
 
 
-def test_nodes_answer_what_was_signed_and_nothing_else(site: Site, join: Join, keys: Path, tmp_path: Path) -> None:
+def test_nodes_answer_what_was_signed_and_nothing_else(
+    site: Site, join: Join, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLWR_HOME", site.desk.env["FLWR_HOME"])
     join(configs(keys / "policy.toml"))
     unsigned = site.deployment.fedstride("submit", "tls", *REAL, *RUN, "node_wait=5", "name=unsigned")
     assert unsigned.returncode == 1 and "the run is not signed" in unsigned.stdout + unsigned.stderr
