@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import NoReturn
 
-OF_A_NODE = ("node", "node-log", "node-status")
+OF_A_NODE = ("node", "node-log", "node-status", "node-approve")
 """The commands of a site."""
 
 NODE = ("cryptography", "httpx", "safetensors", "torch", "typer", "yaml")

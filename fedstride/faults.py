@@ -30,6 +30,13 @@ class Kind(StrEnum):
     ENDED = "the app ended without an answer"
     APP = "the app failed at this node"
     NODE = "this node failed"
+    UNSIGNED = "the run is not signed, and this node answers signed runs only"
+    SIGNATURE = "the run has no signature that this node trusts"
+    OTHER_RUN = "the signed run is of another app, of another configuration, or not valid at this time"
+    OTHER_NODES = "the run is signed for other nodes"
+    NOT_SIGNED = "the message is not one that was signed"
+    REPLAY = "the signed run, or the message, came before"
+    APPROVAL = "the run waits for an approval at this node"
 
 
 class Fault(NamedTuple):

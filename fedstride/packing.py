@@ -81,9 +81,28 @@ def unpack(record: ArrayRecord, most_arrays: int | None = None) -> ArrayRecord:
     if not is_packed(record):
         return record
     data = memoryview(record[PACKED].data)
-    start = _LENGTH + _described(data)
+    described, start = description(data, most_arrays), described_bytes(data)
+    if start + sum(each[-1] for each in described) != len(data):
+        raise ValueError("a packed model has not as many bytes as its description says")
+    found: dict[str, Array] = {}
+    for name, dtype, shape, stype, size in described:
+        found[name] = Array(dtype, tuple(shape), stype, bytes(data[start : start + size]))
+        start += size
+    return ArrayRecord(found)
+
+
+def described_bytes(data: memoryview) -> int:
+    """How many of its first bytes describe a packed array, as it says; they may be more than it has."""
+    return _LENGTH + _described(data)
+
+
+def description(data: memoryview, most_arrays: int | None = None) -> list[Any]:
+    """What the first bytes of a packed array say: name, dtype, shape, kind and number of bytes of each array.
+
+    Raises ValueError, see `unpacked`.
+    """
     try:
-        described = json.loads(bytes(data[_LENGTH:start]))
+        described = json.loads(bytes(data[_LENGTH : described_bytes(data)]))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the description of a packed model cannot be read: {error}") from None
     if not isinstance(described, list) or not all(map(_is_description, described)):
@@ -92,13 +111,7 @@ def unpack(record: ArrayRecord, most_arrays: int | None = None) -> ArrayRecord:
         raise ValueError(f"{len(described)} arrays in a packed model, at most {most_arrays} are allowed")
     if len({each[0] for each in described}) != len(described):
         raise ValueError("a packed model has two arrays with one name")
-    if start + sum(each[-1] for each in described) != len(data):
-        raise ValueError("a packed model has not as many bytes as its description says")
-    found: dict[str, Array] = {}
-    for name, dtype, shape, stype, size in described:
-        found[name] = Array(dtype, tuple(shape), stype, bytes(data[start : start + size]))
-        start += size
-    return ArrayRecord(found)
+    return described
 
 
 def _mapped(change: Callable[[ArrayRecord], ArrayRecord], content: RecordDict) -> RecordDict:

@@ -18,6 +18,8 @@ REFUSED: Final = (
     901  # code of the error with which a node refuses a message: no log, or no trusted signature of the app
 )
 
+WAITS: Final = 902  # code of the error of a node where a person has still to approve the run
+
 # Keys of the ConfigRecord
 SERVER_ROUND: Final = "server-round"  # int, from 1 (Flower's own name)
 SEED: Final = "seed"  # int, the run's seed

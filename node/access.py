@@ -90,14 +90,17 @@ class Access:
         self._readable = readable_by_all(policy, folders) if self._confines else ()
         self._devices = devices.found() if self._confines else ()
 
-    def of(self, app: App, unpacked: Path, run: str, series: int, rows: Path | None = None) -> Place:
+    def of(
+        self, app: App, unpacked: Path, run: str, series: int, rows: Path | None = None, signed_by: str = ""
+    ) -> Place:
         """The place for a message of this app. `run`: the word of its run; empty if it has none.
 
-        `rows`: a folder with the site's examples, which the app reads in place of the site's data. Raises
-        RefusedError if the node cannot make the folders.
+        `rows`: a folder with the site's examples, which the app reads in place of the site's data. `signed_by`:
+        the public key with which the run is signed; its states are then this key's. Raises RefusedError if the
+        node cannot make the folders.
         """
         word = run if RUN_WORD.fullmatch(run) else f"series-{series}"
-        owner = owner_of(self._trusted.get(app.signer, ""), self._superlink)
+        owner = owner_of(signed_by or self._trusted.get(app.signer, ""), self._superlink)
         states = self._folders.states / owner
         caches = self._folders.cache / APPS_CACHE / owner
         cache = caches / app.hash[:32]

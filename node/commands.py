@@ -1,4 +1,4 @@
-"""The commands of a site: `fedstride node`, `node-log` and `node-status`. They need the extra `node` only."""
+"""The commands of a site: `fedstride node` and `fedstride node-*`. They need the extra `node` only."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 
 from fedstride import exits
 
+from .approve_command import node_approve
 from .log_command import node_log
 
 # Set before Flower is imported: by default, Flower reports usage over the network.
@@ -79,6 +80,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("node", context_settings=_PASSED_ON)(node)
     app.command("node-log")(node_log)
     app.command("node-status")(node_status)
+    app.command("node-approve")(node_approve)
     app.command("node-check", context_settings=_PASSED_ON)(node_check)
     app.command("node-forget", context_settings=_PASSED_ON)(node_forget)
 

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator
 
 from fedstride.tasks.site import Site
 
-from .policy import Policy
+from .policy import ASK, Policy
 
 
 def lines(policy: Policy, site: Site | None, trusted: Iterable[str] | None) -> Iterator[str]:
     """One line for each thing that messages may do, or may not. `trusted`: the ids of keys that may sign apps."""
     signed = f"those that a key of these has signed: {_listed(trusted)}" if trusted else "any, signed or not"
     yield f"apps: {signed}"
+    yield f"runs: {_runs(policy)}"
     yield f"tasks: {_of(policy.tasks, 'any')}"
     yield from _data(policy, site)
     yield f"figures of held-out rows that may leave: {_of(policy.metrics, 'all')}, and the loss"
@@ -47,6 +48,14 @@ def _data(policy: Policy, site: Site | None) -> Iterator[str]:
     shares = _listed(f"{share:g}" for share in policy.holdout)
     how = "a seed that the data file names" if site.secret is None else f"the secret {site.secret}"
     yield f"shares of the rows that a run may hold out: {shares}; which rows, {how} decides"
+
+
+def _runs(policy: Policy) -> str:
+    if not policy.signers:
+        return "any, signed or not"
+    members = "" if policy.members is None else f", and that name no other nodes than those in {policy.members}"
+    approval = "; each waits until fedstride node-approve allows it" if policy.approve == ASK else ""
+    return f"those that one of these has signed: {_listed(policy.signers)}{members}{approval}"
 
 
 def _protection(policy: Policy) -> str:

@@ -44,6 +44,7 @@ from .parts import NO_ANSWER, Until, fetched, handed_over, persistent
 from .processes import DiedError, Processes
 from .replies import Contents, FormError, Reply, form_of
 from .rows import Reader, ReadError, Rows
+from .signed_runs import SignedRuns
 from .terms import Terms
 
 IDLE = (0.03, 3.0)
@@ -61,8 +62,8 @@ STATES = 2**30
 _log = logging.getLogger("flwr").log
 
 
-Owner = tuple[int, str, str]
-"""Whose a state is: the run series, which the SuperLink names, and the app and its signer, which are verified."""
+Owner = tuple[int | str, str, str]
+"""Whose a state is: the run series that the SuperLink names, or the word of a signed run; the app; who signed."""
 
 
 class Known(NamedTuple):
@@ -88,10 +89,11 @@ class Node:
         health: Health,
         config: dict[str, Any],
         sleep: Callable[[float], None] = time.sleep,
+        signed: SignedRuns | None = None,
     ) -> None:
         self._link, self._accounts, self._apps, self._access = link, accounts, apps, access
         self._processes, self._outputs, self._health = processes, outputs, health
-        self._reader, self._terms, self._config, self._sleep = reader, terms, config, sleep
+        self._reader, self._terms, self._config, self._sleep, self._signed = reader, terms, config, sleep, signed
         self._runs: OrderedDict[int, Known] = OrderedDict()
         self._states: OrderedDict[Owner, bytes] = OrderedDict()  # of the clients
         self._idle = Growing(*IDLE)
@@ -171,14 +173,18 @@ class Node:
             contents = Contents.of_message(head.id, objects)
             self._accounts.asks(head.id, contents.shown())
             word = contents.run
+            question = None if self._signed is None else self._signed.question(head, run, app, objects)
             self._terms.check(contents)
         except ValueError as error:
             raise RefusedError(str(error)) from error
+        if question is not None and question.kept is not None:
+            return self._checked(head, question.kept, contents)
         rows = self._rows(contents, until)
         unpacked = self._apps.unpacked(app)
-        place = self._access.of(app, unpacked, word, run.series, rows and rows.folder)
+        signed_by = "" if question is None else question.signer.text
+        place = self._access.of(app, unpacked, word, run.series, rows and rows.folder, signed_by)
         show = self._outputs.of(head.run, head.id, bool(app.signer))
-        owner = run.series, app.id, app.signer
+        owner = (run.series, app.id, app.signer) if question is None else question.owner
         request = Request(self._settings(head, run, unpacked), objects, self._states.get(owner, b""))
         try:
             answer = self._processes.answer(request, until.left(), place, show)
@@ -187,6 +193,8 @@ class Node:
             _log(logging.ERROR, "message %s has no reply: %s", head.id, error)
             return replies.error_reply(head, self._link.node_id, replies.CRASHED, Fault(Kind.ENDED), str(error))
         self._remember(owner, answer.state)
+        if self._signed is not None and question is not None:
+            self._signed.keep(question, answer)
         return reply
 
     def _settings(self, head: Head, run: Run, unpacked: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 LOG, STATUS, APPS, LOCK = "node-log.jsonl", "node-status.json", "node-apps", "node-lock"
 SCRATCH, OUTPUT, ROWS = "node-scratch", "node-output", "node-rows"
+LEDGER, REPLIES, APPROVALS = "node-ledger.jsonl", "node-replies", "node-approvals"
 
 
 def home(environment: Mapping[str, str] = os.environ) -> Path:

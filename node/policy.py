@@ -9,7 +9,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from fedstride.tasks.site import SUFFIX, Site, read_site
 
 from .usage import Limits
 
-DEMANDED, IF_POSSIBLE, OFF = "demanded", "if-possible", "off"
+DEMANDED, IF_POSSIBLE, OFF, ASK = "demanded", "if-possible", "off", "ask"
 CONFINE = (DEMANDED, IF_POSSIBLE, OFF)
 
 RANGES: Mapping[str, tuple[float, float]] = {
@@ -65,6 +65,11 @@ class Policy:
     disk_gib: float | None = 50.0  # of its scratch folder, its states and its cache
     files: int | None = 1_000_000  # in these folders
     free_gib: float | None = 0.5  # that must stay free on their disks
+    signers: Mapping[str, Path] = field(
+        default_factory=dict
+    )  # files of public keys, by name: whose runs are answered
+    members: Path | None = None  # the public keys of the nodes of a study
+    approve: str = OFF  # or ASK: a person at the node approves each run
     hours: tuple[int, int] | None = None  # from when to when messages are answered, in minutes of the local day
     signed: bool = False  # only apps that a trusted key has signed
     raw_data: bool = False  # apps may read the data files themselves, all of them
@@ -95,6 +100,7 @@ def read_policy(path: Path | None) -> Policy:
     if path is None:
         return Policy()
     values = _table(path, "policy", {each.name for each in fields(Policy)})
+    whose = _whose(path, values)
     confine = values.get("confine", IF_POSSIBLE)
     if confine not in CONFINE:
         raise ConfigError(f"{path}: confine = {confine!r} is not allowed: it must be one of {', '.join(CONFINE)}")
@@ -112,7 +118,7 @@ def read_policy(path: Path | None) -> Policy:
         values["hours"] = _hours(path, values["hours"])
     if "noise_multiplier" in values and "clipping_norm" not in values:
         raise ConfigError(f"{path}: noise_multiplier needs a clipping_norm, since the noise is a multiple of it")
-    return Policy(**values)
+    return Policy(**values, **whose)
 
 
 def read_data(given: Path) -> Site:
@@ -169,6 +175,23 @@ def check_owner(path: Path, what: str) -> None:
             f"{what} {path} can be changed by others; give it to root or to the node's user, and take the right "
             f"to write from others: chmod go-w {path}"
         )
+
+
+def _whose(path: Path, values: dict[str, Any]) -> dict[str, Any]:
+    """Whose runs are answered; these keys are taken out of `values`. Files are named as seen from the policy's."""
+    signers, members = values.pop("signers", {}), values.pop("members", None)
+    approve = values.pop("approve", OFF)
+    if not isinstance(signers, dict) or not all(isinstance(each, str) and each for each in signers.values()):
+        raise ConfigError(f'{path}: [signers] must name files of public keys, as in study = "keys/study.pub"')
+    if members is not None and (not isinstance(members, str) or not members):
+        raise ConfigError(f"{path}: members = {members!r} is not allowed: it must be the path of a file")
+    if approve not in (ASK, OFF):
+        raise ConfigError(f"{path}: approve = {approve!r} is not allowed: it must be {ASK!r} or {OFF!r}")
+    if not signers and (members is not None or approve == ASK):
+        raise ConfigError(f"{path}: members and approve are for signed runs; name who signs them below [signers]")
+    files = {name: path.parent / Path(each).expanduser() for name, each in signers.items()}
+    named = None if members is None else path.parent / Path(members).expanduser()
+    return {"signers": files, "members": named, "approve": approve}
 
 
 def _number(path: Path, name: str, value: Any) -> None:

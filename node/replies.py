@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from fedstride import wire
 from fedstride.errors import last_line
-from fedstride.faults import Fault
+from fedstride.faults import Fault, Kind
 from fedstride.flower.fleet import MOST_DEPTH, MOST_OBJECTS, reply_object
 from fedstride.flower.link import Head
 from fedstride.flower.objects import head_of, plain_record
@@ -75,7 +75,8 @@ class Reply(NamedTuple):
 
 def refusal(to: Head, node: int, told: Fault, reason: str) -> Reply:
     """The reply of a node that does not process the message. `reason`: for this node's own log."""
-    return error_reply(to, node, wire.REFUSED, told, reason)._replace(refused=True)
+    code = wire.WAITS if told.kind is Kind.APPROVAL else wire.REFUSED
+    return error_reply(to, node, code, told, reason)._replace(refused=True)
 
 
 def error_reply(to: Head, node: int, code: int, told: Fault, reason: str) -> Reply:

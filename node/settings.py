@@ -82,6 +82,9 @@ class Settings:
     log: Path | None  # None: off
     status: Path
     lock: Path  # held by the process that uses these files
+    home: Path  # the folder of the node's own files
+    policy_file: Path | None
+    data_file: Path | None  # as the node-config names it
     apps: Path  # where it unpacks apps
     trusted: Mapping[str, str] | None  # keys by id; None: apps need no signature
     wait: bool  # for a SuperLink that cannot be reached
@@ -124,6 +127,9 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
         log=log,
         status=home / places.STATUS,
         lock=home / places.LOCK,
+        home=home,
+        policy_file=_path(config, "policy"),
+        data_file=_path(config, "data"),
         apps=home / places.APPS,
         trusted=_trusted(given.trusted_entities, policy),
         wait=given.wait,

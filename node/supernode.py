@@ -30,6 +30,8 @@ from .policy import DEMANDED
 from .processes import DiedError, Processes
 from .rows import Reader, ReadError
 from .settings import OFF, Settings, read
+from .signed_runs import signed_runs
+from .signers import members_of, signers_of
 from .terms import Terms
 from .usage import sees_processes
 
@@ -58,6 +60,9 @@ def run(arguments: Sequence[str]) -> None:
     _say(confined)
     _lock(settings.lock)
     accounts = _accounts(settings)
+    signed = signed_runs(settings, accounts)
+    if signed is not None:
+        _say(f"this node answers signed runs of {', '.join(settings.policy.signers)}, and no other")
     processes = Processes(settings.limit, _warn, _say, settings.passed, scratch=settings.scratch)
     signers, superlink = settings.trusted or {}, access.superlink_of(settings.place)
     places = Access(settings.policy, support(), folders, signers, superlink)
@@ -82,6 +87,7 @@ def run(arguments: Sequence[str]) -> None:
                     Terms(settings.policy, settings.site),
                     health,
                     dict(settings.config),
+                    signed=signed,
                 ).serve()
             finally:
                 link.close()
@@ -105,6 +111,7 @@ def checked(settings: Settings, folders: access.Folders) -> str:
     may_read = access.readable_by_all(policy, folders)
     data = [folders.data] if folders.data and policy.raw_data else []
     access.check_paths(settings.secret, (*may_read, *data))
+    signers_of(policy), members_of(policy)  # their files can be read
     are_seen = sees_processes()
     if policy.confine == DEMANDED and not are_seen:
         raise ConfigError(

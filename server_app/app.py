@@ -18,7 +18,7 @@ from fedstride.flower import grids
 from fedstride.flower.logs import log
 from fedstride.metrics import as_text, shown
 
-from . import session
+from . import session, terms
 from .attacks import refuse_attack
 from .config.compose import compose
 from .config.overrides import overrides_of
@@ -43,10 +43,13 @@ def main(grid: Grid, context: Context) -> None:
         log(INFO, wire.SUBMISSION_LINE, by)
     try:
         with signals.handled(stop), signals.waking():
+            signed = terms.signed_terms(context.run_config)
             config = compose(overrides_of(context.run_config))
             _check_no_files(config)
             refuse_attack(config)
             prepared = session.prepare(config)
+            if signed is not None:
+                terms.check(signed, prepared)
             for note in prepared.notes:
                 log(WARNING, "%s", note)
             outcome = session.run(
@@ -56,6 +59,7 @@ def main(grid: Grid, context: Context) -> None:
                 on_folder=_log_folder,
                 stopped_by=stopped_by,
                 tell=None if grids.is_simulation(grid) else _log_progress,
+                word=None if signed is None else signed.run,
             )
     except FedstrideError as error:
         log(ERROR, "%s: %s", type(error).__name__, error)

@@ -164,6 +164,14 @@ def code_of_clients(config: Config) -> str:
     return client_code(package, [] if config.parts is None else [config.parts])
 
 
+def message_config(config: Config, spec: Spec, word: str, more: Mapping[str, Any]) -> ConfigRecord:
+    """The configuration in every message of a run: that of all clients, the run's word, and more.
+
+    `more`: the digest of what is frozen, and what a roll call asks for.
+    """
+    return ConfigRecord({**client_config(config, spec), **more, wire.RUN: word})
+
+
 def _local_noise(config: Config) -> dict[str, float]:
     """The settings of local noise. Clients need them from the roll call on, because they report less with it."""
     spec: Any = config.privacy

@@ -35,6 +35,9 @@ from .calibrations import CALIBRATIONS, CCVRSettings
 from .config.schema import Config
 from .evaluation import CentralEvaluation
 
+ASKED: Mapping[str, Any] = {wire.CLASS_MOMENTS: True}
+"""What its messages say beside what every message says."""
+
 Ask = Callable[[Mapping[str, Any], Mapping[str, Arrays]], Mapping[int, Message]]
 """(values, arrays that are asked back) -> the replies of all clients that can take part, by client id."""
 
@@ -75,7 +78,7 @@ class CCVR:
         A client without a valid reply is left out, with a warning. If there is none, the copy is the model.
         """
         template = class_moments.template(self.layer.classes, self.layer.size)
-        replies = ask({wire.CLASS_MOMENTS: True}, {wire.CLASS_MOMENTS: template})
+        replies = ask(ASKED, {wire.CLASS_MOMENTS: template})
         found = []
         for client, reply in sorted(replies.items()):
             try:

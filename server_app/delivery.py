@@ -20,11 +20,11 @@ from .roll_call import Roster
 class Delivery:
     """The frozen arrays of a run, and who has them.
 
-    `values`: what every client gets in its configuration; empty if no array is frozen.
+    `values`: what every client gets in its configuration; empty if no array is frozen. `record`: the arrays.
     """
 
     def __init__(self, frozen: Arrays) -> None:
-        self._record = to_record(frozen)
+        self.record = to_record(frozen)
         self._digest = digest_of(frozen) if frozen else ""
         self.values = {wire.FROZEN: self._digest} if frozen else {}
 
@@ -34,7 +34,7 @@ class Delivery:
             client = roster.client_of(message.metadata.dst_node_id)
             if roster.facts.get(client, {}).get(wire.FROZEN) != self._digest:
                 # A new content, since Flower's strategies share one among all messages.
-                message.content = RecordDict({**message.content, wire.FROZEN: self._record})
+                message.content = RecordDict({**message.content, wire.FROZEN: self.record})
 
     def note(self, messages: Sequence[Message], replies: Mapping[int, Message], roster: Roster) -> None:
         """Keep who has the arrays now: a client without an error in its reply, unless it could not keep them.

@@ -57,14 +57,13 @@ FINAL = ("test/", f"{wire.LOCAL}/")
 class Records:
     """Writes the files of one run. It is an observer of the run's rounds.
 
-    A disk that is temporarily full or read-only does not end a run. In each round a warning names the files that
-    could not be written; lines are kept in memory, and the checkpoint is skipped. What is still not written at the
-    end fails the run.
+    A disk that is full or read-only for a while does not end a run. In each round a warning names the files that
+    are not written; lines stay in memory, the checkpoint is skipped. What is missing at the end fails the run.
 
-    `frozen`: the arrays that are not trained; models are written with them, checkpoints without.
-    `resume`: the checkpoint from which a run is resumed. Lines of later rounds are removed, because these rounds
-    will be repeated; damaged lines are restored if possible, see `restore`. Raises ConfigError if another process
-    writes to the folder, RunError if the folder cannot be written.
+    `frozen`: the arrays that are not trained; models are written with them, checkpoints without. `resume`: the
+    checkpoint from which a run is resumed. Lines of later rounds are removed, as these will be repeated; damaged
+    lines are restored if possible, see `restore`. Raises ConfigError if another process writes to the folder,
+    RunError if the folder cannot be written.
     """
 
     def __init__(
@@ -75,6 +74,7 @@ class Records:
         *,
         frozen: Arrays | None = None,
         resume: Checkpoint | None = None,
+        word: str | None = None,  # of a new run
     ) -> None:
         self.config = config
         self.folder = folder
@@ -85,7 +85,7 @@ class Records:
         self._checkpointed = 0  # round of the newest checkpoint
         self._state: dict[str, Any] | None = None  # the strategy's, after a round without a checkpoint
         self._accepted: list[Mapping[int, int]] = []  # `accepted` of the kept checkpoints, newest first
-        self.run = secrets.token_hex(8) if resume is None else resume.run
+        self.run = (word or secrets.token_hex(8)) if resume is None else resume.run
         self._started = time.time()
         self._columns: list[str] = []  # of metrics.csv
         self._rows_in_csv = 0

@@ -34,6 +34,7 @@ from .waiting import CEILING, CallWait, Fixed, Patience
 
 CALL_SECONDS = 600.0  # longest wait for replies to the roll call at the start of a run
 LATE_CALL_SECONDS = 120.0  # longest wait of a round for the roll-call reply of a node that joined late
+APPROVAL_SECONDS = 10.0  # after which a node is asked again where a person has still to approve the run
 MAX_REFUSALS = 200  # refused nodes that are logged and recorded in a run
 TEXTS = (
     "device",
@@ -82,6 +83,7 @@ class Roster:
         self._asked: set[tuple[int, str]] = set()  # the nodes that were sent a roll call, each with its connection
         self._pending: Waiting = {}  # roll calls without a reply
         self._slow: set[str] = set()  # keys of nodes that did not reply to a roll call in time
+        self._held: dict[str, float] = {}  # when nodes are asked again where the run waits for an approval, by key
         self._seconds: deque[float] = deque(maxlen=1000)  # that replies to the roll call took
         self._refusals: set[tuple[str, str]] = set()  # key of the node, and reason
         self._refused: dict[int, str] = {}  # since the last round
@@ -108,7 +110,8 @@ class Roster:
             time.sleep(0.5)
             self._call_newcomers(patience)
         if len(self._node_of) < needed:
-            faults = [*self._refused.values(), *(_mute(node) for node in self._unanswered())]
+            held = (f"{node} waits for an approval" for node in self._nodes() if node.key in self._held)
+            faults = [*self._refused.values(), *held, *(_mute(node) for node in self._unanswered())]
             known = [node.name for node in self._nodes()] + [str(self.label(client)) for client in self._node_of]
             absent = [f"{listed(names)} not connected"] if (names := self._chosen.missing(known)) else []
             raise RunError(
@@ -184,8 +187,8 @@ class Roster:
             return False
         nodes = self._nodes()
         return (
-            not self._asked.issuperset((node.id, node.connected) for node in nodes)
-            or (len(nodes) < self._config.clients and elapsed < self._config.node_wait)
+            not self._asked.issuperset((node.id, node.connected) for node in nodes if node.key not in self._held)
+            or (bool(len(nodes) < self._config.clients or self._held) and elapsed < self._config.node_wait)
             or (bool(self._pending) and elapsed < self._longest_call)
         )
 
@@ -211,13 +214,14 @@ class Roster:
 
         A node that did not reply to an earlier roll call in time is not waited for again.
         """
-        nodes = self._nodes()
-        if nodes == self._called and not self._pending:  # as in most rounds
-            return
+        nodes, now = self._nodes(), time.monotonic()
+        if nodes == self._called and not self._pending and all(now < again for again in self._held.values()):
+            return  # as in most rounds
         self._called = nodes
         connections = {(node.id, node.connected) for node in nodes}
         self._asked &= connections  # a node that disconnected is asked again when it comes back
         newcomers = [node for node in nodes if (node.id, node.connected) not in self._asked]
+        newcomers = [node for node in newcomers if self._held.get(node.key, now) <= now]
         known = {node.id for node in nodes} - {node.id for node in newcomers}
         self._pending = {mid: sent for mid, sent in self._pending.items() if sent.metadata.dst_node_id in known}
         replies = collect(self._grid, self._pending, Fixed(0.0))
@@ -243,7 +247,10 @@ class Roster:
         """Register the valid replies, in the order in which the nodes' keys were registered."""
         connected = {node.key for node in nodes}
         for node in nodes:
-            if node.id in replies:
+            if node.id in replies and _waits(replies[node.id]):
+                self._hold(node)
+            elif node.id in replies:
+                self._held.pop(node.key, None)
                 try:
                     self._register(node, _facts(node, replies[node.id]), connected)
                 except ReplyError as error:
@@ -251,6 +258,13 @@ class Roster:
         self._node_of = {known: self._node_of[known] for known in self._claims.owners if known in self._node_of}
         self._client_of = {node: client for client, node in self._node_of.items()}
         self.unpacking = {node for client, node in self._node_of.items() if self.facts[client].get(wire.PACKED)}
+
+    def _hold(self, node: Node) -> None:
+        """Ask a node again later, because a person there has still to approve the run."""
+        if node.key not in self._held:
+            log(WARNING, "%s answers when somebody there has approved the run (fedstride node-approve)", node)
+        self._held[node.key] = time.monotonic() + APPROVAL_SECONDS
+        self._asked.discard((node.id, node.connected))
 
     def _register(self, node: Node, facts: Mapping[str, Any], connected: Collection[str]) -> None:
         name = _name(node, facts)
@@ -309,6 +323,10 @@ def _name(node: Node, facts: Mapping[str, Any]) -> str:
         )
     has_number = facts[wire.CLIENT_ID] != node.id
     return stated or (node.name if is_name(node.name) and not has_number else "")
+
+
+def _waits(reply: Message) -> bool:
+    return reply.has_error() and reply.error.code == wire.WAITS
 
 
 def _mute(node: Node) -> str:

@@ -19,6 +19,7 @@ from fedstride.arrays import Arrays
 from fedstride.errors import RunError
 from fedstride.records import config_records, metric_records
 from fedstride.tasks.spec import Statistics
+from fedstride.varying import Varies
 from strategies.cohort import LEFT_OUT, Cohort
 from strategies.norms import NormAnalysis
 
@@ -71,6 +72,15 @@ class _Asked:
     messages: list[Message]
     replies: dict[int, Message]
     wait: Wait
+
+
+def varies(rounds: int) -> dict[str, Varies]:
+    """What the loop itself says in a message for training, which is another value from round to round."""
+    return {
+        wire.SERVER_ROUND: Varies("int", 1, rounds, rises=True),
+        wire.ACCEPTED: Varies("int", 0, rounds, rises=True),
+        wire.OLDEST: Varies("int", 0, rounds),
+    }
 
 
 @dataclass(frozen=True)
@@ -188,7 +198,7 @@ class Federation:
 
         And the valid replies of the clients, and the clients that did not reply.
         """
-        if not _is_due(server_round, self.config):
+        if not is_due(server_round, self.config):
             return {}, None, set()
         figures = self._evaluation(model)
         if not (self.config.evaluate_clients and answering):  # as in `_train`
@@ -310,7 +320,8 @@ class Federation:
             observer.replied(server_round, done, total)
 
 
-def _is_due(server_round: int, config: Config) -> bool:
+def is_due(server_round: int, config: Config) -> bool:
+    """Whether a round ends with an evaluation."""
     every = config.evaluate_every
     return server_round == config.rounds or (every > 0 and server_round % every == 0)
 

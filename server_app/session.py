@@ -21,7 +21,7 @@ from fedstride.tasks.spec import Spec, Statistics
 from strategies.norms import NormAnalysis
 
 from . import normalisation
-from .build import build_strategy, client_config, code_of_clients, learning_at_server
+from .build import build_strategy, code_of_clients, learning_at_server, message_config
 from .ccvr import CCVR, ccvr_of
 from .checkpoint import FOLDER as CHECKPOINTS
 from .checkpoint import UNUSED, Checkpoint, newest_checkpoint
@@ -80,7 +80,7 @@ def prepare(config: Config, evaluation: CentralEvaluation | None = None) -> Prep
     evaluation = evaluation or CentralEvaluation(config)
     subset = f"task={config.task.name} has {source.subset}" if source.subset else ""
     notes = tuple(filter(None, [subset, note_of(source, learning_at_server(config))]))
-    at_server = _at_server(config, evaluation)
+    at_server = at_server_of(config, evaluation)
     strategy = build_strategy(config, evaluation.model, source.spec, at_server)
     calibration = ccvr_of(config, evaluation)
     prepared = Prepared(config, strategy, evaluation, source.spec, calibration=calibration, notes=notes)
@@ -94,7 +94,7 @@ def prepare(config: Config, evaluation: CentralEvaluation | None = None) -> Prep
     return _resumed(prepared, at_server, Path(config.resume).expanduser().resolve())
 
 
-def _at_server(config: Config, evaluation: CentralEvaluation) -> dict[str, Any]:
+def at_server_of(config: Config, evaluation: CentralEvaluation) -> dict[str, Any]:
     """What rules may need of the server's own data; see `build_strategy`."""
     proxy = proxy_of(config, evaluation) if learning_at_server(config) else None  # it has a network of its own
     return {"proxy": proxy, "test_labels": evaluation.labels}
@@ -143,18 +143,19 @@ def run(
     on_folder: Callable[[Path], None] = lambda folder: None,
     stopped_by: Callable[[], str] = lambda: wire.BY_THE_USER,
     tell: Callable[[Event], None] | None = None,
+    word: str | None = None,
 ) -> Outcome:
     """Train on the clients of `grid`. The status file in the run's folder records how the run ended.
 
     `evaluate`: computes the figures of `prepared.evaluation`; by default that itself, in this process.
 
     `on_folder` is called with the run's folder before any client gets a message. `stopped_by` says who ended the
-    run with SIGINT. `tell` gets what happens in rounds (`progress.py`). An error that ends the run is raised
-    again.
+    run with SIGINT. `tell` gets what happens in rounds (`progress.py`). `word`: the word of a new run, if it was
+    signed. An error that ends the run is raised again.
     """
     config = prepared.config
     check_nodes(grid, config)
-    records = _open_records(prepared)
+    records = _open_records(prepared, word)
     progress = Progress(records.folder, tell)
     tracking: Tracking | None = None
     try:
@@ -218,7 +219,7 @@ def _called(grid: Grid, prepared: Prepared, records: Records, delivery: Delivery
     asks = spec.federated
 
     def sent(spec: Spec, **more: bool) -> ConfigRecord:
-        return ConfigRecord({**client_config(config, spec), **delivery.values, wire.RUN: records.run, **more})
+        return message_config(config, spec, records.run, {**delivery.values, **more})
 
     roster = Roster(
         grid,
@@ -244,10 +245,11 @@ def _reason_to_stop(config: Config, rows: Sequence[Row]) -> str | None:
     return reason_to_stop(rows, config.headline, target=config.target, patience=config.patience)
 
 
-def _open_records(prepared: Prepared) -> Records:
+def _open_records(prepared: Prepared, word: str | None) -> Records:
     config = prepared.config
     if prepared.checkpoint is None:
-        return Records(config, new_folder(config), prepared.strategy, frozen=prepared.evaluation.frozen)
+        frozen_ones = prepared.evaluation.frozen
+        return Records(config, new_folder(config), prepared.strategy, frozen=frozen_ones, word=word)
     folder = Path(config.resume or "").expanduser().resolve()
     check_no_links(folder, (CHECKPOINTS, wire.CLIENT_STATES))
     return Records(

@@ -24,6 +24,7 @@ from fedstride.flower.strategies import AVERAGES_METRICS
 from fedstride.placing import record_of
 from fedstride.records import config_records
 from fedstride.settings import Setting, check
+from fedstride.varying import Varies
 
 from .cohort import Accepted, Cohort, Expected
 from .limits import Screening
@@ -151,6 +152,14 @@ class RuleStrategy(Placed, Screened, FlowerFedAvg):
         Also called with an empty model before the first round, to learn the names of what is returned.
         """
         return Request()
+
+    @property
+    def varies(self) -> Mapping[str, Varies]:
+        """What may change from round to round of the values that `client_request` sends, by its key in a message.
+
+        A signed run fixes all others as they are in the first round.
+        """
+        return {}
 
     def check_model(self, model: Arrays) -> None:
         """Raises ConfigError for settings that do not fit the model; called before a run."""

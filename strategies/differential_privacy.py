@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
@@ -28,6 +28,7 @@ from fedstride import mechanism, seeds, wire
 from fedstride.arrays import Arrays, views
 from fedstride.errors import ConfigError, require
 from fedstride.settings import Kind, Setting, check
+from fedstride.varying import Varies
 
 from .base import Metrics, expected_of
 from .cohort import Cohort, Expected, with_model
@@ -199,6 +200,13 @@ class DifferentialPrivacy(Wrapper):
         if self.where == "local":
             return []
         return list(super().configure_evaluate(server_round, arrays, config, grid))
+
+    @property
+    def varies(self) -> Mapping[str, Varies]:
+        """C, where clients clip and it adapts."""
+        least, most = mechanism.CLIPPING_NORMS
+        adapts = self.adaptive and self.where == "client"
+        return {wire.CLIPPING_NORM: Varies("float", least, most)} if adapts else {}
 
     def extend(self, config: ConfigRecord) -> ConfigRecord:
         """The config with the keys that make clients clip and, with "local", add noise."""

@@ -19,10 +19,12 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from typing_extensions import Unpack
 
+from fedstride import wire
 from fedstride.arrays import Arrays, total
 from fedstride.errors import require
 from fedstride.placing import placed
-from fedstride.settings import Setting, check
+from fedstride.settings import MOST_CLIENTS, Setting, check
+from fedstride.varying import MOST_WHOLE, Varies
 
 from .base import Request, RoundResult, RuleOptions, RuleStrategy, Weighting
 from .cohort import Cohort
@@ -155,6 +157,12 @@ class FedDisco(RuleStrategy):
         known = sorted(map(int, self.state.labels or {}))
         number = Number(least=0.0, most=1e12, count=self.num_classes or 1, known=frozenset(known))
         return Request(values={"known": known} if known else {}, numbers={COUNTS: number})
+
+    @property
+    def varies(self) -> Mapping[str, Varies]:
+        """The ids of clients whose counts are known."""
+        known = Varies("int", 0, MOST_WHOLE, most_values=MOST_CLIENTS, optional=True)
+        return {wire.of_half(self.half, "known"): known}
 
     def rule(self, sent: Arrays, cohort: Cohort, state: FedDiscoState) -> RoundResult:
         """See `aggregate`."""

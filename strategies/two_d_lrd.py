@@ -18,8 +18,10 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 from flwr.serverapp.strategy import Strategy
 
+from fedstride import wire
 from fedstride.arrays import Arrays, Layout, total
 from fedstride.settings import MOST_ROUNDS, MOST_STEPS, Setting, check
+from fedstride.varying import Varies
 
 from .base import Request, RoundResult
 from .blocks import difference, inner_products, norm
@@ -162,6 +164,12 @@ class TwoDLRD(Wrapper):
     def client_request(self, sent: Arrays) -> Request:
         """The round's rate factors."""
         return Request({"rate_factors": self.factors(self.state)})
+
+    @property
+    def varies(self) -> Mapping[str, Varies]:
+        """The rate factors: at most tau of them."""
+        factors = Varies("float", 0.0, 1.0, most_values=self.local_steps)
+        return {wire.of_half(self.half, "rate_factors"): factors}
 
     def act(self, sent: Arrays, cohort: Cohort, result: Arrays, state: Detector) -> RoundResult:
         """Run the detector on the model that is sent next; the result is not changed."""

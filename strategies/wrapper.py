@@ -32,6 +32,7 @@ from fedstride.metrics import over_clients
 from fedstride.placing import device_in, placed, record_of, values
 from fedstride.records import array_records
 from fedstride.settings import check
+from fedstride.varying import Varies
 
 from .base import (
     NOT_FINITE,
@@ -154,6 +155,11 @@ class Wrapper(Placed, Screened, Strategy):
 
     def check_model(self, model: Arrays) -> None:
         """Raises ConfigError for settings that do not fit the model; called before each round, or before a run."""
+
+    @property
+    def varies(self) -> Mapping[str, Varies]:
+        """What the wrapper's own values may be; see `RuleStrategy.varies`."""
+        return {}
 
     def nested(self) -> Iterator[Strategy]:
         """The strategies inside, the outermost first."""

@@ -57,6 +57,7 @@ STRATEGIES_MAY_USE = {
     "parts",
     "metrics",
     "mechanism",
+    "varying",
 }
 
 

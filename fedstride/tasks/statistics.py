@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 
+from ..varying import Varies
 from .columns import Column
 from .inputs import Inputs, Kind
 from .moments import Moments, moments, normalisation
@@ -39,3 +42,19 @@ def statistics(found: Moments, spec: Spec) -> dict[str, list[float]]:
     inputs = len(mean) - (spec.outputs if spec.target is Target.VALUES else 0)
     each = {"mean": mean[:inputs], "std": std[:inputs], "target_mean": mean[inputs:], "target_std": std[inputs:]}
     return {name: values for name, values in each.items() if values and not getattr(spec, name)}
+
+
+def varies(spec: Spec) -> dict[str, Varies]:
+    """What a message may say of the statistics that are still to be computed, by its key; the first one counts.
+
+    Empty if there are none.
+    """
+    if not spec.federated:
+        return {}
+    nothing = np.zeros(len(names(spec)))
+    found = statistics(Moments(nothing, nothing, nothing), spec)
+    most = sys.float_info.max
+    return {
+        f"spec.{name}": Varies("float", -most, most, most_values=len(values), once=True)
+        for name, values in found.items()
+    }

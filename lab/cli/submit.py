@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +17,8 @@ from .run import OVERRIDES
 from .target import ADDRESS, CONNECTION, INSECURE, ROOT_CERTIFICATES, after_connection, select
 
 if TYPE_CHECKING:
+    from server_app.config.schema import Config
+
     from ..flower.submission import Submitted
     from ..flower.target import Target
 
@@ -34,6 +36,17 @@ def submit(
         Path | None,
         typer.Option(help="Sign the app with this key, made by fedstride sign key.", show_default=False),
     ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(help="Sign the run with this key, made by fedstride sign key.", show_default=False),
+    ] = None,
+    nodes: Annotated[
+        Path | None,
+        typer.Option(help="With --key: the public keys of the nodes that may answer.", show_default=False),
+    ] = None,
+    expires: Annotated[
+        int | None, typer.Option(help="With --key: days until nodes answer no more.", show_default="7")
+    ] = None,
 ) -> None:
     """Submit a run to a SuperLink and follow its log; exit code 0 if the run completes, otherwise 1.
 
@@ -44,8 +57,9 @@ def submit(
     signed = signature_of(signature, signing_key)
     target = select("submit", connection, address, root_certificates, insecure)
     console = Console()
-    _check(rest, console)
-    done = _run(target, rest, console, signed)
+    config = _check(rest, console)
+    signed_run = _signed_run(config, key, nodes, expires)
+    done = _run(target, rest, console, signed, signed_run)
     if not done.completed:
         where = f" (its folder on the SuperLink's machine: {done.folder})" if done.folder else ""
         what = {"failed": "failed", "lost": "is lost"}.get(done.state, f"was {done.state}")
@@ -56,8 +70,8 @@ def submit(
     say(console, f"folder, on the SuperLink's machine: {done.folder or 'not logged'}")
 
 
-def _check(overrides: list[str], console: Console) -> None:
-    """Refuse here what the ServerApp would refuse, and print what is submitted."""
+def _check(overrides: list[str], console: Console) -> Config | None:
+    """Refuse here what the ServerApp would refuse, and print what is submitted; None if it is unknown here."""
     from server_app.attacks import refuse_attack
     from server_app.build import build_strategy
     from server_app.config.compose import compose
@@ -68,13 +82,33 @@ def _check(overrides: list[str], console: Console) -> None:
     if resumed and not Path(resumed[-1]).is_dir():
         parse(expand_method(overrides))
         say(console, f"resumes {resumed[-1]}, which only the SuperLink's machine can read")
-        return
+        return None
     config = compose(overrides)
     refuse_attack(config)
     build_strategy(config)
     from .run import title
 
     say(console, title(config))
+    return config
+
+
+def _signed_run(
+    config: Config | None, key: Path | None, nodes: Path | None, expires: int | None
+) -> Callable[[bytes, Mapping[str, str]], str] | None:
+    """What signs the run; None for none. Raises ConfigError if that is not possible here."""
+    if key is None:
+        if nodes is not None or expires is not None:
+            raise ConfigError("--nodes and --expires are only allowed with --key, which signs the run")
+        return None
+    if config is None:
+        raise ConfigError(
+            "--key signs what the run's messages will say, and the folder to resume is not here; give the run's "
+            "folder the same path here (fedstride fetch), or submit at the SuperLink's machine"
+        )
+    from ..deployment.run_signing import DAYS, RunSigner
+
+    signer = RunSigner(key, nodes, DAYS if expires is None else expires)
+    return lambda bundle, run_config: signer.sign(config, bundle, run_config)
 
 
 def signature_of(signature: Path | None, key: Path | None) -> Callable[[bytes], str] | None:
@@ -97,13 +131,17 @@ def signature_of(signature: Path | None, key: Path | None) -> Callable[[bytes], 
 
 
 def _run(
-    target: Target, overrides: list[str], console: Console, signed: Callable[[bytes], str] | None
+    target: Target,
+    overrides: list[str],
+    console: Console,
+    signed: Callable[[bytes], str] | None,
+    signed_run: Callable[[bytes, Mapping[str, str]], str] | None,
 ) -> Submitted:
     from ..flower import submission
 
     run_id = ""
     try:
-        run_id = submission.submit(target, overrides, signed)
+        run_id = submission.submit(target, overrides, signed, signed_run)
         say(console, f"run {run_id} submitted to {target.address}")
         return submission.follow(target, run_id, lambda line: say(console, line))
     except STOPPED:

@@ -32,7 +32,7 @@ def new_key(path: Path) -> list[Path]:
     files = {
         path: key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()),
         path.with_name(f"{path.name}.pub"): public + b"\n",
-        path.with_name(f"{path.name}.yaml"): f'{_id(key)}: "{public.decode()} {path.name}"\n'.encode(),
+        path.with_name(f"{path.name}.yaml"): f'{id_of(key)}: "{public.decode()} {path.name}"\n'.encode(),
     }
     if existing := [file for file in files if file.exists()]:
         raise ConfigError(f"{existing[0]} exists, and is not replaced; give another name")
@@ -43,10 +43,10 @@ def new_key(path: Path) -> list[Path]:
 
 def sign(bundle: bytes, key: Path) -> Signature:
     """Sign a bundle with the private key in a file. Raises ConfigError if the file is not an Ed25519 key."""
-    signer = _read_key(key)
+    signer = read_key(key)
     digest, now = hashlib.sha256(bundle), int(time.time())
     signature = encode(signer.sign(signed_bytes(digest.digest(), now)))
-    return Signature(app=digest.hexdigest(), key=_id(signer), signed_at=now, signature=signature)
+    return Signature(app=digest.hexdigest(), key=id_of(signer), signed_at=now, signature=signature)
 
 
 def write_signature(path: Path, signature: Signature) -> None:
@@ -74,7 +74,8 @@ def read_signature(path: Path, bundle: bytes) -> Signature:
     return found
 
 
-def _read_key(path: Path) -> Ed25519PrivateKey:
+def read_key(path: Path) -> Ed25519PrivateKey:
+    """The private key in a file. Raises ConfigError if it is not an Ed25519 key without a password."""
     try:
         content, fault = private.read(path)
         key = load_ssh_private_key(content, password=None)
@@ -92,7 +93,8 @@ def _read_key(path: Path) -> Ed25519PrivateKey:
     return key
 
 
-def _id(key: Ed25519PrivateKey) -> str:
+def id_of(key: Ed25519PrivateKey) -> str:
+    """The id of the key's public half; see `signatures.key_id`."""
     return key_id(key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw))
 
 

@@ -10,11 +10,11 @@ import getpass
 import secrets
 import shlex
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedstride import wire
+from fedstride import signed, wire
 from fedstride.errors import ConfigError, RunError
 from fedstride.flower.bundles import bundle
 from fedstride.signatures import RUN_CONFIG
@@ -42,11 +42,17 @@ class Submitted:
     state: str = "completed"  # or stopped, terminated, failed, lost
 
 
-def submit(target: Target, overrides: Sequence[str], signature: Callable[[bytes], str] | None = None) -> str:
+def submit(
+    target: Target,
+    overrides: Sequence[str],
+    signature: Callable[[bytes], str] | None = None,
+    signed_run: Callable[[bytes, Mapping[str, str]], str] | None = None,
+) -> str:
     """Submit the run; its id. Raises RunError if the SuperLink does not accept it.
 
     If the connection breaks meanwhile, the run is looked up at the SuperLink: it may have arrived.
-    `signature`: returns the signature of the bundle; its errors are raised.
+    `signature`: returns the signature of the bundle; `signed_run`: that of the run, from the bundle and the run's
+    configuration. Their errors are raised.
     """
     parts = parts_in(overrides)
     named = None if parts is None else Path(parts).name  # the path inside the bundle
@@ -59,6 +65,8 @@ def submit(target: Target, overrides: Sequence[str], signature: Callable[[bytes]
     config = {"overrides": shlex.join(with_parts(overrides, named)), wire.SUBMISSION: mark}
     if signature is not None:
         config[RUN_CONFIG] = signature(made)
+    if signed_run is not None:
+        config[signed.RUN_CONFIG] = signed_run(made, config)
     try:
         with control(target) as connection:
             return connection.start(made, config)

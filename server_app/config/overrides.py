@@ -11,7 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
-from fedstride import wire
+from fedstride import signed, wire
 from fedstride.errors import ConfigError, unknown
 from fedstride.settings import fields_of
 from fedstride.signatures import RUN_CONFIG
@@ -19,7 +19,7 @@ from strategies.parts import STRATEGIES
 
 from .schema import GROUPS, Config
 
-NO_SETTINGS = (wire.SUBMISSION, RUN_CONFIG)
+NO_SETTINGS = (wire.SUBMISSION, RUN_CONFIG, signed.RUN_CONFIG)
 """The keys of a run's configuration that others read: who looks for the run, and the nodes."""
 
 

@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedstride import signatures, wire
+from fedstride import signatures, signed, wire
 from fedstride.errors import ConfigError
 from fedstride.parts import USER_PARTS, Choice, Part, Table, part
 from fedstride.settings import REQUIRED, Field, Setting, fields_of
@@ -145,7 +145,14 @@ def test_only_strategies_wrap_another_part() -> None:
 
 def test_the_declared_run_config_keys_exist() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    assert set(declared) <= {*GROUPS, *fields_of(Config), wire.SUBMISSION, signatures.RUN_CONFIG, "overrides"}
+    assert set(declared) <= {
+        *GROUPS,
+        *fields_of(Config),
+        wire.SUBMISSION,
+        signatures.RUN_CONFIG,
+        signed.RUN_CONFIG,
+        "overrides",
+    }
     assert {*TABLES, "experiment", "resume"} <= set(declared)
 
 

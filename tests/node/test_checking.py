@@ -72,4 +72,8 @@ def test_in_words(folder: Path) -> None:
     assert "hours: from 20:00 to 06:00, this machine's time" in lines
     assert any(line.endswith(f"which rows, the secret {folder / 'data.secret'} decides") for line in lines)
     plain = list(explained.lines(Policy(raw_data=True), None, None))
-    assert "apps: any, signed or not" in plain and "updates: as they are" in plain
+    assert "apps: any, signed or not" in plain and "runs: any, signed or not" in plain
+    asks = Policy(signers={"study": folder / "study.pub"}, members=folder / "nodes.pub", approve="ask")
+    (runs,) = (line for line in explained.lines(asks, site, None) if line.startswith("runs: "))
+    assert "signed: study" in runs and f"than those in {folder / 'nodes.pub'}" in runs and "node-approve" in runs
+    assert "updates: as they are" in plain

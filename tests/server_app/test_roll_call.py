@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 
 from fedstride import wire
 from fedstride.errors import ConfigError, RunError
 from fedstride.flower import grids
 from lab.engine.local import LocalGrid
+from server_app import roll_call
 from server_app.build import code_of_clients
 from server_app.config.compose import compose
 from server_app.roll_call import Roster
@@ -110,3 +111,44 @@ def test_what_is_permitted_is_a_name_of_the_list() -> None:
     assert len(code_of_clients(compose([]))) == 16
     with pytest.raises(ConfigError, match=r"unknown name in allow 'other_code'.*Known: other_client_code"):
         compose(["allow=[other_code]"])
+
+
+def test_a_node_where_the_run_waits_for_an_approval_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    approved: set[int] = set()
+
+    def careful(message: Message, context: Context) -> Message:
+        number = int(context.node_config["partition-id"])
+        if number == 1 and not approved:
+            return Message(Error(wire.WAITS, "the run waits for an approval at this node"), reply_to=message)
+        return client(message, context)
+
+    grid = Changing(3)
+    grid._app = careful  # type: ignore[assignment]
+    roster = Roster(grid, compose(["clients=3", "min_clients=2"]), CONFIG)
+    roster.call()
+    assert sorted(roster.facts) == [0, 2] and roster.refused() == {}
+    grid.sent.clear()
+    roster.refresh(1)
+    assert grid.sent == []  # it was asked a moment ago
+    monkeypatch.setattr(roll_call, "APPROVAL_SECONDS", 0.0)
+    roster._held = dict.fromkeys(roster._held, 0.0)
+    roster.refresh(2)
+    assert [message.metadata.dst_node_id for message in grid.sent] == [3] and len(roster.facts) == 2
+    approved.add(1)
+    roster.refresh(3)
+    assert sorted(roster.facts) == [0, 1, 2] and roster.everyone(3) == [2, 3, 4]
+    grid.sent.clear()
+    roster.refresh(4)
+    assert grid.sent == []
+
+
+def test_a_run_that_nobody_approves_says_so() -> None:
+    def careful(message: Message, context: Context) -> Message:
+        return Message(Error(wire.WAITS, "the run waits for an approval at this node"), reply_to=message)
+
+    grid = Changing(2)
+    grid._app = careful  # type: ignore[assignment]
+    with pytest.raises(
+        RunError, match=r"only 0 of at least 2 clients can take part: node .* waits for an approval"
+    ):
+        Roster(grid, compose(["clients=2", "node_wait=1"]), CONFIG).call()

@@ -1,0 +1,75 @@
+"""Signs a run for nodes: what its messages will say, composed by the code that composes them at the server."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedstride import signed
+from fedstride.errors import ConfigError
+from fedstride.fingerprints import fingerprints
+from fedstride.flower.identity import set_identity
+from fedstride.signatures import encode
+from server_app import session
+from server_app.config.schema import Config
+from server_app.terms import forms_of, messages_of
+
+from .signing import id_of, read_key
+
+DAYS = 7
+
+
+@dataclass(frozen=True)
+class RunSigner:
+    """Signs runs with the key in a file.
+
+    `nodes`: a file with the public keys of the nodes that may answer; None: every node that trusts the key.
+    `days`: how long the signature is valid.
+    """
+
+    key: Path
+    nodes: Path | None = None
+    days: int = DAYS
+
+    def sign(self, config: Config, bundle: bytes, run_config: Mapping[str, str]) -> str:
+        """The signed run, as a value of the run's configuration; the other values are `run_config`.
+
+        Raises ConfigError for a wrong key or file, and as `session.prepare`.
+        """
+        if not 1 <= self.days <= signed.MOST_DAYS:
+            raise ConfigError(
+                f"--expires {self.days} is not allowed: it must be from 1 to {signed.MOST_DAYS} days"
+            )
+        private = read_key(self.key.expanduser())
+        nodes = () if self.nodes is None else fingerprints(self.nodes.expanduser(), "--nodes")
+        prepared = session.prepare(config)
+        before = prepared.checkpoint
+        word = secrets.token_hex(8) if before is None else before.run
+        set_identity()  # Flower's messages want one
+        forms, now = forms_of(prepared, word), int(time.time())
+        terms = signed.Terms(
+            app=hashlib.sha256(bundle).hexdigest(),
+            run_config=dict(run_config),
+            run=word,
+            resumes=before is not None,
+            rounds=config.rounds,
+            messages=messages_of(prepared, forms),
+            forms=forms,
+            nodes=nodes,
+            nonce=secrets.token_hex(16),
+            signed_at=now,
+            expires=now + self.days * signed.DAY,
+        )
+        body = terms.body()
+        signature = encode(private.sign(signed.to_sign(body)))
+        text = signed.Signed(terms, id_of(private), signature, body).dump()
+        if len(text) > signed.MOST_CHARACTERS:
+            raise ConfigError(
+                f"the signed run has {len(text)} characters, at most {signed.MOST_CHARACTERS} are allowed; name "
+                "fewer columns, classes or nodes"
+            )
+        return text

@@ -1,0 +1,207 @@
+"""Approvals of signed runs by a person at the node: what waits, what was approved, and what a run asks, in words.
+
+    node-approvals/<id>.waits      a run that has asked, made by the node
+    node-approvals/<id>.approved   made by `fedstride node-approve`
+
+The id is the beginning of a digest of what is signed, of the policy and of the state of the data: when one of them
+changes, the run waits again. Texts of a submitter are shown so that no character of them does anything.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedstride import wire
+from fedstride.errors import ConfigError, FedstrideError
+from fedstride.signed import MOST_CHARACTERS, Signed, Terms, parse_body, to_sign
+
+from . import private_files
+from .rows import state_of
+from .signers import Signer
+
+DIGITS = 16
+MOST_WAITING = 100
+"""Runs that wait; the one that asked first goes first."""
+
+MOST_BYTES = 4 * MOST_CHARACTERS
+MOST_SHOWN = 300
+"""Characters of a value."""
+
+WAITS, APPROVED = ".waits", ".approved"
+
+NAMED = ("task.name", "reading.columns", "reading.targets", "task.metrics", wire.HOLDOUT)
+"""Settings that are shown first."""
+
+
+class Site(NamedTuple):
+    """What an approval depends on besides what is signed."""
+
+    policy: Path | None
+    files: tuple[Path, ...]  # of the site's data: the data themselves, and the file that names them
+
+    def digest(self) -> str:
+        """A digest that changes with the policy, and with the state of the data."""
+        policy = b"" if self.policy is None else self.policy.read_bytes()
+        return sha256(policy + "".join(map(state_of, self.files)).encode()).hexdigest()
+
+
+class Asking(NamedTuple):
+    """A run that waits, or was approved."""
+
+    signer: str
+    key: str
+    body: str
+    site: str
+
+    @property
+    def digest(self) -> str:
+        """What an approval is bound to."""
+        return sha256(to_sign(self.body) + self.site.encode()).hexdigest()
+
+    @property
+    def id(self) -> str:
+        """The beginning of the digest, by which a person names it."""
+        return self.digest[:DIGITS]
+
+    @property
+    def terms(self) -> Terms:
+        """What is signed. Raises ConfigError if it is damaged."""
+        return parse_body(self.body)
+
+
+class Approvals:
+    """The approvals in a folder."""
+
+    def __init__(self, folder: Path, site: Site) -> None:
+        self._folder, self._site = folder, site
+
+    def waits(self, signer: Signer, found: Signed) -> str:
+        """Why a run waits; empty if it is approved. Raises OSError if that it waits cannot be written."""
+        asking = Asking(signer.name, signer.id, found.body, self._site.digest())
+        if _read(self._folder / f"{asking.id}{APPROVED}") == asking:
+            return ""
+        path = self._folder / f"{asking.id}{WAITS}"
+        if _read(path) != asking:
+            _write(path, asking)
+            waiting = sorted(self._folder.glob(f"*{WAITS}"), key=lambda each: each.lstat().st_mtime)
+            for old in waiting[:-MOST_WAITING]:
+                old.unlink(missing_ok=True)
+        return f"it waits until somebody here says: fedstride node-approve {asking.id}"
+
+
+def waiting(folder: Path) -> list[Asking]:
+    """The runs that wait, the one that asked first at the beginning."""
+    found = [_read(path) for path in sorted(folder.glob(f"*{WAITS}"), key=lambda each: each.lstat().st_mtime)]
+    return [each for each in found if each is not None and not (folder / f"{each.id}{APPROVED}").exists()]
+
+
+def find(folder: Path, number: str) -> Asking:
+    """The run that waits under this id. Raises ConfigError if there is none."""
+    found = next((each for each in waiting(folder) if each.id == number), None)
+    if found is None:
+        raise ConfigError(
+            f"no run waits for the approval {number[:40]!r}; fedstride node-approve lists those that do"
+        )
+    return found
+
+
+def approve(folder: Path, asking: Asking) -> None:
+    """Approve a run. Raises ConfigError if that cannot be written."""
+    try:
+        _write(folder / f"{asking.id}{APPROVED}", asking)
+        (folder / f"{asking.id}{WAITS}").unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(f"the approval cannot be written in {folder}: {error.strerror or error}") from error
+
+
+def in_words(folder: Path, asking: Asking, date: Callable[[float], str] | None = None) -> Iterator[str]:
+    """Lines for a person who decides about a run."""
+    say = date or (lambda moment: time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(moment)))
+    terms, before = asking.terms, _last_approved(folder, asking)
+    settings = _settings(terms)
+    yield f"approval   {asking.id}"
+    yield f"signer     {asking.signer!r}, key {asking.key}"
+    yield f"who asks   {_shown(terms.run_config.get(wire.SUBMISSION, ''))}, as the submitter says"
+    yield f"app        {terms.app}{_compared(terms, before)}"
+    yield f"rounds     {terms.rounds}, at most {terms.messages} messages" + (
+        ", goes on with an earlier run" * terms.resumes
+    )
+    yield f"nodes      {_nodes(terms, settings)}"
+    yield f"expires    {say(terms.expires)}"
+    yield f"noise      {_noise(settings)}"
+    more = sorted({name for form in terms.forms for name in form.records} - {wire.ARRAYS})
+    yield f"records    {_shown(more)} besides the model" if more else "records    the model alone"
+    for key in (*NAMED, *sorted(settings.keys() - set(NAMED))):
+        if key in settings:
+            yield f"  {_shown(key)} = {_shown(settings[key])}"
+    if before is not None:
+        old = _settings(before)
+        for key in sorted(settings.keys() | old.keys()):
+            if repr(settings.get(key)) != repr(old.get(key)):
+                yield f"  changed: {_shown(key)} was {_shown(old.get(key))}"
+
+
+def _settings(terms: Terms) -> dict[str, Any]:
+    """All values of the run's messages that do not change."""
+    found: dict[str, Any] = {}
+    for form in terms.forms:
+        found |= form.fixed
+    return found
+
+
+def _compared(terms: Terms, before: Terms | None) -> str:
+    if before is None:
+        return ", no run of this signer was approved before"
+    return (
+        ", the one that was approved last"
+        if before.app == terms.app
+        else f", another than approved last: {before.app}"
+    )
+
+
+def _nodes(terms: Terms, settings: dict[str, Any]) -> str:
+    count = settings.get(wire.NUM_CLIENTS)
+    if terms.nodes:
+        return f"{len(terms.nodes)} that are named by their keys"
+    return f"all that trust this key; {_shown(count)} clients, as the server says"
+
+
+def _noise(settings: dict[str, Any]) -> str:
+    if wire.NOISE_MULTIPLIER not in settings:
+        return f"none by the nodes (privacy {_shown(settings.get(wire.PRIVACY))})"
+    names = wire.NOISE_MULTIPLIER, wire.CLIPPING_NORM
+    return ", ".join(f"{name} {_shown(settings.get(name))}" for name in names)
+
+
+def _shown(value: object) -> str:
+    text = ascii(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text)} characters)"
+
+
+def _last_approved(folder: Path, asking: Asking) -> Terms | None:
+    """The terms that were approved last for this signer."""
+    for path in sorted(folder.glob(f"*{APPROVED}"), key=lambda each: each.lstat().st_mtime, reverse=True):
+        found = _read(path)
+        if found is not None and found.key == asking.key:
+            return found.terms
+    return None
+
+
+def _read(path: Path) -> Asking | None:
+    """What a file says; None if it is missing, is not the node's own, or belongs to another id."""
+    try:
+        values = json.loads(private_files.read(path, MOST_BYTES))
+        found = Asking(**values)
+        valid = all(isinstance(each, str) for each in found) and path.stem == found.id and bool(found.terms)
+    except (OSError, ValueError, TypeError, RecursionError, FedstrideError):
+        return None
+    return found if valid else None
+
+
+def _write(path: Path, asking: Asking) -> None:
+    private_files.write(path, json.dumps(asking._asdict()).encode())

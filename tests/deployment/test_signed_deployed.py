@@ -1,0 +1,123 @@
+"""Signed runs in a deployment: nodes that answer no other, a replay, a resume, an approval."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from desk import play, weights
+from processes import Running, Site, folder_in, until
+
+from fedstride.signed import RUN_CONFIG
+from lab.deployment.run_signing import RunSigner
+from lab.deployment.signing import new_key
+from lab.flower import submission
+from node.log_check import read
+from server_app.config.compose import compose
+
+pytestmark = pytest.mark.slow
+
+REAL = ("model=mlp", "clients=2", "client.batch_size=20", "client.device=cpu")
+RUN = ("strategy=two_d_lrd", "strategy.window=0", "holdout=0.2", "evaluate_clients=true", "rounds=3")
+Join = Callable[..., list[Running]]
+
+
+@pytest.fixture(scope="module")
+def keys(site: Site) -> Path:
+    """A key, and a policy for nodes that answer its runs only."""
+    folder = site.deployment.root / "keys"
+    new_key(folder / "study")
+    (folder / "policy.toml").write_text('members = "nodes.pub"\n[signers]\nstudy = "study.pub"\n')
+    (folder / "ask.toml").write_text('approve = "ask"\n[signers]\nstudy = "study.pub"\n')
+    (folder / "nodes.pub").write_text(
+        "".join((site.certificates / f"{name}.pub").read_text() for name in ("one", "two"))
+    )
+    return folder
+
+
+def configs(policy: Path) -> dict[str, str]:
+    return {key: f'partition-id={k} num-partitions=2 policy="{policy}"' for k, key in enumerate(("one", "two"))}
+
+
+def signed(site: Site, keys: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+    options = ("--key", str(keys / "study"), "--nodes", str(keys / "nodes.pub"))
+    return site.deployment.fedstride("submit", "tls", *options, *REAL, *overrides)
+
+
+def reasons(site: Site, key: str = "one") -> list[str]:
+    """Why this node has refused messages, as its log says."""
+    rows = read(site.deployment.root / key / "home" / "node-log.jsonl").rows
+    return [str(row["reason"]) for row in rows if row["event"] == "refused"]
+
+
+def test_nodes_answer_what_was_signed_and_nothing_else(
+    site: Site, join: Join, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLWR_HOME", site.desk.env["FLWR_HOME"])
+    join(configs(keys / "policy.toml"))
+    unsigned = site.deployment.fedstride("submit", "tls", *REAL, *RUN, "node_wait=5", "name=unsigned")
+    assert unsigned.returncode == 1 and "the run is not signed" in unsigned.stdout + unsigned.stderr
+    assert reasons(site)[-1] == "code 901: it has no signature"
+
+    done = signed(site, keys, *RUN, "name=signed")
+    assert done.returncode == 0, done.stdout + done.stderr
+    local = play(tmp_path, *REAL, *RUN, small=False)
+    assert weights(folder_in(done.stdout)) == weights(local.folder)
+    assert len(reasons(site)) == 1
+
+    resumed = signed(site, keys, f"resume='{folder_in(done.stdout)}'", "rounds=4")
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    assert len(reasons(site)) == 1
+
+    sent: list[tuple[bytes, Mapping[str, str]]] = []
+    given = [*REAL, "rounds=1", "name=once", "node_wait=5"]
+
+    def capture(bundle: bytes, config: Mapping[str, str]) -> str:
+        text = RunSigner(keys / "study", keys / "nodes.pub").sign(compose(given), bundle, config)
+        sent.append((bundle, {**config, RUN_CONFIG: text}))
+        return text
+
+    first = submission.submit(site.link.target, given, None, capture)
+    until(lambda: site.desk.run(first).finished or None, "end of the run")
+    with site.desk.asking() as connection:
+        second = str(connection.start(*sent[0]))
+    until(lambda: site.desk.run(second).finished or None, "end of the replay")
+    assert (site.desk.run(first).end, site.desk.run(second).end) == ("completed", "failed")
+    assert reasons(site)[-1].endswith(f"has started run {first}, and is used again by {second}")
+
+
+def test_a_run_waits_until_a_person_at_the_node_has_approved_it(site: Site, join: Join, keys: Path) -> None:
+    site.forget()
+    join(configs(keys / "ask.toml"))
+    command = [
+        sys.executable,
+        "-m",
+        "lab.cli.main",
+        "submit",
+        "tls",
+        "--key",
+        str(keys / "study"),
+        *REAL,
+        "rounds=1",
+    ]
+    running = subprocess.Popen(
+        [*command, "name=asked"], env=site.deployment.env(site.deployment.desk), stdout=subprocess.PIPE, text=True
+    )
+    try:
+        for key in ("one", "two"):
+            home = site.deployment.root / key / "home"
+
+            def approving(*arguments: str, home: Path = home) -> str:
+                return site.deployment.fedstride("node-approve", *arguments, env={"FLWR_HOME": str(home)}).stdout
+
+            found = until(lambda ask=approving: re.match(r"[0-9a-f]{16}", ask()), "run that waits")
+            said = approving(found[0], "--yes")
+            assert "'study'" in said and "rounds     1" in said and f"approved {found[0]}" in said
+            assert "as the server says" in said
+        assert running.wait(180) == 0
+    finally:
+        running.kill()

@@ -1,0 +1,154 @@
+"""One configuration of every part is signed and run, and its nodes accept every message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from signing import WORD, CheckedGrid, signed_text, terms_of
+
+from client_app import halves
+from client_app.app import app
+from fedstride import wire
+from fedstride.errors import DataError
+from fedstride.signed import Asked, Form, load
+from fedstride.tasks import data, partitions
+from lab.deployment.client_files import save_partition
+from node.accounts import RefusedError
+from server_app import session
+from server_app.attacks import refuse_attack
+from server_app.config.compose import compose
+from server_app.config.schema import TABLES
+from strategies import DifferentialPrivacy, FedDisco, TwoDLRD
+
+pytestmark = pytest.mark.slow
+
+SMALL = ("model=mlp", "clients=3", "rounds=2", "client.batch_size=20", "evaluate_every=1", "evaluate_clients=true")
+STEPS = "client.local_steps=2"
+
+NEEDS = {
+    "strategy=fedlaw": ("task.proxy=test",),
+    "strategy=trimmed_mean": ("strategy.beta=0.34",),
+    "partition=shards": ("clients=5",),
+    "partition=two_classes": ("clients=5",),
+    "partition=one_class": ("clients=10",),
+    "privacy=server_side": ("best=test/accuracy",),
+    "privacy=client_side": ("best=test/accuracy",),
+    "privacy=local": ("best=test/accuracy", "evaluate_clients=false"),
+}
+"""What a part needs of other parts to be run at all."""
+
+MORE = (
+    "strategy=two_d_lrd strategy.window=0 strategy.attenuation=0.5 strategy.local_steps=3 client.lr=1.0 rounds=4",
+    "strategy=two_d_lrd strategy.decay=all strategy.window=0 strategy.local_steps=3 client.lr=1.0 rounds=4",
+    "strategy=scaffold+two_d_lrd",
+    "strategy=feddisco cohort=2 rounds=3",
+    "privacy=client_side privacy.adaptive=true privacy.noise_multiplier=0.01 best=test/accuracy",
+    "privacy=local privacy.noise_seed=3 evaluate_clients=false best=test/accuracy",
+    "train=[fc2.*]",
+    "train=[fc2.*] calibration=ccvr",
+)
+"""Settings by which a part sends something else than by default."""
+
+SAID_ONLY = ("task", "model", "attack")
+"""Groups of which messages have the settings alone, or nothing: what nodes get of them does not vary."""
+
+
+def choices() -> Iterator[str]:
+    for group, table in TABLES.items():
+        if group not in SAID_ONLY:
+            yield from (f"{group}={name}" for name in table)
+
+
+def small(choice: str) -> list[str]:
+    found = [each for each in SMALL if not choice.startswith(each.partition("=")[0] + "=")]
+    needed = NEEDS.get(choice, ())
+    if "two_d_lrd" not in choice:
+        found.append(STEPS)
+    if choice.startswith("partition="):  # what it sends does not vary
+        found += ["rounds=1", "evaluate_clients=false"]
+    return [*found, *choice.split(), *needed]
+
+
+@pytest.mark.parametrize("choice", [*choices(), *MORE])
+def test_the_messages_of_a_run_are_those_that_were_signed(choice: str, tmp_path: Path) -> None:
+    config = compose([*small(choice), f"out='{tmp_path}'"])
+    refuse_attack(config)
+    try:
+        prepared = session.prepare(config)
+    except DataError as error:  # the task of these runs has no groups
+        pytest.skip(str(error))
+    grid = CheckedGrid(app, tmp_path / "nodes", prepared, files_of(choice, tmp_path))
+    outcome = session.run(grid, prepared, on_folder=grid.keep_client_states_in, word=WORD)
+    assert outcome.rows[-1]["round"] == config.rounds and outcome.rows[-1]["clients"] == config.cohort_size
+    for checking in grid.nodes.values():
+        asked = checking.ledger._known[grid.terms.nonce].asked
+        assert len(asked) <= grid.terms.messages
+        assert len(asked) == grid.terms.messages or config.cohort_size < config.clients
+
+
+@pytest.mark.parametrize(
+    ("kind", "choice"), [(TwoDLRD, MORE[0]), (FedDisco, MORE[3]), (DifferentialPrivacy, MORE[4])]
+)
+def test_a_part_that_does_not_declare_what_varies_is_found(
+    kind: type, choice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kind, "varies", {})
+    prepared = session.prepare(compose([*small(choice), f"out='{tmp_path}'"]))
+    grid = CheckedGrid(app, tmp_path / "nodes", prepared)
+    with pytest.raises(RefusedError, match=r"unlike the signed"):
+        session.run(grid, prepared, on_folder=grid.keep_client_states_in, word=WORD)
+
+
+def files_of(choice: str, folder: Path) -> list[Path]:
+    """Data of the clients' own, where a run needs them."""
+    if choice != "partition=own":
+        return []
+    config = compose(small("partition=iid"))
+    source = data.load(config.task)
+    parts = partitions.partition(config.partition, source.divisible, config.clients, config.seed)
+    return save_partition(folder / "own", source, parts)
+
+
+def test_every_half_belongs_to_a_strategy_above() -> None:
+    strategies = TABLES["strategy"]
+    asked = {getattr(strategies.load(name), "half", "") for name in strategies}
+    assert asked - {""} == set(halves.known())
+
+
+@pytest.mark.parametrize("group", SAID_ONLY[:2])
+def test_the_settings_of_every_task_and_model_are_values_that_can_be_signed(group: str) -> None:
+    table = TABLES[group]
+    for name in table:
+        values = {key: field.default for key, field in table.all_fields(name).items()}
+        plain = {f"{group}.{key}": value for key, value in values.items() if _is_plain(value)}
+        form = Form("roll call", "query", {f"{group}.name": name, **plain}, {}, {})
+        (read,) = load(signed_text(terms_of((form,)))).terms.forms
+        assert read.differences(Asked("query", form.fixed, {})) == []
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, (bool, int, float, str, list))
+
+
+def test_the_statistics_of_columns_come_once_and_are_then_the_same(tmp_path: Path) -> None:
+    """The roll call asks for them, and later messages have what the server computed, which nobody could sign."""
+    rows = [f"{40 + client + number},{'f' if number % 2 else 'm'},{'x' if number % 3 else 'y'}"
+            for client in range(3) for number in range(30)]  # fmt: skip
+    files = []
+    for client in range(3):
+        files.append(tmp_path / f"{client}.csv")
+        files[-1].write_text("\n".join(["age,sex,ill", *rows[client * 30 : client * 30 + 30]]))
+    config = compose(
+        [
+            "task=own_table", "task.columns=['age','sex=f|m']", "task.target=ill", "task.classes=[x,y]",
+            "model=mlp", "partition=own", "clients=3", "rounds=2", "client.local_steps=2", f"out='{tmp_path}'",
+        ]
+    )  # fmt: skip
+    grid = CheckedGrid(app, tmp_path / "nodes", session.prepare(config), files)
+    prepared = session.prepare(config)
+    session.run(grid, prepared, on_folder=grid.keep_client_states_in, word=WORD)
+    said = [each["spec.mean"] for each in grid.configs if "spec.mean" in each]
+    assert len(said) >= 6 and all(each == said[0] for each in said)
+    assert any(each.get(wire.MOMENTS) for each in grid.configs)
