@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from fedstride.errors import last_line
 from fedstride.faults import Fault, Kind
 from fedstride.flower.fleet import MOST_DEPTH, MOST_OBJECTS, reply_object
 from fedstride.flower.link import Head
-from fedstride.flower.objects import head_of, plain_record
+from fedstride.flower.objects import head_of, plain_record, references
 
 MOST_HEAD = 2**20
 """Bytes of an object's head: the ids of its parts."""
@@ -158,7 +157,10 @@ class Contents:
     @classmethod
     def of(cls, root: str, objects: Mapping[str, bytes]) -> Contents:
         """Of the content with this id. Raises ValueError if it is none."""
-        ids = _ids(objects.get(root, b""))
+        content = objects.get(root, b"")
+        if head_of(content, MOST_HEAD)[0] != "RecordDict":
+            raise ValueError("it has no records")
+        ids = references(content, MOST_HEAD)
         plain = _plain_records((name, objects.get(each, b"")) for name, each in ids.items())
         return cls(tuple(ids), dict(plain))
 
@@ -200,18 +202,6 @@ def form_of(settings: Mapping[str, Any]) -> dict[str, Any] | None:
     if form and not all(_is_plain(value) for value in form.values()):
         raise ValueError("the message describes its examples with values that are not plain")
     return form or None
-
-
-def _ids(content: bytes) -> dict[str, str]:
-    """The ids of the records, by name. Raises ValueError if this is no record dictionary."""
-    kind, _, start = head_of(content, MOST_HEAD)
-    try:
-        found = json.loads(content[start:])
-    except RecursionError:
-        found = None
-    if kind != "RecordDict" or not isinstance(found, dict):
-        raise ValueError("it has no records")
-    return {str(name): str(each) for name, each in found.items()}
 
 
 def _is_plain(value: object) -> bool:

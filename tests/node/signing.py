@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.app import Message
 from flwr.clientapp import ClientApp
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from leaving import keys_in
 from memory import BUNDLE, sha
 
 from fedstride.flower.link import Head, Run
@@ -112,6 +113,7 @@ class CheckedGrid(LocalGrid):
         self.run_signed = run_of(signed_text(self.terms))
         self.folder, self.nodes = folder, dict[int, Checking]()
         self.configs: list[Mapping[str, Any]] = []
+        self.left: set[str] = set()  # the names of all that was in replies
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         listed = list(messages)
@@ -126,6 +128,12 @@ class CheckedGrid(LocalGrid):
             assert question.terms.form_of(asked_in(message)) == question.form
             message.content = content
         return super().push_messages(listed)
+
+    def _deliver(self, message: Message) -> Message:
+        reply = super()._deliver(message)
+        assert reply.has_content(), reply.error.reason
+        self.left |= keys_in(reply)
+        return reply
 
 
 def asked_in(message: Message) -> Any:

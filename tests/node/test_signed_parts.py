@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from leaving import listed
 from signing import WORD, CheckedGrid, signed_text, terms_of
 
 from client_app import halves
@@ -81,11 +83,26 @@ def test_the_messages_of_a_run_are_those_that_were_signed(choice: str, tmp_path:
         pytest.skip(str(error))
     grid = CheckedGrid(app, tmp_path / "nodes", prepared, files_of(choice, tmp_path))
     outcome = session.run(grid, prepared, on_folder=grid.keep_client_states_in, word=WORD)
+    _check_what_left(choice, grid.left)
     assert outcome.rows[-1]["round"] == config.rounds and outcome.rows[-1]["clients"] == config.cohort_size
     for checking in grid.nodes.values():
         asked = checking.ledger._known[grid.terms.nonce].asked
         assert len(asked) <= grid.terms.messages
         assert len(asked) == grid.terms.messages or config.cohort_size < config.clients
+
+
+def _check_what_left(choice: str, left: set[str]) -> None:
+    """Nothing is missing in the list of what leaves a node, and what the part is said to send is sent."""
+    of_part = {when: keys for when, keys in listed().items() if when == choice}
+    known = [key for keys in listed().values() for key in keys]
+    assert [key for key in sorted(left) if not any(re.fullmatch(each, key) for each in known)] == []
+    for each in of_part.get(choice, []):
+        assert any(re.fullmatch(each, key) for key in left), each
+
+
+def test_every_part_in_the_list_is_one_that_is_run_here() -> None:
+    parts = {when for when in listed() if "=" in when}
+    assert parts <= {*choices()} and len(parts) > 4
 
 
 @pytest.mark.parametrize(
