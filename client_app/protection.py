@@ -16,10 +16,6 @@ from fedstride.arrays import Arrays
 from fedstride.errors import ConfigError
 from fedstride.placing import placed
 
-REPORTED_WITH_LOCAL_NOISE = frozenset({wire.CLIENT_ID, wire.STATE_LOST, wire.FROZEN_HELD})
-"""The metrics that a client with local noise reports. It also reports which client halves it executed, and the
-number 1 instead of its number of examples."""
-
 
 @dataclass(frozen=True)
 class Protection:
@@ -88,9 +84,10 @@ def protect(
 ) -> tuple[Arrays, dict[str, Any]]:
     """The protected model and the metrics, as they are sent to the server.
 
-    With local noise a client reports neither its losses nor its number of examples, because these are not
-    protected. `other_arrays`: names of the arrays that would be sent in addition to the model. They cannot be
-    protected, so ConfigError is raised if there are any and the update must be clipped.
+    With local noise a client reports neither its losses nor its number of examples (1 instead), because these are
+    not protected: only what says nothing of its data, and which client halves it executed. `other_arrays`: names
+    of the arrays that would be sent in addition to the model. They cannot be protected, so ConfigError is raised if
+    there are any and the update must be clipped.
     """
     if not math.isfinite(protection.clipping_norm):
         return model, dict(metrics)
@@ -111,8 +108,6 @@ def protect(
     if not protection.is_local:
         return protected, {**metrics, wire.CLIPPED: float(too_long)}
     reported = {
-        key: value
-        for key, value in metrics.items()
-        if key in REPORTED_WITH_LOCAL_NOISE or key.startswith(wire.done(""))
+        key: value for key, value in metrics.items() if key in wire.WITHOUT_DATA or key.startswith(wire.done(""))
     }
     return protected, {wire.NUM_EXAMPLES: 1, **reported}

@@ -69,6 +69,9 @@ STATE_LOST: Final = "state/lost"  # 1 if the state that the server named was mis
 STATE_HELD: Final = "state/held"  # 1 if the client could not write its state to disk and keeps it in memory
 CLIPPED: Final = "privacy/clipped"  # 1.0 if the update was longer than the clipping norm, else 0.0
 FROZEN_HELD: Final = "frozen/held"  # 1 if the client could not write the frozen arrays to its cache
+WITHOUT_DATA: Final = frozenset(
+    {CLIENT_ID, STATE_LOST, STATE_HELD, FROZEN_HELD}
+)  # metrics that say nothing of data
 LOCAL: Final = "local"  # before `/` and a figure of federated evaluation: loss, accuracy, or a list of rates
 
 # Keys of a node's node-config

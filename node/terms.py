@@ -24,8 +24,10 @@ METRICS, TASK = "task.metrics", "task.name"
 MODEL_RECORDS = frozenset({wire.ARRAYS, wire.METRICS, wire.ROLL_CALL})
 """The records of a reply that every run has. All others are extra records."""
 
-WITH_NOISE = frozenset({wire.CLIENT_ID, wire.NUM_EXAMPLES, wire.STATE_LOST, wire.STATE_HELD, wire.FROZEN_HELD})
-"""The metrics that say nothing of the data; and which halves were executed."""
+WHO_ANSWERS = frozenset(
+    {wire.NAME, wire.PACKED, wire.FROZEN, wire.CODE, "device", "python", "torch", "flwr", "fedstride"}
+)
+"""What a reply to the roll call says of the node and not of its data."""
 
 
 class Terms:
@@ -94,17 +96,7 @@ class Terms:
             self._check_reply_with_noise(reply)
 
     def _check_reply_with_noise(self, reply: Contents) -> None:
-        allowed = {
-            *WITH_NOISE,
-            wire.NAME,
-            wire.PACKED,
-            wire.FROZEN,
-            "device",
-            "python",
-            "torch",
-            "flwr",
-            "fedstride",
-        }
+        allowed = {*wire.WITHOUT_DATA, *WHO_ANSWERS, wire.NUM_EXAMPLES}
         for record in reply.records.values():
             told = sorted(key for key in record if key not in allowed and not key.startswith(wire.done("")))
             if told:

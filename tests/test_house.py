@@ -181,6 +181,26 @@ def test_the_server_imports_only_the_table_of_client_app() -> None:
     assert done.stdout.split() == ["client_app", "client_app.parts"]
 
 
+PICKLES = {"fedstride/tasks/datasets/cifar.py", "lab/engine/processes.py", "lab/engine/transfer.py"}
+"""Modules that read pickles: a published data set (plain values only), and a desk's own processes."""
+
+
+def test_pickles_are_read_in_few_places() -> None:
+    readers = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
+    found = set()
+    for package in MAY_IMPORT.keys() - {"benchmarks"}:
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+                given = {each.arg: ast.unparse(each.value) for each in getattr(node, "keywords", [])}
+                loads = called == "torch.load" or (called == "np.load" and given.get("allow_pickle") != "False")
+                if loads or readers & {name.partition(".")[0] for name in names}:
+                    found.add(str(path.relative_to(ROOT)))
+    assert found == PICKLES
+
+
 def test_no_module_is_too_long() -> None:
     long = {
         str(path.relative_to(ROOT)): lines

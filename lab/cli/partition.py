@@ -26,13 +26,14 @@ def partition(
         Path | None, typer.Option("--output", "-o", help="Also plot it into this PNG, SVG or PDF file.")
     ] = None,
     save: Annotated[
-        Path | None, typer.Option(help="Write each client's examples into this folder, as client-0.npz, ...")
+        Path | None,
+        typer.Option(help="Write each client's examples into this folder, as client-0.npz and client-0.toml, ..."),
     ] = None,
     form: Annotated[Format, FORMAT] = Format.TEXT,
 ) -> None:
     """Print, plot or save the partition: how many examples of each class (and group) each client holds.
 
-    A node whose node-config has data=FILE reads a file that --save wrote. OVERRIDES are Hydra overrides, as in
+    A node whose node-config has data=FILE.toml reads what --save wrote. OVERRIDES are Hydra overrides, as in
     partition.alpha=0.5 clients=20 seed=2.
     """
     import numpy as np

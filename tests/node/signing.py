@@ -114,6 +114,7 @@ class CheckedGrid(LocalGrid):
         self.folder, self.nodes = folder, dict[int, Checking]()
         self.configs: list[Mapping[str, Any]] = []
         self.left: set[str] = set()  # the names of all that was in replies
+        self.replies: list[Message] = []
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         listed = list(messages)
@@ -133,6 +134,7 @@ class CheckedGrid(LocalGrid):
         reply = super()._deliver(message)
         assert reply.has_content(), reply.error.reason
         self.left |= keys_in(reply)
+        self.replies.append(reply)
         return reply
 
 

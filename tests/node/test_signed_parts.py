@@ -8,16 +8,21 @@ from pathlib import Path
 
 import pytest
 from leaving import listed
+from memory import sha
 from signing import WORD, CheckedGrid, signed_text, terms_of
 
 from client_app import halves
 from client_app.app import app
 from fedstride import wire
 from fedstride.errors import DataError
+from fedstride.flower.apps import objects
 from fedstride.signed import Asked, Form, load
 from fedstride.tasks import data, partitions
 from lab.deployment.client_files import save_partition
 from node.accounts import RefusedError
+from node.policy import Policy
+from node.replies import Contents
+from node.terms import Terms
 from server_app import session
 from server_app.attacks import refuse_attack
 from server_app.config.compose import compose
@@ -25,6 +30,8 @@ from server_app.config.schema import TABLES
 from strategies import DifferentialPrivacy, FedDisco, TwoDLRD
 
 pytestmark = pytest.mark.slow
+
+NOISE = Policy(clipping_norm=1.0, noise_multiplier=1.0)
 
 SMALL = ("model=mlp", "clients=3", "rounds=2", "client.batch_size=20", "evaluate_every=1", "evaluate_clients=true")
 STEPS = "client.local_steps=2"
@@ -84,6 +91,10 @@ def test_the_messages_of_a_run_are_those_that_were_signed(choice: str, tmp_path:
     grid = CheckedGrid(app, tmp_path / "nodes", prepared, files_of(choice, tmp_path))
     outcome = session.run(grid, prepared, on_folder=grid.keep_client_states_in, word=WORD)
     _check_what_left(choice, grid.left)
+    if config.privacy.name == "local":
+        for reply in grid.replies:  # a node that demands noise lets it leave
+            root, *contents = objects(reply.content)
+            Terms(NOISE, None).check_reply(Contents.of(root.decode(), {sha(each): each for each in contents}))
     assert outcome.rows[-1]["round"] == config.rounds and outcome.rows[-1]["clients"] == config.cohort_size
     for checking in grid.nodes.values():
         asked = checking.ledger._known[grid.terms.nonce].asked
