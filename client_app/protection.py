@@ -86,8 +86,8 @@ def protect(
 
     With local noise a client reports neither its losses nor its number of examples (1 instead), because these are
     not protected: only what says nothing of its data, and which client halves it executed. `other_arrays`: names
-    of the arrays that would be sent in addition to the model. They cannot be protected, so ConfigError is raised if
-    there are any and the update must be clipped.
+    of the arrays that would be sent in addition to the model. They cannot be protected, so ConfigError is raised
+    if there are any and the update must be clipped.
     """
     if not math.isfinite(protection.clipping_norm):
         return model, dict(metrics)

@@ -74,9 +74,11 @@ class Reader:
 
         Raises ReadError if they are not, DiedError if this takes longer.
         """
+        return self._check(self._state(), seconds)
+
+    def _check(self, state: str, seconds: float) -> int | None:
         if self._site.dictionary is None:
             return None
-        state = self._state()
         if self._checked[0] != state:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = self._answer({"check": self._site.plain()}, None, (), seconds)
@@ -91,8 +93,9 @@ class Reader:
 
         Raises ReadError if the data do not fit, DiedError if reading takes longer than this.
         """
-        self.check(seconds)
-        about = [form, self._state(), self._site.described(), self._shares, self._min_rows, __version__]
+        state = self._state()
+        self._check(state, seconds)
+        about = [form, state, self._site.described(), self._shares, self._min_rows, __version__]
         key = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
         folder = self._folder / key.hexdigest()[:32]
         if not (folder / COUNT).exists():

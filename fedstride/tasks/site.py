@@ -13,6 +13,7 @@ diagnosis = ["malignant", "benign"]
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import tomllib
@@ -65,8 +66,9 @@ class Site:
         return cls(Path(values["path"]), key or None, values["id"], dictionary=dictionary or None)
 
     def described(self) -> str:
-        """Everything on which what is read depends, without the secret."""
-        return repr(replace(self, key=None))
+        """Everything on which what is read depends, with a digest in place of the key."""
+        key = None if self.key is None else hashlib.sha256(self.key).digest()
+        return repr(replace(self, key=key))
 
 
 def read_site(given: Path) -> Site:

@@ -186,3 +186,12 @@ def test_the_rows_of_one_id_stay_together(processes: Placed, data: Path, tmp_pat
     folder = reader_of(Site(data, b"k" * 32, id="name"), processes, tmp_path).of(form(), 60.0).folder
     marks = np.load(folder / "marks.npy").reshape(30, 3)
     assert (marks == marks[:, :1]).all() and len(np.unique(marks)) == 30
+
+
+def test_another_secret_holds_out_other_rows(processes: Placed, data: Path, tmp_path: Path) -> None:
+    processes.put(tmp_path / "home", data=data)
+    one, other = (
+        np.load(reader_of(Site(data, key * 32), processes, tmp_path).of(form(), 60.0).folder / "marks.npy")
+        for key in (b"k", b"l")
+    )
+    assert not (one == other).any()
