@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from fedstride.errors import ConfigError
+from fedstride.errors import ConfigError, DataError
 from fedstride.scores import SCORES
 from fedstride.tasks.class_moments import ClassMoments
 from fedstride.tasks.goals import BY_SCORE
@@ -91,6 +91,19 @@ def class_moments(found: ClassMoments, least: int) -> ClassMoments:
         )
     counts = found.counts[enough] // least * least
     return ClassMoments(found.classes[enough], counts, found.means[enough], found.covariances[enough])
+
+
+def check_sizes(trained: int, measured: int | None, least: int) -> None:
+    """Raise DataError if a client would train or measure on fewer than `least` examples.
+
+    A node looks at this before it starts the client; this is the second look. `measured`: None if no share is
+    held out.
+    """
+    if least > 1 and (trained < least or (measured is not None and measured < least)):
+        raise DataError(
+            f"this client would train on {trained} examples and measure on {measured or 0}; its node demands "
+            f"min_rows = {least} for each"
+        )
 
 
 def of_enough(steps: Iterable[Step], least: int) -> Iterator[Step]:

@@ -32,7 +32,7 @@ from fedstride.tasks.spec import Spec
 from fedstride.tasks.statistics import of_examples
 from fedstride.tasks.tensors import Examples, pick_device
 
-from . import protection
+from . import protection, withheld
 from .client_data import client_data
 from .method import Job
 from .parts import OBJECTIVES, RULES, Training
@@ -188,6 +188,7 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
     kept, measured = np.arange(len(positions)), np.arange(0)
     if said.holdout:
         kept, measured = hold_out(found.draws(said)[positions], said.holdout, found.client_id)
+    withheld.check_sizes(len(kept), len(measured) if said.holdout else None, found.min_rows)
     network, parts = said.network
 
     def examples(chosen: np.ndarray) -> Examples:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_app import withheld
-from fedstride.errors import ConfigError
+from fedstride.errors import ConfigError, DataError
 from fedstride.scores import SCORES
 from fedstride.tasks import class_moments
 from fedstride.tasks.goals import scores_of
@@ -114,3 +114,15 @@ def test_an_update_of_a_few_examples_is_not_made() -> None:
     with pytest.raises(ConfigError, match=r"of 15 examples, and this node demands min_rows = 16") as caught:
         list(withheld.of_enough(steps, 16))
     assert caught.value.key == "client.batch_size"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "enough"), [((20, None), True), ((19, None), False), ((20, 20), True), ((200, 19), False)]
+)
+def test_training_and_measuring_are_of_enough_examples(sizes: tuple[int, int | None], enough: bool) -> None:
+    withheld.check_sizes(*sizes, 1)
+    if enough:
+        withheld.check_sizes(*sizes, 20)
+    else:
+        with pytest.raises(DataError, match="min_rows = 20"):
+            withheld.check_sizes(*sizes, 20)
