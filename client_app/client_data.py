@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,6 +35,16 @@ class ClientData(NamedTuple):
     def draws(self, said: Settings) -> np.ndarray:
         """The draws of the hold-out of x and y."""
         return said.draws if self.own is None else self.own.draws(said.split_seed)
+
+    def seed(self, said: Settings) -> int:
+        """The seed of the client's draws: the order of its examples, dropout, augmentation.
+
+        A site with a secret of its own draws them by it and by all settings together. So no two runs of other
+        settings begin with the same examples, and their difference is not of a few.
+        """
+        if self.own is None or self.own.order is None:
+            return said.seed
+        return int.from_bytes(hashlib.blake2b(said.digest, key=self.own.order, digest_size=8).digest(), "big") >> 1
 
     @property
     def moments(self) -> Moments | None:

@@ -72,7 +72,7 @@ def train_alone(begun: Begun) -> Result:
         return train(
             job.model,
             job.examples,
-            of_enough(steps(job, begun.plan), job.min_rows),
+            of_enough(steps(job, begun.plan), job.min_rows) if job.min_rows > 1 else steps(job, begun.plan),
             begun.plan,
             momentum=job.client.momentum,
             weight_decay=job.client.weight_decay,

@@ -28,7 +28,8 @@ def figures(reported: Reported, examples: Examples, least: int) -> dict[str, flo
     """The figures of these examples that may leave.
 
     A figure that is made from counts of classes or labels leaves only if each one that has examples, and of labels
-    each one that some examples do not have, has at least `least`. Bins of scores are merged (`merged`).
+    each one that some examples do not have, has at least `least`; and so for each count. Bins of scores are merged
+    (`merged`). Loss and accuracy leave as they are: of models that somebody has made for that, they say more.
     """
     found = dict(reported)
     if least <= 1 or examples.spec.target is Target.VALUES:
@@ -36,12 +37,19 @@ def figures(reported: Reported, examples: Examples, least: int) -> dict[str, flo
     few = any(0 < count < least for count in _sizes(examples))
     for name, value in reported.items():
         by_class = name in SCORES and SCORES[name].finish is not None
-        if by_class and few:
+        if not by_class:
+            continue
+        assert isinstance(value, list)
+        if few or (name not in BY_SCORE and _has_few(value, len(examples), least)):
             del found[name]
         elif name in BY_SCORE:
-            assert isinstance(value, list)
             found[name] = merged(value, len(examples), least)
     return found
+
+
+def _has_few(rates: list[float], count: int, least: int) -> bool:
+    """Whether one of these shares of `count` examples is of fewer than `least`, and not of none."""
+    return any(0 < round(rate * count) < least for rate in rates)
 
 
 def merged(rates: list[float], count: int, least: int) -> list[float]:
@@ -107,17 +115,29 @@ def check_sizes(trained: int, measured: int | None, least: int) -> None:
 
 
 def of_enough(steps: Iterable[Step], least: int) -> Iterator[Step]:
-    """The same steps. Raises ConfigError after the last one if they use fewer than `least` examples together."""
-    seen = 0
+    """The same steps, each of at least `least` examples: a smaller one is joined to the one before it.
+
+    Otherwise the model after a step could be made to say what a few examples contain. Raises ConfigError if all
+    steps together have fewer.
+    """
+    held: Step | None = None
     for positions, rate in steps:
-        seen += len(positions)
-        yield positions, rate
-    if seen < least:
+        if held is None:
+            held = positions, rate
+        elif min(len(positions), len(held[0])) < least:
+            held = np.concatenate([held[0], positions]), held[1]
+        else:
+            yield held
+            held = positions, rate
+    if held is None:
+        return
+    if len(held[0]) < least:
         raise ConfigError(
-            f"the update would be of {seen} examples, and this node demands min_rows = {least}; use larger "
-            "batches or more steps",
+            f"the update would be of {len(held[0])} examples, and this node demands min_rows = {least}; use "
+            "larger batches or more steps",
             key="client.batch_size",
         )
+    yield held
 
 
 def _sizes(examples: Examples) -> list[int]:

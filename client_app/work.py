@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -76,6 +77,7 @@ class Settings:
     clients: int
     holdout: float
     split_seed: int
+    digest: bytes  # of all settings that are the same in the whole run
     trained: tuple[str, ...] | None  # patterns of the trained parameters
     protection: Protection  # that the server asks for
 
@@ -95,6 +97,7 @@ class Settings:
             clients=_natural(config, wire.NUM_CLIENTS),
             holdout=_share(config, wire.HOLDOUT),
             split_seed=_natural(config, wire.SPLIT_SEED, 0),
+            digest=_digest(config),
             trained=_patterns(config, wire.TRAIN),
             protection=protection.asked(config),
         )
@@ -197,7 +200,7 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
     return Work(
         client_id=found.client_id,
         server_round=_natural(config, wire.SERVER_ROUND, 0),
-        seed=said.seed,
+        seed=found.seed(said),
         client=said.client,
         objective=said.objective,
         examples=examples(kept),
@@ -228,6 +231,12 @@ def moments(job: Work) -> dict[str, list[float]]:
         return job.said.flatten()
     examples = job.all_examples
     return of_examples(examples.x[examples.members], examples.y[examples.members], examples.spec).flatten()
+
+
+def _digest(config: Mapping[str, Any]) -> bytes:
+    """Of the settings of a run. Its word is another one in each run and on each machine, and decides nothing."""
+    said = {key: value for key, value in config.items() if key not in {*OF_ONE_MESSAGE, wire.RUN}}
+    return hashlib.sha256(json.dumps(said, sort_keys=True, default=repr).encode()).digest()
 
 
 def _natural(config: Mapping[str, Any], key: str, default: int | None = None) -> int:

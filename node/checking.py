@@ -34,4 +34,4 @@ def run(arguments: Sequence[str], say: Callable[[str], None]) -> None:
         rows = check_data(reader)
     finally:
         processes.close()
-    say("the data can be read" if rows is None else f"the data: {rows} rows, all as the data file says")
+    say("the data are not looked at" if rows is None else f"the data: {rows} rows, all as the data file says")

@@ -33,7 +33,7 @@ def _data(policy: Policy, site: Site | None) -> Iterator[str]:
     if policy.raw_data:
         yield "apps may read the data files themselves, all of them (raw_data = true)"
     if site.dictionary is None:
-        yield "what runs may name: whatever is in the data (the data file has no [columns] or [examples])"
+        yield "what runs may name: nothing (the data file has neither [columns] nor [examples])"
     elif site.dictionary.columns:
         for name, cells in site.dictionary.columns.items():
             may = "; may be predicted" if name in site.dictionary.targets else ""

@@ -229,7 +229,7 @@ class Node:
             told = parsed(answer.error[1], keys) or Fault(Kind.APP)
             return replies.error_reply(head, self._link.node_id, wire.FAILED, told, answer.error[1])
         try:
-            self._terms.check_reply(Contents.of(answer.root, answer.objects))
+            self._terms.check_reply(Contents.of_reply(answer.root, answer.objects))
         except ValueError:
             raise FormError("its content is not a RecordDict") from None
         return replies.reply_of(head, self._link.node_id, answer.root, answer.objects)

@@ -77,7 +77,7 @@ class Policy:
     metrics: tuple[str, ...] | None = None  # figures of held-out rows that may leave, beside the loss; None: all
     records: tuple[str, ...] | None = None  # that may leave beside model and metrics; None: all
     min_rows: int = 20  # of training, of measuring, and of a class or category of which something is said
-    holdout: tuple[float, ...] = (0.0, 0.2)  # shares of the rows that a run may hold out
+    holdout: tuple[float, ...] = (0.2,)  # shares of the rows that a run may hold out
     clipping_norm: float | None = None  # the longest update that may leave
     noise_multiplier: float | None = None  # the least noise on it, as a multiple of the clipping norm
 

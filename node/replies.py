@@ -18,6 +18,7 @@ from fedstride.faults import Fault, Kind
 from fedstride.flower.fleet import MOST_DEPTH, MOST_OBJECTS, reply_object
 from fedstride.flower.link import Head
 from fedstride.flower.objects import head_of, plain_record, references
+from fedstride.tasks.spec import NORMALISATION
 
 MOST_HEAD = 2**20
 """Bytes of an object's head: the ids of its parts."""
@@ -44,9 +45,6 @@ SHOWN = {
 
 FORM = ("spec.", "reading.")
 """How the keys begin that say what an example is."""
-
-NORMALISATION = {"spec.mean", "spec.std"}
-"""Those of them that do not change how data are read."""
 
 CRASHED = 8
 """Flower's code of the error for a message whose process ended without a reply."""
@@ -95,7 +93,7 @@ def reply_of(to: Head, node: int, root: str, objects: Mapping[str, bytes]) -> Re
         raise FormError("its content is not a RecordDict")
     message = reply_object(to, node, root)
     own = hashlib.sha256(message).hexdigest()
-    examples = Contents.of(root, objects).examples
+    examples = Contents.of_reply(root, objects).examples
     return Reply(message, {own: (root,), **tree}, {**objects, own: message}, examples=examples)
 
 
@@ -139,11 +137,13 @@ def _parts(object_id: str, objects: Mapping[str, bytes]) -> tuple[str, ...]:
 class Contents:
     """What a message or a reply says in plain values.
 
-    `names`: of all its records. `records`: those of plain values, the first ones, of limited number and size.
+    `names`: of all its records. `records`: those of plain values, of limited number and size. `unread`: the names
+    of the others of plain values.
     """
 
     names: tuple[str, ...]
     records: Mapping[str, Mapping[str, Any]]
+    unread: tuple[str, ...] = ()
 
     @classmethod
     def of_message(cls, message: str, objects: Mapping[str, bytes]) -> Contents:
@@ -155,14 +155,22 @@ class Contents:
         return cls.of(root, objects)
 
     @classmethod
-    def of(cls, root: str, objects: Mapping[str, bytes]) -> Contents:
-        """Of the content with this id. Raises ValueError if it is none."""
+    def of_reply(cls, root: str, objects: Mapping[str, bytes]) -> Contents:
+        """Of the reply with this content: figures can be longer than settings. Raises ValueError if it is none."""
+        return cls.of(root, objects, MOST_PLAIN_BYTES)
+
+    @classmethod
+    def of(cls, root: str, objects: Mapping[str, bytes], most: int = MOST_PLAIN) -> Contents:
+        """Of the content with this id. `most`: bytes of a record that is read. Raises ValueError if it is none."""
         content = objects.get(root, b"")
         if head_of(content, MOST_HEAD)[0] != "RecordDict":
             raise ValueError("it has no records")
         ids = references(content, MOST_HEAD)
-        plain = _plain_records((name, objects.get(each, b"")) for name, each in ids.items())
-        return cls(tuple(ids), dict(plain))
+        first = sorted(ids.items(), key=lambda each: each[0] != wire.CONFIG)  # what decides most
+        plain = {name: objects.get(each, b"") for name, each in first}
+        plain = {name: content for name, content in plain.items() if content.startswith(PLAIN)}
+        records = dict(_plain_records(plain.items(), most))
+        return cls(tuple(ids), records, tuple(name for name in plain if name not in records))
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -210,11 +218,11 @@ def _is_plain(value: object) -> bool:
     )
 
 
-def _plain_records(contents: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, Any]]:
-    """The records of plain values among these, by name: the first ones, of limited number and size."""
+def _plain_records(contents: Iterable[tuple[str, bytes]], most: int) -> Iterator[tuple[str, Any]]:
+    """The first of these records of plain values, of limited number and size, by name."""
     left_bytes, left_records = MOST_PLAIN_BYTES, MOST_PLAIN_RECORDS
     for name, content in contents:
-        if len(content) > MOST_PLAIN or not content.startswith(PLAIN):
+        if len(content) > most:
             continue
         left_bytes, left_records = left_bytes - len(content), left_records - 1
         if left_bytes < 0 or left_records < 0:

@@ -105,7 +105,7 @@ class Reader:
         return Rows(folder, found["rows"], found["held"])
 
     def _read(self, form: Mapping[str, Any], folder: Path, seconds: float) -> None:
-        statistics = self._folder / STATISTICS
+        statistics = self._folder / STATISTICS / str(self._min_rows)
         statistics.mkdir(mode=0o700, parents=True, exist_ok=True)
         old, new = self._old(), self._folder / f"new-{os.urandom(8).hex()}"
         new.mkdir(mode=0o700)

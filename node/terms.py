@@ -5,6 +5,7 @@ A message is compared with the policy and the data file, never with the rows. So
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,9 +18,9 @@ from fedstride.tasks.spec import Spec
 
 from .accounts import RefusedError
 from .policy import Policy
-from .replies import Contents, form_of
+from .replies import MOST_PLAIN, Contents, form_of
 
-METRICS, TASK = "task.metrics", "task.name"
+METRICS, TASK, BATCH_SIZE = "task.metrics", "task.name", "client.batch_size"
 
 MODEL_RECORDS = frozenset({wire.ARRAYS, wire.METRICS, wire.ROLL_CALL})
 """The records of a reply that every run has. All others are extra records."""
@@ -41,6 +42,8 @@ class Terms:
     def check(self, message: Contents) -> None:
         """Raise RefusedError, with the key of the message, for what this node does not allow."""
         said = message.settings
+        if wire.CONFIG in message.unread:
+            raise RefusedError(f"its settings have more than {MOST_PLAIN} bytes, or another form", Kind.MESSAGE)
         if self._policy.hours is not None and not _within(self._now(), *self._policy.hours):
             raise RefusedError("it came outside of the hours in the policy", Kind.POLICY)
         self._check_listed(said, TASK, self._policy.tasks)
@@ -49,6 +52,12 @@ class Terms:
         form = form_of(said)
         if self._site is None:
             return
+        if said.get(wire.MOMENTS) and self._site.is_of_sounds:
+            raise RefusedError(
+                "it asks for moments of recordings, which say what the longest one contains",
+                Kind.POLICY,
+                wire.MOMENTS,
+            )
         if form is None:
             if not self._policy.raw_data:
                 raise RefusedError(
@@ -57,8 +66,9 @@ class Terms:
                     Kind.POLICY,
                 )
             return
-        self._check_form(form)
-        self._check_listed(said, wire.HOLDOUT, self._policy.holdout)
+        self._check_form(self._site, form)
+        self._check_share(said)
+        self._check_batches(said)
 
     def check_rows(self, said: Mapping[str, Any], rows: int, held: Mapping[str, int]) -> None:
         """Raise RefusedError if training or measuring would use too few rows.
@@ -74,9 +84,19 @@ class Terms:
                 f"min_rows = {least} for each",
                 Kind.FEW_ROWS,
             )
+        sizes = sorted(held.values())
+        if any(0 < larger - smaller < least for smaller, larger in itertools.pairwise(sizes)):
+            raise RefusedError(
+                f"two shares of holdout in the policy hold out sets that differ by fewer than min_rows = {least} "
+                "rows; allow shares that are further apart",
+                Kind.POLICY,
+                wire.HOLDOUT,
+            )
 
     def check_reply(self, reply: Contents) -> None:
         """Raise RefusedError if something in a reply may not leave this node."""
+        if reply.unread:
+            raise RefusedError(f"the reply has the record {reply.unread[0]!r}, which is too large", Kind.APP)
         extra = sorted(set(reply.names) - MODEL_RECORDS)
         allowed = self._policy.records
         if allowed is not None and (other := [name for name in extra if name not in allowed]):
@@ -104,15 +124,35 @@ class Terms:
             if record.get(wire.NUM_EXAMPLES, 1) != 1:
                 raise RefusedError("the reply has the number of examples, which no noise protects", Kind.POLICY)
 
-    def _check_form(self, form: Mapping[str, Any]) -> None:
+    def _check_form(self, site: Site, form: Mapping[str, Any]) -> None:
         """Compare the form of an example with the site's data file."""
-        assert self._site is not None
+        if site.dictionary is None:
+            raise RefusedError(
+                "the site's data file does not say what runs may name: it has neither [columns] nor [examples]",
+                Kind.POLICY,
+            )
         try:
-            spec = Spec.unflatten(form)
-            if self._site.dictionary is not None:
-                self._site.dictionary.check(spec)
+            site.check(Spec.unflatten(form))
         except ConfigError as error:
             raise RefusedError(str(error), Kind.SETTING, error.key) from error
+
+    def _check_share(self, said: Mapping[str, Any]) -> None:
+        share = said.get(wire.HOLDOUT, 0.0)
+        if type(share) not in (int, float) or share not in self._policy.holdout:
+            allowed = ", ".join(f"{each:g}" for each in self._policy.holdout)
+            raise RefusedError(
+                f"it asks for holdout = {str(share)[:40]}; the policy allows {allowed}", Kind.POLICY, wire.HOLDOUT
+            )
+
+    def _check_batches(self, said: Mapping[str, Any]) -> None:
+        size = said.get(BATCH_SIZE, self._policy.min_rows)
+        if type(size) is not int or size < self._policy.min_rows:
+            raise RefusedError(
+                f"it asks for {BATCH_SIZE} = {str(size)[:40]}; a batch has at least min_rows = "
+                f"{self._policy.min_rows} rows",
+                Kind.POLICY,
+                BATCH_SIZE,
+            )
 
     def _check_noise(self, said: Mapping[str, Any]) -> None:
         """Refuse what the demanded noise would not protect; the noise itself is the app's."""

@@ -96,13 +96,18 @@ class Dictionary:
     targets: tuple[str, ...] = ()  # the columns that may be predicted
     examples: Mapping[str, Any] = field(default_factory=dict)
 
-    def check(self, spec: Spec) -> None:
-        """Raise ConfigError, with the key of the message, unless a run may ask for examples of this form."""
-        if self.columns:
-            self._check_inputs(spec)
-            self._check_targets(spec)
-        else:
-            self._check_examples(spec)
+    def check(self, spec: Spec, numbered: bool = False) -> None:
+        """Raise ConfigError, with the key of the message, unless a run may ask for examples of this form.
+
+        `numbered`: the data have the numbers of classes, so the order of their names matters.
+        """
+        if not self.columns:
+            self._check_examples(spec, numbered)
+            return
+        if spec.scale != 1.0:
+            raise _refused("spec.scale", spec.scale, "1")
+        self._check_inputs(spec)
+        self._check_targets(spec)
 
     # ------------------------------------------------------------ a table
 
@@ -146,26 +151,30 @@ class Dictionary:
 
     # ------------------------------------------------------------ other examples
 
-    def _check_examples(self, spec: Spec) -> None:
-        asked = {
+    def _check_examples(self, spec: Spec, numbered: bool) -> None:
+        asked: dict[str, Any] = {
             "spec.kind": str(spec.inputs.kind),
             "spec.shape": list(spec.inputs.shape),
             "spec.vocabulary": spec.inputs.vocabulary,
             "spec.scale": spec.scale,
             "spec.target": str(spec.target),
             "spec.outputs": spec.outputs,
-            "spec.names": sorted(spec.names),
+            "spec.names": list(spec.names) if numbered else sorted(spec.names),
             "reading.rate": spec.reading.rate,
+            "reading.missing": spec.reading.missing,
         }
-        for key, allowed in self._form().items():
+        for key, allowed in self._form(numbered).items():
             if asked[key] not in allowed:
-                raise _refused(key, asked[key], " or ".join(map(str, allowed)))
+                raise _refused(
+                    key, asked[key], " or ".join(str(each) if each != [] else "none" for each in allowed)
+                )
 
-    def _form(self) -> dict[str, list[Any]]:
+    def _form(self, numbered: bool) -> dict[str, list[Any]]:
         """What a message may say, for each of its keys."""
         said = dict(self.examples)
-        kind, classes = said.pop("kind"), said.pop("classes", None)
-        names = sorted(classes) if isinstance(classes, list) else []
+        kind, classes, empty = said.pop("kind"), said.pop("classes", None), said.pop("empty", None)
+        names = list(classes) if isinstance(classes, list) else []
+        names = names if numbered else sorted(names)
         if classes is not None:
             target, outputs = Target.CLASS, len(names) or classes
         else:
@@ -176,8 +185,12 @@ class Dictionary:
             "spec.target": [str(target)],
             "spec.outputs": [outputs],
         }
-        if target is Target.CLASS:
+        if target is Target.CLASS and (names or not numbered):  # else numbers, which a run may name
             found["spec.names"] = [names]
+        if kind not in FOLDERS:
+            found["spec.scale"] = [1.0]
+        if empty:
+            found["reading.missing"] = ["mean"]
         places = {
             "shape": "spec.shape",
             "vocabulary": "spec.vocabulary",
@@ -192,6 +205,10 @@ _KINDS = {str(kind): [str(kind)] for kind in Kind} | {
     "text": [str(Kind.TOKENS)],
 }
 """What `kind` in a data file allows. Recordings and texts have whatever form a run makes of them."""
+
+SOUND = "sound"
+FOLDERS = (SOUND, TEXT)
+"""Kinds of folders with a file for each example."""
 
 _NEEDED = {
     str(Kind.IMAGE): ("shape", "scale"),
@@ -250,7 +267,8 @@ def read_examples(said: object) -> Dictionary:
         raise ValueError(
             "[examples] must have one of classes, labels, values: their number, or the names of classes"
         )
-    different = sorted(set(given) ^ {*needed, *goals})
+    may_be_empty = ["empty"] if said["kind"] == str(Kind.TABLE) and "empty" in given else []
+    different = sorted(set(given) ^ {*needed, *goals, *may_be_empty})
     if different:
         what = "is missing" if different[0] in needed else "is not a key"
         raise ValueError(
@@ -269,7 +287,7 @@ def _predicts(cells: Cells, spec: Spec) -> bool:
     if spec.target is Target.LABELS:
         return cells.is_index and cells.most == 1
     if spec.names:
-        return set(spec.names) == set(cells.categories)
+        return set(spec.names) == set(cells.categories) and spec.outputs == len(cells.categories)
     return cells.is_index and cells.most == spec.outputs - 1
 
 
@@ -316,6 +334,11 @@ def _scale(name: str, value: object) -> None:
         raise ValueError(f"[examples]: {name} = {value!r} must be a number above 0")
 
 
+def _switch(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ValueError(f"[examples]: {name} = {value!r} must be true or false")
+
+
 def _classes(name: str, value: object) -> None:
     _names(value) if isinstance(value, list) else _count(name, value)
 
@@ -328,4 +351,5 @@ _CHECKS = {
     "classes": _classes,
     "labels": _count,
     "values": _count,
+    "empty": _switch,
 }

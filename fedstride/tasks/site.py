@@ -23,10 +23,15 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, nearest
-from .dictionary import Cells, Dictionary, read_columns, read_examples
+from .dictionary import FOLDERS, SOUND, Cells, Dictionary, read_columns, read_examples
 from .holdout import KEY_BYTES, key_of
+from .spec import Spec
 
 SUFFIX = ".toml"
+
+ARRAYS = ".npz"
+TABLES = (".csv", ".csv.gz", ".parquet")
+"""How the names of files with arrays, and with a table, end."""
 
 KEYS = ("path", "id", "secret", "split_seed", "targets", "columns", "examples")
 
@@ -45,9 +50,27 @@ class Site:
     secret: Path | None = None  # the file of the key; None: it comes from a seed
     dictionary: Dictionary | None = None
 
+    @property
+    def order(self) -> bytes | None:
+        """The key of the order of examples in training; None without a secret: the run's seed decides it then."""
+        if self.secret is None or self.key is None:
+            return None
+        return hashlib.blake2b(b"fedstride order", key=self.key, digest_size=KEY_BYTES).digest()
+
+    @property
+    def is_of_sounds(self) -> bool:
+        """Whether the data are recordings, of which a run makes examples of any length."""
+        return self.dictionary is not None and self.dictionary.examples.get("kind") == SOUND
+
+    def check(self, spec: Spec) -> None:
+        """Raise ConfigError, with the key of the message, unless a run may ask for examples of this form."""
+        if self.dictionary is not None:
+            self.dictionary.check(spec, numbered=self.path.suffix.lower() == ARRAYS)
+
     def plain(self) -> dict[str, Any]:
         """As values for JSON, with the key."""
-        said = {"path": str(self.path), "id": self.id, "key": self.key and self.key.hex()}
+        secret = self.secret and str(self.secret)
+        said = {"path": str(self.path), "id": self.id, "key": self.key and self.key.hex(), "secret": secret}
         return {**said, "dictionary": self.dictionary and asdict(self.dictionary)}
 
     @classmethod
@@ -63,7 +86,8 @@ class Site:
             said["examples"],
         )
         key = values["key"] and bytes.fromhex(values["key"])
-        return cls(Path(values["path"]), key or None, values["id"], dictionary=dictionary or None)
+        secret = values["secret"] and Path(values["secret"])
+        return cls(Path(values["path"]), key or None, values["id"], secret or None, dictionary or None)
 
     def described(self) -> str:
         """Everything on which what is read depends, with a digest in place of the key."""
@@ -93,6 +117,8 @@ def read_site(given: Path) -> Site:
     if id_column and dictionary is not None and not dictionary.columns:
         raise ConfigError(f"{given}: id = {id_column!r} is not allowed: only a table has columns")
     path = (given.parent / Path(named).expanduser()).absolute()
+    if dictionary is not None and (fault := _kind_fault(path, dictionary)):
+        raise ConfigError(f"{given}: {fault}")
     key, secret = _key(given, values)
     return Site(path, key, id_column, secret, dictionary)
 
@@ -119,6 +145,16 @@ def _dictionary(values: Mapping[str, Any]) -> Dictionary | None:
     if "targets" in values:
         raise ValueError("targets needs [columns]")
     return read_examples(values["examples"]) if "examples" in values else None
+
+
+def _kind_fault(path: Path, dictionary: Dictionary) -> str:
+    """Why data at this path cannot be what the file says; empty if they can."""
+    is_table = path.name.lower().endswith(TABLES)
+    if is_table != bool(dictionary.columns):
+        return "a table has [columns], and what is no table has [examples]"
+    if dictionary.examples.get("kind") in FOLDERS and path.suffix.lower() == ARRAYS:
+        return f"kind = {dictionary.examples['kind']!r} is of folders; say the kind of the arrays in {path.name}"
+    return ""
 
 
 def _key(path: Path, values: Mapping[str, Any]) -> tuple[bytes, Path | None]:

@@ -35,6 +35,9 @@ LOSSES: Mapping[Target, tuple[str, ...]] = {
 Statistics = Mapping[str, Sequence[float]]
 """Numbers for each channel, feature, column or output, by name."""
 
+NORMALISATION = frozenset({"spec.mean", "spec.std", "spec.target_mean", "spec.target_std"})
+"""Keys of a message that change nothing of how data are read."""
+
 STATISTICS = ("mean", "std", "target_mean", "target_std")
 """The fields of a Spec that are computed from examples."""
 

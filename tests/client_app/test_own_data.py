@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from client_talk import CLIENTS, IID, TASK, round_config, same, train
+from client_talk import CLIENTS, IID, TASK, round_config, same, sgd, train
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
@@ -45,6 +45,22 @@ def part_of_the_task(path: Path, k: int, clients: int = CLIENTS) -> Path:
 
 
 # ---------------------------------------------------------------- one client
+
+
+def test_a_secret_of_the_site_decides_the_order_of_its_examples(tmp_path: Path) -> None:
+    """By all settings together: no two runs of other settings begin with the same examples."""
+    part_of_the_task(tmp_path / "mine.npz", 7)
+    about = 'path = "mine.npz"\n[examples]\nkind = "image"\nshape = [1, 28, 28]\nclasses = 10\n'
+    (tmp_path / "own.toml").write_text(about)
+    (tmp_path / "desk.toml").write_text("split_seed = 0\n" + about)
+
+    def seed(file: str, **more: Any) -> int:
+        return work.read(own(**more), node(data=str(tmp_path / file), partition_id=7)).seed
+
+    alike = {seed("own.toml", **{wire.RUN: word, wire.SERVER_ROUND: n}) for n, word in ((1, "a"), (2, "b"))}
+    other = {seed("own.toml", client=sgd(batch_size=size)) for size in (20, 21)}
+    assert len(alike) == 1 and len(alike | other) == 3
+    assert seed("desk.toml") == round_config()[wire.SEED] not in alike | other
 
 
 def test_training_on_own_data_equals_training_on_the_same_part_of_the_task(tmp_path: Path) -> None:

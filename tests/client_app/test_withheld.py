@@ -62,20 +62,22 @@ def of_classes(counts: list[int], target: Target = Target.CLASS) -> Examples:
     return Examples(np.zeros((len(y), 1), np.float32), y, spec, device=torch.device("cpu"))
 
 
-FIGURES = {"loss": 0.3, "accuracy": 0.5, "f1": [0.1] * 6, "balanced_accuracy": [0.1] * 4}
+FIGURES = {"loss": 0.3, "accuracy": 0.5, "f1": [0.5] * 6, "balanced_accuracy": [0.5] * 4}
 
 
 def test_figures_of_classes_need_enough_of_each() -> None:
-    assert withheld.figures(FIGURES, of_classes([30, 20]), 20) == FIGURES
-    assert withheld.figures(FIGURES, of_classes([30, 19]), 20) == {"loss": 0.3, "accuracy": 0.5}
-    assert withheld.figures(FIGURES, of_classes([30, 0]), 20) == FIGURES
-    assert withheld.figures(FIGURES, of_classes([30, 3]), 1) == FIGURES
+    assert withheld.figures(FIGURES, of_classes([60, 40]), 20) == FIGURES
+    assert withheld.figures(FIGURES, of_classes([60, 19]), 20) == {"loss": 0.3, "accuracy": 0.5}
+    assert withheld.figures(FIGURES, of_classes([60, 0]), 20) == FIGURES
+    assert withheld.figures(FIGURES, of_classes([60, 3]), 1) == FIGURES
+    few = FIGURES | {"f1": [0.6, 0.4, 0.99, 0.01, 0.59, 0.01]}  # one example is predicted to be of class 1
+    assert "f1" not in withheld.figures(few, of_classes([60, 40]), 20)
 
 
 def test_figures_of_labels_need_enough_with_and_without_each() -> None:
-    labels = of_classes([25, 30], Target.LABELS)
-    assert withheld.figures(FIGURES, labels, 25) == FIGURES
-    assert withheld.figures(FIGURES, labels, 26) == {"loss": 0.3, "accuracy": 0.5}
+    labels = of_classes([50, 60], Target.LABELS)
+    assert withheld.figures(FIGURES, labels, 50) == FIGURES
+    assert withheld.figures(FIGURES, labels, 51) == {"loss": 0.3, "accuracy": 0.5}
 
 
 def rates_of(logits: torch.Tensor, labels: torch.Tensor) -> list[float]:
@@ -108,12 +110,27 @@ def test_merged_bins_keep_the_auroc_of_many_examples() -> None:
     assert SCORES["auroc"].of(after) == pytest.approx(SCORES["auroc"].of(before), abs=0.001)
 
 
-def test_an_update_of_a_few_examples_is_not_made() -> None:
-    steps = [(np.arange(5), 0.1)] * 3
-    assert list(withheld.of_enough(steps, 15)) == steps
-    with pytest.raises(ConfigError, match=r"of 15 examples, and this node demands min_rows = 16") as caught:
-        list(withheld.of_enough(steps, 16))
-    assert caught.value.key == "client.batch_size"
+@given(st.lists(st.integers(1, 60), max_size=12), st.integers(2, 40))
+def test_every_step_is_of_enough_examples(sizes: list[int], least: int) -> None:
+    steps = [(np.arange(size) + 100 * number, 0.1 + number) for number, size in enumerate(sizes)]
+    if 0 < sum(sizes) < least:
+        with pytest.raises(
+            ConfigError, match=f"of {sum(sizes)} examples, and this node demands min_rows"
+        ) as caught:
+            list(withheld.of_enough(steps, least))
+        assert caught.value.key == "client.batch_size"
+        return
+    found = list(withheld.of_enough(steps, least))
+    assert all(len(positions) >= least for positions, _ in found)
+    same = [position for positions, _ in steps for position in positions]
+    assert [position for positions, _ in found for position in positions] == same
+    if all(size >= least for size in sizes):
+        assert [rate for _, rate in found] == [rate for _, rate in steps]
+
+
+def test_a_short_last_batch_is_joined_to_the_one_before() -> None:
+    steps = [(np.arange(30), 0.1), (np.arange(30, 60), 0.2), (np.arange(60, 61), 0.3)]
+    assert [(len(positions), rate) for positions, rate in withheld.of_enough(steps, 20)] == [(30, 0.1), (31, 0.2)]
 
 
 @pytest.mark.parametrize(

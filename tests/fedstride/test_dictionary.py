@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from fedstride.errors import ConfigError
+from fedstride.tasks import site
 from fedstride.tasks.dictionary import Cells, read_columns, read_examples
 from fedstride.tasks.inputs import Inputs, Kind
+from fedstride.tasks.own import npz, tables
 from fedstride.tasks.reading import Reading
 from fedstride.tasks.spec import Spec, Target
 
@@ -140,3 +142,26 @@ def test_another_form_is_refused(changes: dict[str, Any], key: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_examples(IMAGES).check(replace(PICTURES, **changes))
     assert caught.value.key == key
+
+
+def test_numbers_of_classes_have_the_order_of_the_site() -> None:
+    """In an .npz file the labels are numbers: with names in another order, the classes would be exchanged."""
+    found = read_examples(IMAGES)
+    found.check(replace(PICTURES, names=("cat", "dog")), numbered=True)
+    with pytest.raises(ConfigError) as caught:
+        found.check(replace(PICTURES, names=("dog", "cat")), numbered=True)
+    assert caught.value.key == "spec.names"
+    read_examples(IMAGES | {"classes": 2}).check(PICTURES, numbered=True)  # numbers, which a run may name
+
+
+def test_the_endings_of_tables_are_those_of_the_readers() -> None:
+    assert set(site.TABLES) == set(tables.SUFFIXES) and site.ARRAYS == npz.SUFFIX
+
+
+def test_numbers_that_may_be_missing_in_arrays() -> None:
+    said = {"kind": "table", "shape": [5], "values": 1, "empty": True}
+    spec = Spec(Inputs(Kind.TABLE, (5,)), 1, Target.VALUES)
+    read_examples(said).check(replace(spec, reading=Reading(missing="mean")))
+    with pytest.raises(ConfigError) as caught:
+        read_examples(said).check(spec)
+    assert caught.value.key == "reading.missing"

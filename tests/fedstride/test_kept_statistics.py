@@ -39,7 +39,7 @@ def said(folder: Path, rows: list[tuple[object, ...]], spec: Spec = SPEC, min_ro
 
 def of(column: str, *more: str) -> Spec:
     columns = (column, *more)
-    width = sum(2 if "|" in each else 1 for each in columns)
+    width = sum(each.count("|") + 1 for each in columns)
     return replace(SPEC, inputs=Inputs(Kind.TABLE, (width,)), reading=replace(SPEC.reading, columns=columns))
 
 
@@ -93,8 +93,17 @@ def test_a_new_question_after_a_small_change_is_answered_with_the_rows_before(tm
     said(tmp_path, ROWS, of("age"))
     added = said(tmp_path, [*ROWS, (30, 1e6, "male", "no")], of("weight"))
     assert added.mean[0] == said(tmp_path / "fresh", ROWS, of("weight")).mean[0]
-    gone = said(tmp_path, ROWS[1:], of("sex=female|male"))
-    assert gone.count.tolist() == [0.0, 0.0]  # the rows before are not all there any more: nothing is said
+    said(tmp_path / "b", ROWS, of("age"))
+    gone = said(
+        tmp_path / "b", ROWS[1:], of("sex=female|male", "age")
+    )  # the rows before are not all there any more
+    assert gone.count.tolist() == [
+        99.0,
+        99.0,
+        100.0,
+    ]  # age has its answer; sex gets one of the rows that there are
+    again = said(tmp_path / "b", ROWS, of("sex=female|male"))
+    assert again.count.tolist() == [99.0, 99.0]
 
 
 def test_nothing_is_said_of_a_few_rows(tmp_path: Path) -> None:
@@ -103,6 +112,20 @@ def test_nothing_is_said_of_a_few_rows(tmp_path: Path) -> None:
     assert found.count.tolist() == [100.0, 100.0, 0.0, 0.0] and found.mean[2:].tolist() == [0.0, 0.0]
     assert said(tmp_path / "b", ROWS[:9]).count.tolist() == [0.0] * 4
     assert said(tmp_path / "c", rows, min_rows=1).count.tolist() == [100.0] * 4
+
+
+def test_a_count_that_is_hidden_does_not_follow_from_the_others(tmp_path: Path) -> None:
+    rows = [(30, 60, ("a" * 90 + "b" * 9 + "c")[n], "no") for n in range(100)]
+    three = said(tmp_path / "a", rows, of("sex=a|b|c"))
+    assert three.count.tolist() == [100.0, 0.0, 0.0]  # b and c have 10 together
+    more = [(30, 60, ("a" * 80 + "b" * 19 + "c")[n], "no") for n in range(100)]
+    assert said(tmp_path / "b", more, of("sex=a|b|c")).count.tolist() == [100.0, 0.0, 0.0]
+    flags = [(int(n < 9), 60 + n, "female", "no") for n in range(100)]
+    assert said(tmp_path / "c", flags, of("age", "weight")).count.tolist() == [0.0, 100.0]
+    sparse = [(n if n < 50 else "", 60, "female", "no") for n in range(100)]
+    before = said(tmp_path / "d", sparse, of("age"))
+    more_sparse = [*sparse, *[("", 61, "female", "no")] * 19, (7, 62, "female", "no")]
+    assert said(tmp_path / "d", more_sparse, of("age")).mean[0] == before.mean[0]  # one more filled cell
 
 
 def test_the_number_of_a_few_missing_cells_is_not_said(tmp_path: Path) -> None:

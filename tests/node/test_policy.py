@@ -103,7 +103,7 @@ def test_what_a_policy_allows(tmp_path: Path) -> None:
     assert (found.hours, found.signed, found.tasks) == ((22 * 60 + 15, 360), True, ("own_table",))
     assert (found.metrics, found.records, found.min_rows, found.holdout) == (("auroc",), (), 5, (0.0, 0.3))
     assert found.protection == {"clipping-norm": 1, "noise-multiplier": 0.5}
-    assert (Policy().min_rows, Policy().holdout, Policy().protection) == (20, (0.0, 0.2), {})
+    assert (Policy().min_rows, Policy().holdout, Policy().protection) == (20, (0.2,), {})
 
 
 TABLE = """
@@ -177,6 +177,9 @@ def test_the_secret_is_for_this_user_only(tmp_path: Path) -> None:
         ('path = "."\n[examples]\nkind = "text"', "must have one of classes, labels, values"),
         ('path = "."\n[examples]\nkind = "text"\nclasses = 2\nrate = 1', "rate is not a key"),
         ('path = "."\n[examples]\nkind = "text"\nclasses = 0', "classes = 0 must be a whole number"),
+        ('path = "x.csv"\n[examples]\nkind = "text"\nclasses = 2', "a table has [columns]"),
+        ('path = "x.npz"\ntargets = []\n[columns]\na = "number"', "what is no table has [examples]"),
+        ('path = "x.npz"\n[examples]\nkind = "text"\nclasses = 2', "kind = 'text' is of folders"),
         ('path = "."\nid = "x"\n[examples]\nkind = "text"\nclasses = 2', "only a table has columns"),
     ],
 )

@@ -29,7 +29,10 @@ NOISE = Policy(clipping_norm=1.0, noise_multiplier=1.0)
 
 
 def message(settings: dict[str, Any]) -> Contents:
-    return Contents((wire.CONFIG,), {wire.CONFIG: settings})
+    said = {"holdout": 0.2} | settings
+    return Contents(
+        (wire.CONFIG,), {wire.CONFIG: {key: value for key, value in said.items() if value is not None}}
+    )
 
 
 def reply(*names: str, **values: Any) -> Contents:
@@ -57,6 +60,12 @@ def test_the_default_policy_allows_what_the_data_file_says() -> None:
         (Policy(), FORM | {"spec.shape": "x"}, Fault(Kind.SETTING)),
         (Policy(), FORM | {"holdout": 0.9999999}, Fault(Kind.POLICY, "holdout")),
         (Policy(), FORM | {"holdout": "0.2"}, Fault(Kind.POLICY, "holdout")),
+        (Policy(), FORM | {"holdout": True}, Fault(Kind.POLICY, "holdout")),
+        (Policy(), FORM | {"holdout": [0.2]}, Fault(Kind.POLICY, "holdout")),
+        (Policy(), FORM | {"holdout": None}, Fault(Kind.POLICY, "holdout")),
+        (Policy(), FORM | {"client.batch_size": 19}, Fault(Kind.POLICY, "client.batch_size")),
+        (Policy(), FORM | {"spec.scale": 0.01}, Fault(Kind.SETTING, "spec.scale")),
+        (Policy(), FORM | {"spec.outputs": 1}, Fault(Kind.SETTING, "reading.targets")),
         (Policy(), {"task.name": "mine"}, Fault(Kind.POLICY)),  # its app would read the files
         (Policy(tasks=("blood",)), FORM | {"task.name": "own_table"}, Fault(Kind.POLICY, "task.name")),
         (Policy(metrics=("f1",)), FORM | {"task.metrics": ["f1", "auroc"]}, Fault(Kind.POLICY, "task.metrics")),
@@ -94,7 +103,7 @@ def test_the_hours(hours: tuple[int, int], now: int, allowed: bool) -> None:
 
 @pytest.mark.parametrize(
     ("share", "rows", "held", "enough"),
-    [(0.0, 20, 0, True), (0.0, 19, 0, False), (0.2, 40, 20, True), (0.2, 39, 20, False), (0.2, 200, 19, False)],
+    [(0.0, 40, 20, True), (0.0, 19, 0, False), (0.2, 40, 20, True), (0.2, 39, 20, False), (0.2, 200, 19, False)],
 )
 def test_training_and_measuring_need_rows(share: float, rows: int, held: int, enough: bool) -> None:
     terms = Terms(Policy(), SITE)
@@ -123,6 +132,13 @@ def test_what_may_not_leave(policy: Policy, contents: Contents, said: str) -> No
     with pytest.raises(RefusedError, match=said) as caught:
         Terms(policy, None).check_reply(contents)
     assert caught.value.told == Fault(Kind.POLICY)
+
+
+def test_what_is_too_large_to_be_looked_at_is_refused() -> None:
+    with pytest.raises(RefusedError, match="more than 65536 bytes"):
+        Terms(Policy(raw_data=True), SITE).check(Contents((wire.CONFIG,), {}, (wire.CONFIG,)))
+    with pytest.raises(RefusedError, match="too large"):
+        Terms(Policy(), None).check_reply(Contents((wire.METRICS,), {}, (wire.METRICS,)))
 
 
 @pytest.mark.parametrize(

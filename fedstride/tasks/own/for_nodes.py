@@ -51,31 +51,36 @@ def _faults(site: Site, dictionary: Dictionary) -> tuple[int, list[str]]:
 def prepared(wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Write the examples of a form into a folder, for `load` in another process; how many they are.
 
-    `wanted`: the site and the form as plain values; `folder`; `statistics`, see `kept.py`; `min_rows`; and
-    `shares` of the hold-out, for each of which the held-out examples are counted. Raises DataError and ConfigError
-    as `load` does.
+    Examples that stay together (of one id, or equal) count once. `wanted`: the site and the form as plain values;
+    `folder`; `statistics`, see `kept.py`; `min_rows`; and `shares` of the hold-out, for each of which the held-out
+    examples are counted. Raises DataError and ConfigError as `load` does.
     """
     site, spec, folder = _site(wanted["site"]), Spec.unflatten(wanted["form"]), Path(wanted["folder"])
-    if site.dictionary is not None:
-        site.dictionary.check(spec)
+    site.check(spec)
     try:
         found = examples_in(site, files(site.path, spec), spec)
     except DataError as error:
         raise DataError(printable(str(error))) from error
-    moments = kept.moments(Path(wanted["statistics"]), found, spec, form(site, spec), wanted["min_rows"])
+    about_columns = Path(wanted["statistics"]), found, spec, form(site, spec), wanted["min_rows"]
+    moments = None if site.is_of_sounds else kept.moments(*about_columns)
     marks = draws_of(found.rows, site.key or key_of(0))
     for name, array in zip(ARRAYS, (found.x, found.y, marks), strict=True):
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
-    about = {"form": of_task(spec), "moments": moments and moments.flatten(), "min_rows": wanted["min_rows"]}
+    about: dict[str, Any] = {
+        "form": of_task(spec),
+        "moments": moments and moments.flatten(),
+        "min_rows": wanted["min_rows"],
+    }
+    about["order"] = site.order and site.order.hex()
     (folder / FORM).write_text(json.dumps(about))
     held = {repr(float(share)): _held(marks, share) for share in wanted["shares"]}
-    return {"rows": len(found.y), "held": held}
+    return {"rows": len(np.unique(marks)), "held": held}
 
 
 def _held(marks: np.ndarray, share: float) -> int:
-    """How many examples are held out; 0 if they cannot be divided."""
+    """How many different examples, or ids, are held out; 0 if they cannot be divided."""
     try:
-        return len(hold_out(marks, share, 0)[1])
+        return len(np.unique(marks[hold_out(marks, share, 0)[1]]))
     except DataError:
         return 0
 
@@ -100,7 +105,7 @@ def spec_of(said: Mapping[str, Any]) -> Spec:
         target,
         scale=said.get("scale", 1.0),
         names=names,
-        reading=reading,
+        reading=replace(reading, missing="mean") if said.get("empty") else reading,
     )
 
 

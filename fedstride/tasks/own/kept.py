@@ -14,9 +14,9 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,8 +29,19 @@ from .found import Found
 
 COLUMNS, ROWS = "columns.json", "rows.npy"
 
+MOST_VALUES = 10
+"""Different values of a column whose numbers could be computed from its mean and deviation."""
+
 MOST = 16
 """Sets of rows that are kept; the one that was used longest ago goes first."""
+
+
+class Kept(NamedTuple):
+    """Rows of which answers were made, and the answers: count, mean and squares of each column."""
+
+    place: Path
+    rows: np.ndarray
+    answers: dict[str, list[float]]
 
 
 def moments(folder: Path, found: Found, spec: Spec, form: Mapping[str, Any], min_rows: int) -> Moments | None:
@@ -40,21 +51,53 @@ def moments(folder: Path, found: Found, spec: Spec, form: Mapping[str, Any], min
     """
     if spec.inputs.kind not in AXES:
         return None
-    names = _names(spec, form)
-    place, before = _nearest(folder, _sorted(found.contents), max(min_rows, 1))
-    known = json.loads((place / COLUMNS).read_text())
-    if any(name not in known for name in names):
-        same = _of_rows(found, before)
-        fresh = said(of_examples(same.x, same.y, spec), same, spec, min_rows)
-        for at, name in enumerate(names):
-            known.setdefault(name, [float(each[at]) for each in vars(fresh).values()])
-        _write(place / COLUMNS, known)
-    os.utime(place)
+    names, now, least = _names(spec, form), _sorted(found.contents), max(min_rows, 1)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    kept = _read(folder)
+    distance = {each.place: differing(now, each.rows) for each in kept}
+    near = sorted((each for each in kept if distance[each.place] < least), key=lambda each: distance[each.place])
+    known = {name: each.answers[name] for each in reversed(near) for name in names if name in each.answers}
+    if missing := [name for name in names if name not in known]:
+        known |= _answers(folder, found, spec, near, now, min_rows, names, missing, kept)
+    for each in near:
+        os.utime(each.place)
     return Moments(*np.array([known[name] for name in names], np.float64).reshape(-1, 3).T)
 
 
-def _of_rows(found: Found, before: np.ndarray) -> Found:
-    """The examples that are among these rows; none if one of the rows is gone."""
+def _answers(
+    folder: Path,
+    found: Found,
+    spec: Spec,
+    near: Sequence[Kept],
+    now: np.ndarray,
+    min_rows: int,
+    names: Sequence[str],
+    missing: Sequence[str],
+    kept: Sequence[Kept],
+) -> dict[str, list[float]]:
+    """New answers for columns without one: of the kept rows if they are all here, else of these rows, kept now."""
+    of, rows = next(
+        ((each, rows) for each in near if (rows := _of_rows(found, each.rows)) is not None),
+        (_made(folder, now, kept), found),
+    )
+    fresh = said(of_examples(rows.x, rows.y, spec), rows, spec, min_rows)
+    answers = {name: [float(each[at]) for each in vars(fresh).values()] for at, name in enumerate(names)}
+    new = {name: _unless_close(name, answers[name], kept, min_rows) for name in missing}
+    _write(of.place / COLUMNS, of.answers | new)
+    return new
+
+
+def _unless_close(name: str, answer: list[float], kept: Sequence[Kept], min_rows: int) -> list[float]:
+    """The answer, or an earlier one of a column of which only a few filled cells have come or gone."""
+    for each in kept:
+        before = each.answers.get(name)
+        if before is not None and 0 < abs(before[0] - answer[0]) < min_rows:
+            return before
+    return answer
+
+
+def _of_rows(found: Found, before: np.ndarray) -> Found | None:
+    """The examples that are among these rows; None if one of the rows is gone."""
     digests = _as_text(found.contents)
     order = np.argsort(digests, kind="stable")
     chosen, at = [], 0
@@ -62,7 +105,7 @@ def _of_rows(found: Found, before: np.ndarray) -> Found:
         while at < len(order) and digests[order[at]] < digest:
             at += 1
         if at == len(order) or digests[order[at]] != digest:
-            return Found(*(each[:0] for each in vars(found).values()))
+            return None
         chosen.append(order[at])
         at += 1
     rows = np.sort(np.array(chosen, np.int64))
@@ -82,13 +125,40 @@ def said(found: Moments, examples: Found, spec: Spec, min_rows: int) -> Moments:
     squares[few] *= total / count[few]
     count[few] = total
     hidden = (found.count < min_rows) | (len(examples.y) < min_rows)
-    start = 0
-    for column in parsed(spec.reading.columns) if spec.inputs.kind is Kind.TABLE else ():
-        for at in range(start, start + len(column.categories)):
-            holders = round(found.mean[at] * found.count[at])
-            hidden[at] |= min(holders, found.count[at] - holders) < min_rows
-        start += column.width
+    if spec.inputs.kind is Kind.TABLE:
+        hidden |= _few_of_a_value(examples, spec, min_rows)
     return Moments(*(np.where(hidden, 0.0, each) for each in (count, mean, squares)))
+
+
+def _few_of_a_value(examples: Found, spec: Spec, least: int) -> np.ndarray:
+    """The columns whose moments would say how many rows have a value that few have.
+
+    Beside a category that few have, the next ones are hidden too, until the hidden ones have enough rows together:
+    otherwise their number would follow from the others.
+    """
+    values = examples.x if spec.target is not Target.VALUES else np.concatenate([examples.x, examples.y], axis=1)
+    found, start = np.zeros(values.shape[1], bool), 0
+    for column in parsed(spec.reading.columns):
+        block = slice(start, start + column.width)
+        start += column.width
+        if column.categories:
+            found[block] = _hidden_categories(np.count_nonzero(values[:, block] == 1, axis=0), least)
+    for at in range(values.shape[1]):
+        kinds, sizes = np.unique(values[~np.isnan(values[:, at]), at], return_counts=True)
+        found[at] |= len(kinds) <= MOST_VALUES and len(kinds) > 1 and int(sizes.min()) < least
+    return found
+
+
+def _hidden_categories(holders: np.ndarray, least: int) -> np.ndarray:
+    """Which categories with so many rows are hidden."""
+    order = np.argsort(holders, kind="stable")
+    hidden = np.zeros(len(holders), bool)
+    together = 0
+    for at in order:
+        if holders[at] >= least and (together >= least or not hidden.any()):
+            break
+        hidden[at], together = True, together + int(holders[at])
+    return hidden
 
 
 def differing(now: np.ndarray, before: np.ndarray) -> int:
@@ -101,22 +171,28 @@ def differing(now: np.ndarray, before: np.ndarray) -> int:
     return int(max(difference.clip(min=0).sum(), (-difference).clip(min=0).sum()))
 
 
-def _nearest(folder: Path, now: np.ndarray, min_rows: int) -> tuple[Path, np.ndarray]:
-    """The kept rows from which fewer than `min_rows` rows differ, and their folder; else these rows, kept now."""
-    folder.mkdir(mode=0o700, exist_ok=True)
-    kept = {path: np.load(path / ROWS, allow_pickle=False) for path in folder.iterdir() if (path / ROWS).exists()}
-    difference, place = min(
-        ((differing(now, before), str(path)) for path, before in kept.items()), default=(min_rows, "")
-    )
-    if difference < min_rows:
-        return Path(place), kept[Path(place)]
-    for path in sorted(kept, key=lambda each: each.stat().st_mtime)[: max(0, len(kept) - MOST + 1)]:
+def _read(folder: Path) -> list[Kept]:
+    """All sets of rows that are kept."""
+    return [
+        Kept(path, np.load(path / ROWS, allow_pickle=False), json.loads((path / COLUMNS).read_text()))
+        for path in sorted(folder.iterdir())
+        if (path / ROWS).exists()
+    ]
+
+
+def _made(folder: Path, now: np.ndarray, kept: Sequence[Kept]) -> Kept:
+    """These rows, kept from now on. It makes room for them."""
+    old = sorted((each.place for each in kept), key=lambda each: each.stat().st_mtime)
+    for path in old[: max(0, len(old) - MOST + 1)]:
         shutil.rmtree(path)
     new = folder / hashlib.sha256(now.tobytes()).hexdigest()[:16]
+    known = next((each for each in kept if each.place == new), None)
+    if known is not None:
+        return known
     new.mkdir(mode=0o700, exist_ok=True)
     _write(new / COLUMNS, {})
     np.save(new / ROWS, now, allow_pickle=False)  # written last
-    return new, now
+    return Kept(new, now, {})
 
 
 def _names(spec: Spec, form: Mapping[str, Any]) -> list[str]:

@@ -21,7 +21,7 @@ from ..logmel import FLOOR
 from ..moments import Moments
 from ..reading import PREPARED_VARIABLE
 from ..site import Site, read_site
-from ..spec import Spec
+from ..spec import NORMALISATION, Spec
 from ..tokens import RULE
 from . import folders, npz, tables
 from .checks import quoted
@@ -50,6 +50,7 @@ class NodeData:
     key: bytes | None = None
     moments: Moments | None = None
     min_rows: int = 1
+    order: bytes | None = None  # the site's own key of the order of examples; None: the run's seed decides
 
     def draws(self, split_seed: int) -> np.ndarray:
         """The draws of the hold-out, uint64 (n,). The seed counts only where the site has no secret of its own."""
@@ -69,8 +70,7 @@ def load(path: str | Path, spec: Spec) -> NodeData:
         return _prepared(Path(folder), spec)
     site = read_site(resolved(path))
     site = replace(site, path=resolved(site.path))
-    if site.dictionary is not None:
-        site.dictionary.check(spec)
+    site.check(spec)
     try:
         return _load(site, spec)
     except DataError as error:  # names of files and texts in them can contain line breaks
@@ -89,7 +89,8 @@ def _prepared(folder: Path, spec: Spec) -> NodeData:
     moments = about["moments"] and Moments(
         *(np.asarray(values, np.float64) for values in about["moments"].values())
     )
-    return NodeData(x, y, marks, moments=moments, min_rows=about["min_rows"])
+    order = about["order"] and bytes.fromhex(about["order"])
+    return NodeData(x, y, marks, moments=moments, min_rows=about["min_rows"], order=order)
 
 
 @lru_cache(maxsize=16)
@@ -118,7 +119,7 @@ def _load(site: Site, spec: Spec) -> NodeData:
         return {"x": found.x, "y": found.y, "rows": found.rows}
 
     found = cached("own", key, arrays)
-    return NodeData(found["x"], found["y"], found["rows"], site.key)
+    return NodeData(found["x"], found["y"], found["rows"], site.key, order=site.order)
 
 
 def files(source: Path, spec: Spec) -> list[tuple[Path, int]]:
@@ -141,7 +142,7 @@ def form(site: Site, spec: Spec) -> dict[str, object]:
 
 def of_task(spec: Spec) -> dict[str, object]:
     """Everything of a task on which the arrays depend. Normalisation is done later."""
-    flat = {key: value for key, value in spec.flatten().items() if key not in ("spec.mean", "spec.std")}
+    flat = {key: value for key, value in spec.flatten().items() if key not in NORMALISATION}
     return flat | {"words": RULE, "floor": FLOOR}
 
 
