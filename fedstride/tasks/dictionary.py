@@ -187,8 +187,6 @@ class Dictionary:
         }
         if target is Target.CLASS and (names or not numbered):  # else numbers, which a run may name
             found["spec.names"] = [names]
-        if kind not in FOLDERS:
-            found["spec.scale"] = [1.0]
         if empty:
             found["reading.missing"] = ["mean"]
         places = {
@@ -213,9 +211,9 @@ FOLDERS = (SOUND, TEXT)
 _NEEDED = {
     str(Kind.IMAGE): ("shape", "scale"),
     str(Kind.SIGNAL): ("shape", "scale"),
-    str(Kind.FRAMES): ("shape",),
-    str(Kind.TABLE): ("shape",),
-    str(Kind.TOKENS): ("shape", "vocabulary"),
+    str(Kind.FRAMES): ("shape", "scale"),
+    str(Kind.TABLE): ("shape", "scale"),
+    str(Kind.TOKENS): ("shape", "vocabulary", "scale"),
     "sound": ("rate",),
     "text": (),
 }
@@ -261,7 +259,7 @@ def read_examples(said: object) -> Dictionary:
     given = {name: value for name, value in said.items() if name != "kind"}
     needed = _NEEDED[said["kind"]]
     if "scale" in needed:
-        given.setdefault("scale", _SCALE[said["kind"]])
+        given.setdefault("scale", _SCALE.get(said["kind"], 1.0))
     goals = [name for name in ("classes", "labels", "values") if name in given]
     if len(goals) != 1:
         raise ValueError(
