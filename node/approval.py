@@ -10,15 +10,19 @@ changes, the run waits again. Texts of a submitter are shown so that no characte
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from flwr.app import MessageType
 
 from fedstride import wire
 from fedstride.errors import ConfigError, FedstrideError
-from fedstride.signed import MOST_CHARACTERS, Signed, Terms, parse_body, to_sign
+from fedstride.signed import MOST_CHARACTERS, Form, Signed, Terms, parse_body, to_sign
+from fedstride.varying import Varies
 
 from . import private_files
 from .rows import state_of
@@ -34,8 +38,11 @@ MOST_SHOWN = 300
 
 WAITS, APPROVED = ".waits", ".approved"
 
-NAMED = ("task.name", "reading.columns", "reading.targets", "task.metrics", wire.HOLDOUT)
+NAMED = ("task.name", "reading.columns", "reading.targets", "task.metrics", wire.HOLDOUT, wire.PRIVACY)
 """Settings that are shown first."""
+
+Said = tuple[str, str]
+"""A value, or its type and range, in words; and the forms of messages that say it, empty if all do."""
 
 
 class Site(NamedTuple):
@@ -119,6 +126,12 @@ def approve(folder: Path, asking: Asking) -> None:
         raise ConfigError(f"the approval cannot be written in {folder}: {error.strerror or error}") from error
 
 
+def of_run(folder: Path, word: str) -> list[Path]:
+    """The files of the runs with this word, those that wait and those that were approved."""
+    paths = [path for suffix in (WAITS, APPROVED) for path in sorted(folder.glob(f"*{suffix}"))]
+    return [path for path in paths if (found := _read(path)) is not None and found.terms.run == word]
+
+
 def in_words(folder: Path, asking: Asking, date: Callable[[float], str] | None = None) -> Iterator[str]:
     """Lines for a person who decides about a run."""
     say = date or (lambda moment: time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(moment)))
@@ -133,25 +146,46 @@ def in_words(folder: Path, asking: Asking, date: Callable[[float], str] | None =
     )
     yield f"nodes      {_nodes(terms, settings)}"
     yield f"expires    {say(terms.expires)}"
-    yield f"noise      {_noise(settings)}"
+    yield f"noise      {_noise(terms)}"
     more = sorted({name for form in terms.forms for name in form.records} - {wire.ARRAYS})
     yield f"records    {_shown(more)} besides the model" if more else "records    the model alone"
     for key in (*NAMED, *sorted(settings.keys() - set(NAMED))):
-        if key in settings:
-            yield f"  {_shown(key)} = {_shown(settings[key])}"
+        for said in settings.get(key, ()):
+            yield f"  {_shown(key)} = {_in_one(said)}"
     if before is not None:
         old = _settings(before)
         for key in sorted(settings.keys() | old.keys()):
-            if repr(settings.get(key)) != repr(old.get(key)):
-                yield f"  changed: {_shown(key)} was {_shown(old.get(key))}"
+            if settings.get(key) != old.get(key):
+                yield f"  changed: {_shown(key)} was {'; '.join(map(_in_one, old.get(key, ()))) or 'not there'}"
 
 
-def _settings(terms: Terms) -> dict[str, Any]:
-    """All values of the run's messages that do not change."""
-    found: dict[str, Any] = {}
+def _settings(terms: Terms) -> dict[str, list[Said]]:
+    """All that the forms of the run's messages say of each key."""
+    found: dict[str, dict[str, list[Form]]] = {}
     for form in terms.forms:
-        found |= form.fixed
-    return found
+        texts = {key: ascii(value) for key, value in form.fixed.items()}
+        texts |= {key: _varying(varies) for key, varies in form.varies.items()}
+        for key, text in texts.items():
+            found.setdefault(key, {}).setdefault(text, []).append(form)
+    return {
+        key: [(text, "" if len(forms) == len(terms.forms) else _named(forms)) for text, forms in said.items()]
+        for key, said in found.items()
+    }
+
+
+def _varying(varies: Varies) -> str:
+    more = ", or missing" * varies.optional, ", always the first one" * varies.once, ", never lower" * varies.rises
+    return f"varies: {varies}{''.join(more)}"
+
+
+def _named(forms: list[Form]) -> str:
+    """Forms by kind and name. The name is any text of the signer; the kind says what a node does."""
+    return "; ".join(f"{_shown(form.kind)} as {_shown(form.name)}" for form in forms)
+
+
+def _in_one(said: Said) -> str:
+    text, forms = said
+    return f"{_cut(text)}, in {forms}" if forms else _cut(text)
 
 
 def _compared(terms: Terms, before: Terms | None) -> str:
@@ -164,22 +198,43 @@ def _compared(terms: Terms, before: Terms | None) -> str:
     )
 
 
-def _nodes(terms: Terms, settings: dict[str, Any]) -> str:
-    count = settings.get(wire.NUM_CLIENTS)
+def _nodes(terms: Terms, settings: dict[str, list[Said]]) -> str:
     if terms.nodes:
         return f"{len(terms.nodes)} that are named by their keys"
-    return f"all that trust this key; {_shown(count)} clients, as the server says"
+    count = "; ".join(map(_in_one, settings.get(wire.NUM_CLIENTS, ()))) or "an unknown number of"
+    return f"all that trust this key; {count} clients, as the server says"
 
 
-def _noise(settings: dict[str, Any]) -> str:
-    if wire.NOISE_MULTIPLIER not in settings:
-        return f"none by the nodes (privacy {_shown(settings.get(wire.PRIVACY))})"
-    names = wire.NOISE_MULTIPLIER, wire.CLIPPING_NORM
-    return ", ".join(f"{name} {_shown(settings.get(name))}" for name in names)
+def _noise(terms: Terms) -> str:
+    """What protects an update at least, whichever of the forms asks for it."""
+    forms = [form for form in terms.forms if form.kind.partition(".")[0] == MessageType.TRAIN]
+    if not forms:
+        return "none, as the run does not train"
+    noise = min(_limits(form, wire.NOISE_MULTIPLIER)[0] for form in forms)
+    norm = max(_limits(form, wire.CLIPPING_NORM)[1] for form in forms)
+    clipping = f"{wire.CLIPPING_NORM} at most {_shown(norm)}" if norm < math.inf else "no clipping"
+    if noise <= 0:
+        return f"none by the nodes, {clipping}"
+    seeded = any(wire.NOISE_SEED in {*form.fixed, *form.varies} for form in forms)
+    known = f"; {wire.NOISE_SEED} lets the submitter compute it" if seeded else ""
+    return f"{wire.NOISE_MULTIPLIER} at least {_shown(noise)}, {clipping}{known}"
+
+
+def _limits(form: Form, key: str) -> tuple[float, float]:
+    """The least and the largest number that messages of this form have; 0 and infinite if they may have none."""
+    value, varies = form.fixed.get(key), form.varies.get(key)
+    if varies is not None and varies.most_values is None and not varies.optional:
+        return varies.least, varies.most
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return value, value
+    return 0.0, math.inf
 
 
 def _shown(value: object) -> str:
-    text = ascii(value)
+    return _cut(ascii(value))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text)} characters)"
 
 

@@ -66,7 +66,9 @@ def node_forget(
 ) -> None:
     """End a study at a node with these options: remove what its clients keep and what its apps cached.
 
-    The node must be stopped before. Its log says what was removed.
+    Replies that were kept for repeated messages of a signed run go too, and its approvals; the rows of the site
+    (node-rows) stay, and so do the lines of the ledger. The node must be stopped before. Its log says what was
+    removed.
     """
     from .forgetting import forget
     from .settings import read

@@ -1,4 +1,8 @@
-"""`fedstride node-forget`: ends a study at this node. What its clients keep, and what its apps cached, goes."""
+"""`fedstride node-forget`: ends a study at this node. What its clients keep, and what its apps cached, goes.
+
+So do the replies to it that were kept, and its approvals. The ledger keeps its lines, which refuse replays; the
+rows of the site (`node-rows`) stay, since they belong to the site and other runs may use them.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,11 @@ from pathlib import Path
 
 from fedstride.errors import ConfigError
 
+from . import approval, places
 from .access import APPS_CACHE, RUN_WORD
 from .journal import Journal
 from .keys import Signer
+from .ledger import Ledger
 from .settings import Settings
 
 OF_OTHERS = re.compile(r"series-\d+")
@@ -29,16 +35,17 @@ def forget(word: str, settings: Settings) -> Sequence[str]:
     """Remove what is kept for the run with this word; the names of what was removed.
 
     `settings`: of the node, which must not run, as it writes its log. Raises ConfigError if it runs, if the word
-    is none, if nothing of the run is here, or if the log cannot be written.
+    is none, if nothing of the run is here, if the ledger cannot be read, or if the log cannot be written.
     """
     if not (RUN_WORD.fullmatch(word) or OF_OTHERS.fullmatch(word)):
         raise ConfigError(
             f"{word[:60]!r} is not the word of a run: 16 hexadecimal digits, as fedstride node-log has"
         )
     with _alone(settings.lock):
-        found = _of(word, settings.states, settings.cache)
+        found = _of(word, settings.states, settings.cache) + _of_signed(word, settings.home)
         if not found:
-            raise ConfigError(f"nothing of the run {word} is in {settings.states}; give the options of the node")
+            places_of_it = f"{settings.states} or {settings.home}"
+            raise ConfigError(f"nothing of the run {word} is in {places_of_it}; give the options of the node")
         journal = _journal(settings)
         try:
             journal.write("forgets", **{STUDY: word}, removed=len(found))
@@ -73,6 +80,14 @@ def _of(word: str, states: Path, cache: Path) -> list[Path]:
         if app and app not in others and cached.is_dir():
             found.append(cached)
     return found
+
+
+def _of_signed(word: str, home: Path) -> list[Path]:
+    """The kept replies and the approvals of a signed run."""
+    found: list[Path] = []
+    if (path := home / places.LEDGER).exists():
+        found += Ledger(path, home / places.REPLIES, None, now=0).replies_of(word)  # nothing has expired then
+    return found + approval.of_run(home / places.APPROVALS, word)
 
 
 def _app(about: Path) -> str:

@@ -56,6 +56,7 @@ class Question(NamedTuple):
 class _Known:
     """A signed submission that has been seen."""
 
+    word: str
     run: int
     expires: int
     asked: set[tuple[str, int]] = field(default_factory=set)
@@ -145,6 +146,11 @@ class Ledger:
             return None
         return found[1] if found[0] == question.round else None
 
+    def replies_of(self, word: str) -> list[Path]:
+        """The folders of replies that are kept for the runs with this word."""
+        folders = [self._replies / nonce for nonce, known in self._known.items() if known.word == word]
+        return [folder for folder in folders if folder.exists() or folder.is_symlink()]
+
     def _place(self, question: Question) -> Path:
         name = hashlib.sha256(question.form.name.encode()).hexdigest()[:16]
         return self._replies / question.terms.nonce / name
@@ -207,7 +213,7 @@ class Ledger:
             known.seen |= values["seen"]
             return
         if "nonce" in values:
-            self._known[values["nonce"]] = _Known(int(values["run"]), int(values["expires"]))
+            self._known[values["nonce"]] = _Known(values["word"], int(values["run"]), int(values["expires"]))
         self._words.setdefault(values["word"], values["key"])
 
     def _error(self, what: str, error: OSError) -> ConfigError:

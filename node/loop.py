@@ -173,8 +173,11 @@ class Node:
             contents = Contents.of_message(head.id, objects)
             self._accounts.asks(head.id, contents.shown())
             word = contents.run
-            question = None if self._signed is None else self._signed.question(head, run, app, objects)
-            self._terms.check(contents)
+            question = None
+            if self._signed is None:
+                self._terms.check(contents)
+            else:
+                question = self._signed.question(head, run, app, objects, lambda: self._terms.check(contents))
         except ValueError as error:
             raise RefusedError(str(error)) from error
         if question is not None and question.kept is not None:

@@ -47,13 +47,18 @@ class SignedRuns:
         self._signatures, self._ledger, self._approvals = signatures, ledger, approvals
         self._accounts, self._now = accounts, now
 
-    def question(self, head: Head, run: Run, app: App, contents: Mapping[str, bytes]) -> Question:
+    def question(
+        self, head: Head, run: Run, app: App, contents: Mapping[str, bytes], allow: Callable[[], None]
+    ) -> Question:
         """What a message asks, with the answer that it got before. A first question is written down.
 
-        Raises RefusedError for a message that was not signed, and while the run is still to be approved.
+        `allow`: raises RefusedError for what the policy does not allow. It is called only for a message that was
+        signed, so that others learn nothing of the policy, and before anything is written, so that the message can
+        come again. Raises RefusedError for a message that was not signed, and while the run is still to be
+        approved.
         """
         try:
-            return self._question(head, run, app, contents)
+            return self._question(head, run, app, contents, allow)
         except (UnlikeError, ValueError) as error:
             raise RefusedError(str(error), Kind.NOT_SIGNED) from None
         except ReplayError as error:
@@ -61,14 +66,17 @@ class SignedRuns:
         except OSError as error:
             raise RefusedError(f"{error.filename}: {error.strerror or error}", Kind.STORAGE) from None
 
-    def _question(self, head: Head, run: Run, app: App, contents: Mapping[str, bytes]) -> Question:
+    def _question(
+        self, head: Head, run: Run, app: App, contents: Mapping[str, bytes], allow: Callable[[], None]
+    ) -> Question:
         signer, found = self._signatures.of(run, app, self._now())
         terms = found.terms
-        self._ledger.begin(terms, signer.id, run.id)
         said = asked(head.id, contents)
         if said.kind != head.kind:
             raise UnlikeError(f"it is announced as {head.kind!r}, and is {said.kind!r}")
         form = terms.form_of(said)
+        allow()
+        self._ledger.begin(terms, signer.id, run.id)
         if self._approvals is not None and (waits := self._approvals.waits(signer, found)):
             raise RefusedError(waits, Kind.APPROVAL)
         self._accounts.asks(head.id, {"signer": signer.name})

@@ -98,7 +98,7 @@ class Checking:
         self.runs = SignedRuns(Signatures([signer_of(KEY)], own, keys), self.ledger, approvals, self.accounts)
 
     def question(self, message: Message, run: Run) -> Question:
-        return self.runs.question(head_of(message, run.id), run, APP, objects(message))
+        return self.runs.question(head_of(message, run.id), run, APP, objects(message), lambda: None)
 
 
 class CheckedGrid(LocalGrid):

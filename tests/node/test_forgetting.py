@@ -7,9 +7,16 @@ import json
 from pathlib import Path
 
 import pytest
+from flwr.app import MetricRecord, RecordDict
+from memory import answered
+from signing import APP, KEY, OTHER_KEY, signed_text, signer_of, terms_of
 
 from fedstride.errors import ConfigError
+from fedstride.signed import Form, load
+from node import places
+from node.approval import Approvals, Site, approve, waiting
 from node.forgetting import forget
+from node.ledger import Ledger, Question, ReplayError
 from node.log_check import read
 from node.settings import read as read_settings
 
@@ -89,3 +96,63 @@ def test_a_node_that_runs_is_stopped_first(home: Path) -> None:
         with pytest.raises(ConfigError, match=r"a node uses the folder .*; stop it, forget, and start it again"):
             ended(home)
     assert ended(home)
+
+
+# ---------------------------------------------------------------- signed runs
+
+
+def asked(home: Path, word: str, number: int) -> Question:
+    """A message of a signed run, which was approved, asked and answered."""
+    form = Form("training", "train", {}, {}, {})
+    terms = terms_of((form,), run=word, nonce=f"{number:032x}", resumes=True)
+    signer = signer_of(KEY if word == WORD else OTHER_KEY)
+    approvals = home / places.APPROVALS
+    site = Site(None, ())
+    Approvals(approvals, site).waits(signer, load(signed_text(terms)))
+    approve(approvals, waiting(approvals)[-1])
+    (home / "policy").write_text("another state, so it waits again")
+    Approvals(approvals, Site(home / "policy", ())).waits(signer, load(signed_text(terms)))
+    ledger = ledger_of(home)
+    ledger.begin(terms, signer.id, number)
+    question = Question(signer, APP.id, terms, form, 1, {})
+    assert ledger.ask(question)
+    ledger.keep(question, answered(RecordDict({"metrics": MetricRecord({"n": 1})})))
+    return question
+
+
+def ledger_of(home: Path) -> Ledger:
+    return Ledger(home / places.LEDGER, home / places.REPLIES, None, 0)
+
+
+def names(folder: Path) -> set[str]:
+    return {each.name for each in folder.iterdir()}
+
+
+@pytest.mark.parametrize("has_states", [True, False])
+def test_kept_replies_and_approvals_of_a_signed_run_go_and_its_ledger_stays(home: Path, has_states: bool) -> None:
+    if not has_states:
+        (home / f"states/key-1/{WORD}.json").unlink()
+    other = asked(home, OTHER, 1)
+    others = names(home / places.APPROVALS)
+    runs = [asked(home, WORD, 2), asked(home, WORD, 3)]  # the run, and its resume
+    (home / places.ROWS).mkdir()
+    (home / places.ROWS / "rows").write_bytes(b"of the site")
+    lines = (home / places.LEDGER).read_bytes()
+    assert len(names(home / places.REPLIES)) == 3 and len(others) == 2
+    removed = ended(home)
+    assert len(removed) == 2 + 4 + 3 * has_states
+    assert names(home / places.REPLIES) == {other.terms.nonce} and names(home / places.APPROVALS) == others
+    assert (home / places.LEDGER).read_bytes() == lines and (home / places.ROWS / "rows").exists()
+    ledger = ledger_of(home)
+    assert ledger.kept(other) is not None
+    for each in runs:
+        assert not ledger.ask(each) and ledger.kept(each) is None
+        with pytest.raises(ReplayError):
+            ledger.begin(each.terms, each.signer.id, 9)
+
+
+def test_approvals_go_when_the_ledger_does_not_know_the_run_any_more(home: Path) -> None:
+    asked(home, WORD, 2)
+    (home / places.LEDGER).unlink()
+    ended(home)
+    assert names(home / places.APPROVALS) == set() and not (home / places.LEDGER).exists()

@@ -41,12 +41,14 @@ from fedstride.varying import Varies
 from node import replies
 from node.access import owner_of
 from node.accounts import RefusedError
-from node.approval import Approvals, approve, find, in_words, waiting
+from node.approval import Approvals, Asking, approve, find, in_words, waiting
 from node.approval import Site as SiteOfData
 from node.frames import Request
 from node.ledger import Ledger
 from node.log_check import read
+from node.policy import Policy
 from node.signed_runs import SignedRuns
+from node.terms import Terms as TermsOfSite
 
 ARRAYS = {"w": np.zeros((2, 3), np.float32), "b": np.zeros(3, np.float32)}
 FIXED: dict[str, Any] = {
@@ -217,7 +219,7 @@ def test_a_message_is_compared_as_it_is_executed_and_not_as_it_is_announced(node
     run, found = run_of(signed_text(terms_of(FORMS))), message()
     head = head_of(found)._replace(kind="query")
     with pytest.raises(RefusedError, match="announced as 'query', and is 'train'"):
-        node.runs.question(head, run, APP, objects(found))
+        node.runs.question(head, run, APP, objects(found), lambda: None)
     assert asked(found.object_id, objects(found)).kind == "train"
 
 
@@ -554,6 +556,92 @@ def test_what_a_person_reads_is_inert_and_says_what_changed(asking: tuple[Checki
     assert "as the server says" in text
 
 
+def form_with(name: str, kind: str, varies: Mapping[str, Varies] = {}, **fixed: Any) -> Form:
+    return Form(name, kind, {wire.RUN: WORD, **fixed}, varies, {})
+
+
+def read_by_a_person(folder: Path, *forms: Form) -> list[str]:
+    return list(in_words(folder, Asking("study", signer_of(KEY).id, terms_of(forms).body(), "")))
+
+
+def test_a_person_reads_each_value_that_any_message_has(tmp_path: Path) -> None:
+    """A last form that says something harmless hides nothing of the others, in whichever order they are."""
+    harmful = form_with("roll call", "train", **{"reading.targets": ["hiv"], "holdout": 0.0, "a.same": 1})
+    harmless = form_with("training", "query", **{"reading.targets": ["age"], "a.same": 1, "a.one": 2, "a.type": 1})
+    third = form_with(
+        "evaluation", "evaluate", **{"reading.targets": ["age"], "holdout": 0.2, "a.same": 1, "a.type": True}
+    )
+    for forms in ((harmful, harmless, third), (third, harmless, harmful)):
+        lines = read_by_a_person(tmp_path, *forms)
+        assert "  'reading.targets' = ['hiv'], in 'train' as 'roll call'" in lines
+        (targets,) = [line for line in lines if "['age']" in line]
+        assert "'query' as 'training'" in targets and "'evaluate' as 'evaluation'" in targets
+        assert "  'holdout' = 0.0, in 'train' as 'roll call'" in lines
+        assert "  'holdout' = 0.2, in 'evaluate' as 'evaluation'" in lines
+        assert "  'a.same' = 1" in lines and "  'a.one' = 2, in 'query' as 'training'" in lines
+        assert "  'a.type' = 1, in 'query' as 'training'" in lines
+        assert "  'a.type' = True, in 'evaluate' as 'evaluation'" in lines
+
+
+def test_a_person_reads_what_may_vary(tmp_path: Path) -> None:
+    varies = {"holdout": Varies("float", 0.0, 0.9, optional=True), FACTORS: VARIES[FACTORS]}
+    lines = read_by_a_person(
+        tmp_path, form_with("training", "train", varies), form_with("roll call", "query", holdout=0.2)
+    )
+    assert "  'holdout' = varies: float from 0.0 to 0.9, or missing, in 'train' as 'training'" in lines
+    assert "  'holdout' = 0.2, in 'query' as 'roll call'" in lines
+    assert f"  '{FACTORS}' = varies: at most 3 of float from 0.0 to 1.0, in 'train' as 'training'" in lines
+    text = "\n".join(read_by_a_person(tmp_path, *FORMS))
+    for key, each in VARIES.items():
+        assert f"'{key}' = varies: {each}" in text
+
+
+NORM, NOISE = wire.CLIPPING_NORM, wire.NOISE_MULTIPLIER
+
+
+@pytest.mark.parametrize(
+    ("trains", "said"),
+    [
+        ([{NOISE: 2.0, NORM: 1.0}], f"{NOISE} at least 2.0, {NORM} at most 1.0"),
+        ([{NOISE: 2.0, NORM: 9.0}, {NOISE: 0.5, NORM: 1.0}], f"{NOISE} at least 0.5, {NORM} at most 9.0"),
+        ([{}, {NOISE: 2.0, NORM: 1.0}], "none by the nodes, no clipping"),
+        ([{NOISE: 2.0, NORM: 1.0}, {NOISE: 0.0, NORM: 1.0}], f"none by the nodes, {NORM} at most 1.0"),
+        ([{NOISE: Varies("float", 0.1, 3.0), NORM: Varies("float", 0.1, 7.0)}],
+         f"{NOISE} at least 0.1, {NORM} at most 7.0"),
+        ([{NOISE: Varies("float", 0.1, 3.0, optional=True), NORM: 1.0}], f"none by the nodes, {NORM} at most 1.0"),
+        ([{NOISE: 2.0, NORM: 1.0, wire.NOISE_SEED: 3}],
+         f"{NOISE} at least 2.0, {NORM} at most 1.0; {wire.NOISE_SEED} lets the submitter compute it"),
+        ([], "none, as the run does not train"),
+    ],
+)  # fmt: skip
+def test_the_noise_that_a_person_reads_is_the_least(
+    tmp_path: Path, trains: list[Mapping[str, Any]], said: str
+) -> None:
+    forms = [
+        form_with(
+            f"training {number}",
+            "train" if number else "train.more",
+            {key: each for key, each in one.items() if isinstance(each, Varies)},
+            **{key: each for key, each in one.items() if not isinstance(each, Varies)},
+        )
+        for number, one in enumerate(trains)
+    ]
+    protected = form_with("roll call", "query", **{NOISE: 5.0, NORM: 0.1})
+    for listed in ((*forms, protected), (protected, *reversed(forms))):
+        assert f"noise      {said}" in read_by_a_person(tmp_path, *listed)
+
+
+def test_what_changed_is_said_for_values_of_single_forms_too(tmp_path: Path) -> None:
+    query = form_with("roll call", "query", holdout=0.2)
+    before = terms_of((form_with("training", "train", holdout=0.2), query)).body()
+    asking = Asking("study", signer_of(KEY).id, before, "")
+    approve(tmp_path, asking)
+    for other in (form_with("training", "train", holdout=0.0), form_with("training", "train")):
+        text = "\n".join(in_words(tmp_path, asking._replace(body=terms_of((other, query)).body())))
+        assert "changed: 'holdout' was 0.2" in text
+    assert not [line for line in in_words(tmp_path, asking) if "changed" in line]
+
+
 # ---------------------------------------------------------------- the loop of a node
 
 
@@ -602,3 +690,35 @@ def test_a_repeat_is_answered_without_a_process(tmp_path: Path) -> None:
     first, second = link.replies()
     assert dict(first.content.metric_records["metrics"]) == dict(second.content.metric_records["metrics"])
     assert [row["event"] for row in read(site.log).rows] == ["received", "answered"] * 2
+
+
+@pytest.mark.parametrize("kind", ["hours", "tasks"])
+def test_what_the_policy_refuses_can_be_asked_again(tmp_path: Path, kind: str) -> None:
+    """Also by another run of the same signed submission: nothing was written down."""
+    refusing = {"hours": Policy(hours=(8 * 60, 9 * 60)), "tasks": Policy(tasks=("other",))}[kind]
+    link, clock = MemoryLink(), [7 * 60]
+    site = Site(tmp_path, link, lambda request: answered(RecordDict({"metrics": MetricRecord({"n": 1})})))
+    checking = Checking(tmp_path / "own")
+    site.node._signed = SignedRuns(checking.runs._signatures, checking.ledger, None, site.node._accounts)
+    forms = tuple(replace(form, fixed={**form.fixed, "task.name": "blood"}) for form in FORMS)
+    run = link.runs[RUN]
+    link.runs[RUN] = run_of(signed_text(terms_of(forms)))._replace(app_hash=run.app_hash)
+
+    def asks(policy: Policy, **config: Any) -> None:
+        site.node._terms = TermsOfSite(policy, None, lambda: clock[0])
+        found = message(**{"task.name": "blood", **config})
+        contents = objects(found)
+        link.store |= contents
+        link._queue.append(Arrived(head_of(found, RUN), tuple(contents)))
+        site.step()
+
+    asks(refusing)
+    assert (tmp_path / "own/ledger").read_bytes() == b""
+    clock[0] = 8 * 60
+    asks(refusing if kind == "hours" else Policy())
+    first, second = link.replies()
+    assert first.has_error() and first.error.reason.startswith(str(Fault(Kind.POLICY))[:20])
+    assert second.has_content() and len(site.processes.requests) == 1
+    clock[0] = 7 * 60
+    asks(refusing, **{"task.name": "other", "a.more": 1})  # not signed: it learns nothing of the policy
+    assert link.replies()[-1].error.reason == str(Fault(Kind.NOT_SIGNED))
