@@ -15,16 +15,14 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedstride import seeds, wire
-from fedstride.bounds import MAX_TEXT
-from fedstride.errors import ReplyError, RunError, last_line
+from fedstride.errors import ReplyError, RunError
 from fedstride.flower import grids
 from fedstride.flower.grids import Node
 from fedstride.flower.logs import log
-from fedstride.names import FORM, Chosen, is_name
-from fedstride.records import config_records
-from strategies.screening import MAX_EXAMPLES
+from fedstride.names import Chosen, is_name
 
 from .attendance import Attendance
+from .called import facts_in, name_of
 from .claims import Claims, Owner
 from .config.permits import CLIENT_CODE
 from .config.schema import Config
@@ -36,17 +34,6 @@ CALL_SECONDS = 600.0  # longest wait for replies to the roll call at the start o
 LATE_CALL_SECONDS = 120.0  # longest wait of a round for the roll-call reply of a node that joined late
 APPROVAL_SECONDS = 10.0  # after which a node is asked again where a person has still to approve the run
 MAX_REFUSALS = 200  # refused nodes that are logged and recorded in a run
-TEXTS = (
-    "device",
-    "python",
-    "torch",
-    "flwr",
-    "fedstride",
-    wire.FROZEN,
-    wire.PACKED,
-    wire.NAME,
-    wire.CODE,
-)  # facts of a client that are texts
 
 
 class Roster:
@@ -252,7 +239,7 @@ class Roster:
             elif node.id in replies:
                 self._held.pop(node.key, None)
                 try:
-                    self._register(node, _facts(node, replies[node.id]), connected)
+                    self._register(node, facts_in(node, replies[node.id]), connected)
                 except ReplyError as error:
                     self._refuse(node, str(error))
         self._node_of = {known: self._node_of[known] for known in self._claims.owners if known in self._node_of}
@@ -267,7 +254,7 @@ class Roster:
         self._asked.discard((node.id, node.connected))
 
     def _register(self, node: Node, facts: Mapping[str, Any], connected: Collection[str]) -> None:
-        name = _name(node, facts)
+        name = name_of(node, facts)
         known_as = node.name if is_name(node.name) else name
         if not self._chosen.has(known_as):
             self._others[node.key] = known_as
@@ -308,46 +295,9 @@ class Roster:
             log(WARNING, "%d nodes were refused; more are not logged", MAX_REFUSALS)
 
 
-def _name(node: Node, facts: Mapping[str, Any]) -> str:
-    """The name of the client: the one that its node states, or else, without a partition id, that of its key.
-
-    Raises ReplyError for a text that is no name, and for another name than that with which its key was registered.
-    """
-    stated = facts.get(wire.NAME, "")
-    if stated and not is_name(stated):
-        raise ReplyError(f"{node} states the name {stated[:100]!r}, which is not allowed: it must be {FORM}")
-    if stated and is_name(node.name) and stated != node.name:
-        raise ReplyError(
-            f"{node} states the name {stated!r}, but its key is registered as {node.name!r}; start it with this "
-            "name in its node-config, or register its key with the other one"
-        )
-    has_number = facts[wire.CLIENT_ID] != node.id
-    return stated or (node.name if is_name(node.name) and not has_number else "")
-
-
 def _waits(reply: Message) -> bool:
     return reply.has_error() and reply.error.code == wire.WAITS
 
 
 def _mute(node: Node) -> str:
     return f"{node} did not reply to the roll call in time; see its log"
-
-
-def _facts(node: Node, reply: Message) -> dict[str, Any]:
-    """The facts in a reply: the claimed id and the moments as they are, and of the others only what is valid.
-
-    Raises ReplyError for a reply with an error or without facts.
-    """
-    if reply.has_error():
-        reason = last_line(reply.error.reason)
-        raise ReplyError(f"{node} cannot take part (code {reply.error.code}): {reason}")
-    record = config_records(reply.content).get(wire.ROLL_CALL) if reply.has_content() else None
-    if record is None:
-        raise ReplyError(f"{node} replied to the roll call without the record {wire.ROLL_CALL!r}")
-    facts: dict[str, Any] = {wire.CLIENT_ID: record.get(wire.CLIENT_ID, node.id)}
-    count = record.get(wire.NUM_EXAMPLES)
-    if type(count) is int and 0 < count <= MAX_EXAMPLES:
-        facts[wire.NUM_EXAMPLES] = count
-    texts = {key: record[key] for key in TEXTS if isinstance(record.get(key), str)}
-    moments = {key: value for key, value in record.items() if key.startswith(f"{wire.MOMENTS}.")}
-    return facts | {key: str(text)[:MAX_TEXT] for key, text in texts.items()} | moments

@@ -270,6 +270,7 @@ def test_hospitals_with_tables_have_the_bits_of_one_machine(site: Site, pair: An
         }
     )
     chosen = ["task=blood", "model=mlp", "task.metrics=[auroc,accuracy]", "rounds=2", "clients=2", "partition=own"]
+    chosen += ["client.batch_size=40"]  # with which no batch at a site is too small to be one of its own
     parts = f"parts={tmp_path / 'blood.py'}"
     done = site.deployment.fedstride("submit", "tls", parts, *chosen, "name=hospitals")
     assert done.returncode == 0, done.stdout + done.stderr + nodes[0].log() + nodes[1].log()

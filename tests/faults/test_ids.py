@@ -14,9 +14,9 @@ from fedstride import wire
 from fedstride.bounds import MAX_TEXT
 from fedstride.errors import RunError
 from fedstride.flower.grids import Node
+from server_app.called import facts_in
 from server_app.checkpoint import newest_checkpoint
 from server_app.lines import read_lines
-from server_app.roll_call import _facts
 
 CLIENTS_4_OF_5 = ("clients=5", "min_clients=4")  # four honest clients with the ids 0 to 3, and room for a fifth
 
@@ -157,4 +157,4 @@ def test_what_a_roll_call_states_is_bounded() -> None:
         **{f"more{i}": "x" * 1000 for i in range(1000)},
     }  # fmt: skip
     reply = Message(RecordDict({wire.ROLL_CALL: ConfigRecord(stated)}), reply_to=asked)
-    assert _facts(Node(7, "7"), reply) == {wire.CLIENT_ID: 1, "device": "x" * MAX_TEXT, "python": "3.11"}
+    assert facts_in(Node(7, "7"), reply) == {wire.CLIENT_ID: 1, "device": "x" * MAX_TEXT, "python": "3.11"}

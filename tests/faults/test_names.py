@@ -17,10 +17,10 @@ from fedstride.errors import ConfigError, ReplyError, RunError
 from fedstride.flower.grids import Node
 from fedstride.names import Chosen, is_name
 from lab.plots.fedalr import _places
+from server_app.called import name_of
 from server_app.checkpoint import newest_checkpoint
 from server_app.config.compose import compose
 from server_app.lines import read_lines
-from server_app.roll_call import _name
 
 HOSPITALS = ("hospital-a", "hospital-b", "hospital-c", "hospital-d")
 
@@ -179,13 +179,13 @@ def test_another_name_than_the_registered_one_is_refused(tmp_path: Path, monkeyp
 
 def test_the_name_of_a_client() -> None:
     node = Node(2**61, "key", "hospital-a")
-    assert _name(node, {wire.CLIENT_ID: 0}) == ""
-    assert _name(node, {wire.CLIENT_ID: node.id}) == "hospital-a"  # instead of a number of nineteen digits
-    assert _name(node, {wire.CLIENT_ID: 0, wire.NAME: "hospital-a"}) == "hospital-a"
-    assert _name(Node(1, "key", "no name!"), {wire.CLIENT_ID: 1}) == ""
+    assert name_of(node, {wire.CLIENT_ID: 0}) == ""
+    assert name_of(node, {wire.CLIENT_ID: node.id}) == "hospital-a"  # instead of a number of nineteen digits
+    assert name_of(node, {wire.CLIENT_ID: 0, wire.NAME: "hospital-a"}) == "hospital-a"
+    assert name_of(Node(1, "key", "no name!"), {wire.CLIENT_ID: 1}) == ""
     for stated in ("7", "a b", "a" * 65, "\x1b[31m", "=1+1"):
         with pytest.raises(ReplyError, match="which is not allowed: it must be a letter, then"):
-            _name(node, {wire.CLIENT_ID: 0, wire.NAME: stated})
+            name_of(node, {wire.CLIENT_ID: 0, wire.NAME: stated})
 
 
 # ---------------------------------------------------------------- the choice
