@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any
 
 from ..errors import ConfigError
 from .columns import Column, parsed
@@ -34,32 +34,6 @@ class Cells:
     categories: tuple[str, ...] = ()
     empty: bool = False
 
-    @classmethod
-    def read(cls, said: object) -> Cells:
-        """From `"number"`, `"text"`, a list of categories, or a table. Raises ValueError for anything else."""
-        if said in (NUMBER, TEXT):
-            return cls(str(said))
-        if isinstance(said, list):
-            said = {"categories": said}
-        if not isinstance(said, dict):
-            raise ValueError(f"{str(said)[:60]!r} is not allowed: it must be {_FORMS}")
-        given = dict(said)
-        empty = _flag(given, "empty")
-        if "categories" in given:
-            found = cls(CATEGORY, categories=_names(given.pop("categories")), empty=empty)
-        elif TEXT in given:
-            if not _flag(given, TEXT):
-                raise ValueError(f"text = false is not allowed: it must be {_FORMS}")
-            found = cls(TEXT, empty=empty)
-        else:
-            least, most = given.pop("least", -math.inf), given.pop("most", math.inf)
-            if not _is_number(least) or not _is_number(most) or least > most:
-                raise ValueError("least and most must be numbers, and least not above most")
-            found = cls(NUMBER, float(least), float(most), _flag(given, "whole"), empty=empty)
-        if given:
-            raise ValueError(f"{next(iter(given))!r} is not allowed here: it must be {_FORMS}")
-        return found
-
     def allows(self, value: float) -> bool:
         """Whether a column of numbers may have this one."""
         return self.least <= value <= self.most and (not self.whole or value.is_integer())
@@ -81,11 +55,6 @@ class Cells:
             if math.isfinite(value)
         ]
         return " ".join([named, *ends])
-
-
-_FORMS = (
-    '"number", "text", a list of categories, or a table as { least = 0, most = 120, whole = true, empty = true }'
-)
 
 
 @dataclass(frozen=True)
@@ -208,7 +177,7 @@ SOUND = "sound"
 FOLDERS = (SOUND, TEXT)
 """Kinds of folders with a file for each example."""
 
-_NEEDED = {
+NEEDED = {
     str(Kind.IMAGE): ("shape", "scale"),
     str(Kind.SIGNAL): ("shape", "scale"),
     str(Kind.FRAMES): ("shape", "scale"),
@@ -217,29 +186,7 @@ _NEEDED = {
     "sound": ("rate",),
     "text": (),
 }
-_SCALE = {str(Kind.IMAGE): 255.0, str(Kind.SIGNAL): float(FULL_SCALE)}
-
-
-def read_columns(columns: object, targets: object) -> Dictionary:
-    """The dictionary of a table. Raises ValueError, with the column, for what is not allowed."""
-    if not isinstance(columns, dict) or not columns:
-        raise ValueError('[columns] must name at least one column, as in age = "number"')
-    found = {}
-    for name, said in columns.items():
-        try:
-            found[name.strip()] = Cells.read(said)
-        except ValueError as error:
-            raise ValueError(f"column {name!r}: {error}") from None
-    if not isinstance(targets, list) or not all(isinstance(each, str) for each in targets):
-        raise ValueError('targets must be a list of columns that may be predicted, as in targets = ["diagnosis"]')
-    for name in targets:
-        if name not in found:
-            raise ValueError(f"targets: {name!r} is not in [columns]")
-        if found[name].empty or found[name].kind == TEXT:
-            raise ValueError(
-                f"targets: {name!r} cannot be predicted: its cells must be numbers or categories, never empty"
-            )
-    return Dictionary(found, tuple(targets))
+SCALE = {str(Kind.IMAGE): 255.0, str(Kind.SIGNAL): float(FULL_SCALE)}
 
 
 def examples_of(spec: Spec) -> dict[str, Any]:
@@ -248,35 +195,7 @@ def examples_of(spec: Spec) -> dict[str, Any]:
     values = {"shape": list(spec.inputs.shape), "vocabulary": spec.inputs.vocabulary, "scale": spec.scale}
     goal = "classes" if spec.target is Target.CLASS else str(spec.target)
     names = list(spec.names) if spec.target is Target.CLASS else []
-    return {"kind": kind, **{name: values[name] for name in _NEEDED[kind]}, goal: names or spec.outputs}
-
-
-def read_examples(said: object) -> Dictionary:
-    """The form of examples that are no table. Raises ValueError for what is not allowed."""
-    kinds = ", ".join(_NEEDED)
-    if not isinstance(said, dict) or said.get("kind") not in _NEEDED:
-        raise ValueError(f"[examples] must have a kind: one of {kinds}")
-    given = {name: value for name, value in said.items() if name != "kind"}
-    needed = _NEEDED[said["kind"]]
-    if "scale" in needed:
-        given.setdefault("scale", _SCALE.get(said["kind"], 1.0))
-    goals = [name for name in ("classes", "labels", "values") if name in given]
-    if len(goals) != 1:
-        raise ValueError(
-            "[examples] must have one of classes, labels, values: their number, or the names of classes"
-        )
-    may_be_empty = ["empty"] if said["kind"] == str(Kind.TABLE) and "empty" in given else []
-    different = sorted(set(given) ^ {*needed, *goals, *may_be_empty})
-    if different:
-        what = "is missing" if different[0] in needed else "is not a key"
-        raise ValueError(
-            f"[examples]: {different[0]} {what}; kind = {said['kind']!r} has {', '.join([*needed, *goals])}"
-        )
-    for name, value in given.items():
-        _CHECKS[name](name, value)
-    if "scale" in given:
-        given["scale"] = float(given["scale"])
-    return Dictionary(examples={"kind": said["kind"], **given})
+    return {"kind": kind, **{name: values[name] for name in NEEDED[kind]}, goal: names or spec.outputs}
 
 
 def _predicts(cells: Cells, spec: Spec) -> bool:
@@ -293,61 +212,3 @@ def _refused(key: str, value: object, allowed: str) -> ConfigError:
     return ConfigError(
         f"{key}: {str(value)[:200]!r} is not what the site's data file allows; allowed is {allowed}", key=key
     )
-
-
-def _flag(given: dict[str, Any], name: str) -> bool:
-    value = given.pop(name, False)
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} = {value!r} must be true or false")
-    return value
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
-
-
-def _names(said: object) -> tuple[str, ...]:
-    if not isinstance(said, list) or not all(isinstance(each, str) and each.strip() for each in said):
-        raise ValueError('categories must be a list of texts, as in ["female", "male"]')
-    names = tuple(each.strip() for each in said)
-    if len(set(names)) < len(names) or not names or any("|" in each for each in names):
-        raise ValueError("categories must be different, at least one, and without |")
-    return names
-
-
-def _count(name: str, value: object) -> None:
-    if type(value) is not int or value < 1:
-        raise ValueError(f"[examples]: {name} = {value!r} must be a whole number of at least 1")
-
-
-def _shape(name: str, value: object) -> None:
-    if not isinstance(value, list) or not value:
-        raise ValueError(f"[examples]: {name} = {value!r} must be a list, as in [3, 64, 64]")
-    for each in value:
-        _count(name, each)
-
-
-def _scale(name: str, value: object) -> None:
-    if not _is_number(value) or not 0 < float(str(value)) < math.inf:
-        raise ValueError(f"[examples]: {name} = {value!r} must be a number above 0")
-
-
-def _switch(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise ValueError(f"[examples]: {name} = {value!r} must be true or false")
-
-
-def _classes(name: str, value: object) -> None:
-    _names(value) if isinstance(value, list) else _count(name, value)
-
-
-_CHECKS = {
-    "shape": _shape,
-    "scale": _scale,
-    "vocabulary": _count,
-    "rate": _count,
-    "classes": _classes,
-    "labels": _count,
-    "values": _count,
-    "empty": _switch,
-}

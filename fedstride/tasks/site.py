@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, nearest
-from .dictionary import FOLDERS, SOUND, Cells, Dictionary, read_columns, read_examples
+from .dictionary import FOLDERS, SOUND, Cells, Dictionary
+from .dictionary_file import read_columns, read_examples
 from .holdout import KEY_BYTES, key_of
 from .spec import Spec
 

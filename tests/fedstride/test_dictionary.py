@@ -10,7 +10,8 @@ import pytest
 
 from fedstride.errors import ConfigError
 from fedstride.tasks import site
-from fedstride.tasks.dictionary import Cells, read_columns, read_examples
+from fedstride.tasks.dictionary import Cells
+from fedstride.tasks.dictionary_file import read_columns, read_examples
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.own import npz, tables
 from fedstride.tasks.reading import Reading

@@ -13,7 +13,7 @@ import pytest
 from acting import SERIES, Placed, content, rest, running, unpack
 
 from confinement import support
-from fedstride.tasks.dictionary import read_columns
+from fedstride.tasks.dictionary_file import read_columns
 from fedstride.tasks.holdout import draws_of, hold_out
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.own import load

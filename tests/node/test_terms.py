@@ -9,7 +9,7 @@ import pytest
 
 from fedstride import wire
 from fedstride.faults import Fault, Kind
-from fedstride.tasks.dictionary import read_columns
+from fedstride.tasks.dictionary_file import read_columns
 from fedstride.tasks.inputs import Inputs
 from fedstride.tasks.inputs import Kind as Of
 from fedstride.tasks.reading import Reading
