@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import NoReturn
 
-OF_A_NODE = ("node", "node-log", "node-status", "node-approve")
-"""The commands of a site."""
+OF_A_NODE = ("node", "node-log", "node-status", "node-check", "node-approve", "node-forget")
+"""The commands of a site: those of `node/commands.py`, which a test compares."""
 
 NODE = ("cryptography", "httpx", "safetensors", "torch", "typer", "yaml")
 """Modules that come with `fedstride[node]`, and with all extras that have a command."""

@@ -82,8 +82,8 @@ def add_to(app: typer.Typer) -> None:
     app.command("node", context_settings=_PASSED_ON)(node)
     app.command("node-log")(node_log)
     app.command("node-status")(node_status)
-    app.command("node-approve")(node_approve)
     app.command("node-check", context_settings=_PASSED_ON)(node_check)
+    app.command("node-approve")(node_approve)
     app.command("node-forget", context_settings={"ignore_unknown_options": True})(node_forget)
 
 

@@ -11,9 +11,11 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+import typer
 
 import fedstride
 from fedstride import __main__ as command
+from node import commands
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = [name for name in dir(fedstride) if not name.startswith("_")]
@@ -69,6 +71,12 @@ def test_a_name_that_needs_torch_raises_an_error_that_says_so(monkeypatch: pytes
         fedstride.NeuronSGD  # noqa: B018
 
 
+def test_the_commands_of_a_site_are_those_of_the_node() -> None:
+    app = typer.Typer()
+    commands.add_to(app)
+    assert tuple(each.name for each in app.registered_commands) == command.OF_A_NODE
+
+
 @pytest.mark.parametrize(
     ("arguments", "lacks", "said"),
     [
@@ -76,7 +84,7 @@ def test_a_name_that_needs_torch_raises_an_error_that_says_so(monkeypatch: pytes
         (
             ["run", "node"],
             ("hydra",),
-            "hydra: pip install 'fedstride[desk]'; without it there are node, node-log, node-status",
+            f"hydra: pip install 'fedstride[desk]'; without it there are {', '.join(command.OF_A_NODE)}",
         ),
         (
             ["node-log", "run"],
