@@ -27,11 +27,13 @@ SPEC = Spec(
 )
 
 
-def said(folder: Path, rows: list[tuple[object, ...]], spec: Spec = SPEC, min_rows: int = 10) -> Moments:
+def said(
+    folder: Path, rows: list[tuple[object, ...]], spec: Spec = SPEC, min_rows: int = 10, name: str = ""
+) -> Moments:
     folder.mkdir(exist_ok=True)
     path = folder / "table.csv"
     path.write_text("age,weight,sex,ill\n" + "".join(f"{','.join(map(str, row))}\n" for row in rows))
-    site = Site(path)
+    site = Site(path, id=name)
     found = kept.moments(folder / "kept", examples_in(site, [(path, 0)], spec), spec, form(site, spec), min_rows)
     assert found is not None
     return found
@@ -146,3 +148,15 @@ def test_how_many_rows_differ(now: list[int], before: list[int]) -> None:
     added = sum(max(0, now.count(n) - before.count(n)) for n in range(6))
     gone = sum(max(0, before.count(n) - now.count(n)) for n in range(6))
     assert kept.differing(*each) == max(added, gone)
+
+
+def test_of_rows_with_ids_the_ids_are_counted(tmp_path: Path) -> None:
+    """One patient with many rows is one."""
+    rows: list[tuple[object, ...]] = [(n // 5, 60 + n, "female", "no") for n in range(200)]
+    before = said(tmp_path, rows, of("weight"), name="age")
+    more = [*rows, *[(40, 1000, "male", "no")] * 30]
+    assert said(tmp_path, more, of("weight"), name="age").mean[0] == before.mean[0]
+    nine = [*rows, *[(40 + n, 1000, "male", "no") for n in range(9)]]
+    assert said(tmp_path, nine, of("weight"), name="age").mean[0] == before.mean[0]
+    ten = [*rows, *[(40 + n, 1000, "male", "no") for n in range(10)]]
+    assert said(tmp_path, ten, of("weight"), name="age").mean[0] > before.mean[0]

@@ -15,12 +15,14 @@ import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..columns import parsed
+from ..holdout import digest_of, stacked
 from ..inputs import Kind
 from ..moments import AXES, Moments
 from ..spec import Spec, Target
@@ -51,10 +53,11 @@ def moments(folder: Path, found: Found, spec: Spec, form: Mapping[str, Any], min
     """
     if spec.inputs.kind not in AXES:
         return None
+    found, by_id = _with_ids(found)
     names, now, least = _names(spec, form), _sorted(found.contents), max(min_rows, 1)
     folder.mkdir(mode=0o700, exist_ok=True)
     kept = _read(folder)
-    distance = {each.place: differing(now, each.rows) for each in kept}
+    distance = {each.place: _distance(now, each.rows, by_id) for each in kept}
     near = sorted((each for each in kept if distance[each.place] < least), key=lambda each: distance[each.place])
     known = {name: each.answers[name] for each in reversed(near) for name in names if name in each.answers}
     if missing := [name for name in names if name not in known]:
@@ -62,6 +65,24 @@ def moments(folder: Path, found: Found, spec: Spec, form: Mapping[str, Any], min
     for each in near:
         os.utime(each.place)
     return Moments(*np.array([known[name] for name in names], np.float64).reshape(-1, 3).T)
+
+
+def _with_ids(found: Found) -> tuple[Found, bool]:
+    """The same with one digest for all rows of an id, made of all their contents; and whether there are ids."""
+    if np.array_equal(found.rows, found.contents):
+        return found, False
+    groups: dict[bytes, list[bytes]] = {}
+    for row, content in zip(found.rows, found.contents, strict=True):
+        groups.setdefault(row.tobytes(), []).append(content.tobytes())
+    of_id = {row: digest_of(b"".join(sorted(contents))) for row, contents in groups.items()}
+    return replace(found, contents=stacked(of_id[row.tobytes()] for row in found.rows)), True
+
+
+def _distance(now: np.ndarray, before: np.ndarray, by_id: bool) -> int:
+    """How many rows differ; of rows with ids, how many ids."""
+    if by_id:
+        now, before = (np.unique(each, axis=0) for each in (now, before))
+    return differing(now, before)
 
 
 def _answers(
