@@ -30,7 +30,14 @@ ROOT = Path(__file__).parents[2]
 ENGINE = ROOT.parent / "shared/tools/docker-engine"  # starts an engine on a machine without registries
 ROLES = ("superlink", "node1", "node2", "node3")
 UID = 1000
-DEMO = ("clients=3", "partition=dirichlet", "rounds=5", "client.device=cpu", "test_set=false")
+DEMO = (
+    "clients=3",
+    "partition=dirichlet",
+    "rounds=5",
+    "client.batch_size=40",
+    "client.device=cpu",
+    "test_set=false",
+)
 """The run of docker/compose.yaml, for a run in process: the nodes have their own data, so the clients measure."""
 
 
