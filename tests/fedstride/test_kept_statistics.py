@@ -160,3 +160,12 @@ def test_of_rows_with_ids_the_ids_are_counted(tmp_path: Path) -> None:
     assert said(tmp_path, nine, of("weight"), name="age").mean[0] == before.mean[0]
     ten = [*rows, *[(40 + n, 1000, "male", "no") for n in range(10)]]
     assert said(tmp_path, ten, of("weight"), name="age").mean[0] > before.mean[0]
+
+
+def test_every_new_question_after_a_small_change_is_answered_with_the_rows_before(tmp_path: Path) -> None:
+    """Also the second one: rows are kept only where none are near."""
+    said(tmp_path, ROWS, of("age"))
+    more = [*ROWS, (30, 1e6, "male", "no")]
+    said(tmp_path, more, of("sex=female|male"))
+    assert len(list((tmp_path / "kept").iterdir())) == 1
+    assert said(tmp_path, more, of("weight")).mean[0] == said(tmp_path / "fresh", ROWS, of("weight")).mean[0]

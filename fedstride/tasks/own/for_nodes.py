@@ -43,8 +43,6 @@ def _faults(site: Site, dictionary: Dictionary) -> tuple[int, list[str]]:
     if not dictionary.columns:
         spec = spec_of(dictionary.examples)
         return len(examples_in(site, files(site.path, spec), spec).y), []
-    if site.path.is_dir() or not site.path.name.lower().endswith(tables.SUFFIXES):
-        raise DataError(f"{site.path} is no table ({', '.join(tables.SUFFIXES)}), but the data file names columns")
     return tables.faults(site)
 
 

@@ -97,10 +97,8 @@ def _answers(
     kept: Sequence[Kept],
 ) -> dict[str, list[float]]:
     """New answers for columns without one: of the kept rows if they are all here, else of these rows, kept now."""
-    of, rows = next(
-        ((each, rows) for each in near if (rows := _of_rows(found, each.rows)) is not None),
-        (_made(folder, now, kept), found),
-    )
+    whole = ((each, rows) for each in near if (rows := _of_rows(found, each.rows)) is not None)
+    of, rows = next(whole, None) or (_made(folder, now, kept), found)
     fresh = said(of_examples(rows.x, rows.y, spec), rows, spec, min_rows)
     answers = {name: [float(each[at]) for each in vars(fresh).values()] for at, name in enumerate(names)}
     new = {name: _unless_close(name, answers[name], kept, min_rows) for name in missing}
