@@ -232,10 +232,12 @@ class Node:
             told = parsed(answer.error[1], keys) or Fault(Kind.APP)
             return replies.error_reply(head, self._link.node_id, wire.FAILED, told, answer.error[1])
         try:
-            self._terms.check_reply(Contents.of_reply(answer.root, answer.objects))
+            said = Contents.of_reply(answer.root, answer.objects)
         except ValueError:
             raise FormError("its content is not a RecordDict") from None
-        return replies.reply_of(head, self._link.node_id, answer.root, answer.objects)
+        self._terms.check_reply(said)
+        reply = replies.reply_of(head, self._link.node_id, answer.root, answer.objects)
+        return reply._replace(examples=said.examples)
 
     def _known(self, head: Head, until: Until) -> Known:
         """The message's run and its app, which are asked for once. The message is logged before it is fetched."""

@@ -93,8 +93,7 @@ def reply_of(to: Head, node: int, root: str, objects: Mapping[str, bytes]) -> Re
         raise FormError("its content is not a RecordDict")
     message = reply_object(to, node, root)
     own = hashlib.sha256(message).hexdigest()
-    examples = Contents.of_reply(root, objects).examples
-    return Reply(message, {own: (root,), **tree}, {**objects, own: message}, examples=examples)
+    return Reply(message, {own: (root,), **tree}, {**objects, own: message})
 
 
 def _tree(root: str, objects: Mapping[str, bytes]) -> dict[str, tuple[str, ...]]:
