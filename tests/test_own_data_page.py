@@ -14,8 +14,6 @@ import pytest
 from desk import table, weights
 from page_of_own_data import BLOOD, OVERRIDES, PAGE, TABLES
 
-from fedstride.tasks.holdout import hold_out
-
 pytestmark = pytest.mark.slow
 
 
@@ -51,18 +49,15 @@ def test_the_file_is_as_short_as_the_page_says() -> None:
 def test_the_hospitals_learn(run: Path) -> None:
     status = json.loads((run / "status.json").read_text())
     assert status["final"]["local/auroc"] > 0.98
-    assert status["final"]["local/auroc/worst"] <= status["final"]["local/auroc"]
+    assert status["final"]["local/auroc/worst"] > 0.95
     assert set(status["best"]) == {"local/auroc", "round"}
     assert not [name for name in table(run)[0] if name.startswith("test/")]
 
 
-def test_columns_are_normalised_with_all_training_rows_and_no_other(desk: Path, run: Path) -> None:
+def test_columns_are_normalised_with_all_rows_of_all_hospitals(desk: Path, run: Path) -> None:
     task = json.loads((run / "task.json").read_text())
-    kept = []
-    for client in range(3):
-        rows = pd.read_csv(desk / f"hospital-{client}.csv")[task["reading.columns"]].to_numpy(np.float32)
-        kept.append(rows[hold_out(len(rows), 0.2, seed=1, client=client)[0]])
-    rows = np.concatenate(kept).astype(np.float64)
+    tables = [pd.read_csv(desk / f"hospital-{client}.csv")[task["reading.columns"]] for client in range(3)]
+    rows = pd.concat(tables).to_numpy(np.float32).astype(np.float64)
     np.testing.assert_allclose(task["spec.mean"], rows.mean(0), rtol=1e-12)
     np.testing.assert_allclose(task["spec.std"], rows.std(0), rtol=1e-12)
 

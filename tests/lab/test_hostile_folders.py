@@ -149,10 +149,11 @@ def test_a_damaged_folder_is_read_or_refused_in_one_line(call: Call, base: Path,
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_every_kind_of_damage_is_read_or_refused_in_one_line(call: Call, base: Path, tmp_path: Path) -> None:
-    count, wrong = tried(call, base, tmp_path / "work", every=1)
-    assert count > 1000
+@pytest.mark.timeout(900)
+def test_more_damaged_folders_are_read_or_refused_in_one_line(call: Call, base: Path, tmp_path: Path) -> None:
+    """All of them (`every=1`) take half an hour."""
+    count, wrong = tried(call, base, tmp_path / "work", every=29)
+    assert count > 50
     assert wrong == []
 
 
