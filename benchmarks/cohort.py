@@ -33,7 +33,6 @@ from torch import nn
 
 from benchmarks import Measured, _limits, rivals, seconds
 from benchmarks._plain import Client, Work, prepared
-from client_app import cohort as cohort_training
 from client_app.app import app
 from client_app.parts import OBJECTIVES, RULES
 from fedstride import wire
@@ -48,7 +47,8 @@ from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.spec import Spec
 from fedstride.tasks.tensors import Examples, pick_device, to_arrays
 from lab.engine.local import LocalGrid
-from lab.engine.together import TogetherGrid
+from lab.engine.together import training as together_training
+from lab.engine.together.grid import TogetherGrid
 
 FLOOR = "the same client of a round of one client after the other, in the same process"
 
@@ -156,7 +156,7 @@ def _least(label: str, rounds: Rounds, alone: LocalGrid, together: TogetherGrid,
 
 def _played(rounds: Rounds, together: TogetherGrid, number: int) -> tuple[float, float]:
     """The seconds of a round, and how many of them are not training."""
-    training, inside = cohort_training.train_together, list[float]()
+    training, inside = together_training.train_together, list[float]()
 
     def timed(*arguments: Any) -> Any:
         started = time.perf_counter()
@@ -165,7 +165,7 @@ def _played(rounds: Rounds, together: TogetherGrid, number: int) -> tuple[float,
         finally:
             inside.append(time.perf_counter() - started)
 
-    with mock.patch.object(cohort_training, "train_together", timed):
+    with mock.patch.object(together_training, "train_together", timed):
         taken = seconds(functools.partial(rounds.play, together, number))
     return taken, taken - sum(inside)
 

@@ -1,6 +1,6 @@
 """A client's part of a round in three stages: begin, train, reply.
 
-An engine can begin several clients, train them together, and then let each reply (`cohort.py`). `app.py` goes
+An engine can begin several clients, train them together, and then let each reply. `app.py` goes
 through the stages of one client.
 """
 

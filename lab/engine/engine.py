@@ -89,7 +89,7 @@ class InCohorts(InThisProcess):
 
     def grid(self, config: Config, priority: int = 0) -> LocalGrid | AttackedGrid:
         """A Grid that trains several clients at once."""
-        from .together import TogetherGrid
+        from .together.grid import TogetherGrid
 
         stay = {"device": True, "host": False}.get(config.cohort_rules)
         size, files = config.cohort_part, files_of(config)
@@ -154,7 +154,7 @@ def _cannot_be_copied(config: Config) -> str | None:
 
 def _alone(config: Config, spec: Spec) -> str | None:
     """Why the clients of a run cannot be trained together; None if they can."""
-    from client_app import cohort_trial
+    from .together import trial
 
     require(
         not config.workers,
@@ -166,13 +166,13 @@ def _alone(config: Config, spec: Spec) -> str | None:
         needs = getattr(table.load(chosen.name), "needs_own_client", None)
         if needs:
             return f"{table.group}={chosen.name} has {needs}, which cannot be computed for several clients at once"
-    found = cohort_trial.obstacle(config.model, spec, config.train, config.task.loss)
+    found = trial.obstacle(config.model, spec, config.train, config.task.loss)
     return found and f"clients with model={config.model.name} cannot be trained together ({found})"
 
 
 def _parts(config: Config) -> list[str]:
     """The note that a round is trained in parts. On a GPU the number of clients is known once a round begins."""
-    from .together import ON_A_PROCESSOR
+    from .together.grid import ON_A_PROCESSOR
 
     size = config.cohort_part or (None if _uses_gpus(config) else ON_A_PROCESSOR)
     if size is None or size >= config.cohort_size:

@@ -13,12 +13,11 @@ import pytest
 import torch
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
-from client_app import cohort, cohort_client, cohort_memory, cohort_trial, resident, stages, work
+from client_app import stages, work
 from client_app.app import app
 from client_app.method import Job, Method, Plan, Received, Result, Returned, State
 from client_app.parts import OBJECTIVES, RULES
 from client_app.pieces import Correction
-from client_app.stacked_functions import GeneratorDraws
 from fedstride import wire
 from fedstride.arrays import Arrays, to_record, views
 from fedstride.flower import identity
@@ -31,9 +30,12 @@ from fedstride.tasks.networks.norms import BatchNorm1d
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.spec import Spec, Target
 from fedstride.tasks.tensors import to_arrays
-from lab.engine import together as engine
 from lab.engine.local import LocalGrid
-from lab.engine.together import TogetherGrid
+from lab.engine.together import clients as begun_clients
+from lab.engine.together import grid as engine
+from lab.engine.together import memory, resident, training, trial
+from lab.engine.together.functions import GeneratorDraws
+from lab.engine.together.grid import TogetherGrid
 
 CLIENTS = 5
 SIZES = (7, 13, 1, 9, 6)  # examples of the clients; with batches of 4, one has a single batch of one example
@@ -418,8 +420,8 @@ def test_trained_weights_are_loaded_for_the_methods_that_read_them(
 ) -> None:
     setup, sent, found = Setup(*NETWORKS["batch norm"]), RULES_HERE[half or "sgd"][1], list[None]()
     expected = exchange(in_folder(alone(), tmp_path / "alone"), setup, sent)
-    real = cohort_client._load
-    monkeypatch.setattr(cohort_client, "_load", lambda *arguments: found.append(real(*arguments)))
+    real = begun_clients._load
+    monkeypatch.setattr(begun_clients, "_load", lambda *arguments: found.append(real(*arguments)))
     assert_same(expected, exchange(in_folder(together(), tmp_path / "together"), setup, sent))
     assert len(found) == loaded
 
@@ -455,8 +457,8 @@ def test_each_client_begins_with_the_model_of_its_message() -> None:
 
 def test_clients_with_a_value_of_their_own_in_the_message_train_together(monkeypatch: pytest.MonkeyPatch) -> None:
     setup, grid, sizes = Setup(*NETWORKS["mlp"]), together(), list[int]()
-    real = cohort.train_together
-    monkeypatch.setattr(cohort, "train_together", lambda each: sizes.append(len(each)) or real(each))
+    real = training.train_together
+    monkeypatch.setattr(training, "train_together", lambda each: sizes.append(len(each)) or real(each))
     sent = messages(grid, setup, [({"mine.t": client}, setup.initial()) for client in range(CLIENTS)])
     assert not [reply.error for reply in grid.send_and_receive(sent) if reply.has_error()]
     assert sizes == [CLIENTS]
@@ -483,7 +485,7 @@ def test_a_users_method_may_keep_the_network(monkeypatch: pytest.MonkeyPatch) ->
 def test_with_too_little_memory_fewer_clients_train_at_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real, sizes = cohort.train_together, []
+    real, sizes = training.train_together, []
 
     def small(clients: Sequence[Any]) -> Any:
         sizes.append(len(clients))
@@ -491,7 +493,7 @@ def test_with_too_little_memory_fewer_clients_train_at_once(
             raise torch.OutOfMemoryError("CUDA out of memory")
         return real(clients)
 
-    monkeypatch.setattr(cohort, "train_together", small)
+    monkeypatch.setattr(training, "train_together", small)
     setup = Setup(*NETWORKS["batch norm"])
     assert_same(exchange(alone(), setup), exchange(together(), setup))
     assert sizes == [5, 2, 3, 2]
@@ -501,8 +503,8 @@ def test_with_too_little_memory_fewer_clients_train_at_once(
 
 def test_the_number_of_clients_that_fit() -> None:
     """100 bytes are shared, each client needs 50: 0.8 of 1000 leave 700 for clients."""
-    assert cohort_memory.fitting(1000, 150, 200) == (14, 50, 1000)
-    assert cohort_memory.fitting(100, 150, 200).clients == 1
+    assert memory.fitting(1000, 150, 200) == (14, 50, 1000)
+    assert memory.fitting(100, 150, 200).clients == 1
 
 
 # ---------------------------------------------------------------- which networks
@@ -543,7 +545,7 @@ def test_a_network_that_cannot_be_stacked_is_refused_with_the_reason(
 ) -> None:
     monkeypatch.setitem(MODELS._parts, "users", Part("users", network, "A user's."))
     spec = Spec.images((1, 4, 4), 3, (0.5,), (0.3,))
-    assert reason in (cohort_trial.obstacle(MODELS.config("users")(), spec, None, None) or "")
+    assert reason in (trial.obstacle(MODELS.config("users")(), spec, None, None) or "")
 
 
 class Tied(torch.nn.Module):
@@ -584,7 +586,7 @@ def test_a_batch_of_one_example_is_normalised_with_the_running_statistics(monkey
 def test_tied_and_unused_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS._parts, "users", Part("users", Tied, "A user's."))
     setup = Setup("values", "users", momentum=0.9)
-    assert cohort_trial.obstacle(setup.model, setup.spec, None, None) is None
+    assert trial.obstacle(setup.model, setup.spec, None, None) is None
     assert_same(exchange(alone(), setup), exchange(together(), setup))
 
 
@@ -595,7 +597,7 @@ def test_tied_and_unused_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_the_networks_of_the_project_can_be_stacked(network: tuple[Any, ...]) -> None:
     setup = Setup(*network)
-    assert cohort_trial.obstacle(setup.model, setup.spec, None, None) is None
+    assert trial.obstacle(setup.model, setup.spec, None, None) is None
 
 
 # ---------------------------------------------------------------- dropout
@@ -629,7 +631,7 @@ def test_draws_from_a_counter_do_not_depend_on_who_trains_together(
     task, model, settings = MORE_NETWORKS[network]
     setup = Setup(task, model, {**settings, "dropout": 0.3})
     usual = exchange(together(), setup)
-    monkeypatch.setattr(cohort, "_random_of", lambda clients: cohort._Keys(clients, clients[0].job.device))
+    monkeypatch.setattr(training, "_random_of", lambda clients: training._Keys(clients, clients[0].job.device))
     monkeypatch.setattr(engine, "on_gpu", lambda job: True)
     found, again, in_twos, in_ones = (
         exchange(TogetherGrid(app, CLIENTS, size=size, stay=False), setup) for size in (5, 5, 2, 1)

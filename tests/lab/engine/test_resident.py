@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from client_app import resident
+from lab.engine.together import resident
 
 CPU, ROOM = torch.device("cpu"), 10**6
 

@@ -8,7 +8,7 @@ are its own. Only functions that torch cannot map over clients, or that mix or d
 - `group_norm`: torch's, of values in the usual layout.
 - `dropout` and dropout of channels: drawn for each client alone. On a processor its own generator draws, in the
   order of its own examples: these are the bits of training alone, except for values in an unusual order in memory
-  (such as the output of attention). There, and on a GPU (`counted_draws.py`), they are other bits of the same
+  (such as the output of attention). There, and on a GPU (`draws.py`), they are other bits of the same
   distribution.
 - `scaled_dot_product_attention`: written out. Its dropout is drawn in the same way.
 - `lstm`: written out over the steps of the sequence.

@@ -20,10 +20,10 @@ from fedstride.tasks.inputs import Kind
 from fedstride.tasks.layout import as_images, place
 from fedstride.tasks.spec import Spec, Target
 
-from .cohort import Network, stacked_weights
-from .cohort_client import Weights, weights_of
-from .stacked_batches import Batch, mean_losses
-from .stacked_functions import Functions, GeneratorDraws
+from .batches import Batch, mean_losses
+from .clients import Weights, weights_of
+from .functions import Functions, GeneratorDraws
+from .training import Network, stacked_weights
 
 COUNTS = (3, 2)
 """Examples of the two clients: one has fewer, so that its mini-batch is filled up."""

@@ -1,10 +1,10 @@
 """Trains several clients at once: their weights are stacked, and one tensor program does a step of all.
 
-The clients have begun, and have the same `key` (`cohort_client.py`). The mini-batches, rates and random draws of
-each are those of training alone (`training.py`), which is the definition, except that dropout has other draws on a
-GPU. Sums are in another order, so the results differ in the last digits of float32.
+The clients have begun, and have the same `key` (`clients.py`). The mini-batches, rates and random draws of
+each are those of training alone (`client_app/training.py`), which is the definition, except that dropout has other
+draws on a GPU. Sums are in another order, so the results differ in the last digits of float32.
 
-The forward pass is mapped over the clients (`torch.func.vmap`); `stacked_functions.py` has what torch cannot
+The forward pass is mapped over the clients (`torch.func.vmap`); `functions.py` has what torch cannot
 map. The loss of all clients is the sum of theirs, and its gradient with respect to the weights of one client is
 that client's own. The step is elementwise, so `step.py` and the pieces of a plan do it for all clients.
 Clients are sorted by their number of steps, and those that have finished are left out of the next step.
@@ -19,18 +19,18 @@ from typing import Any
 import torch
 from torch import nn
 
+from client_app import pieces
+from client_app.method import Plan, Result
+from client_app.stages import dropout_seed
+from client_app.step import displace_, sgd_step_
 from fedstride.tasks import numerics
 from fedstride.tasks.freezing import fixed_norms
 from fedstride.tasks.spec import Target
 
-from . import pieces
-from .cohort_client import Started, Trained, Weights
-from .counted_draws import CountedDraws
-from .method import Plan, Result
-from .stacked_batches import Batch, Batches, mean_losses
-from .stacked_functions import Draws, Functions, GeneratorDraws
-from .stages import dropout_seed
-from .step import displace_, sgd_step_
+from .batches import Batch, Batches, mean_losses
+from .clients import Started, Trained, Weights
+from .draws import CountedDraws
+from .functions import Draws, Functions, GeneratorDraws
 
 Named = Mapping[str, torch.Tensor]
 

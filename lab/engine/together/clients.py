@@ -1,6 +1,6 @@
 """A client that trains together with others, before and after that: begun, and with its reply.
 
-`cohort.py` trains several of them. Here is what each does alone, as in `stages.py`.
+`training.py` trains several of them. Here is what each does alone, as in `stages.py`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ import torch
 from flwr.app import Context, Message
 from torch import nn
 
+from client_app import pieces
+from client_app.method import Job, Result, steps
+from client_app.stages import Begun, Loaded, begin, dropout_seed, load_model, reply
+from client_app.work import Work
 from fedstride import wire
 from fedstride.arrays import Arrays, host
 from fedstride.errors import DataError
 from fedstride.records import array_records
 from fedstride.tasks.seeded import seeded
 from fedstride.tasks.tensors import to_arrays, to_tensors
-
-from . import pieces
-from .method import Job, Result, steps
-from .stages import Begun, Loaded, begin, dropout_seed, load_model, reply
-from .work import Work
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,15 @@ from typing import Any
 import torch
 from flwr.app import Context, Message, MessageType
 
-from client_app import cohort, cohort_client, cohort_memory, heap, work
-from client_app.cohort_client import Received, Started
+from client_app import heap, work
 from fedstride import wire
 from fedstride.flower import logs
 from fedstride.records import config_records
 
-from ..attacks.labels import FLIPS, flipped
-from .local import LocalGrid, failure
+from ...attacks.labels import FLIPS, flipped
+from ..local import LocalGrid, failure
+from . import clients, memory, training
+from .clients import Received, Started
 
 ON_A_PROCESSOR = 16
 """Clients that are trained at once on a processor, by default."""
@@ -69,7 +70,7 @@ class TogetherGrid(LocalGrid):
                 job = self._job(messages[0], context)
                 if on_gpu(job):
                     self._size = self._measured(
-                        cohort_client.start(messages[0], context, job, Received()), len(messages)
+                        clients.start(messages[0], context, job, Received()), len(messages)
                     )
                 else:
                     self._size = ON_A_PROCESSOR
@@ -78,7 +79,7 @@ class TogetherGrid(LocalGrid):
         return self._size
 
     def _measured(self, started: Started, clients: int) -> int:
-        room = cohort_memory.measured(started, clients if self._stays(started) else 0)
+        room = memory.measured(started, clients if self._stays(started) else 0)
         each, free = (size / 2**20 for size in (room.each, room.free))
         self._say(
             f"{room.clients} clients train at once: each needs {each:.0f} MiB of the GPU, and {free:.0f} are free"
@@ -95,7 +96,7 @@ class TogetherGrid(LocalGrid):
             context = self._contexts[message.metadata.dst_node_id]
             since = time.perf_counter()
             try:
-                started = cohort_client.start(message, context, self._job(message, context), received)
+                started = clients.start(message, context, self._job(message, context), received)
             except (Exception, SystemExit) as error:
                 replies[number] = failure(message, f"{type(error).__name__}: {error}")
             else:
@@ -111,9 +112,7 @@ class TogetherGrid(LocalGrid):
             reason = each.started.begun.methods.obstacle()
             if reason:
                 self._say(f"{reason}, so its clients train one after the other")
-            groups.setdefault(("alone", each.number) if reason else cohort_client.key(each.started), []).append(
-                each
-            )
+            groups.setdefault(("alone", each.number) if reason else clients.key(each.started), []).append(each)
         return list(groups.values())
 
     def _trained(self, group: Sequence[_Ready]) -> dict[int, Message]:
@@ -121,9 +120,9 @@ class TogetherGrid(LocalGrid):
         since = time.perf_counter()
         if _trains_alone(group):
             return self._alone(group)
-        trained: list[cohort_client.Trained] = []
+        trained: list[clients.Trained] = []
         try:
-            trained = cohort.train_together([each.started for each in group])
+            trained = training.train_together([each.started for each in group])
         except torch.OutOfMemoryError:
             pass  # handled below, where the error no longer holds the memory
         except (Exception, SystemExit) as error:
@@ -143,7 +142,7 @@ class TogetherGrid(LocalGrid):
             try:
                 began = time.perf_counter() - each.seconds - share
                 stays = self._stays(each.started)
-                replies[each.number] = cohort_client.finish(each.started, result, began, stays=stays)
+                replies[each.number] = clients.finish(each.started, result, began, stays=stays)
             except (Exception, SystemExit) as error:
                 replies[each.number] = failure(each.message, f"{type(error).__name__}: {error}")
         return replies

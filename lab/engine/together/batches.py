@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from client_app.work import Work
 from fedstride.tasks.augmentation import changed, drawn
 from fedstride.tasks.goals import Loss
 
 from . import resident
-from .work import Work
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import torch
 
-from .cohort import train_together
-from .cohort_client import Started, size_of
+from .clients import Started, size_of
+from .training import train_together
 
 SHARE = 0.8
 """Of the free memory: the rest is for what the clients' methods keep, and for other numbers of examples."""
