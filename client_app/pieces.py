@@ -83,6 +83,14 @@ def first(piece: P, count: int) -> P:
     return dataclasses.replace(piece, **{n: _map(v, lambda t: t[:count]) for n, v in _tensors(piece)})  # type: ignore[type-var]
 
 
+def tensors(piece: Piece) -> list[torch.Tensor]:
+    """All tensors of a piece, always in the same order."""
+    found: list[torch.Tensor] = []
+    for _, value in _tensors(piece):
+        found += [value] if isinstance(value, torch.Tensor) else value
+    return found
+
+
 def of_each_client(piece: LogitsChange, logits: torch.Tensor) -> torch.Tensor:
     """The change of a stacked piece: (clients, n, outputs) -> the same shape."""
 

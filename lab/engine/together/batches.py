@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from fedstride.tasks.augmentation import changed, drawn
 from fedstride.tasks.goals import Loss
 
 from . import resident
+from .draws import Number
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,19 @@ class Batch:
         return min(self.counts) < self.longest
 
 
+class Chosen(NamedTuple):
+    """Which stored examples a step takes."""
+
+    rows: torch.Tensor  # int64 (clients * longest,)
+    mask: torch.Tensor  # see `Batch`
+    counts: Sequence[int]  # see `Batch`
+
+    @property
+    def is_filled(self) -> bool:
+        """See `Batch`."""
+        return min(self.counts) < max(self.counts)
+
+
 def mean_losses(loss: Loss, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
     """(clients,): the mean of `loss` over each client's own examples. `outputs`: (clients, longest, ...)."""
     each = loss(outputs.flatten(0, 1), batch.y.flatten(0, 1), reduction="none").view(batch.mask.shape)
@@ -51,7 +66,7 @@ class Batches:
     def __init__(self, jobs: Sequence[Work], positions: Sequence[Sequence[np.ndarray]]) -> None:
         self._jobs, self._examples = jobs, jobs[0].examples
         device = self._examples.device
-        self._x, self._y, rows = _stored(jobs, positions, device)
+        self._x, self._y, rows, self.stay = _stored(jobs, positions, device)
         # Copied once for all steps: each copy to a GPU waits for it.
         columns = [[each[n] for each in rows if len(each) > n] for n in range(max(map(len, rows)))]
         self._counts = [[len(each) for each in column] for column in columns]
@@ -61,22 +76,37 @@ class Batches:
         flat = (np.concatenate([each.reshape(-1) for each in part]) for part in (filled, own))
         self._chosen, self._masks = (torch.split(torch.from_numpy(each).to(device), sizes) for each in flat)
 
-    def step(self, number: int) -> Batch:
-        """The mini-batches of step `number`, from 0, of the clients that have this step: the first ones."""
-        counts, chosen = self._counts[number], self._chosen[number]
-        shape = len(counts), max(counts)
-        x, y = self._examples.prepared(self._x[chosen], self._y[chosen])
-        x = self._changed(x, number, counts, shape[1])
-        x, y = (each.view(*shape, *each.shape[1:]) for each in (x, y))
-        return Batch(x, y, self._masks[number].view(shape), counts)
+    @property
+    def stored(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The stored examples on the device, from which the mini-batches are taken."""
+        return self._x, self._y
 
-    def _changed(self, x: torch.Tensor, number: int, counts: Sequence[int], longest: int) -> torch.Tensor:
-        """The augmented images, with the draws of each client."""
+    @property
+    def are_changed(self) -> bool:
+        """Whether the processor draws random changes for each step."""
+        return bool(self._jobs[0].augmentation)
+
+    def chosen(self, number: int) -> Chosen:
+        """What step `number`, from 0, takes for the clients that have this step: the first ones."""
+        counts = self._counts[number]
+        return Chosen(self._chosen[number], self._masks[number].view(len(counts), max(counts)), counts)
+
+    def taken(self, chosen: Chosen, number: Number) -> Batch:
+        """The mini-batches of step `number`."""
+        shape = chosen.mask.shape
+        x, y = self._examples.prepared(self._x[chosen.rows], self._y[chosen.rows])
+        x = self._changed(x, number, chosen.counts, shape[1])
+        x, y = (each.view(*shape, *each.shape[1:]) for each in (x, y))
+        return Batch(x, y, chosen.mask, chosen.counts)
+
+    def _changed(self, x: torch.Tensor, number: Number, counts: Sequence[int], longest: int) -> torch.Tensor:
+        """The augmented images, with the draws of each client. With augmentation, `number` is no tensor."""
         names = self._jobs[0].augmentation
         if not names:
             return x
+        step = int(number)
         of_clients = [
-            drawn(count, names, seed=job.seed, server_round=job.server_round, client=job.client_id, step=number)
+            drawn(count, names, seed=job.seed, server_round=job.server_round, client=job.client_id, step=step)
             for job, count in zip(self._jobs, counts, strict=False)
         ]
         columns = [[_filled(draw, longest) for draw in each] for each in zip(*of_clients, strict=True)]
@@ -89,16 +119,16 @@ Rows = list[list[np.ndarray]]
 
 def _stored(
     jobs: Sequence[Work], positions: Sequence[Sequence[np.ndarray]], device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor, Rows]:
-    """x and y on the device, and the rows: of all examples if they stay there, else of those that are used."""
+) -> tuple[torch.Tensor, torch.Tensor, Rows, bool]:
+    """x and y on the device, the rows, and whether they stay there: all examples, else those that are used."""
     first = jobs[0].examples
     if all(job.examples.x is first.x and job.examples.y is first.y for job in jobs):
         found = resident.copies((first.x, first.y), device)
         if found is not None:
             members = [job.examples.members for job in jobs]
             rows = [[own[step] for step in steps] for own, steps in zip(members, positions, strict=True)]
-            return found[0], found[1], rows
-    return _gathered(jobs, positions, device)
+            return found[0], found[1], rows, True
+    return *_gathered(jobs, positions, device), False
 
 
 def _gathered(

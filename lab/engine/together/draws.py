@@ -21,9 +21,13 @@ DRAWS, CALLS = 1 << 32, 1 << 12
 """At most this number of draws in a call, and of calls in a step; so no two draws of a client have the same n."""
 
 
-def drawn(keys: torch.Tensor, start: int, count: int) -> torch.Tensor:
+Number = int | torch.Tensor
+"""A whole number, or an int64 tensor () of it on the device of the keys."""
+
+
+def drawn(keys: torch.Tensor, start: Number, count: int) -> torch.Tensor:
     """`count` draws of each key, from number `start`: int64 (keys,) -> int64 (keys, count) in [0, 2**53)."""
-    numbers = torch.arange(start + 1, start + count + 1, device=keys.device)
+    numbers = torch.arange(1, count + 1, device=keys.device) + start
     z = keys[:, None] + numbers * GOLDEN
     z = z.bitwise_xor_(_shifted(z, 30)).mul_(FIRST)
     z = z.bitwise_xor_(_shifted(z, 27)).mul_(SECOND)
@@ -38,7 +42,7 @@ def _shifted(z: torch.Tensor, bits: int) -> torch.Tensor:
 class CountedDraws:
     """Draws dropout masks for the clients in one step. `keys`: int64 (clients,); `step`: its number, from 0."""
 
-    def __init__(self, keys: torch.Tensor, step: int) -> None:
+    def __init__(self, keys: torch.Tensor, step: Number) -> None:
         self._keys, self._step, self._calls = keys, step, 0
 
     def keep(self, like: torch.Tensor, shape: Sequence[int], p: float, *, images: bool) -> torch.Tensor:

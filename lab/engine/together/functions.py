@@ -3,6 +3,8 @@
 Each client has a batch of its own. Shorter batches are filled up; `mask` (n,) says which examples of a client
 are its own. Only functions that torch cannot map over clients, or that mix or draw examples, are replaced:
 
+- `conv2d`, on a GPU: one product of matrices for each client, of patches of the images. Torch makes one grouped
+  convolution of all, for which cuDNN launches some kernels for each client (docs/performance.md).
 - `batch_norm`: each client's own statistics, over its own examples. With a single value per channel, which has
   no variance, the running statistics are used and stay (as `fedstride/tasks/networks/norms.py` does).
 - `group_norm`: torch's, of values in the usual layout.
@@ -106,12 +108,13 @@ class Functions:
             if name.endswith(MEAN)
         }
         self._batch_norm, self._attention = functional.batch_norm, functional.scaled_dot_product_attention
-        self._group_norm = functional.group_norm
+        self._group_norm, self._conv2d = functional.group_norm, functional.conv2d
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
         """Torch has the replacements inside."""
         replacements: dict[str, Any] = {
+            "conv2d": self.conv2d,
             "batch_norm": self.batch_norm,
             "group_norm": self.group_norm,
             "dropout": self.dropout,
@@ -120,6 +123,24 @@ class Functions:
         }
         with replaced(functional, **replacements), replaced(torch._VF, lstm=self.lstm):
             yield
+
+    # ------------------------------------------------------------ convolutions
+
+    def conv2d(
+        self,
+        input: torch.Tensor,  # noqa: A002 (torch's name)
+        weight: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> torch.Tensor:
+        """`torch.nn.functional.conv2d`."""
+        plain = groups == 1 and _pair(dilation) == (1, 1) and not isinstance(padding, str)
+        if input.device.type == "cpu" or not plain:
+            return self._conv2d(input, weight, bias, stride, padding, dilation, groups)
+        return conv2d_of_patches(input, weight, bias, _pair(stride), _pair(padding))
 
     # ------------------------------------------------------------ normalisation
 
@@ -136,6 +157,8 @@ class Functions:
     ) -> torch.Tensor:
         """`torch.nn.functional.batch_norm`."""
         if not training or not self.filled:
+            if input.device.type != "cpu":  # what a convolution of patches returns has another layout
+                input = input.contiguous()  # noqa: A001 (torch's name)
             return self._batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
         own = _along(self.mask, input).to(input.dtype)
         axes = [axis for axis in range(input.dim()) if axis != 1]
@@ -257,6 +280,31 @@ class Functions:
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
         h, c = (torch.stack(each_end) for each_end in zip(*last, strict=True))
         return x.transpose(0, 1) if batch_first else x, h, c
+
+
+def conv2d_of_patches(
+    images: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+) -> torch.Tensor:
+    """A convolution as one product: (n, channels, height, width) -> (n, filters, rows, columns).
+
+    Each row of the first matrix is what a filter sees at one place, so it is copied as often as filters see it.
+    """
+    if any(padding):
+        images = functional.pad(images, (padding[1], padding[1], padding[0], padding[0]))
+    height, width = weight.shape[-2:]
+    seen = images.unfold(2, height, stride[0]).unfold(3, width, stride[1])  # n, channels, rows, columns, h, w
+    n, _, rows, columns = seen.shape[:4]
+    patches = seen.permute(0, 2, 3, 1, 4, 5).reshape(n * rows * columns, -1)
+    products = functional.linear(patches, weight.flatten(1), bias)
+    return products.view(n, rows, columns, -1).permute(0, 3, 1, 2)
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else tuple(value)
 
 
 def _lstm_layer(

@@ -39,6 +39,7 @@ class TogetherGrid(LocalGrid):
     def __init__(self, *args: Any, size: int | None = None, stay: bool | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self._size, self._stay = size, stay
+        self._kept = training.Kept()
         self._said: set[str] = set()
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
@@ -122,7 +123,7 @@ class TogetherGrid(LocalGrid):
             return self._alone(group)
         trained: list[clients.Trained] = []
         try:
-            trained = training.train_together([each.started for each in group])
+            trained = training.train_together([each.started for each in group], kept=self._kept)
         except torch.OutOfMemoryError:
             pass  # handled below, where the error no longer holds the memory
         except (Exception, SystemExit) as error:

@@ -31,9 +31,9 @@ from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.spec import Spec, Target
 from fedstride.tasks.tensors import to_arrays
 from lab.engine.local import LocalGrid
+from lab.engine.together import captured, memory, resident, training, trial
 from lab.engine.together import clients as begun_clients
 from lab.engine.together import grid as engine
-from lab.engine.together import memory, resident, training, trial
 from lab.engine.together.functions import GeneratorDraws
 from lab.engine.together.grid import TogetherGrid
 
@@ -458,7 +458,7 @@ def test_each_client_begins_with_the_model_of_its_message() -> None:
 def test_clients_with_a_value_of_their_own_in_the_message_train_together(monkeypatch: pytest.MonkeyPatch) -> None:
     setup, grid, sizes = Setup(*NETWORKS["mlp"]), together(), list[int]()
     real = training.train_together
-    monkeypatch.setattr(training, "train_together", lambda each: sizes.append(len(each)) or real(each))
+    monkeypatch.setattr(training, "train_together", lambda each, **options: sizes.append(len(each)) or real(each))
     sent = messages(grid, setup, [({"mine.t": client}, setup.initial()) for client in range(CLIENTS)])
     assert not [reply.error for reply in grid.send_and_receive(sent) if reply.has_error()]
     assert sizes == [CLIENTS]
@@ -487,7 +487,7 @@ def test_with_too_little_memory_fewer_clients_train_at_once(
 ) -> None:
     real, sizes = training.train_together, []
 
-    def small(clients: Sequence[Any]) -> Any:
+    def small(clients: Sequence[Any], **options: Any) -> Any:
         sizes.append(len(clients))
         if len(clients) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory")
@@ -641,6 +641,51 @@ def test_draws_from_a_counter_do_not_depend_on_who_trains_together(
     assert_same(found, in_ones)
     with pytest.raises(AssertionError):
         assert_same(usual, found)
+
+
+class Again:
+    """Stands for a graph where there is no GPU: it does what was captured once more, with the same tensors."""
+
+    def __init__(self, act: captured.Act, inputs: Sequence[torch.Tensor]) -> None:
+        self.act, self.inputs = act, inputs
+
+    def replay(self) -> None:
+        self.act(self.inputs)
+
+
+@pytest.mark.parametrize(
+    ("network", "rule"),
+    [
+        ("lenet5", {"rule": "fednlr"}),
+        ("batch norm", {"momentum": 0.9}),
+        ("mlp", {"rule": "two_d_lrd"}),
+        ("vit", {}),
+    ],
+    ids=str,
+)
+def test_a_training_in_the_memory_of_an_earlier_one_has_the_same_bits(
+    network: str, rule: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU: each round in the memory of the one before, against each in new memory."""
+    used: list[Any] = []
+
+    def capture(self: captured.Steps, form: Any, inputs: Sequence[torch.Tensor], act: captured.Act) -> Any:
+        own = [each.clone() for each in inputs]
+        used.append(form)
+        self._graphs[form] = captured._Graph(own, Again(act, own))  # type: ignore[arg-type]
+        return self._graphs[form]
+
+    monkeypatch.setattr(captured.Steps, "_captured", capture)
+    monkeypatch.setattr(training._Training, "can_be_kept", True)
+    monkeypatch.setattr(training, "_random_of", lambda clients: training._Keys(clients, clients[0].job.device))
+    examples = resident.kept
+    monkeypatch.setattr(resident, "copies", lambda arrays, device: examples(arrays, device, 2**40))
+    setup = Setup(*{**NETWORKS, **MORE_NETWORKS}[network], **rule)
+    kept = together()
+    for server_round in (1, 2, 3):
+        options: Any = {"server_round": server_round, "accepted": server_round - 1}
+        assert bits(exchange(kept, setup, **options)) == bits(exchange(together(), setup, **options))
+    assert len(used) >= 3
 
 
 @pytest.mark.parametrize("network", ["cnn_mnist", "batch norm", "textcnn"])
