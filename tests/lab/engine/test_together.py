@@ -34,7 +34,7 @@ from lab.engine.local import LocalGrid
 from lab.engine.together import captured, memory, resident, training, trial
 from lab.engine.together import clients as begun_clients
 from lab.engine.together import grid as engine
-from lab.engine.together.functions import GeneratorDraws
+from lab.engine.together.functions import GeneratorDraws, conv2d_of_patches
 from lab.engine.together.grid import TogetherGrid
 
 CLIENTS = 5
@@ -658,7 +658,7 @@ class Again:
     [
         ("lenet5", {"rule": "fednlr"}),
         ("batch norm", {"momentum": 0.9}),
-        ("mlp", {"rule": "two_d_lrd"}),
+        ("mlp", {"rule": "fednlr", "momentum": 0.9, "weight_decay": 0.01}),
         ("vit", {}),
     ],
     ids=str,
@@ -702,3 +702,18 @@ def test_examples_that_stay_on_the_device_give_the_same_bits(
     monkeypatch.setattr(resident, "copies", lambda arrays, device: resident.kept(arrays, device, 10**9))
     assert [bits(exchange(together(), setup, server_round=n)) for n in (1, 2)] == rounds
     assert len(kept) == 2
+
+
+@pytest.mark.parametrize(("stride", "padding"), [((1, 1), (0, 0)), ((2, 1), (1, 2)), ((2, 2), (1, 1))])
+def test_a_convolution_of_patches_is_torchs(stride: tuple[int, int], padding: tuple[int, int]) -> None:
+    """Result and gradients, for three clients at once."""
+    draw = torch.Generator().manual_seed(0)
+    shapes = (3, 5, 4, 9, 10), (3, 6, 4, 3, 2), (3, 6)
+    given = [torch.randn(*shape, dtype=torch.float64, generator=draw).requires_grad_() for shape in shapes]
+    found = torch.func.vmap(lambda x, w, b: conv2d_of_patches(x, w, b, stride, padding))(*given)
+    expected = torch.stack(
+        [torch.nn.functional.conv2d(x, w, b, stride, padding) for x, w, b in zip(*given, strict=True)]
+    )
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(each.cos().sum(), given) for each in (found, expected)]
+    torch.testing.assert_close(*gradients)
