@@ -132,7 +132,8 @@ def _timings(
             if number:  # the first calls are slower
                 besides.append(beside)
                 yield Measured(label, value / cohort, floor / cohort)
-        yield _least(label, rounds, alone, together, rates)
+        one = Rounds(rounds.task, model, shape, clients, 1)
+        yield _least(label, rounds, one, alone, together, rates)
         yield f"{label}, beside the training: {1e3 * statistics.median(besides) / cohort:.2f} ms."
         if name == TASK and rates.launch:
             taken = sum(seconds(functools.partial(rounds.play, together, n + 1)) for n in range(TASK_ROUNDS))
@@ -141,11 +142,13 @@ def _timings(
             yield from _drjax(f"{label}: DrJAX", rounds, alone, repeats)
 
 
-def _least(label: str, rounds: Rounds, alone: LocalGrid, together: TogetherGrid, rates: _limits.Rates) -> str:
-    """What the work of a client needs at least."""
+def _least(
+    label: str, rounds: Rounds, one: Rounds, alone: LocalGrid, together: TogetherGrid, rates: _limits.Rates
+) -> str:
+    """What the work of a client needs at least. `one`: the same rounds of one client; all have the same work."""
     found = _limits.least(
         rates,
-        operations=_limits.operations(lambda: rounds.play(alone, 1)),
+        operations=rounds.cohort * _limits.operations(lambda: one.play(alone, 1)),
         weights=rounds.weights,
         launches=_limits.launches(lambda: rounds.play(together, 1)) if rates.launch else 0,
     )
@@ -189,7 +192,7 @@ class Rounds:
     """Rounds of a federation with random images."""
 
     def __init__(self, task: str, model: str, shape: tuple[int, ...], clients: int, cohort: int) -> None:
-        self.cohort = cohort
+        self.task, self.cohort = task, cohort
         self._clients, self._shape = clients, shape
         spec = _spec(shape)
         chosen = MODELS.config(model)()

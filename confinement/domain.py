@@ -26,7 +26,8 @@ class Domain:
     ports: tuple[int, ...] = ()
     """TCP ports, of any address, that may be connected to. Without one there is no socket but `socketpair`."""
     devices: tuple[Path, ...] = ()
-    """Device files of a graphics card, to read, write and control. They widen the domain by the card's driver."""
+    """Device files of a graphics card, to read, write and control. They widen the domain by the card's driver, and
+    by the entries in /proc of the process's own threads, to write."""
     memory: int | None = None
     """Bytes of address space (RLIMIT_AS). None: no limit; a card's driver reserves more than the machine has."""
     open_files: int = 256

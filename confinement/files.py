@@ -22,12 +22,13 @@ OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 BIND_TCP, CONNECT_TCP = 1, 2
 ABSTRACT_SOCKETS, SIGNALS = 1, 2
 
-Kind = Literal["read", "write", "device", "list"]
+Kind = Literal["read", "write", "device", "list", "threads"]
 RIGHTS: dict[Kind, int] = {
     "read": EXECUTE | READ_FILE | READ_DIR,
     "write": READ_FILE | WRITE_FILE | TRUNCATE | READ_DIR | MAKE_REG | MAKE_DIR | REMOVE_DIR | REMOVE_FILE | REFER,
     "device": READ_FILE | WRITE_FILE | IOCTL_DEV,
     "list": READ_DIR,
+    "threads": READ_DIR | WRITE_FILE | TRUNCATE,
 }
 """Kind of a rule -> rights. No kind can make links, pipes, sockets or devices, and what can be written cannot be
 executed: whoever reads a writable folder afterwards finds regular files and folders only."""
@@ -65,6 +66,15 @@ def ruleset(landlock: int) -> bytes:
 def ruleset_of_signals() -> bytes:
     """The attribute of a domain that refuses nothing but signals out of it (version 6)."""
     return struct.pack("=3Q", 0, 0, SIGNALS)
+
+
+def own_threads(pid: int) -> Rule:
+    """The rule with which a process may name its threads, by the entries of each in /proc.
+
+    A thread does not exist yet, so a rule cannot name the one entry. The others can be written, too: they change
+    the process itself, which cannot undo what confines it, and none can be read.
+    """
+    return Rule(Path("/proc") / str(pid) / "task", "threads")
 
 
 def own(pid: int) -> tuple[Rule, ...]:

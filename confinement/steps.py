@@ -11,7 +11,7 @@ from . import kernel
 from .assembler import packed
 from .domain import Domain
 from .errors import ConfinementError
-from .files import CONNECT_TCP, Rule, own, rights, ruleset, ruleset_of_signals
+from .files import CONNECT_TCP, Rule, own, own_threads, rights, ruleset, ruleset_of_signals
 from .filter import program
 from .limits import drop_capabilities, limit, no_dump
 from .support import Support, support
@@ -90,6 +90,8 @@ def _rules(domain: Domain, pid: int) -> Iterable[Rule]:
     yield from (Rule(path, "write") for path in domain.write)
     yield from (Rule(path, "list") for path in domain.listed)
     yield from (Rule(path, "device") for path in domain.devices)
+    if domain.devices:  # CUDA names its threads, and ends if it may not
+        yield own_threads(pid)
 
 
 def _allow(ruleset: int, rule: Rule, landlock: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 _CARD = re.compile(r"nvidia(\d+)")
 _SHARED = ("nvidiactl", "nvidia-uvm")
-_FILES = ("/proc/driver/nvidia", "/sys/module/nvidia")
+_FILES = ("/proc/driver/nvidia", "/sys/module/nvidia", "/proc/sys/vm/mmap_min_addr")
 
 
 def found(folder: Path = Path("/dev"), environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:

@@ -27,9 +27,10 @@ def client_module(app: Path) -> str:
     return str(get_project_config(app)["tool"]["flwr"]["app"]["components"]["clientapp"]).partition(":")[0]
 
 
-def run(app: Path, nodes: int, overrides: Mapping[str, str]) -> None:
+def run(app: Path, nodes: int, overrides: Mapping[str, str], resources: Mapping[str, float]) -> None:
     """Run the app in this folder, whose configuration these values override, with so many nodes.
 
+    `resources`: `num_cpus` and `num_gpus` of the cluster that a client needs; they decide how many train at once.
     Raises what its ServerApp raises, and RuntimeError if the nodes cannot be simulated.
     """
     identity.set_identity()
@@ -48,7 +49,7 @@ def run(app: Path, nodes: int, overrides: Mapping[str, str]) -> None:
     _run_simulation(
         num_supernodes=nodes,
         exit_event=EventType.FLWR_SIMULATION_RUN_LEAVE,
-        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
+        backend_config={"client_resources": dict(resources)},
         server_app_attr=str(components["serverapp"]),
         client_app_attr=str(components["clientapp"]),
         server_app_context=context,

@@ -174,7 +174,7 @@ def _parts(config: Config) -> list[str]:
     """The note that a round is trained in parts. On a GPU the number of clients is known once a round begins."""
     from .together.grid import ON_A_PROCESSOR
 
-    size = config.cohort_part or (None if _uses_gpus(config) else ON_A_PROCESSOR)
+    size = config.cohort_part or (None if uses_gpus(config) else ON_A_PROCESSOR)
     if size is None or size >= config.cohort_size:
         return []
     count = -(-config.cohort_size // size)
@@ -186,8 +186,8 @@ def _parts(config: Config) -> list[str]:
 
 def places(config: Config) -> int:
     """The number of clients that can train at the same time: one for each GPU, or for each core."""
-    if _uses_gpus(config):
-        found = torch.cuda.device_count() if _any_gpu(config) else 1
+    if uses_gpus(config):
+        found = torch.cuda.device_count() if any_gpu(config) else 1
     else:
         found = max(1, cores() // config.client.threads)
     return min(found, config.cohort_size)
@@ -220,7 +220,7 @@ class _Start:
 
     def __init__(self, config: Config) -> None:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        count = torch.cuda.device_count() if _uses_gpus(config) and _any_gpu(config) else 0
+        count = torch.cuda.device_count() if uses_gpus(config) and any_gpu(config) else 0
         self._gpus = visible.split(",") if visible else [str(number) for number in range(count)]
 
     def __call__(self, number: int) -> None:
@@ -230,12 +230,14 @@ class _Start:
             os.environ["CUDA_VISIBLE_DEVICES"] = self._gpus[number % len(self._gpus)]
 
 
-def _uses_gpus(config: Config) -> bool:
+def uses_gpus(config: Config) -> bool:
+    """Whether the clients of a run on this machine train on a graphics card."""
     name = config.client.device
     return name.startswith("cuda") or (name == "auto" and torch.cuda.is_available())
 
 
-def _any_gpu(config: Config) -> bool:
+def any_gpu(config: Config) -> bool:
+    """Whether they may train on any of its cards."""
     return config.client.device in ("auto", "cuda")
 
 
@@ -245,7 +247,7 @@ def _notes(config: Config, wanted: int, started: int) -> list[str]:
         found.append(f"only {started} of {wanted} worker processes could be started")
     threads = config.client.threads
     busy = started * threads
-    if busy > cores() and not _uses_gpus(config):
+    if busy > cores() and not uses_gpus(config):
         found.append(
             f"{started} workers with {threads} {'thread' if threads == 1 else 'threads'} each share {cores()} "
             f"cores, so each gets {cores() / busy:.0%} of what it could use; workers={max(1, cores() // threads)} "

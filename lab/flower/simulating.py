@@ -27,8 +27,14 @@ PRIVATE: Mapping[str, str] = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # the switch by which Ray uses 127.0.0.1, also on Linux
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # else Ray copies the current folder under `uv run`
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else Ray hides all cards from a client that needs none of its own
 }
 """The environment of a Ray that is this run's alone; RAY_AUTH_TOKEN must be there, too."""
+
+
+NONE, ONE, NAMED = "none", "one", "named"
+"""Of a client: it trains on the processor; on a graphics card of its own, whichever is free; or on the one that it
+names, so one client at a time."""
 
 
 def main() -> None:
@@ -46,7 +52,7 @@ def _simulate(order: dict[str, Any]) -> int:
     try:
         _start_ray(app, simulations.client_module(app), order["home"])
         _forget()
-        simulations.run(app, order["nodes"], order["config"])
+        simulations.run(app, order["nodes"], order["config"], _resources(order["gpus"]))
     except Exception as error:
         if error.__cause__ is not None:
             error = error.__cause__  # type: ignore[assignment]  # Flower's own says only that there is one
@@ -67,6 +73,16 @@ def _start_ray(app: Path, client: str, home: str) -> None:
         _temp_dir=home,
         runtime_env={"worker_process_setup_hook": _imports(client, str(app))},
     )
+
+
+def _resources(gpus: str) -> dict[str, float]:
+    """What a client needs of the cluster. `gpus`: a constant of this module."""
+    import ray
+
+    if gpus == NAMED:
+        all_cpus = ray.cluster_resources()["CPU"]  # type: ignore[no-untyped-call]
+        return {"num_cpus": all_cpus, "num_gpus": 0.0}
+    return {"num_cpus": 1.0, "num_gpus": 1.0 if gpus == ONE else 0.0}
 
 
 def _imports(client: str, app: str) -> Callable[[], None]:

@@ -37,7 +37,7 @@ from ..results.runs import read_rows
 from .bundle import app_folder
 from .command import environment, reason_in
 from .endings import plain
-from .simulating import PRIVATE
+from .simulating import NAMED, NONE, ONE, PRIVATE
 
 STOP_SECONDS = 20.0
 """For the simulation to end what it has started."""
@@ -90,12 +90,22 @@ def _run(
             "home": str(home),
             "app": str(app),
             "nodes": config.clients,
+            "gpus": _gpus(config),
             "config": {"overrides": shlex.join(_overrides(config, overrides, folder))},
         }
         return _follow(order, _environment(home, folder, config), folder, config.headline, show, verbose)
 
 
 # ---------------------------------------------------------------- before
+
+
+def _gpus(config: Config) -> str:
+    """Which graphics card a client trains on: one of the constants."""
+    from ..engine.engine import any_gpu, uses_gpus  # imports torch
+
+    if not uses_gpus(config):
+        return NONE
+    return ONE if any_gpu(config) else NAMED
 
 
 def _free_folder(config: Config) -> Path:

@@ -410,3 +410,31 @@ def test_a_step_that_the_kernel_refuses_is_one_line() -> None:
             print(error)
     """
     assert run(script) == "the process cannot be confined (filter): Operation not permitted"
+
+
+# ------------------------------------------------------------------ with a graphics card
+
+NAMED_THREAD = """
+import threading
+confine(Domain(read=basics(), devices={devices}))
+started, ended = threading.Event(), threading.Event()
+thread = threading.Thread(target=lambda: (started.set(), ended.wait()))
+thread.start()
+started.wait()
+entry = f"/proc/self/task/{{thread.native_id}}"
+for name, mode in (("comm", "w"), ("environ", "r")):
+    try:
+        with open(f"{{entry}}/{{name}}", mode) as file:
+            print(name, file.write("cuda") if mode == "w" else file.read())
+    except OSError as error:
+        print(name, error.strerror)
+ended.set()
+"""
+
+
+@needs_a_kernel
+@pytest.mark.parametrize(("devices", "said"), [("(Path('/dev/zero'),)", "4"), ("()", "Permission denied")])
+def test_with_a_card_a_process_may_name_its_threads_and_reads_no_more(devices: str, said: str) -> None:
+    """CUDA does, and fails without ("OS call failed"): seen on an H200 with the driver 580."""
+    found = run(NAMED_THREAD.format(devices=devices)).splitlines()
+    assert found == [f"comm {said}", "environ Permission denied"]
