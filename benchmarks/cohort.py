@@ -161,10 +161,10 @@ def _played(rounds: Rounds, together: TogetherGrid, number: int) -> tuple[float,
     """The seconds of a round, and how many of them are not training."""
     training, inside = together_training.train_together, list[float]()
 
-    def timed(*arguments: Any) -> Any:
+    def timed(*arguments: Any, **options: Any) -> Any:
         started = time.perf_counter()
         try:
-            return training(*arguments)
+            return training(*arguments, **options)
         finally:
             inside.append(time.perf_counter() - started)
 
