@@ -61,7 +61,14 @@ class Without:
     bits: int
 
 
-Condition = Among | NotAmong | Without
+@dataclass(frozen=True)
+class OneOf:
+    """All conditions of one of the alternatives must hold. An alternative has none of its kind in it."""
+
+    alternatives: tuple[tuple[Among | NotAmong | Without, ...], ...]
+
+
+Condition = Among | NotAmong | Without | OneOf
 
 
 def exactly(argument: int, *values: int, mask: int = WHOLE) -> Among:
@@ -96,15 +103,17 @@ def always(numbers: Sequence[int], verdict: int) -> list[Instruction]:
 
 def when(number: int, conditions: Iterable[Condition], otherwise: int) -> list[Instruction]:
     """The number is allowed if all conditions hold, and gets the verdict `otherwise` if not."""
-    body = [each for condition in conditions for each in _tested(condition, otherwise)]
+    refuse = Instruction(RETURN, 0, 0, otherwise)
+    body = [each for condition in conditions for each in _tested(condition, refuse)]
     body.append(Instruction(RETURN, 0, 0, ALLOW))
     return [Instruction(EQUAL, 0, len(body), number), *body]
 
 
-def _tested(condition: Condition, otherwise: int) -> list[Instruction]:
-    """Goes on behind its last instruction if the condition holds."""
+def _tested(condition: Condition, refuse: Instruction) -> list[Instruction]:
+    """Goes on behind its last instruction if the condition holds, and else comes to `refuse`."""
+    if isinstance(condition, OneOf):
+        return _one_of(condition, refuse)
     load = Instruction(LOAD, 0, 0, ARGUMENTS_AT + 8 * condition.argument)
-    refuse = Instruction(RETURN, 0, 0, otherwise)
     if isinstance(condition, Without):
         return [load, Instruction(ANY_BIT, 0, 1, condition.bits), refuse]
     if isinstance(condition, NotAmong):
@@ -113,6 +122,22 @@ def _tested(condition: Condition, otherwise: int) -> list[Instruction]:
     made = [refuse]
     for mask, value in reversed(condition.like):  # from the end, as a jump needs the length of what follows
         made = [load, *_masked(mask), Instruction(EQUAL, len(made), 0, value), *made]
+    return made
+
+
+_NEXT = Instruction(JUMP, 0, 0, WHOLE)
+"""Stands for a jump to the next alternative until its length is known."""
+
+
+def _one_of(condition: OneOf, refuse: Instruction) -> list[Instruction]:
+    made = [refuse]
+    for conditions in reversed(condition.alternatives):
+        tests = [each for one in conditions for each in _tested(one, _NEXT)]
+        tests.append(Instruction(JUMP, 0, 0, len(made)))
+        last = len(tests) - 1
+        made = [
+            _NEXT._replace(constant=last - at) if each is _NEXT else each for at, each in enumerate(tests)
+        ] + made
     return made
 
 

@@ -16,6 +16,7 @@ from .assembler import (
     Condition,
     Instruction,
     NotAmong,
+    OneOf,
     Without,
     always,
     answer,
@@ -73,7 +74,8 @@ NOT_THERE = ("clone3", "openat2")
 
 NEW_NAMESPACES = 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000 | 0x00020000
 CLONE_PARENT = 0x8000
-AF_UNIX, AF_INET, AF_INET6, SOCK_STREAM, SOCK_TYPE = 1, 2, 10, 1, 0xF
+AF_UNIX, AF_INET, AF_INET6 = 1, 2, 10
+SOCK_STREAM, SOCK_SEQPACKET, SOCK_TYPE = 1, 5, 0xF
 TCP = (0, 6)
 MSG_FASTOPEN = 0x20000000
 ACCESS_MODE, O_TRUNC = 0o3, 0o1000
@@ -93,19 +95,24 @@ attributes, snapshots and verity of file systems, which need no right to write a
 CARD = ((0xFF00, 0x4600), (0xFFFFFF00, 0x00000000), (0xFFFFFF00, 0x30000000))
 """The ioctls of nvidia's driver as (mask, value): letter F, and the plain numbers of its unified memory."""
 
+OF_CARD = ("bind", "listen")
+"""CUDA makes a local socket of a name of its own and listens at it, and fails if it cannot ("OS call failed"; seen
+with the driver 580). Nobody gets in: the connection would have to be accepted."""
+
 
 def program(machine: str, landlock: int, pid: int, network: bool, devices: bool = False) -> list[Instruction]:
     """The filter for the process `pid` on a kernel with this version of Landlock.
 
     With `network`, TCP sockets may be made and connected. With `devices`, the ioctls of a graphics card are
-    allowed. Raises ConfinementError for a machine whose numbers are not known.
+    allowed, and a local socket of the kind that CUDA makes. Raises ConfinementError for a machine whose numbers
+    are not known.
     """
     if machine not in MACHINES:
         raise ConfinementError(f"no system calls are known for {machine!r}, only for {' and '.join(MACHINES)}")
     conditional = conditions(landlock, pid, network, devices)
     eperm, enosys = answer(errno.EPERM), answer(errno.ENOSYS)
     made = entry(ARCHITECTURES[machine], NEWEST, enosys)
-    made += always(_numbers(refused(landlock, network), machine), eperm)
+    made += always(_numbers(refused(landlock, network, devices), machine), eperm)
     made += always(_numbers(NOT_SUPPORTED, machine), answer(errno.EOPNOTSUPP))
     made += always(_numbers(AS_IF_DONE, machine), answer(0))
     made += always(_numbers(NOT_THERE, machine), enosys)
@@ -115,9 +122,10 @@ def program(machine: str, landlock: int, pid: int, network: bool, devices: bool 
     return [*made, Instruction(RETURN, 0, 0, ALLOW)]
 
 
-def refused(landlock: int, network: bool) -> tuple[str, ...]:
+def refused(landlock: int, network: bool, devices: bool = False) -> tuple[str, ...]:
     """The names that are refused whatever the arguments are."""
     names = [*CONSTANT, *(() if network else NETWORK)]
+    names = [name for name in names if name not in (*OF_CARD, "socket")] if devices else names
     names += ["truncate"] if landlock < 3 else []
     names += ["tkill", "pidfd_send_signal"] if landlock < 6 else []
     return tuple(names)
@@ -138,8 +146,10 @@ def conditions(landlock: int, pid: int, network: bool, devices: bool = False) ->
         "prlimit64": (exactly(0, 0, pid),),
         "sched_setaffinity": (exactly(0, 0, pid),),
     }
+    if network or devices:
+        made["socket"] = (_sockets(network, devices),)
     if network:
-        made |= _of_tcp()
+        made |= _OF_TCP
     if landlock < 6:
         made |= {name: (exactly(0, pid),) for name in ("kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")}
     return made
@@ -155,14 +165,19 @@ def _opened(flags: int, landlock: int) -> tuple[Condition, ...]:
     return made if landlock >= 3 else (*made, NotAmong(flags, (O_TRUNC,), ACCESS_MODE | O_TRUNC))
 
 
-def _of_tcp() -> dict[str, tuple[Condition, ...]]:
-    """Landlock limits the port of `connect` of TCP alone: not of multipath TCP, nor of data sent before."""
-    return {
-        "socket": (exactly(0, AF_INET, AF_INET6), exactly(1, SOCK_STREAM, mask=SOCK_TYPE), exactly(2, *TCP)),
-        "sendto": (Without(3, MSG_FASTOPEN),),
-        "sendmsg": (Without(2, MSG_FASTOPEN),),
-        "sendmmsg": (Without(3, MSG_FASTOPEN),),
-    }
+def _sockets(network: bool, devices: bool) -> OneOf:
+    """TCP: Landlock limits the port of `connect` of it alone, not of multipath TCP. Of a card: see `OF_CARD`."""
+    tcp = exactly(0, AF_INET, AF_INET6), exactly(1, SOCK_STREAM, mask=SOCK_TYPE), exactly(2, *TCP)
+    local = exactly(0, AF_UNIX), exactly(1, SOCK_SEQPACKET, mask=SOCK_TYPE), exactly(2, 0)
+    return OneOf((*((tcp,) if network else ()), *((local,) if devices else ())))
+
+
+_OF_TCP: dict[str, tuple[Condition, ...]] = {
+    "sendto": (Without(3, MSG_FASTOPEN),),
+    "sendmsg": (Without(2, MSG_FASTOPEN),),
+    "sendmmsg": (Without(3, MSG_FASTOPEN),),
+}
+"""Landlock does not see data that are sent before a connection."""
 
 
 def _numbers(names: tuple[str, ...], machine: str) -> list[int]:

@@ -22,7 +22,7 @@ HIGH = 1 << 32
 """A bit that the kernel does not see in an argument of 32 bits."""
 
 CREAT, TRUNC, WRITE, BOTH = 0o100, 0o1000, 1, 2
-STREAM, DATAGRAM, CLOEXEC = 1, 2, 0o2000000
+STREAM, DATAGRAM, SEQPACKET, CLOEXEC = 1, 2, 5, 0o2000000
 NEW_USER, NEW_TIME, PARENT, THREAD = 0x10000000, 0x80, 0x8000, 0x3D0F00
 UNIX, INET, INET6, NETLINK = 1, 2, 10, 16
 FASTOPEN = 0x20000000
@@ -71,6 +71,11 @@ ALLOWED = [
     ("ioctl", (0, 0xC00846CE), {"devices": True}),
     ("ioctl", (0, 0x30000001), {"devices": True}),
     ("ioctl", (0, 0x21), {"devices": True}),
+    ("socket", (UNIX, SEQPACKET | CLOEXEC, 0), {"devices": True}),
+    ("socket", (UNIX, SEQPACKET | CLOEXEC, 0), {"devices": True, "network": True}),
+    ("socket", (INET6, STREAM, 6), {"devices": True, "network": True}),
+    ("bind", (3,), {"devices": True}),
+    ("listen", (3,), {"devices": True}),
     ("landlock_restrict_self", (3,), {}),
 ]
 
@@ -127,6 +132,16 @@ DENIED = [
     ("listen", (3,), {"network": True}),
     ("accept4", (3,), {"network": True}),
     ("socket", (UNIX, STREAM), {"network": True}),
+    ("socket", (UNIX, SEQPACKET), {}),
+    ("socket", (UNIX, SEQPACKET), {"network": True}),
+    ("socket", (UNIX, STREAM), {"devices": True, "network": True}),
+    ("socket", (UNIX, DATAGRAM), {"devices": True}),
+    ("socket", (UNIX, SEQPACKET, 1), {"devices": True}),
+    ("socket", (INET, SEQPACKET), {"devices": True, "network": True}),
+    ("socket", (INET, STREAM), {"devices": True}),
+    ("connect", (3,), {"devices": True}),
+    ("accept4", (3,), {"devices": True}),
+    ("accept", (3,), {"devices": True, "network": True}),
     ("socket", (NETLINK, STREAM), {"network": True}),
     ("socket", (INET, DATAGRAM), {"network": True}),
     ("socket", (INET, 3), {"network": True}),

@@ -438,3 +438,36 @@ def test_with_a_card_a_process_may_name_its_threads_and_reads_no_more(devices: s
     """CUDA does, and fails without ("OS call failed"): seen on an H200 with the driver 580."""
     found = run(NAMED_THREAD.format(devices=devices)).splitlines()
     assert found == [f"comm {said}", "environ Permission denied"]
+
+
+SOCKETS = """
+import socket
+confine(Domain(read=basics(), devices={devices}))
+def tried(name, act):
+    try:
+        act()
+        print(name, "done")
+    except OSError as error:
+        print(name, error.strerror)
+    except NameError:
+        print(name, "not there")
+def make(): globals()["local"] = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+tried("socket", make)
+tried("bind", lambda: local.bind("\\0fedstride-test-" + str(os.getpid())))
+tried("listen", lambda: local.listen())
+tried("accept", lambda: (local.setblocking(False), local.accept()))
+tried("connect", lambda: local.connect("/run/somebody"))
+tried("stream", lambda: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+tried("tcp", lambda: socket.socket())
+"""
+
+
+@needs_a_kernel
+@pytest.mark.parametrize("card", [True, False])
+def test_with_a_card_a_process_may_listen_at_a_local_socket_and_hears_nobody(card: bool) -> None:
+    """CUDA does, and fails without."""
+    found = run(SOCKETS.format(devices="(Path('/dev/zero'),)" if card else "()")).splitlines()
+    refused, first = "Operation not permitted", ("socket", "bind", "listen")
+    of_the_card = [f"{name} done" for name in first] + [f"{name} {refused}" for name in ("accept", "connect")]
+    without = [f"socket {refused}"] + [f"{name} not there" for name in ("bind", "listen", "accept", "connect")]
+    assert found == [*(of_the_card if card else without), f"stream {refused}", f"tcp {refused}"]

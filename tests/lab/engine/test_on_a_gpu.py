@@ -81,7 +81,9 @@ def test_clients_together_have_the_result_of_one_after_the_other(
 ) -> None:
     alone = run(tmp_path, "alone", *ONE_BY_ONE, *overrides, rounds=1)
     together = run(tmp_path, "together", COHORT, *overrides, rounds=1)
-    close(alone, together, 1e-3 if "model=resnet20" in overrides else 1e-4)  # it amplifies last digits
+    # ResNet-20 amplifies last digits. With feddyn here, one hidden unit is 0 for an example but for the last digits:
+    # its weights, and no others, then differ by up to 2e-4 (on an H200; and from the processor, as much).
+    close(alone, together, 1e-3 if {"model=resnet20", "strategy=feddyn"} & set(overrides) else 1e-4)
 
 
 def test_dropout_does_not_depend_on_how_many_clients_train_at_once(tmp_path: Path) -> None:
