@@ -185,6 +185,15 @@ PICKLES = {"fedstride/tasks/datasets/cifar.py", "lab/engine/processes.py", "lab/
 """Modules that read pickles: a published data set (plain values only), and a desk's own processes."""
 
 
+def test_the_engine_of_several_clients_at_once_is_known_in_one_place() -> None:
+    """By `lab/engine/engine.py` alone, which imports it when a run asks for it: no node and no app has it."""
+    folder, names = ROOT / "lab/engine/together", ("engine.together", "from .together", "import together")
+    files = [file for package in MAY_IMPORT if package != "benchmarks" for file in (ROOT / package).rglob("*.py")]
+    outside = [file for file in files if file.parent != folder]
+    known = {str(file.relative_to(ROOT)) for file in outside if any(name in file.read_text() for name in names)}
+    assert known == {"lab/engine/engine.py"}
+
+
 def test_pickles_are_read_in_few_places() -> None:
     readers = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
     found = set()

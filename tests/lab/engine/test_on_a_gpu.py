@@ -81,8 +81,8 @@ def test_clients_together_have_the_result_of_one_after_the_other(
 ) -> None:
     alone = run(tmp_path, "alone", *ONE_BY_ONE, *overrides, rounds=1)
     together = run(tmp_path, "together", COHORT, *overrides, rounds=1)
-    # ResNet-20 amplifies last digits. With feddyn here, one hidden unit is 0 for an example but for the last digits:
-    # its weights, and no others, then differ by up to 2e-4 (on an H200; and from the processor, as much).
+    # ResNet-20 amplifies last digits. With feddyn here, the last digits decide whether one hidden unit is 0 for an
+    # example: its weights, and no others, then differ by up to 2e-4 (on an H200; as much as from the processor).
     close(alone, together, 1e-3 if {"model=resnet20", "strategy=feddyn"} & set(overrides) else 1e-4)
 
 
