@@ -29,6 +29,7 @@ from .keys import keys, label, names
 from .methods import METHOD, expand_method, label_of, method_in
 from .overrides import Override, chooses_a_rule, expand_wrappers, parse, parts_in, written
 from .schema import FIXED_ON_RESUME, GROUPS, TABLES, Config
+from .together import check_methods
 from .tree import put, tree_of, value_for
 from .variables import check_interpolations
 
@@ -158,6 +159,7 @@ def _checked(tree: Any) -> Config:
         raise ConfigError(f"the configuration cannot be composed: {str(error).splitlines()[0]}") from error
     assert isinstance(config, Config)
     check(config)
+    check_methods(config)
     return config
 
 
