@@ -130,7 +130,7 @@ def _overrides(config: Config, overrides: Sequence[Override], folder: Path) -> l
     if config.resume is not None:
         location = [written("resume", config.resume)]  # the last override applies: this path is absolute
     if config.initial is not None:
-        location.append(written("initial", str(Path(config.initial).expanduser().absolute())))
+        location.append(written("initial", str(Path(os.path.expanduser(config.initial)).absolute())))
     return [*with_parts(overrides, config.parts), *location]
 
 

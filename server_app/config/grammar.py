@@ -26,7 +26,7 @@ from hydra.grammar.gen.OverrideParser import OverrideParser
 
 @dataclass(frozen=True)
 class Typed:
-    """A value that is not text, with the text that was typed for it."""
+    """A number, a truth value or, in a list, null, with the text that was typed for it."""
 
     value: Any
     text: str
@@ -60,7 +60,13 @@ def read(text: str) -> Read:
     if found.is_discrete_sweep() and found.value_type is not types.ValueType.GLOB_CHOICE_SWEEP:
         items = tuple(_item(each) for each in found.sweep_iterator())
     changes = found.type is types.OverrideType.CHANGE
-    return Read(found.key_or_group, found.package, changes, found.value(), items, found.is_sweep_override())
+    value = _alone(found.value())
+    return Read(found.key_or_group, found.package, changes, value, items, found.is_sweep_override())
+
+
+def _alone(value: Any) -> Any:
+    """Only as an item of a list of texts, `null` can be text."""
+    return None if isinstance(value, Typed) and value.value is None else value
 
 
 def _parsed(text: str) -> types.Override:
@@ -84,7 +90,7 @@ class _Reader(HydraOverrideVisitor):
         if any(each.symbol.type == OverrideLexer.ESC for each in ctx.getChildren()):
             raise HydraException("a backslash before a sign")
         value = super().visitPrimitive(ctx)
-        keeps = isinstance(value, (bool, int, float)) and not self.in_function
+        keeps = (value is None or isinstance(value, (bool, int, float))) and not self.in_function
         return Typed(value, ctx.getText().strip()) if keeps else value
 
     def visitFunction(self, ctx: Any) -> Any:
@@ -110,7 +116,7 @@ def _item(found: Any) -> Item:
     """An item of a sweep; those of a function such as `range` have no text of their own."""
     text, value = found if isinstance(found, Item) else (None, found)
     value = types.Override(types.OverrideType.CHANGE, "", types.ValueType.ELEMENT, value).value()
-    return Item(quote(value) if text is None else text, value)
+    return Item(quote(value) if text is None else text, _alone(value))
 
 
 # ---------------------------------------------------------------- a value as text or not
@@ -137,7 +143,8 @@ def _each(read: Any, chosen: Any) -> Any:
 # ---------------------------------------------------------------- signs and quotation marks
 
 _STRUCTURE = r""",\[\](){}='\""""
-_PIECE = re.compile(rf"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[^{_STRUCTURE}]+""", re.DOTALL)
+_QUOTED = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*["]""", re.DOTALL)
+_PIECE = re.compile(rf"{_QUOTED.pattern}|[^{_STRUCTURE}]+", re.DOTALL)
 _ESCAPE = re.compile(r"\\[\\,\[\](){}:= \t]")
 _UNKNOWN = re.compile(rf"[^A-Za-z0-9_/\-\\+.$%*@?|: \t{_STRUCTURE}]")
 
@@ -145,8 +152,9 @@ _UNKNOWN = re.compile(rf"[^A-Za-z0-9_/\-\\+.$%*@?|: \t{_STRUCTURE}]")
 def with_letters(text: str) -> str:
     """The override with quotation marks around each piece that has signs unknown to Hydra's grammar."""
     key, equals, value = text.partition("=")
-    left = "(" in value or "{" in value or _ESCAPE.search(value)  # in functions and mappings Hydra decides
-    if left or not _UNKNOWN.search(value):
+    bare = _QUOTED.sub("", value)
+    left = "(" in bare or "{" in bare or _ESCAPE.search(bare)  # in functions and mappings Hydra decides
+    if left or not _UNKNOWN.search(bare):
         return text
     return key + equals + _PIECE.sub(_quoted_if_unknown, value)
 
@@ -187,22 +195,19 @@ def _marked(text: str, mark: str) -> str:
 _LIST_ITEM = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\([^()]*\)|\[[^\[\]]*\]|[^,])+""", re.DOTALL)
 
 
-def in_quotes(key: str, value: str, *, is_text: bool) -> str:
-    """The override with its value in quotation marks, for a shell; of a list each item that needs them."""
-    if not is_text and value.startswith("[") and value.endswith("]"):
-        items = (each.strip() for each in _LIST_ITEM.findall(value[1:-1]))
-        listed = f"{key}=[{','.join(each if _is_item(each) else _marked(each, chr(34)) for each in items)}]"
-        if _is_readable(listed):
-            return shlex.quote(listed)
-    return shlex.quote(f"{key}={_marked(value, chr(34))}")
+def as_typed_text(key: str, value: str, *, listed: bool) -> str:
+    """The override for a shell, in quotation marks so that its value is this text, or `listed` these texts."""
+    if not listed:
+        return shlex.quote(f"{key}={_marked(value, chr(34))}")
+    inner = value[1:-1] if value.startswith("[") and value.endswith("]") else value
+    items = [each.strip() for each in _LIST_ITEM.findall(inner)]
+    shown = ",".join(each if _is_text_item(each) else _marked(each, chr(34)) for each in items)
+    return shlex.quote(f"{key}=[{shown}]")
 
 
-def _is_item(text: str) -> bool:
-    return _is_readable(f"x=[{text}]")
-
-
-def _is_readable(text: str) -> bool:
+def _is_text_item(text: str) -> bool:
     try:
-        return not read(text).is_sweep
+        found = read(f"x=[{text}]").value
     except HydraException:
         return False
+    return isinstance(found, list) and len(found) == 1 and isinstance(found[0], (str, Typed))

@@ -17,7 +17,7 @@ from fedstride.signatures import RUN_CONFIG
 from strategies.parts import STRATEGIES
 
 from . import grammar
-from .grammar import Read, Typed, quote
+from .grammar import Read, Typed, as_typed_text, quote
 from .schema import GROUPS, TABLES, Config
 from .variables import check_references
 
@@ -66,7 +66,7 @@ def _single(text: str, found: Read | None = None) -> Override:
         return Override(text, key, value)
     found = found or _read(text, SINGLE)
     if found.is_sweep:
-        one = f"; if it is one text: {_quoted(text)}" if takes_text(found.key) else ""
+        one = f"; as text: {_quoted(text)}" if _fields(found.key) else ""
         raise ConfigError(f"{text!r} has several values, but a single run needs exactly one{one}")
     _check_changes(text, found)
     return Override(text, found.key, found.value, found.package)
@@ -114,33 +114,28 @@ def _read(text: str, expected: str) -> Read:
 
 
 def _quoted(text: str) -> str:
-    """The override as it is typed in a shell, so that its value is the text that was typed."""
+    """The override as it is typed in a shell, so that its value is the text (or the texts of a list) as typed."""
     key, _, value = text.partition("=")
-    return grammar.in_quotes(key, value, is_text=takes_text(key, alone=True))
+    in_brackets = value.startswith("[") and value.endswith("]")
+    fields = _fields(key)
+    listed = any(kind is not str for field in fields for kind in field.kinds) if fields else in_brackets
+    only = all(kind is not str for field in fields for kind in field.kinds) if fields else False
+    return as_typed_text(key, value, listed=only or (listed and in_brackets))
 
 
-def takes_text(key: str, *, alone: bool = False) -> bool:
-    """Whether the values of this key are text, or lists of text; `alone`: never lists.
-
-    A key of a group is looked up in all its parts. Of an unknown key nothing is known.
-    """
+def _fields(key: str) -> list[Field]:
+    """The settings with this key that are text, or lists of text; of a group, those of all its parts."""
     group, _, name = key.partition(".")
-    name = name.rpartition(".")[2]
     fields = [fields_of(Config).get(key)]
     if group in TABLES:
+        name = name.rpartition(".")[2]
         fields = [TABLES[group].all_fields(part).get(name) for part in TABLES[group]]
-    known = [field for field in fields if field is not None]
-    return any(field.is_text and not (alone and _takes_lists(field)) for field in known)
-
-
-def _takes_lists(field: Field) -> bool:
-    return any(kind is not str for kind in field.kinds)
+    return [field for field in fields if field is not None and field.is_text]
 
 
 def hint(override: Override) -> str:
-    """What to write if the value is meant as text, to complete an error message; empty if it cannot be."""
-    meant = isinstance(override.value, (list, dict)) and takes_text(override.key)
-    return f"; if it is text: {_quoted(override.text)}" if meant else ""
+    """What to write if the value is meant as text, or as a list of texts, to complete an error message."""
+    return f"; as text: {_quoted(override.text)}" if _fields(override.key) else ""
 
 
 # ---------------------------------------------------------------- Flower's run config
@@ -175,7 +170,7 @@ def overrides_of(run_config: Mapping[str, Any]) -> list[Override]:
 
 
 def _from_toml(key: str, value: bool | int | float | str) -> Override:
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and takes_text(key):
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and _fields(key):
         raise ConfigError(
             f"{key} = {value!r} is a number, but {key} is text: write it in quotation marks, as in "
             f'{key}="{value!r}"'

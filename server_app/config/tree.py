@@ -36,8 +36,12 @@ def _part(group: str, place: str, places: Mapping[str, str]) -> Any:
 
 def put(tree: DictConfig, override: Override) -> None:
     """Set one value. Raises ConfigError for an unknown key, and for a value of another type."""
+    value = value_for(tree, override.key, override.value)
+    items = value if isinstance(value, list) else []
+    if any(isinstance(item, (list, dict)) for item in items) and (shown := hint(override)):
+        raise ConfigError(f"{override.text!r} is not allowed: each item must be text{shown}")
     try:
-        OmegaConf.update(tree, override.key, value_for(tree, override.key, override.value), merge=True)
+        OmegaConf.update(tree, override.key, value, merge=True)
     except OmegaConfBaseException as error:
         raise explain(error, override) from error
 
@@ -68,5 +72,6 @@ def explain(error: Exception, override: Override) -> ConfigError:
         cause = cause.__cause__
     text = " ".join(str(cause).strip().splitlines()[: 2 if str(cause).partition("\n")[0].endswith(":") else 1])
     if override.text.partition("=")[0] == getattr(cause, "full_key", None):
-        return ConfigError(f"{override.text!r} is not allowed: {text}{hint(override)}")
+        shown = hint(override)
+        return ConfigError(f"{override.text!r} is not allowed: {text.rstrip('.') if shown else text}{shown}")
     return ConfigError(f"the configuration cannot be composed: {text}")
