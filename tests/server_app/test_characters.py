@@ -42,8 +42,8 @@ def value_of(key: str, text: str, *others: str) -> object:
 
 WORK = [
     "/home/jörg/runs", "~/runs", "a b", "größe #1", "a&b;c", "日本語/データ", "C:\\Users\\Jörg Müller",
-    "C:\\data\\", "x|y", "a!b^c<d>`e`", "100%", "a@b", "a$b", "12:30", "2024-01-01", "1_000", "0x10", "007", "true",
-    "False", "1e3", "-5", ".5", "nan", "1.2.3", "int(3)", "*", "?", "e\u0301", "\U0001f600", "it’s", "yes", "#", "~",
+    "C:\\data\\", "x|y", "a!b^c<d>`e`", "a@b", "a$b", "12:30", "2024-01-01", "1_000", "0x10", "007", "true",
+    "False", "1e3", "-5", ".5", "nan", "1.2.3", "int(3)", "*", "?", "e\u0301", "\U0001f600", "yes", "#", "~",
 ]  # fmt: skip
 SHOWN = [
     "/tmp/runs (1)", "(1)", "f(x)", "a,b", "a=b", "it's", 'say "so"', "[x]", "[a", "a]", "[a,b]", "[]", "{x",
