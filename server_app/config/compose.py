@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def compose(overrides: Sequence[str | Override] = ()) -> Config:
     tree = tree_of(places)
     _check_places(chosen, tree)
     _check_keys(values, tree)
-    for override in [*experiment.values, *experiment.presets_of(tree), *_inner_defaults(tree, chosen), *values]:
+    for override in chain(experiment.values, experiment.presets_of(tree), _inner_defaults(tree, chosen), values):
         put(tree, override)
     tree.parts = parts and str(find(parts))  # absolute, because the run may be resumed from another folder
     return _checked(tree)

@@ -82,8 +82,11 @@ def _read(name: str, choices: dict[str, str], layers: list[Mapping[str, Any]], *
     if name in above:
         raise ConfigError(f"{file} builds on itself: correct `defaults` in it")
     content = _yaml(file)
+    defaults = content.pop("defaults", None) or []
+    if not isinstance(defaults, list):
+        raise ConfigError(f"`defaults` in {file} is not a list: write '- override /GROUP: NAME'")
     own: dict[str, str] = {}
-    for entry in content.pop("defaults", None) or []:
+    for entry in defaults:
         if isinstance(entry, str):
             if entry != "_self_":
                 _read(entry, choices, layers, name, *above)

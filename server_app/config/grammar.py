@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -46,7 +47,7 @@ class Read(NamedTuple):
     package: str | None  # after @
     changes: bool  # whether it sets a key, and does not add or remove one
     value: Any
-    items: tuple[Item, ...] | None  # if it lists several values
+    items: Iterator[Item] | None  # if it lists several values
     is_sweep: bool
 
 
@@ -56,12 +57,15 @@ def read(text: str) -> Read:
         found = _parsed(with_letters(text))
     except (ValueError, RecursionError) as error:  # thousands of digits, or of brackets
         raise HydraException(str(error)) from error
-    items = None
-    if found.is_discrete_sweep() and found.value_type is not types.ValueType.GLOB_CHOICE_SWEEP:
-        items = tuple(_item(each) for each in found.sweep_iterator())
-    changes = found.type is types.OverrideType.CHANGE
-    value = _alone(found.value())
-    return Read(found.key_or_group, found.package, changes, value, items, found.is_sweep_override())
+    is_listed = found.is_discrete_sweep() and found.value_type is not types.ValueType.GLOB_CHOICE_SWEEP
+    return Read(
+        found.key_or_group,
+        found.package,
+        found.type is types.OverrideType.CHANGE,
+        _alone(found.value()),
+        _items(found) if is_listed else None,
+        found.is_sweep_override(),
+    )
 
 
 def _alone(value: Any) -> Any:
@@ -112,11 +116,12 @@ class _Reader(HydraOverrideVisitor):
         return Item(ctx.getText().strip(), self.visitElement(ctx))
 
 
-def _item(found: Any) -> Item:
-    """An item of a sweep; those of a function such as `range` have no text of their own."""
-    text, value = found if isinstance(found, Item) else (None, found)
-    value = types.Override(types.OverrideType.CHANGE, "", types.ValueType.ELEMENT, value).value()
-    return Item(quote(value) if text is None else text, _alone(value))
+def _items(sweep: types.Override) -> Iterator[Item]:
+    """The items of a sweep, made one by one; those of a function such as `range` have no text of their own."""
+    for found in sweep.sweep_iterator():
+        text, read = found if isinstance(found, Item) else (None, found)
+        value = types.Override(types.OverrideType.CHANGE, "", types.ValueType.ELEMENT, read).value()
+        yield Item(quote(value) if text is None else text, _alone(value))
 
 
 # ---------------------------------------------------------------- a value as text or not
@@ -179,7 +184,7 @@ def quote(value: object) -> str:
         return "null"
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(map(quote, value)) + "]"
-    text = str(value)
+    text = str(as_value(value))
     if isinstance(value, bool):
         return text.lower()
     if isinstance(value, (int, float)) or (_BARE.fullmatch(text) and text.lower() not in _WORDS):

@@ -108,6 +108,11 @@ def test_numbers_stay_numbers_where_the_setting_is_one() -> None:
     assert (config.evaluate_clients, config.seed) == (True, 7)
 
 
+def test_a_long_range_is_refused_without_listing_it() -> None:
+    with pytest.raises(ConfigError, match="has several values"):
+        parse(["seed=range(1,1000000000000)"])
+
+
 def test_null_is_no_value_and_in_quotation_marks_it_is_text() -> None:
     assert value_of("name", "null") is None
     assert value_of("name", "'null'") == "null"

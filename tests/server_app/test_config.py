@@ -298,6 +298,60 @@ def test_empty_presets_of_a_group_are_none(with_presets: Callable[[str], None]) 
     assert compose(["experiment=mine", "strategy=fedlws"]).strategy.name == "fedlws"
 
 
+# ---------------------------------------------------------------- files of experiments
+
+
+@pytest.fixture
+def in_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """A function that writes an experiment in a separate conf/, and returns its override."""
+    (tmp_path / "experiment").mkdir()
+    shutil.copy(conf_dir() / "config.yaml", tmp_path)
+    monkeypatch.setattr(experiments, "conf_dir", lambda: tmp_path)
+
+    def write(text: str, name: str = "mine") -> str:
+        (tmp_path / f"experiment/{name}.yaml").write_text(text)
+        return f"experiment={name}"
+
+    return write
+
+
+def test_an_experiment_may_build_on_another(in_file: Callable[..., str]) -> None:
+    in_file(
+        "defaults:\n  - override /strategy: fedlws\n  - override /strategy@strategy.inner: fedavgm\n"
+        "rounds: 9\nseed: 5\npresets: {strategy: {fedlws: {beta: 0.2}}}\n",
+        "base",
+    )
+    mine = in_file("defaults:\n  - base\n  - override /client: fednlr\nexperiment: mine\nrounds: 4\n")
+    config = compose([mine])
+    assert (config.experiment, config.rounds, config.seed) == ("mine", 4, 5)
+    assert (config.client.name, config.strategy.name, config.strategy.beta) == ("fednlr", "fedlws", 0.2)
+    assert config.strategy.inner.name == "fedavgm"
+    assert compose([mine, "strategy=krum"]).strategy.name == "krum"
+    assert compose([mine, "method=fedlws"]).strategy.inner.name == "fedavg"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("round: 3", "'round=3' is not allowed: Key 'round' not in 'Config'"),
+        ("rounds: many", "'rounds=many' is not allowed: .*Integer"),
+        ("client: {lrr: 1}", "'client.lrr=1' is not allowed: Key 'lrr'"),
+        ("defaults: [override /strategy: fedavgg]", "unknown strategy 'fedavgg'. Did you mean 'fedavg'"),
+        ("defaults: [/strategy: fedavg]", "'/strategy' in `defaults` of .* write 'override /GROUP: NAME'"),
+        ("defaults: 3", "`defaults` in .* is not a list"),
+        ("defaults: [mine]", "builds on itself"),
+        ("defaults: [gone]", "gone.yaml cannot be read"),
+        ("presets: [1]", "presets=.* is not allowed"),
+        ("rounds: [", "mine.yaml cannot be read"),
+        ("[]", "is not an experiment: it must be a mapping"),
+    ],
+)
+def test_a_mistake_in_the_file_of_an_experiment(in_file: Callable[..., str], text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        compose([in_file(f"{text}\n")])
+    assert "\n" not in str(caught.value)
+
+
 # ---------------------------------------------------------------- mistakes
 
 
