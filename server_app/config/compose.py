@@ -250,7 +250,7 @@ def _check_places(chosen: Sequence[Override], tree: DictConfig) -> None:
 
 
 def _check_keys(overrides: Sequence[Override], tree: DictConfig) -> None:
-    allowed = _leaves(tree)
+    allowed = sorted(_leaves(tree))
     for override in overrides:
         key = override.key
         if override.package is not None:
