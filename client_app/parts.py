@@ -108,6 +108,9 @@ class MoonSettings:
     temperature: Annotated[float, Setting("tau, which divides the two similarities", above=0)] = 0.5
 
 
+METHODS = f"{__package__}.method"
+"""The module of the classes Method and Plan, which needs torch."""
+
 EXCLUSIVE = {
     "factors": "a rate for each neuron",
     "step_factors": "a rate for each step",

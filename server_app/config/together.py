@@ -10,11 +10,12 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import sys
 import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from client_app.parts import EXCLUSIVE, HIDDEN, OBJECTIVES, RULES, SETS
+from client_app.parts import EXCLUSIVE, HIDDEN, METHODS, OBJECTIVES, RULES, SETS
 from fedstride.errors import ConfigError
 from fedstride.parts import HALF, USER_PARTS, Part
 from strategies.parts import STRATEGIES
@@ -23,8 +24,6 @@ from .keys import chain
 
 if TYPE_CHECKING:
     from .schema import Config
-
-METHOD = "client_app.method"
 
 
 def check_methods(config: Config) -> None:
@@ -78,8 +77,12 @@ def _plan_fields(function: Any) -> Iterator[str]:
 def _plan(called: ast.expr, function: Any) -> Any:
     """The class Plan if this is what is called, by whatever name; else None."""
     found = _named(called, function.__globals__)
-    is_plan = getattr(found, "__name__", "") == "Plan" and str(found.__module__).endswith(METHOD)
-    return found if is_plan else None
+    return found if found is not None and found is getattr(_methods_module(), "Plan", None) else None
+
+
+def _methods_module() -> Any:
+    """The clients' module of methods, if the user's file has imported it; it needs torch."""
+    return sys.modules.get(METHODS)
 
 
 def _named(node: ast.expr, names: dict[str, Any]) -> Any:
@@ -90,10 +93,9 @@ def _named(node: ast.expr, names: dict[str, Any]) -> Any:
 
 def _check_hooks(place: Any) -> None:
     """Raise ConfigError if a class of methods sets an attribute with the name of a hook."""
-    above = inspect.getmro(place) if isinstance(place, type) else ()
-    base = next((each for each in above if each.__name__ == "Method" and each.__module__.endswith(METHOD)), None)
-    hooks = [name for name, value in vars(base).items() if inspect.isfunction(value)] if base else []
-    for kind in above[: above.index(base)] if base else ():
+    base = getattr(_methods_module(), "Method", None)
+    hooks = [] if base is None else [value.__name__ for value in _functions(base)]
+    for kind in inspect.getmro(place) if isinstance(place, type) else ():
         set_here = {name for name, value in vars(kind).items() if not callable(value)}
         set_here |= set(inspect.get_annotations(kind))
         set_here |= {name for each in _functions(kind) for name in _attributes(each)}
