@@ -6,6 +6,7 @@ no other method sets the mini-batches. A client half is the code that a server r
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -18,21 +19,11 @@ from fedstride.records import array_records, config_records
 
 from . import halves
 from .local_steps import LocalSteps
-from .method import ClientMethod, Job, Plan, Received, Result, State
-from .parts import OBJECTIVES, RULES
+from .method import ClientMethod, Job, Method, Plan, Received, Result, State
+from .parts import EXCLUSIVE, HIDDEN, OBJECTIVES, RULES
 from .pieces import one_pull
 from .state import States
 from .work import Work
-
-EXCLUSIVE = {
-    "factors": "a rate for each neuron",
-    "step_factors": "a rate for each step",
-    "batches": "the mini-batches of the round",
-    "displacement": "a displacement after each step",
-    "logits": "the logits of the loss",
-}
-"""The fields of a Plan that only one method of a round can set, and their descriptions."""
-
 
 RESERVED_METRICS = {
     wire.NUM_EXAMPLES,
@@ -43,6 +34,10 @@ RESERVED_METRICS = {
     wire.TRAIN_SECONDS,
 }
 """Metrics that the ClientApp reports. A method cannot use these names."""
+
+
+HOOKS = tuple(name for name, value in vars(Method).items() if inspect.isfunction(value))
+"""The functions that are called of every method."""
 
 
 class Member(NamedTuple):
@@ -168,7 +163,18 @@ def combine(plans: Mapping[str, Plan]) -> Plan:
 
 
 def _begin(member: Member, job: Job, content: RecordDict, states: States) -> Plan:
-    return member.method.begin(job, received(member.name, content), states.get(member.label, {}))
+    _check_hooks(member.method)
+    plan = member.method.begin(job, received(member.name, content), states.get(member.label, {}))
+    _check_hooks(member.method)
+    return plan
+
+
+def _check_hooks(method: ClientMethod) -> None:
+    """Raise ConfigError if an attribute hides a hook, which would be called in its place."""
+    kind = type(method)
+    for hook in HOOKS:
+        if hook in getattr(method, "__dict__", {}) or not callable(getattr(kind, hook, None)):
+            raise ConfigError(HIDDEN.format(kind=kind.__name__, hook=hook))
 
 
 def received(name: str, content: RecordDict) -> Received:

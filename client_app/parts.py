@@ -108,6 +108,33 @@ class MoonSettings:
     temperature: Annotated[float, Setting("tau, which divides the two similarities", above=0)] = 0.5
 
 
+METHODS = f"{__package__}.method"
+"""The module of the classes Method and Plan, which needs torch."""
+
+EXCLUSIVE = {
+    "factors": "a rate for each neuron",
+    "step_factors": "a rate for each step",
+    "batches": "the mini-batches of the round",
+    "displacement": "a displacement after each step",
+    "logits": "the logits of the loss",
+}
+"""The fields of a Plan that only one method of a round can set, and their descriptions."""
+
+SETS = {
+    "client.fednlr": ("factors",),
+    "objective.fedrs": ("logits",),
+    "objective.fedlc": ("logits",),
+    "halves.two_d_lrd": ("step_factors", "batches"),
+    "halves.scaffold": ("displacement",),
+}
+"""The built-in methods that set some of them, by label: the server refuses what cannot be used together."""
+
+HIDDEN = (
+    "{kind} sets the attribute {hook}, which hides its hook {hook}(); "
+    "give the attribute another name, as in {hook}_"
+)
+"""The error for a method with an attribute that has the name of a function that is called of every method."""
+
 RULES = Table(
     "client",
     __package__,

@@ -91,7 +91,7 @@ def find(path: str) -> Path:
 
     Raises ConfigError if neither exists.
     """
-    for file in (Path(path).expanduser(), BUNDLED / Path(path).name):
+    for file in (Path(os.path.expanduser(path)), BUNDLED / Path(path).name):
         if file.is_file():
             return file.resolve()
     raise ConfigError(f"parts = {path!r} does not exist; give the path of a Python file that defines parts")

@@ -92,6 +92,11 @@ class Field:
         return self.type if len(self.kinds) == 1 else Any
 
     @property
+    def is_text(self) -> bool:
+        """Whether its values are text, or lists of text, and nothing else."""
+        return all(kind is str or typing.get_args(kind) == (str,) for kind in self.kinds)
+
+    @property
     def may_be_none(self) -> bool:
         """Whether `None` (null in a configuration) is allowed."""
         return _is_union(self.type) and types.NoneType in typing.get_args(self.type)

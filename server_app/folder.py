@@ -22,7 +22,7 @@ from .config.schema import Config
 
 def runs_dir(config: Config) -> Path:
     """The folder of all runs: `out`, else FEDSTRIDE_RUNS, else `runs` in the working directory; absolute."""
-    return Path(config.out or os.environ.get("FEDSTRIDE_RUNS") or "runs").expanduser().resolve()
+    return Path(os.path.expanduser(config.out or os.environ.get("FEDSTRIDE_RUNS") or "runs")).resolve()
 
 
 LOCK = ".lock"

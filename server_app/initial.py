@@ -6,6 +6,7 @@ It does not know how the model is used, or which of its arrays are trained.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -62,7 +63,7 @@ def pinned(config: Config) -> Config:
                 "initial=PATH/model.safetensors, or omit it"
             )
         return config
-    path = Path(config.initial).expanduser().absolute()
+    path = Path(os.path.expanduser(config.initial)).absolute()
     found = _digest(path)
     if config.initial_digest not in (None, found):
         raise ConfigError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shlex
 import subprocess
 import tempfile
@@ -151,10 +152,11 @@ def settings(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _unquoted(value: str) -> str:
+    value = value.strip(" \t")
     quote = value[:1]
     if quote not in ("'", '"') or not value.endswith(quote) or len(value) < 2:
         return value
-    return value[1:-1].replace(f"\\{quote}", quote)
+    return re.sub(rf"(\\+)({quote}|\Z)", lambda found: "\\" * (len(found[1]) // 2) + found[2], value[1:-1])
 
 
 def read(path: Path | None, home: Path, environment: Mapping[str, str] = os.environ) -> Place:

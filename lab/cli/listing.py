@@ -126,19 +126,19 @@ def show(
     """
     from fedstride.errors import unknown
     from server_app.config.compose import choices, compose, from_yaml, to_yaml
-    from server_app.config.overrides import parts_in
+    from server_app.config.overrides import parse, parts_in, written
     from server_app.config.presets import check_possible
     from server_app.config.schema import GROUPS
     from server_app.config.variables import with_variables
 
-    overrides = with_variables(overrides or [], os.environ)
-    load_own(parts_in(overrides))
+    given = with_variables(parse(overrides or []), os.environ)
+    load_own(parts_in(given))
     check_possible(name)
     base = name.partition("+")[0]
     group = next((group for group in GROUPS if base in choices(group)), None)
     if group is None:
         raise unknown("name", name, [known for group in GROUPS for known in choices(group)])
-    text = to_yaml(compose([f"{group}={name}", *overrides]))
+    text = to_yaml(compose([written(group, name), *given]))
     if form is Format.JSON:
         from dataclasses import asdict
 

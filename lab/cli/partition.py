@@ -40,11 +40,12 @@ def partition(
 
     from fedstride.tasks import data, partitions
     from server_app.config.compose import compose
+    from server_app.config.overrides import parse
     from server_app.config.variables import with_variables
 
     from ..plots.labels import maps_of
 
-    config = compose(with_variables(overrides or [], os.environ))
+    config = compose(with_variables(parse(overrides or []), os.environ))
     source = data.load(config.task)
     parts = partitions.partition(config.partition, source.divisible, config.clients, config.seed)
     counts = {each.rows: each.counts.T.tolist() for each in maps_of(parts, source)}

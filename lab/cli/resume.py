@@ -30,10 +30,10 @@ def resume(
     which settings may change.
     """
     from server_app.config.compose import compose
-    from server_app.config.overrides import quote
+    from server_app.config.overrides import parse, written
     from server_app.config.variables import with_variables
 
-    config = compose([*with_variables(overrides or [], os.environ), f"resume={quote(folder)}"])
+    config = compose([*with_variables(parse(overrides or []), os.environ), written("resume", str(folder))])
     console = Console()
     if not quiet:
         say(console, title(config))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,6 +60,7 @@ def run(
     from fedstride.errors import require
     from server_app.build import build_strategy
     from server_app.config.compose import compose
+    from server_app.config.overrides import parse
     from server_app.config.variables import with_variables
 
     console = Console()
@@ -67,7 +69,7 @@ def run(
     if multirun:
         sweep(overrides or [], console, at_once=jobs, on=on, dry_run=dry_run)
         return
-    config = compose(with_variables(overrides or [], os.environ))
+    config = compose(with_variables(parse(overrides or []), os.environ))
     if dry_run or not quiet:
         say(console, title(config))
     if dry_run:
@@ -198,7 +200,7 @@ def sweep(overrides: list[str], console: Console, *, at_once: int | None, on: st
     planned = plan(overrides)
     if dry_run:
         for number, job in enumerate(planned.jobs, start=1):
-            say(console, f"[{number}/{len(planned.jobs)}] fedstride run {' '.join(job.overrides)}")
+            say(console, f"[{number}/{len(planned.jobs)}] fedstride run {shlex.join(job.overrides)}")
     else:
         planned = checked(planned)
     for note in planned.notes:
@@ -248,7 +250,7 @@ def _summary(console: Console, jobs: list[Job], ended: list[Ended]) -> None:
         say(console, f"{result.state}: {result.job.folder.name}: {result.reason}")
     for job in jobs:
         if job.folder not in started:
-            say(console, f"not started: fedstride run {' '.join(job.overrides)}")
+            say(console, f"not started: fedstride run {shlex.join(job.overrides)}")
     say(
         console,
         f"{len(ended) - len(failed)} of {len(jobs)} runs completed; compare them with: fedstride table {folder}",

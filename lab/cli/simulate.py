@@ -27,12 +27,13 @@ def simulate(
     from server_app.attacks import refuse_attack
     from server_app.config.compose import compose
     from server_app.config.keys import label
+    from server_app.config.overrides import parse
     from server_app.config.variables import with_variables
 
     from ..flower.simulation import run_simulation
 
-    overrides = with_variables(overrides or [], os.environ)  # the server in the simulation replaces none
-    config = compose(overrides)
+    given = with_variables(parse(overrides or []), os.environ)  # the server in the simulation replaces none
+    config = compose(given)
     require(
         config.partition.name != "own",
         "partition",
@@ -46,7 +47,7 @@ def simulate(
     prepared = session.prepare(config)  # refuses an invalid run before any process starts
     for note in prepared.notes:
         say(console, f"note: {note}")
-    done = run_simulation(prepared.config, overrides, show=lambda line: say(console, line), verbose=verbose)
+    done = run_simulation(prepared.config, given, show=lambda line: say(console, line), verbose=verbose)
     if not done.completed:
         line(f"error: the run failed: {done.reason}", err=True)
         raise typer.Exit(1)

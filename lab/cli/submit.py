@@ -17,6 +17,7 @@ from .run import OVERRIDES
 from .target import ADDRESS, CONNECTION, INSECURE, ROOT_CERTIFICATES, after_connection, select
 
 if TYPE_CHECKING:
+    from server_app.config.overrides import Override
     from server_app.config.schema import Config
 
     from ..flower.submission import Submitted
@@ -53,13 +54,16 @@ def submit(
     CONNECTION is a connection in Flower's config.toml; use --address instead for a SuperLink that is not in
     it. OVERRIDES are Hydra overrides, as for fedstride run.
     """
+    from server_app.config.overrides import parse
+
     rest = after_connection(connection, overrides, address)
     signed = signature_of(signature, signing_key)
     target = select("submit", connection, address, root_certificates, insecure)
     console = Console()
-    config = _check(rest, console)
+    given = parse(rest)
+    config = _check(given, console)
     signed_run = _signed_run(config, key, nodes, expires)
-    done = _run(target, rest, console, signed, signed_run)
+    done = _run(target, given, console, signed, signed_run)
     if not done.completed:
         where = f" (its folder on the SuperLink's machine: {done.folder})" if done.folder else ""
         what = {"failed": "failed", "lost": "is lost"}.get(done.state, f"was {done.state}")
@@ -70,17 +74,16 @@ def submit(
     say(console, f"folder, on the SuperLink's machine: {done.folder or 'not logged'}")
 
 
-def _check(overrides: list[str], console: Console) -> Config | None:
+def _check(overrides: list[Override], console: Console) -> Config | None:
     """Refuse here what the ServerApp would refuse, and print what is submitted; None if it is unknown here."""
     from server_app.attacks import refuse_attack
     from server_app.build import build_strategy
     from server_app.config.compose import compose
     from server_app.config.methods import expand_method
-    from server_app.config.overrides import parse
 
-    resumed = [text.partition("=")[2].strip("'\"") for text in overrides if text.startswith("resume=")]
+    resumed = [given.name for given in overrides if given.key == "resume"]
     if resumed and not Path(resumed[-1]).is_dir():
-        parse(expand_method(overrides))
+        expand_method(overrides)
         say(console, f"resumes {resumed[-1]}, which only the SuperLink's machine can read")
         return None
     config = compose(overrides)
@@ -132,7 +135,7 @@ def signature_of(signature: Path | None, key: Path | None) -> Callable[[bytes], 
 
 def _run(
     target: Target,
-    overrides: list[str],
+    overrides: list[Override],
     console: Console,
     signed: Callable[[bytes], str] | None,
     signed_run: Callable[[bytes, Mapping[str, str]], str] | None,

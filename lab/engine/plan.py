@@ -18,20 +18,25 @@ from fedstride.errors import ConfigError, FedstrideError
 from fedstride.own import load_parts
 from server_app.build import build_strategy
 from server_app.config.compose import compose, from_yaml, to_yaml
+from server_app.config.grammar import Typed
+from server_app.config.keys import by_key
 from server_app.config.methods import ALL, METHOD, alone
-from server_app.config.overrides import parse, parts_in, read
+from server_app.config.overrides import Override, parts_in, values_of, written
 from server_app.config.schema import TABLES, Config
 from server_app.config.variables import with_variables
 from server_app.folder import NAMED, default_name, folder_name, runs_dir
-
-ALL_METHODS = f"{METHOD}={ALL}"
 
 
 class Value(NamedTuple):
     """An override with one value."""
 
-    text: str
+    override: Override
     from_all: bool = False  # whether only `method=all` asks for it
+
+    @property
+    def text(self) -> str:
+        """As it is typed."""
+        return self.override.text
 
 
 @dataclass(frozen=True)
@@ -87,27 +92,23 @@ def expand(overrides: Sequence[str]) -> list[list[Value]]:
 
     Raises ConfigError for text that is not an override, and for a sweep that does not list its values.
     """
-    columns: list[list[Value]] = []
-    for text in overrides:
-        override = read(text, "key=value or key=value,value as in seed=1,2,3")
-        key, texts = override.get_key_element(), [text]
-        if override.is_discrete_sweep():
-            texts = [f"{key}={value}" for value in override.sweep_string_iterator()]
-        elif override.is_sweep_override():
-            raise ConfigError(f"{text!r} is not allowed: list the values, as in strategy.beta=0.05,0.1")
-        columns.append(_methods(texts) if key == METHOD else [Value(each) for each in texts])
+    return _combined([values_of(text) for text in overrides])
+
+
+def _combined(given: Sequence[Sequence[Override]]) -> list[list[Value]]:
+    columns = [_methods(column) if column[0].key == METHOD else list(map(Value, column)) for column in given]
     return [list(row) for row in itertools.product(*columns)]
 
 
-def _methods(texts: Sequence[str]) -> list[Value]:
+def _methods(given: Sequence[Override]) -> list[Value]:
     """The methods; in place of `method=all` each one that is not named beside it.
 
     Plain averaging counts as named: if it is invalid, so are all others.
     """
-    texts = [f"{METHOD}={parse([text])[0].value()}" for text in texts]  # without quotes
-    every = [f"{METHOD}={name}" for name in alone()]
-    unnamed = [Value(each, each != every[0]) for each in every if each not in texts]
-    return [value for text in texts for value in (unnamed if text == ALL_METHODS else [Value(text)])]
+    named = [written(METHOD, each.name) for each in given]
+    every = [written(METHOD, name) for name in alone()]
+    unnamed = [Value(each, each != every[0]) for each in every if each not in named]
+    return [value for each in named for value in (unnamed if each.name == ALL else [Value(each)])]
 
 
 def plan(overrides: Sequence[str]) -> Sweep:
@@ -117,41 +118,44 @@ def plan(overrides: Sequence[str]) -> Sweep:
     what cannot be run. Raises ConfigError for the first other run that is invalid, and if a run folder already
     exists.
     """
-    _load_parts(overrides)
-    rows = expand(overrides)
+    given = [values_of(text) for text in overrides]
+    _load_parts(given)
+    rows = _combined(given)
     swept = [i for i in range(len(overrides)) if len({row[i].text for row in rows}) > 1]
     shared = f"sweep-{time.strftime('%Y%m%d-%H%M%S')}"
     jobs: list[Job] = []
     left: list[Left] = []
     for row in rows:
-        texts, differing = [value.text for value in row], tuple(row[i].text for i in swept)
+        chosen, differing = [value.override for value in row], [row[i].override for i in swept]
         optional = next((value.text for value in row if value.from_all), None)
         try:
-            config = compose(with_variables(texts, os.environ))
+            config = compose(with_variables(chosen, os.environ))
             build_strategy(config)
         except ConfigError as error:
             if optional is None:
                 raise
-            left.append(Left(optional, differing, str(error)))
+            left.append(Left(optional, _texts(differing), str(error)))
             continue
         config = _named(config, differing, shared)
         text = to_yaml(config)
         _known[text] = config  # to read it again takes as long as to compose it
-        jobs.append(Job(tuple(texts), text, swept=differing, optional=optional))
+        jobs.append(Job(_texts(chosen), text, swept=_texts(differing), optional=optional))
     return Sweep(_distinct(jobs), left)
 
 
-def _load_parts(overrides: Sequence[str]) -> None:
+def _texts(overrides: Sequence[Override]) -> tuple[str, ...]:
+    return tuple(override.text for override in overrides)
+
+
+def _load_parts(given: Sequence[Sequence[Override]]) -> None:
     """Load the user's parts first, which are methods of `method=all` too."""
-    for text in overrides:
-        if text.partition("=")[0] == "parts":
-            for ((value, _),) in expand([text]):
-                path = parts_in(with_variables([value], os.environ))
-                if path is not None:
-                    load_parts(path, TABLES)
+    for override in itertools.chain.from_iterable(given):
+        path = parts_in(with_variables([override], os.environ)) if override.key == "parts" else None
+        if path is not None:
+            load_parts(path, TABLES)
 
 
-def _named(config: Config, swept: Sequence[str], shared: str) -> Config:
+def _named(config: Config, swept: Sequence[Override], shared: str) -> Config:
     if config.name is not None:
         raise ConfigError(
             f"name = {config.name!r} is not allowed in a sweep, which names its runs itself: use out=FOLDER"
@@ -160,12 +164,20 @@ def _named(config: Config, swept: Sequence[str], shared: str) -> Config:
     return replace(config, out=out, name=_name(config, swept))
 
 
-def _name(config: Config, swept: Sequence[str]) -> str:
+def _name(config: Config, swept: Sequence[Override]) -> str:
     """The default name and all other swept values, as in `...-seed1-beta=0.05`."""
     in_default = (METHOD, "seed", *NAMED)
-    pairs = [text.partition("=") for text in swept]
-    extra = [f"{key.rpartition('.')[2]}={value}" for key, _, value in pairs if key not in in_default]
+    pairs = [(each.text.partition("=")[0], _shown(config, each)) for each in swept]
+    extra = [f"{key.rpartition('.')[2]}={value}" for key, value in pairs if key not in in_default]
     return folder_name("-".join([default_name(config), *extra]))
+
+
+def _shown(config: Config, override: Override) -> str:
+    """The value as typed; a number in its shortest form, unless the setting is text."""
+    is_text = isinstance(by_key(config).get(override.key), str)
+    if isinstance(override.value, Typed) and not is_text:
+        return str(override.value.value)
+    return override.text.partition("=")[2]
 
 
 def _distinct(jobs: Sequence[Job]) -> list[Job]:

@@ -26,7 +26,7 @@ from typing import Any
 from fedstride import signals, wire
 from fedstride.errors import ConfigError
 from fedstride.metrics import as_text
-from server_app.config.overrides import quote, with_parts
+from server_app.config.overrides import Override, with_parts, written
 from server_app.config.schema import Config
 from server_app.folder import default_name, runs_dir, write
 
@@ -54,7 +54,7 @@ class Simulated:
 
 
 def run_simulation(
-    config: Config, overrides: Sequence[str], *, show: Callable[[str], None], verbose: bool = False
+    config: Config, overrides: Sequence[Override], *, show: Callable[[str], None], verbose: bool = False
 ) -> Simulated:
     """Run the app with these Hydra overrides in Flower's simulation; `config` is what they compose to,
     prepared for a run (`session.prepare`).
@@ -78,7 +78,7 @@ def run_simulation(
 
 
 def _run(
-    config: Config, overrides: Sequence[str], folder: Path, show: Callable[[str], None], verbose: bool
+    config: Config, overrides: Sequence[Override], folder: Path, show: Callable[[str], None], verbose: bool
 ) -> str:
     """Run the app until it ends, with all that it has started; its log."""
     with contextlib.ExitStack() as stack:
@@ -91,7 +91,7 @@ def _run(
             "app": str(app),
             "nodes": config.clients,
             "gpus": _gpus(config),
-            "config": {"overrides": shlex.join(_overrides(config, overrides, folder))},
+            "config": {"overrides": shlex.join(each.text for each in _overrides(config, overrides, folder))},
         }
         return _follow(order, _environment(home, folder, config), folder, config.headline, show, verbose)
 
@@ -134,13 +134,13 @@ def _environment(home: Path, folder: Path, config: Config) -> dict[str, str]:
     return {**environment(home), **variables, **PRIVATE}
 
 
-def _overrides(config: Config, overrides: Sequence[str], folder: Path) -> list[str]:
+def _overrides(config: Config, overrides: Sequence[Override], folder: Path) -> list[Override]:
     """The overrides for the ServerApp, which writes to this folder."""
-    location = [f"name={quote(folder.name)}", f"out={quote(str(folder.parent))}"]
+    location = [written("name", folder.name), written("out", str(folder.parent))]
     if config.resume is not None:
-        location = [f"resume={quote(config.resume)}"]  # the last override applies: this path is absolute
+        location = [written("resume", config.resume)]  # the last override applies: this path is absolute
     if config.initial is not None:
-        location.append(f"initial={quote(str(Path(config.initial).expanduser().absolute()))}")
+        location.append(written("initial", str(Path(os.path.expanduser(config.initial)).absolute())))
     return [*with_parts(overrides, config.parts), *location]
 
 

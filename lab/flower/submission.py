@@ -18,7 +18,7 @@ from fedstride import signed, wire
 from fedstride.errors import ConfigError, RunError
 from fedstride.flower.bundles import bundle
 from fedstride.signatures import RUN_CONFIG
-from server_app.config.overrides import parts_in, with_parts
+from server_app.config.overrides import Override, parse, parts_in, with_parts
 
 from .bundle import app_folder
 from .control import control
@@ -44,7 +44,7 @@ class Submitted:
 
 def submit(
     target: Target,
-    overrides: Sequence[str],
+    overrides: Sequence[str | Override],
     signature: Callable[[bytes], str] | None = None,
     signed_run: Callable[[bytes, Mapping[str, str]], str] | None = None,
 ) -> str:
@@ -54,7 +54,8 @@ def submit(
     `signature`: returns the signature of the bundle; `signed_run`: that of the run, from the bundle and the run's
     configuration. Their errors are raised.
     """
-    parts = parts_in(overrides)
+    given = parse(overrides)
+    parts = parts_in(given)
     named = None if parts is None else Path(parts).name  # the path inside the bundle
     mark = submission()
     with app_folder(parts) as app:
@@ -62,7 +63,7 @@ def submit(
             made = bundle(app)
         except ValueError as error:
             raise ConfigError(f"the app cannot be bundled: {error}") from error
-    config = {"overrides": shlex.join(with_parts(overrides, named)), wire.SUBMISSION: mark}
+    config = {"overrides": shlex.join(each.text for each in with_parts(given, named)), wire.SUBMISSION: mark}
     if signature is not None:
         config[RUN_CONFIG] = signature(made)
     if signed_run is not None:

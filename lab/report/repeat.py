@@ -12,8 +12,8 @@ from typing import Any
 
 from fedstride.errors import ConfigError
 from server_app.config.compose import compose
+from server_app.config.grammar import quote
 from server_app.config.keys import keys, label
-from server_app.config.overrides import quote
 from server_app.config.schema import TABLES, Config
 
 from ..engine.comparison import NAME

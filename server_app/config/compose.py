@@ -10,11 +10,11 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
@@ -23,38 +23,30 @@ from fedstride.errors import ConfigError, nearest, unknown
 from fedstride.own import digest_of, find, load_parts
 from strategies.parts import STRATEGIES
 
-from . import presets
+from . import experiments, presets
 from .checks import check
-from .conf import conf_dir
+from .experiments import Experiment
 from .keys import keys, label, names
 from .methods import METHOD, expand_method, label_of, method_in
-from .overrides import chooses_a_rule, expand_wrappers, nodes_as_text, parse, parts_in, quote
+from .overrides import Override, chooses_a_rule, expand_wrappers, parse, parts_in, written
 from .schema import FIXED_ON_RESUME, GROUPS, TABLES, Config
-from .tree import Hydra, changed, composed, explain
+from .together import check_methods
+from .tree import put, tree_of, value_for
 from .variables import check_interpolations
 
 
 def choices(group: str) -> list[str]:
     """The names that can be chosen in a group. Experiments are the files in conf/experiment, then the papers'."""
-    if group in TABLES:
-        return sorted(TABLES[group])
-    return [*sorted(path.stem for path in (conf_dir() / group).glob("*.yaml")), *presets.names()]
+    return sorted(TABLES[group]) if group in TABLES else experiments.names()
 
 
 def describe(group: str, name: str) -> str:
-    """The one-line description of a choice. For an experiment in a file it is the first comment of the file."""
-    if group in TABLES:
-        return TABLES[group][name].about
-    if "/" in name:
-        return presets.preset(name).about
-    for line in (conf_dir() / group / f"{name}.yaml").read_text().splitlines():
-        if line.startswith("# ") and not line.startswith("# @"):
-            return line[2:].strip()
-    return ""
+    """The one-line description of a choice."""
+    return TABLES[group][name].about if group in TABLES else experiments.about(name)
 
 
-def compose(overrides: Sequence[str] = ()) -> Config:
-    """The checked configuration for these Hydra overrides.
+def compose(overrides: Sequence[str | Override] = ()) -> Config:
+    """The checked configuration for these overrides, in Hydra's grammar.
 
     `resume=FOLDER` uses the configuration of the run in that folder. Then only keys that do not influence a result
     and keys that extend a run may have other values.
@@ -66,29 +58,39 @@ def compose(overrides: Sequence[str] = ()) -> Config:
     Raises ConfigError for an unknown name or key (with the most similar ones), for a value of another type, and
     for a value out of its range, and for `${...}` that is not a reference to another key: see `variables`.
     """
-    check_interpolations(overrides)
-    parts = parts_in(overrides)
+    given = parse(overrides)
+    check_interpolations(given)
+    parts = parts_in(given)
     if parts is not None:  # first, because the other overrides can choose parts from this file
         load_parts(parts, TABLES)
-    parsed = parse(nodes_as_text(expand_wrappers(expand_method(overrides))))
-    resumed = [override for override in parsed if override.key_or_group == "resume"]
-    if resumed and resumed[-1].value():
-        others = [override for override in parsed if override.key_or_group != "resume"]
-        config = _resume(str(resumed[-1].value()), others, parts)
-        _check_resumed_method(config, overrides)
+    expanded = expand_wrappers(expand_method(given))
+    resumed = [override for override in expanded if override.key == "resume"]
+    if resumed and resumed[-1].value:
+        others = [override for override in expanded if override.key != "resume"]
+        config = _resume(resumed[-1].name, others, parts)
+        _check_resumed_method(config, given)
         return config
-    chosen = [override for override in parsed if _group_of(override) is not None]
+    chosen = [override for override in expanded if override.key in GROUPS]
+    values = [override for override in expanded if override.key not in GROUPS]
     for override in chosen:
         _check_choice(override)
-        if "/" in (name := str(override.value())):  # an experiment of a paper, which has no file
-            presets.register(name, is_nested=method_in(overrides) is None and not chooses_a_rule(chosen))
-    values = [override for override in parsed if _group_of(override) is None]
-    with Hydra():
-        tree = composed(chosen)
-        _check_keys(values, tree)
-        tree = changed(tree, [*_presets(tree), *_inner_defaults(tree, chosen), *values])
+    experiment, places = _chosen(given, chosen)
+    tree = tree_of(places)
+    _check_places(chosen, tree)
+    _check_keys(values, tree)
+    for override in chain(experiment.values, experiment.presets_of(tree), _inner_defaults(tree, chosen), values):
+        put(tree, override)
     tree.parts = parts and str(find(parts))  # absolute, because the run may be resumed from another folder
     return _checked(tree)
+
+
+def _chosen(given: Sequence[Override], chosen: Sequence[Override]) -> tuple[Experiment, dict[str, str]]:
+    """The experiment, and each choice by its place: the user's, else the experiment's, else the default."""
+    names, usual = {override.place: override.name for override in chosen}, experiments.root()
+    experiment = experiments.experiment(names.get("experiment", usual["experiment"]))
+    is_nested = method_in(given) is None and not chooses_a_rule(chosen)
+    its = {place: name for place, name in experiment.choices.items() if is_nested or "." not in place}
+    return experiment, {**usual, **its, **names}
 
 
 def to_yaml(config: Config) -> str:
@@ -158,6 +160,7 @@ def _checked(tree: Any) -> Config:
         raise ConfigError(f"the configuration cannot be composed: {str(error).splitlines()[0]}") from error
     assert isinstance(config, Config)
     check(config)
+    check_methods(config)
     return config
 
 
@@ -182,19 +185,16 @@ def _resume(folder: str, overrides: Sequence[Override], parts: str | None) -> Co
     tree = OmegaConf.structured(config)
     changeable = {key.path for key in keys(config) if key.may_change} - FIXED_ON_RESUME
     for override in overrides:
-        key = str(override.key_or_group)
-        if _group_of(override) is not None:
-            key = key if key == "experiment" else f"{override.package or key}.name"
+        key = override.key
+        if key in GROUPS:
+            key = key if key == "experiment" else f"{override.place}.name"
         else:
             _check_keys([override], tree)
         if key == "parts":
             continue
-        before, now = OmegaConf.select(tree, key), override.value()
+        before, now = OmegaConf.select(tree, key), value_for(tree, key, override.value)
         if key in changeable:
-            try:
-                OmegaConf.update(tree, key, now)
-            except OmegaConfBaseException as error:
-                raise explain(error, [str(override.input_line)]) from error
+            put(tree, override)
         elif before != now:
             raise ConfigError(
                 f"{key} = {now!r}, but the run in {path} has {before!r}: a resumed run can change only "
@@ -204,7 +204,7 @@ def _resume(folder: str, overrides: Sequence[Override], parts: str | None) -> Co
     return _checked(tree)
 
 
-def _check_resumed_method(config: Config, overrides: Sequence[str]) -> None:
+def _check_resumed_method(config: Config, overrides: Sequence[Override]) -> None:
     """Raise ConfigError if `method=...` names another strategy inside a wrapper than the run has."""
     method = method_in(overrides)
     if method is not None and label_of(method) != label(config):
@@ -226,29 +226,35 @@ def _config_text(folder: str, file: Path) -> str:
 # ---------------------------------------------------------------- overrides
 
 
-def _group_of(override: Override) -> str | None:
-    key = str(override.key_or_group)
-    return key if key in GROUPS else None
-
-
 def _check_choice(override: Override) -> None:
-    group, name = str(override.key_or_group), override.value()
-    if override.package is not None and not override.package.startswith("strategy.inner"):
+    if override.package is not None and not (
+        override.key == "strategy" and override.package.startswith("strategy.inner")
+    ):
         raise ConfigError(
-            f"{override.input_line!r} is not allowed: the only override with @ is strategy@strategy.inner=NAME"
+            f"{override.text!r} is not allowed: the only override with @ is strategy@strategy.inner=NAME"
         )
-    if group == "experiment":
-        presets.check_possible(str(name))
-    if not isinstance(name, str) or name not in choices(group):
-        raise unknown(group, str(name), choices(group))
+    if override.key == "experiment":
+        presets.check_possible(override.name)
+    if override.name not in choices(override.key):
+        raise unknown(override.key, override.name, choices(override.key))
+
+
+def _check_places(chosen: Sequence[Override], tree: DictConfig) -> None:
+    """Raise ConfigError for a strategy that is chosen inside one that has none inside."""
+    for override in chosen:
+        if OmegaConf.select(tree, override.place) is None:
+            raise ConfigError(
+                f"{override.text!r} is not allowed: {override.name} would be inside a strategy that is not a "
+                "wrapper; name both in one override, as in strategy=BASE+WRAPPER"
+            )
 
 
 def _check_keys(overrides: Sequence[Override], tree: DictConfig) -> None:
-    allowed = _leaves(tree)
+    allowed = sorted(_leaves(tree))
     for override in overrides:
-        key = str(override.key_or_group)
+        key = override.key
         if override.package is not None:
-            raise ConfigError(f"{override.input_line!r} is not allowed: only a choice can have @, not a value")
+            raise ConfigError(f"{override.text!r} is not allowed: only a choice can have @, not a value")
         if key in allowed:
             continue
         short = {name.rsplit(".", 1)[-1]: name for name in allowed}
@@ -275,35 +281,13 @@ def _leaves(node: DictConfig, prefix: str = "") -> set[str]:
     return found - {"experiment", "presets"}
 
 
-def _presets(tree: DictConfig) -> list[Override]:
-    """The experiment's settings for the chosen parts, as in `presets.strategy.fedlws.beta: 0.03`.
-
-    Raises ConfigError for a group or a name that does not exist.
-    """
-    settings = OmegaConf.to_container(tree.presets) or {}
-    assert isinstance(settings, dict)
-    lines = []
-    for group, by_name in ((str(group), by_name) for group, by_name in settings.items()):
-        if group not in TABLES:
-            raise unknown("group in presets", group, TABLES)
-        for name in by_name or {}:
-            if name not in TABLES[group]:
-                raise unknown(f"{group} in presets", str(name), TABLES[group])
-        path, node = group, tree[group]
-        while node is not None:
-            for key, value in ((by_name or {}).get(node.name) or {}).items():
-                lines.append(f"{path}.{key}={quote(value)}")
-            node, path = node.get("inner"), f"{path}.inner"
-    return parse(lines)
-
-
 def _inner_defaults(tree: DictConfig, chosen: Sequence[Override]) -> list[Override]:
     """A wrapper's settings for the FedAvg inside it, if the wrapper is chosen without a base strategy."""
-    named = {override.package for override in chosen}
-    path, node, lines = "strategy", tree.strategy, []
+    named = {override.place for override in chosen}
+    path, node, found = "strategy", tree.strategy, []
     while (inner := node.get("inner")) is not None:
         if f"{path}.inner" not in named and node.name in STRATEGIES:
             settings = getattr(STRATEGIES.load(node.name), "around", {})
-            lines += [f"{path}.inner.{key}={quote(value)}" for key, value in settings.items()]
+            found += [written(f"{path}.inner.{key}", value) for key, value in settings.items()]
         path, node = f"{path}.inner", inner
-    return parse(lines)
+    return found

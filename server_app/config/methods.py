@@ -12,7 +12,7 @@ from fedstride.errors import ConfigError, unknown
 from fedstride.parts import Table
 from strategies.parts import STRATEGIES
 
-from .overrides import parse
+from .overrides import Override, written
 
 METHOD = "method"
 ALL = "all"
@@ -32,19 +32,16 @@ def alone() -> list[str]:
     return [plain(STRATEGIES), *others]
 
 
-def method_in(overrides: Sequence[str]) -> str | None:
-    """The value of `method=...`; None if it is not given. Raises ConfigError if it is given twice, or a list."""
-    given = [text for text in overrides if _is_method(text)]
+def method_in(overrides: Sequence[Override]) -> str | None:
+    """The value of `method=...`; None if it is not given. Raises ConfigError if it is given twice."""
+    given = [each for each in overrides if each.key == METHOD]
     if len(given) > 1:
-        raise ConfigError(f"{' and '.join(given)} are given: name all parts in one of them, as in {METHOD}=A+B")
-    return str(parse(given)[0].value()) if given else None
+        both = " and ".join(each.text for each in given)
+        raise ConfigError(f"{both} are given: name all parts in one of them, as in {METHOD}=A+B")
+    return given[0].name if given else None
 
 
-def _is_method(text: str) -> bool:
-    return text.partition("=")[0] == METHOD
-
-
-def expand_method(overrides: Sequence[str]) -> list[str]:
+def expand_method(overrides: Sequence[Override]) -> list[Override]:
     """Replace `method=A+B` by the overrides that choose these parts, and the plain part in all other groups.
 
     Raises ConfigError for a method that is not allowed (see `method_in`, `parts_of`), and for another override
@@ -53,13 +50,13 @@ def expand_method(overrides: Sequence[str]) -> list[str]:
     method = method_in(overrides)
     if method is None:
         return list(overrides)
-    others = [text for text in overrides if not _is_method(text)]
-    for text in others:
-        if text.partition("=")[0].partition("@")[0] in {table.group for table in PARTS}:
+    others = [each for each in overrides if each.key != METHOD]
+    for each in others:
+        if each.key in {table.group for table in PARTS}:
             raise ConfigError(
-                f"{text!r} is not allowed beside {METHOD}={method}: add the part to the method, as in A+B"
+                f"{each.text!r} is not allowed beside {METHOD}={method}: add the part to the method, as in A+B"
             )
-    return [*others, *(f"{group}={name}" for group, name in parts_of(method).items())]
+    return [*others, *(written(group, name) for group, name in parts_of(method).items())]
 
 
 def parts_of(method: str) -> dict[str, str]:

@@ -1,33 +1,152 @@
-"""Reads and writes overrides as text: Hydra's grammar, `strategy=BASE+WRAPPER`, and Flower's run config."""
+"""Overrides, each read once: from a command, from Flower's run config, and `strategy=BASE+WRAPPER`."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
 from fedstride import signed, wire
 from fedstride.errors import ConfigError, unknown
-from fedstride.settings import fields_of
+from fedstride.settings import Field, fields_of
 from fedstride.signatures import RUN_CONFIG
 from strategies.parts import STRATEGIES
 
-from .schema import GROUPS, Config
+from . import grammar
+from .grammar import Read, Typed, as_typed_text, quote
+from .schema import GROUPS, TABLES, Config
+from .variables import check_references
 
 NO_SETTINGS = (wire.SUBMISSION, RUN_CONFIG, signed.RUN_CONFIG)
 """The keys of a run's configuration that others read: who looks for the run, and the nodes."""
 
+SINGLE = "key=value, as in strategy=fedlws or client.lr=0.02"
 
-def overrides_of(run_config: Mapping[str, Any]) -> list[str]:
-    """The Hydra overrides in Flower's flat run config: first the single keys, then those in `overrides`.
+
+@dataclass(frozen=True)
+class Override:
+    """One key and its value, as it was read."""
+
+    text: str  # as typed; read again, in another process, it has the same value
+    key: str  # rounds, strategy.inner.beta, or a group
+    value: Any  # numbers and truth values are `Typed`
+    package: str | None = None  # of a choice after @: strategy.inner
+
+    @property
+    def place(self) -> str:
+        """Where a choice belongs: its group, or the place inside a wrapper."""
+        return self.package or self.key
+
+    @property
+    def name(self) -> str:
+        """The value as the name of a choice or a file."""
+        return str(grammar.as_text(self.value))
+
+
+def written(key: str, value: Any) -> Override:
+    """An override with this value, which nobody typed."""
+    return Override(f"{key}={quote(value)}", key, value)
+
+
+def parse(overrides: Sequence[str | Override]) -> list[Override]:
+    """The overrides of a single run; those that were read already stay as they are.
+
+    Raises ConfigError for text that is not an override, and for several values.
+    """
+    return [each if isinstance(each, Override) else _single(each) for each in overrides]
+
+
+def _single(text: str, found: Read | None = None) -> Override:
+    key, _, value = text.partition("=")
+    if key == "nodes" and _is_bare(value):  # a list with commas, in which Hydra would see a sweep
+        return Override(text, key, value)
+    found = found or _read(text, SINGLE)
+    if found.is_sweep:
+        one = f"; as text: {_quoted(text)}" if _fields(found.key) else ""
+        raise ConfigError(f"{text!r} has several values, but a single run needs exactly one{one}")
+    _check_changes(text, found)
+    return Override(text, found.key, found.value, found.package)
+
+
+def _check_changes(text: str, found: Read) -> None:
+    if not found.changes:
+        raise ConfigError(f"{text!r} is not allowed: keys can be set, but not added or removed")
+
+
+def _is_bare(value: str) -> bool:
+    return value not in ("", "null") and value[0] not in "'\""
+
+
+def values_of(text: str) -> list[Override]:
+    """The overrides that a text of one or several values stands for, as in `seed=1,2,3`.
+
+    Raises ConfigError for text that is not an override, and for a sweep that does not list its values.
+    """
+    found = _read(text, "key=value or key=value,value as in seed=1,2,3")
+    if not found.is_sweep:
+        return [_single(text, found)]
+    if found.items is None:
+        raise ConfigError(f"{text!r} is not allowed: list the values, as in strategy.beta=0.05,0.1")
+    _check_changes(text, found)
+    key = text.partition("=")[0]
+    return [Override(f"{key}={item.text}", found.key, item.value, found.package) for item in found.items]
+
+
+# ---------------------------------------------------------------- what cannot be read
+
+_KEY = re.compile(r"(\+{0,2}|~)[A-Za-z_$][\w.$-]*(@[\w.]*)?", re.ASCII)
+
+
+def _read(text: str, expected: str) -> Read:
+    try:
+        return grammar.read(text)
+    except HydraException as error:
+        if not _KEY.fullmatch(text.partition("=")[0]) or "=" not in text:
+            raise ConfigError(f"{text!r} is not an override: expected {expected}") from error
+        check_references(text)
+        raise ConfigError(
+            f"{text!r} cannot be read: a value with such signs needs quotation marks, as in {_quoted(text)}"
+        ) from error
+
+
+def _quoted(text: str) -> str:
+    """The override as it is typed in a shell, so that its value is the text (or the texts of a list) as typed."""
+    key, _, value = text.partition("=")
+    in_brackets = value.startswith("[") and value.endswith("]")
+    fields = _fields(key)
+    listed = any(kind is not str for field in fields for kind in field.kinds) if fields else in_brackets
+    only = all(kind is not str for field in fields for kind in field.kinds) if fields else False
+    return as_typed_text(key, value, listed=only or (listed and in_brackets))
+
+
+def _fields(key: str) -> list[Field]:
+    """The settings with this key that are text, or lists of text; of a group, those of all its parts."""
+    group, _, name = key.partition(".")
+    fields = [fields_of(Config).get(key)]
+    if group in TABLES:
+        name = name.rpartition(".")[2]
+        fields = [TABLES[group].all_fields(part).get(name) for part in TABLES[group]]
+    return [field for field in fields if field is not None and field.is_text]
+
+
+def hint(override: Override) -> str:
+    """What to write if the value is meant as text, or as a list of texts, to complete an error message."""
+    return f"; as text: {_quoted(override.text)}" if _fields(override.key) else ""
+
+
+# ---------------------------------------------------------------- Flower's run config
+
+
+def overrides_of(run_config: Mapping[str, Any]) -> list[Override]:
+    """The overrides in Flower's flat run config: first the single keys, then those in `overrides`.
 
     The app's pyproject.toml declares the keys, and Flower rejects others. An empty value counts as not given.
-    Raises ConfigError for an unknown key, or if `overrides` is not a string.
+    Raises ConfigError for an unknown key, for a number in place of text, of which TOML does not keep how it was
+    typed, and if `overrides` is not a string.
     """
     allowed = [*GROUPS, *(key for key in fields_of(Config) if key not in ("experiment", "presets")), "overrides"]
     run_config = {key: value for key, value in run_config.items() if key not in NO_SETTINGS}
@@ -35,7 +154,7 @@ def overrides_of(run_config: Mapping[str, Any]) -> list[str]:
         if key not in allowed:
             raise unknown("run-config key", key, allowed)
     named = sorted((key for key in run_config if key != "overrides"), key=allowed.index)
-    given = [f"{key}={quote(run_config[key])}" for key in named if run_config[key] not in ("", None)]
+    given = [_from_toml(key, run_config[key]) for key in named if run_config[key] not in ("", None)]
     extra = run_config.get("overrides", "")
     if not isinstance(extra, str):
         raise ConfigError(
@@ -43,107 +162,64 @@ def overrides_of(run_config: Mapping[str, Any]) -> list[str]:
             'as in overrides="strategy.beta=0.05 client.lr=0.02"'
         )
     try:
-        return given + shlex.split(extra)
+        return [*given, *parse(shlex.split(extra))]
     except ValueError as error:
+        if isinstance(error, ConfigError):
+            raise
         raise ConfigError(f"overrides = {extra!r} cannot be read: {error}") from error
 
 
-_BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\+[A-Za-z0-9_]+)*")
-_WORDS = {"null", "true", "false", "nan", "inf"}
+def _from_toml(key: str, value: bool | int | float | str) -> Override:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and _fields(key):
+        raise ConfigError(
+            f"{key} = {value!r} is a number, but {key} is text: write it in quotation marks, as in "
+            f'{key}="{value!r}"'
+        )
+    return written(key, value if isinstance(value, str) else Typed(value, quote(value)))
 
 
-def quote(value: object) -> str:
-    """A value in Hydra's grammar. Text that is not a plain name is quoted, so that Hydra reads it as text."""
-    if value is None:
-        return "null"
-    if isinstance(value, (list, tuple)):
-        return "[" + ",".join(map(quote, value)) + "]"
-    text = str(value)
-    if isinstance(value, bool):
-        return text.lower()
-    if isinstance(value, (int, float)) or (_BARE.fullmatch(text) and text.lower() not in _WORDS):
-        return text
-    # Only backslashes before a quote are escaped in Hydra's grammar.
-    return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), text) + "'"
+# ---------------------------------------------------------------- wrappers, and the file of the user's parts
 
 
-def expand_wrappers(overrides: Sequence[str]) -> list[str]:
-    """Replace `strategy=BASE+A+B` by Hydra overrides in which B wraps A and A wraps BASE.
+def expand_wrappers(overrides: Sequence[Override]) -> list[Override]:
+    """Replace `strategy=BASE+A+B` by choices in which B wraps A and A wraps BASE.
 
     Raises ConfigError if A or B is not a wrapper.
     """
-    expanded: list[str] = []
-    for text in overrides:
-        key, _, value = text.partition("=")
-        if key != "strategy" or "+" not in value:
-            expanded.append(text)
+    expanded: list[Override] = []
+    for given in overrides:
+        if given.place != "strategy" or "+" not in given.name:
+            expanded.append(given)
             continue
-        base, *around = value.split("+")
+        base, *around = given.name.split("+")
         for name in around:
             if name in STRATEGIES and STRATEGIES.wraps(name):
                 continue
             wrappers = sorted(name for name in STRATEGIES if STRATEGIES.wraps(name))
             raise ConfigError(
-                f"strategy = {value!r} is not allowed: {name!r} is not a wrapper; "
+                f"strategy = {given.name!r} is not allowed: {name!r} is not a wrapper; "
                 f"after '+' write one of {', '.join(wrappers)}"
             )
-        group = "strategy"
-        for depth, name in enumerate(reversed([base, *around])):
-            expanded.append(f"{group}={name}")
-            group = "strategy@strategy" + ".inner" * (depth + 1)
+        place = "strategy"
+        for name in reversed([base, *around]):
+            expanded.append(Override(given.text, "strategy", name, None if place == "strategy" else place))
+            place += ".inner"
     return expanded
 
 
-def nodes_as_text(overrides: Sequence[str]) -> list[str]:
-    """Quote the value of `nodes=a,b-*`, in which Hydra would see a sweep, unless the user has quoted it."""
-    return [
-        f"nodes={quote(value)}"
-        if key == "nodes" and value and value not in _WORDS and value[0] not in "'\""
-        else text
-        for text in overrides
-        for key, _, value in [text.partition("=")]
-    ]
-
-
-def parts_in(overrides: Sequence[str]) -> str | None:
+def parts_in(overrides: Sequence[Override]) -> str | None:
     """The FILE of the last override `parts=FILE`, or None if there is none or it is empty."""
-    named = [text for text in overrides if text.partition("=")[0] == "parts"]
-    value = parse(named)[-1].value() if named else None
-    return str(value) if value else None
+    named = [given for given in overrides if given.key == "parts"]
+    return named[-1].name if named and named[-1].value else None
 
 
-def with_parts(overrides: Sequence[str], path: str | None) -> list[str]:
+def with_parts(overrides: Sequence[Override], path: str | None) -> list[Override]:
     """The overrides with `parts=PATH` instead of their own `parts=...`; for None, without any `parts=...`."""
-    others = [text for text in overrides if text.partition("=")[0] != "parts"]
-    return others if path is None else [*others, f"parts={quote(path)}"]
-
-
-QUOTED = """; an item of a list with signs such as = needs quotation marks, as in 'columns=[age,"sex=a|b"]'"""
-
-
-def read(text: str, expected: str) -> Override:
-    """Parse one override, of one value or of several (a sweep). Raises ConfigError with what was expected."""
-    try:
-        return OverridesParser.create().parse_override(text)
-    except HydraException as error:
-        hint = QUOTED if "[" in text else ""
-        raise ConfigError(f"{text!r} is not an override: expected {expected}{hint}") from error
-
-
-def parse(overrides: Sequence[str]) -> list[Override]:
-    """Parse the overrides of a single run. Raises ConfigError for invalid overrides and for sweeps."""
-    parsed = []
-    for text in overrides:
-        override = read(text, "key=value, as in strategy=fedlws or client.lr=0.02")
-        if override.is_sweep_override():
-            raise ConfigError(f"{text!r} has several values, but a single run needs exactly one")
-        if override.is_add() or override.is_force_add() or override.is_delete():
-            raise ConfigError(f"{text!r} is not allowed: keys can be set, but not added or removed")
-        parsed.append(override)
-    return parsed
+    others = [given for given in overrides if given.key != "parts"]
+    return others if path is None else [*others, written("parts", path)]
 
 
 def chooses_a_rule(chosen: Sequence[Override]) -> bool:
     """Whether the outermost strategy that is chosen has no strategy inside."""
-    names = [str(override.value()) for override in chosen if override.key_or_group == "strategy"]
+    names = [given.name for given in chosen if given.place == "strategy"]
     return bool(names) and names[-1] in STRATEGIES and not STRATEGIES.wraps(names[-1])

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from hydra.core.config_store import ConfigStore
-
 from fedstride.errors import ConfigError
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
 
@@ -169,39 +167,21 @@ def _overrides(
     return tuple(found)
 
 
-# ---------------------------------------------------------------- Hydra
+# ---------------------------------------------------------------- as an experiment
 
 
-def register(name: str, *, is_nested: bool = True) -> None:
-    """Add the preset to Hydra's store, so that `experiment=<name>` finds it. Raises ConfigError as `preset`.
-
-    `is_nested`: whether the run's outermost strategy may have another one inside, as the preset's own may.
-    """
-    folder, _, short = name.rpartition("/")
-    made = node(preset(name), is_nested=is_nested)
-    ConfigStore.instance().store(short, made, group=f"experiment/{folder}", package="_global_")
+def choices_of(made: Preset) -> dict[str, str]:
+    """The chosen parts, by place: `strategy`, `strategy.inner`, `client`, ..."""
+    found = {**made.method.choices, **{group: str(made.values[group].value) for group in PARTS}}
+    for depth, name in enumerate(reversed(made.method.strategies)):
+        found["strategy" + ".inner" * depth] = name
+    return found
 
 
-def forget() -> None:
-    """Remove all presets from Hydra's store, which Hydra copies as a whole each time it composes."""
-    ConfigStore.instance().repo.pop("experiment", None)
-
-
-def node(made: Preset, *, is_nested: bool = True) -> dict[str, Any]:
-    """The preset as a file of conf/experiment would have it; see `register`."""
-    choices = {**made.method.choices, **{group: made.values[group].value for group in PARTS}}
-    outermost, *inside = reversed(made.method.strategies)
-    choices["strategy"] = outermost
-    nested = [
-        {"override /strategy@strategy" + ".inner" * depth: name}
-        for depth, name in enumerate(inside, start=1)
-        if is_nested and name != "fedavg"  # a wrapper is around FedAvg by default
-    ]
-    tree: dict[str, Any] = {
-        "defaults": [*({f"override /{group}": part} for group, part in choices.items()), *nested],
-        "experiment": made.name,
-        "presets": {},
-    }
+def settings_of(made: Preset) -> dict[str, Any]:
+    """The settings as a file of conf/experiment would have them."""
+    choices = choices_of(made)
+    tree: dict[str, Any] = {"experiment": made.name, "presets": {}}
     for key, each in made.values.items():
         if key not in (*PARTS, "method"):
             _put(tree, key, each.value, choices)

@@ -13,9 +13,9 @@ from flwr.app import ConfigRecord, MessageType, RecordDict
 
 from client_app import composition, halves, work
 from client_app.app import app
-from client_app.composition import EXCLUSIVE, Composition, Member, combine
+from client_app.composition import Composition, Member, combine
 from client_app.method import Job, Method, Plan, Received, Result, Returned, State
-from client_app.parts import RULES
+from client_app.parts import EXCLUSIVE, RULES
 from client_app.pieces import Pull
 from fedstride import wire
 from fedstride.arrays import to_record, views

@@ -15,9 +15,8 @@ from client_app.parts import OBJECTIVES, RULES
 from fedstride.errors import ConfigError
 from fedstride.settings import REQUIRED
 from fedstride.tasks.parts import PARTITIONS
-from server_app.config import compose as module
 from server_app.config import conf as places
-from server_app.config import tree
+from server_app.config import experiments
 from server_app.config.compose import (
     choices,
     compose,
@@ -27,8 +26,9 @@ from server_app.config.compose import (
     to_yaml,
 )
 from server_app.config.conf import conf_dir
+from server_app.config.grammar import quote
 from server_app.config.keys import keys
-from server_app.config.overrides import overrides_of, quote
+from server_app.config.overrides import overrides_of
 from server_app.config.schema import FIXED_ON_RESUME, GROUPS, TABLES, Config
 from strategies.limits import Screening
 from strategies.parts import STRATEGIES
@@ -225,8 +225,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "  client:\n"
         "    fednlr: {a1: 0.45, a2: 0.3}\n"
     )
-    monkeypatch.setattr(module, "conf_dir", lambda: conf)
-    monkeypatch.setattr(tree, "conf_dir", lambda: conf)
+    monkeypatch.setattr(experiments, "conf_dir", lambda: conf)
     return "experiment=mine"
 
 
@@ -272,8 +271,7 @@ def with_presets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
     """A function that writes an experiment with given presets, in a separate conf/."""
     conf = tmp_path / "conf"
     shutil.copytree(conf_dir(), conf)
-    monkeypatch.setattr(module, "conf_dir", lambda: conf)
-    monkeypatch.setattr(tree, "conf_dir", lambda: conf)
+    monkeypatch.setattr(experiments, "conf_dir", lambda: conf)
 
     def write(presets: str) -> None:
         (conf / "experiment" / "mine.yaml").write_text(
@@ -298,6 +296,60 @@ def test_presets_with_unknown_names_are_config_errors(with_presets: Callable[[st
 def test_empty_presets_of_a_group_are_none(with_presets: Callable[[str], None]) -> None:
     with_presets("{strategy: }")
     assert compose(["experiment=mine", "strategy=fedlws"]).strategy.name == "fedlws"
+
+
+# ---------------------------------------------------------------- files of experiments
+
+
+@pytest.fixture
+def in_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """A function that writes an experiment in a separate conf/, and returns its override."""
+    (tmp_path / "experiment").mkdir()
+    shutil.copy(conf_dir() / "config.yaml", tmp_path)
+    monkeypatch.setattr(experiments, "conf_dir", lambda: tmp_path)
+
+    def write(text: str, name: str = "mine") -> str:
+        (tmp_path / f"experiment/{name}.yaml").write_text(text)
+        return f"experiment={name}"
+
+    return write
+
+
+def test_an_experiment_may_build_on_another(in_file: Callable[..., str]) -> None:
+    in_file(
+        "defaults:\n  - override /strategy: fedlws\n  - override /strategy@strategy.inner: fedavgm\n"
+        "rounds: 9\nseed: 5\npresets: {strategy: {fedlws: {beta: 0.2}}}\n",
+        "base",
+    )
+    mine = in_file("defaults:\n  - base\n  - override /client: fednlr\nexperiment: mine\nrounds: 4\n")
+    config = compose([mine])
+    assert (config.experiment, config.rounds, config.seed) == ("mine", 4, 5)
+    assert (config.client.name, config.strategy.name, config.strategy.beta) == ("fednlr", "fedlws", 0.2)
+    assert config.strategy.inner.name == "fedavgm"
+    assert compose([mine, "strategy=krum"]).strategy.name == "krum"
+    assert compose([mine, "method=fedlws"]).strategy.inner.name == "fedavg"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("round: 3", "'round=3' is not allowed: Key 'round' not in 'Config'"),
+        ("rounds: many", "'rounds=many' is not allowed: .*Integer"),
+        ("client: {lrr: 1}", "'client.lrr=1' is not allowed: Key 'lrr'"),
+        ("defaults: [override /strategy: fedavgg]", "unknown strategy 'fedavgg'. Did you mean 'fedavg'"),
+        ("defaults: [/strategy: fedavg]", "'/strategy' in `defaults` of .* write 'override /GROUP: NAME'"),
+        ("defaults: 3", "`defaults` in .* is not a list"),
+        ("defaults: [mine]", "builds on itself"),
+        ("defaults: [gone]", "gone.yaml cannot be read"),
+        ("presets: [1]", "presets=.* is not allowed"),
+        ("rounds: [", "mine.yaml cannot be read"),
+        ("[]", "is not an experiment: it must be a mapping"),
+    ],
+)
+def test_a_mistake_in_the_file_of_an_experiment(in_file: Callable[..., str], text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        compose([in_file(f"{text}\n")])
+    assert "\n" not in str(caught.value)
 
 
 # ---------------------------------------------------------------- mistakes
@@ -601,15 +653,9 @@ def test_local_steps_that_differ_from_those_of_2d_lrd_are_rejected(strategy: str
     assert compose([f"strategy={strategy}", "client.local_steps=3", "strategy.local_steps=3"]) is not None
 
 
-def test_the_same_choices_are_composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second configuration has its own values, and nothing of the first one's."""
-    calls: list[list[str]] = []
-    real = tree.hydra_compose
-    monkeypatch.setattr(tree, "hydra_compose", lambda name, given: calls.append(given) or real(name, given))
-    monkeypatch.setattr(tree, "_COMPOSED", {})
+def test_one_configuration_has_nothing_of_the_one_before() -> None:
     first = compose(["strategy=fedlws", "strategy.beta=0.5", "rounds=3"])
     second = compose(["strategy=fedlws", "seed=7"])
-    assert calls == [["strategy=fedlws"]]
     assert (first.rounds, first.strategy.beta, first.seed) == (3, 0.5, 1)  # type: ignore[attr-defined]
     assert (second.rounds, second.seed) == (20, 7)
     assert second.strategy.beta != 0.5  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ from fedstride.errors import ConfigError
 from lab.engine.plan import plan
 from server_app.config.checks import MAX_FOLDER_NAME, is_folder_name
 from server_app.config.compose import compose
-from server_app.config.overrides import quote
+from server_app.config.grammar import quote
 from server_app.folder import folder_name
 
 OUTSIDE = ["../../x", "..", ".", "/etc/x", "a/b", "a/../../b", "a\\b", "~root", ".hidden", "-rf"]

@@ -13,11 +13,16 @@ from server_app.attacks import ATTACKS
 from server_app.config.compose import compose, to_yaml
 from server_app.config.keys import label
 from server_app.config.methods import PARTS, alone, expand_method, plain
+from server_app.config.overrides import parse
 from strategies.parts import STRATEGIES
 
 
 def test_the_first_part_of_each_table_is_plain_averaging() -> None:
     assert [plain(table) for table in PARTS] == ["fedavg", "sgd", "plain"]
+
+
+def expanded(*texts: str) -> list[str]:
+    return [f"{each.key}={each.name}" for each in expand_method(parse(texts))]
 
 
 @pytest.mark.parametrize(
@@ -32,7 +37,7 @@ def test_the_first_part_of_each_table_is_plain_averaging() -> None:
     ],
 )
 def test_a_method_chooses_a_part_of_each_group(method: str, expected: list[str]) -> None:
-    assert expand_method(["rounds=3", f"method={method}", "seed=2"]) == ["rounds=3", "seed=2", *expected]
+    assert expanded("rounds=3", f"method={method}", "seed=2") == ["rounds=3", "seed=2", *expected]
 
 
 def test_the_same_configuration_as_with_the_parts_named_singly() -> None:
@@ -52,7 +57,7 @@ def test_a_wrapper_alone_is_around_plain_averaging_whatever_the_experiment_has_i
 
 def test_quotes_and_spaces_are_those_of_any_override() -> None:
     for text in ("method='fedprox+fednlr'", "method= fedprox+fednlr", 'method="fedprox+fednlr"'):
-        assert expand_method([text]) == ["strategy=fedavg", "client=fednlr", "objective=fedprox"]
+        assert expanded(text) == ["strategy=fedavg", "client=fednlr", "objective=fedprox"]
 
 
 def test_a_method_replaces_the_parts_of_the_experiment() -> None:

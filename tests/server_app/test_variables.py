@@ -25,12 +25,13 @@ ENVIRON = {"HOME": "/home/a b", "USER": "it's", "PATH": "/bin", "TOKEN": "secret
     ],
 )
 def test_a_variable_of_the_list_is_replaced_by_its_value_as_text(text: str, key: str, value: str) -> None:
-    (override,) = parse(with_variables([text], ENVIRON))
-    assert (override.key_or_group, override.value()) == (key, value)
+    (override,) = with_variables(parse([text]), ENVIRON)
+    assert (override.key, override.value) == (key, value)
+    assert parse([override.text]) == [override]
 
 
 def test_overrides_without_variables_stay_as_they_are() -> None:
-    given = ["rounds=2", "seed=${rounds}", "track=[wandb]", "strategy=fednnnn+fedlws"]
+    given = parse(["rounds=2", "seed=${rounds}", "track=[wandb]", "strategy=fednnnn+fedlws"])
     assert with_variables(given, ENVIRON) == given
 
 
@@ -50,7 +51,7 @@ def test_overrides_without_variables_stay_as_they_are() -> None:
 )
 def test_other_variables_and_other_uses_are_refused_without_the_value(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        with_variables([text], ENVIRON)
+        with_variables(parse([text]), ENVIRON)
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -103,7 +103,7 @@ def pieces(*lines: str) -> list[Any]:
 
 
 def test_the_overrides_arrive_unchanged(connected: Callable[[Scripted], Target]) -> None:
-    given = ["strategy=fedlws", "out='/srv/it''s \\\\ here'", 'name="ä 😀 \x7f"', "model=mlp"]
+    given = ["strategy=fedlws", "out='/srv/it\\'s \\\\ here'", 'name="ä 😀 \x7f"', "model=mlp"]
     scripted = Scripted([], start=["7"])
     assert submit(connected(scripted), given) == "7"
     assert shlex.split(scripted.config["overrides"]) == given
