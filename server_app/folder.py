@@ -1,4 +1,4 @@
-"""The folder of a run: its location and name, its lock, and atomic writes."""
+"""The folder of a run: its location and name, its lock, and what may be in it."""
 
 from __future__ import annotations
 
@@ -107,20 +107,6 @@ def is_locked(folder: Path) -> bool:
     except OSError:
         return False
     return False
-
-
-def write(path: Path, content: bytes) -> None:
-    """Write a file atomically: it is either complete or unchanged; a link is replaced. Raises OSError."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    try:
-        with temporary.open("xb") as file:  # a new one: never what a link with this name leads to
-            file.write(content)
-        temporary.replace(path)
-    except OSError:  # a part of a file would take space on a full disk
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
 
 
 def check_no_links(folder: Path, below: Iterable[str]) -> None:

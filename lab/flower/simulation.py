@@ -23,12 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedstride import signals, wire
+from fedstride import atomic, signals, wire
 from fedstride.errors import ConfigError
 from fedstride.metrics import as_text
 from server_app.config.overrides import quote, with_parts
 from server_app.config.schema import Config
-from server_app.folder import default_name, runs_dir, write
+from server_app.folder import default_name, runs_dir
 
 from .. import terminal
 from ..engine.interrupt import how_to_resume
@@ -208,7 +208,7 @@ def _record_stop(folder: Path, state: str) -> None:
             "reason": "the simulation was stopped",
             "rounds": max(0, len(read_rows(folder)) - 1),
         }
-        write(folder / "status.json", (json.dumps(status, indent=2) + "\n").encode())
+        atomic.write_json(folder / "status.json", status)
 
 
 def _judge(folder: Path, log: str, before: str, metric: str) -> Simulated:

@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from server_app.folder import write
+from fedstride import atomic
 
 from ..results.files import check_replaceable, writing
 from ..results.formats import Grid
@@ -181,4 +181,4 @@ def save(text: str, path: Path) -> None:
     """Write the page. Raises ConfigError as `check_target` does, RunError if the file cannot be written."""
     check_target(path)
     with writing(path):
-        write(path, text.encode())
+        atomic.write(path, text.encode())
