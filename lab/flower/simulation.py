@@ -29,10 +29,10 @@ from fedstride.metrics import as_text
 from server_app.config.overrides import quote, with_parts
 from server_app.config.schema import Config
 from server_app.folder import default_name, runs_dir
+from server_app.round_line import columns, head
 
 from .. import terminal
 from ..engine.interrupt import how_to_resume
-from ..engine.live import head, line
 from ..results.runs import read_rows
 from .bundle import app_folder
 from .command import environment, reason_in
@@ -169,7 +169,7 @@ def _follow(
                 for row in rows[shown:]:
                     if not shown:
                         show(head(metric))
-                    show(line(row, metric))
+                    show(columns(row, metric))
                     shown += 1
                 if finished:
                     break
