@@ -8,6 +8,9 @@ import hashlib
 import itertools
 import os
 import shutil
+import stat
+import struct
+import weakref
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
@@ -94,12 +97,21 @@ def lock(folder: Path) -> IO[str]:
     except OSError:
         file.close()
         raise
+    with contextlib.suppress(OSError):  # a second lock, of which the system says who has it
+        fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    _OWN.add(file)
     return file
+
+
+_OWN: weakref.WeakSet[IO[str]] = weakref.WeakSet()
+"""The locks of this process. To close another descriptor of such a file would give up the second lock."""
 
 
 def is_locked(folder: Path) -> bool:
     """Whether a process of this machine writes to the run's folder now."""
     try:
+        if _is_own(folder):
+            return True
         with os.fdopen(os.open(folder / LOCK, FLAGS | os.O_NOFOLLOW)) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # released with the file, at once
     except BlockingIOError:
@@ -107,6 +119,35 @@ def is_locked(folder: Path) -> bool:
     except OSError:
         return False
     return False
+
+
+def owner_of_lock(folder: Path) -> int | None:
+    """The process that writes to the run's folder; None if none does, or none that is visible from here.
+
+    The system is asked, which knows each process by its number here, also one in a container. Linux.
+    """
+    try:
+        if _is_own(folder):
+            return os.getpid()
+        with os.fdopen(os.open(folder / LOCK, FLAGS | os.O_NOFOLLOW)) as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1:  # another program's
+                return None
+            asked = struct.pack(_RECORD, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, _, _, _, process = struct.unpack(_RECORD, fcntl.fcntl(file, fcntl.F_GETLK, asked))
+    except OSError:
+        return None
+    return process if kind != fcntl.F_UNLCK and process > 0 else None
+
+
+_RECORD = "hhqqi4x"
+"""`struct flock` of Linux on machines of 64 bits: kind, whence, start, length, process."""
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether this process has the lock. Raises OSError without a lock file."""
+    about = (folder / LOCK).lstat()
+    return any(not each.closed and os.path.samestat(os.fstat(each.fileno()), about) for each in set(_OWN))
 
 
 def check_no_links(folder: Path, below: Iterable[str]) -> None:
