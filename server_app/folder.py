@@ -99,11 +99,11 @@ def lock(folder: Path) -> IO[str]:
         raise
     with contextlib.suppress(OSError):  # a second lock, of which the system says who has it
         fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    _OWN.add(file)
+    _OWN[:] = [*(each for each in _OWN if each() is not None), weakref.ref(file)]
     return file
 
 
-_OWN: weakref.WeakSet[IO[str]] = weakref.WeakSet()
+_OWN: list[weakref.ref[IO[str]]] = []
 """The locks of this process. To close another descriptor of such a file would give up the second lock."""
 
 
@@ -147,7 +147,8 @@ _RECORD = "hhqqi4x"
 def _is_own(folder: Path) -> bool:
     """Whether this process has the lock. Raises OSError without a lock file."""
     about = (folder / LOCK).lstat()
-    return any(not each.closed and os.path.samestat(os.fstat(each.fileno()), about) for each in set(_OWN))
+    open_here = [file for each in _OWN if (file := each()) is not None and not file.closed]
+    return any(os.path.samestat(os.fstat(file.fileno()), about) for file in open_here)
 
 
 def check_no_links(folder: Path, below: Iterable[str]) -> None:
