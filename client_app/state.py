@@ -22,7 +22,6 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from logging import WARNING
@@ -34,7 +33,7 @@ from flwr.app import ConfigRecord, Context, RecordDict
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from fedstride import wire
+from fedstride import atomic, wire
 from fedstride.arrays import to_record, views
 from fedstride.errors import ConfigError, DataError
 from fedstride.flower.logs import log
@@ -144,7 +143,7 @@ class OnDisk:
         try:
             _refuse_links(self.folder)
             _make_private(self.folder)
-            _write(self._path(self.server_round), _packed(states))
+            atomic.write(self._path(self.server_round), _packed(states), mode=0o600, durable=True)
         except OSError as error:
             log(
                 WARNING,
@@ -185,28 +184,6 @@ def _make_private(folder: Path) -> None:
     if not folder.is_dir():
         _make_private(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
-
-
-def _write(path: Path, content: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.stem}-", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-        _sync(path.parent)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            Path(temporary).unlink()
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _packed(states: States) -> bytes:

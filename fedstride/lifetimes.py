@@ -1,4 +1,4 @@
-"""Ties the life of a process to that of its parent. Linux; elsewhere a process ends at its next request."""
+"""Forks, and what ties a process's life to its parent's. Linux; elsewhere it ends at its next request."""
 
 from __future__ import annotations
 
@@ -29,6 +29,29 @@ def end_with(parent: int, what: signal.Signals = signal.SIGKILL) -> None:
         os._exit(1)
 
 
+def forked(body: Callable[[], int | None], end: signal.Signals | None = signal.SIGKILL) -> int:
+    """Fork this process; the fork calls `body` and ends with its result as exit code. The process id of the fork.
+
+    It does nothing of what this process does at its end. An error is printed; the exit code is then 1. `end`: the
+    signal that it gets when this process ends; None: none. Raises OSError if there can be no other process.
+    """
+    _flush()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            if end is not None:
+                end_with(parent, end)
+            code = body() or 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            _flush()
+            os._exit(code)
+    return pid
+
+
 def inherit_orphans() -> None:
     """Make this process the parent of processes whose parent, started from here, has ended."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -54,18 +77,12 @@ def kept(parent: int, work: Callable[[], int]) -> int:
     inherit_orphans()
     signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
     end_with(parent, signal.SIGTERM)
-    keeper = os.getpid()
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _WAITED_FOR)
-            end_with(keeper)
-            status = work()
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
+
+    def started() -> int:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _WAITED_FOR)
+        return work()
+
+    child = forked(started)
     code = None
     while code is None and signal.sigwait(_WAITED_FOR) == signal.SIGCHLD:
         code = _reap(child)
@@ -100,6 +117,13 @@ def _kill_all(known: list[int]) -> None:
         except ChildProcessError:
             return
         time.sleep(0.01)
+
+
+def _flush() -> None:
+    """What is written but not flushed would be written by both processes."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
 
 
 def _prctl(option: int, value: int) -> bool:

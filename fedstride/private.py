@@ -1,19 +1,27 @@
-"""Whether a file is its user's alone, as keys, tokens, databases and the files that rule a node must be."""
+"""Files of one user alone, such as keys, tokens, databases and what rules a node: are they, and what is in them.
+
+`read` is for files that a person gives; `kept`, `keep` and `append` are for those that a program makes for itself.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
 from collections.abc import Collection
 from pathlib import Path
 
+from . import atomic
 from .errors import ConfigError
 
 USE, CHANGE = 0o077, 0o022
 """The bits of a mode that let others use a file in any way, and change it."""
 
 MOST_BYTES = 1 << 20  # of a file that is read
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 def fault(path: Path, about: os.stat_result, others: int = USE, owners: Collection[int] | None = None) -> str:
@@ -43,7 +51,7 @@ def check_folder(path: Path, what: str, others: int = USE) -> None:
 def read(path: Path) -> tuple[bytes, str]:
     """The content of a file, at most `MOST_BYTES`, and its `fault`. Raises OSError, also for a link or a pipe."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = os.open(path, _READ)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "it is a link: name the file itself") from error
@@ -55,17 +63,53 @@ def read(path: Path) -> tuple[bytes, str]:
         return file.read(MOST_BYTES), fault(path, about)
 
 
-def write(path: Path, content: bytes) -> None:
-    """Write a file with mode 0600, in place of what has its name. No link is followed. Raises OSError."""
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    new.unlink(missing_ok=True)
-    try:
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
+def kept(path: Path, most_bytes: int) -> bytes:
+    """The content of a file that only this process's user and root can change.
+
+    Raises OSError if it cannot be read or is a link, and PermissionError for a file of another user, one that
+    others may write, and one that is larger than this.
+    """
+    descriptor = os.open(path, _READ)
+    with os.fdopen(descriptor, "rb") as file:
+        _check_kept(os.fstat(descriptor), path)
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise PermissionError(None, f"it has more than {most_bytes} bytes", str(path))
+    return content
+
+
+def keep(path: Path, content: bytes) -> None:
+    """Replace a file, with mode 0600, by one with this content, which is on the disk when this returns.
+
+    Raises OSError.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    atomic.write(path, content, mode=0o600, durable=True)
+
+
+def append(path: Path, line: bytes) -> None:
+    """Add a line to a kept file; it is on the disk when this returns. Raises OSError; then nothing is added."""
+    is_new = not path.exists()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with os.fdopen(os.open(path, _APPEND, 0o600), "ab", buffering=0) as file:
+        about = os.fstat(file.fileno())
+        _check_kept(about, path)
+        try:
+            if file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            os.fsync(file.fileno())
+        except OSError:
+            with contextlib.suppress(OSError):
+                file.truncate(about.st_size)
+            raise
+    if is_new:
+        atomic.sync(path.parent)
+
+
+def _check_kept(about: os.stat_result, path: Path) -> None:
+    wrong = fault(path, about, CHANGE, owners=(0, os.geteuid()))
+    if wrong or not stat.S_ISREG(about.st_mode):
+        raise PermissionError(None, wrong or "is not a file", str(path))
 
 
 def _check(path: Path, what: str, others: int, kind: int) -> None:

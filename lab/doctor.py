@@ -18,6 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedstride import ports
 from fedstride.cores import cores
 
 if TYPE_CHECKING:
@@ -239,17 +240,17 @@ def _folder(topic: str, folder: Path, advice: str) -> Finding:
 def _ports() -> list[Finding]:
     from fedstride.flower.connecting import uses_http
 
-    uses = {8000: "SuperLink, submitting", 9092: "SuperLink, nodes"}
+    uses = {ports.SUBMITTING: "SuperLink, submitting", ports.NODES: "SuperLink, nodes"}
     with contextlib.suppress(PackageNotFoundError):  # `_packages` says so
-        uses = {8000: "SuperLink, submitting and nodes"} if uses_http() else uses
-    uses |= {9094: "flower-supernode", 39091: "SuperLink of flwr run"}
+        uses = {ports.SUBMITTING: "SuperLink, submitting and nodes"} if uses_http() else uses
+    uses |= {ports.SUPERNODE: "flower-supernode", ports.FLWR_RUN: "SuperLink of flwr run"}
     findings = []
     for port, use in uses.items():
         with socket.socket() as probe:
             taken = probe.connect_ex(("127.0.0.1", port)) == 0
         if not taken:
             findings.append(Finding("ports", "ok", f"{port} ({use}) is free"))
-        elif port == 39091:
+        elif port == ports.FLWR_RUN:
             advice = "flwr run would use it with the environment in which it was started: stop it before a run"
             findings.append(
                 Finding("ports", "warn", f"{port}: a SuperLink of an earlier flwr run is listening", advice)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import fedstride
 from confinement import Support, basics
-from fedstride import private
+from fedstride import atomic, private
 from fedstride.errors import ConfigError
 from fedstride.faults import Kind
 from fedstride.flower.link import Place as At
@@ -264,4 +264,4 @@ def _write_about(path: Path, about: Mapping[str, Any]) -> None:
     with contextlib.suppress(OSError):
         if private.read(path)[0] == content:
             return
-    private.write(path, content)
+    atomic.write(path, content, mode=0o600)

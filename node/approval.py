@@ -19,12 +19,11 @@ from typing import NamedTuple
 
 from flwr.app import MessageType
 
-from fedstride import wire
+from fedstride import private, wire
 from fedstride.errors import ConfigError, FedstrideError
 from fedstride.signed import MOST_CHARACTERS, Form, Signed, Terms, parse_body, to_sign
 from fedstride.varying import Varies
 
-from . import private_files
 from .rows import state_of
 from .signers import Signer
 
@@ -250,7 +249,7 @@ def _last_approved(folder: Path, asking: Asking) -> Terms | None:
 def _read(path: Path) -> Asking | None:
     """What a file says; None if it is missing, is not the node's own, or belongs to another id."""
     try:
-        values = json.loads(private_files.read(path, MOST_BYTES))
+        values = json.loads(private.kept(path, MOST_BYTES))
         found = Asking(**values)
         valid = all(isinstance(each, str) for each in found) and path.stem == found.id and bool(found.terms)
     except (OSError, ValueError, TypeError, RecursionError, FedstrideError):
@@ -259,4 +258,4 @@ def _read(path: Path) -> Asking | None:
 
 
 def _write(path: Path, asking: Asking) -> None:
-    private_files.write(path, json.dumps(asking._asdict()).encode())
+    private.keep(path, json.dumps(asking._asdict()).encode())

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fedstride import __version__, private
+from fedstride import __version__, atomic
 
 from . import places
 
@@ -72,7 +72,7 @@ class Health:
     def _write(self) -> None:
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            private.write(self._path, json.dumps(self._facts).encode())
+            atomic.write(self._path, json.dumps(self._facts).encode(), mode=0o600)
 
 
 def report(path: Path | None = None) -> tuple[int, str]:

@@ -28,7 +28,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedstride import signals
+from fedstride import atomic, signals
 from fedstride.chain import Line, digest_of, opened, sealed
 from fedstride.errors import ConfigError
 
@@ -156,11 +156,7 @@ class Journal:
         taken = [int(each.name[-6:]) for each in files(self.path)[:-1]]
         os.link(self.path, self.path.with_name(f"{self.path.name}.{max(taken, default=0) + 1:06d}"))
         os.unlink(self.path)  # linked first, so that a file that exists is an error
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        atomic.sync(self.path.parent)
 
 
 def head_of(path: Path) -> Path:

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedstride import private
 from fedstride.errors import ConfigError
 from fedstride.signed import DAY, Form, Terms, same
 
-from . import private_files
 from .frames import Answer
 from .signers import Signer
 
@@ -136,12 +136,12 @@ class Ledger:
             if len(content) > self._most:
                 path.unlink(missing_ok=True)
                 return
-        private_files.write(path, content)
+        private.keep(path, content)
 
     def kept(self, question: Question) -> Answer | None:
         """The answer to this question; None if it is not kept any more."""
         try:
-            found = _unpacked(private_files.read(self._place(question), MOST_REPLY))
+            found = _unpacked(private.kept(self._place(question), MOST_REPLY))
         except (OSError, ValueError, struct.error):
             return None
         return found[1] if found[0] == question.round else None
@@ -167,12 +167,12 @@ class Ledger:
     # ---------------------------------------------------------------- the file
 
     def _write(self, values: dict[str, Any]) -> None:
-        private_files.append(self._path, _line(values))
+        private.append(self._path, _line(values))
         self._take(values)
 
     def _read(self) -> bytes:
         try:
-            return private_files.read(self._path, MOST_BYTES)
+            return private.kept(self._path, MOST_BYTES)
         except FileNotFoundError:
             return b""
         except OSError as error:
@@ -198,7 +198,7 @@ class Ledger:
             named = {line.get("word") for line in kept}
             words = [{"word": word, "key": key} for word, key in self._words.items() if word not in named]
             try:
-                private_files.write(self._path, b"".join(map(_line, [*words, *kept])))
+                private.keep(self._path, b"".join(map(_line, [*words, *kept])))
             except OSError as error:
                 raise self._error("written", error) from error
         for folder in self._replies.glob("*"):

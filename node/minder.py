@@ -32,8 +32,8 @@ STILL_THERE = "; processes that it started are left, which the kernel does not e
 _SIGNALS = {signal.SIGCHLD, signal.SIGTERM}
 
 
-Work = Callable[[int, int, int], NoReturn]
-"""What a process does. It gets the process id of its minder, its connection to the node, and its output."""
+Work = Callable[[int, int], NoReturn]
+"""What a process does. It gets its connection to the node, and its output."""
 
 
 def serve(line: Line, template: int, work: Work) -> NoReturn:
@@ -77,15 +77,17 @@ class Minder:
     def run(self, work: Work, descriptors: Sequence[int]) -> str:
         """Fork the child, which alone keeps the descriptors. How it has ended, when nothing of it is left."""
         minder = os.getpid()
+
+        def started() -> NoReturn:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+            work(*descriptors)
+
         try:
             if self._scratch:
                 os.makedirs(self._scratch, mode=0o700)
             if problem := exceeded(self._limits, self._folders, None):
                 return f"not started, as {problem}"
-            self._child = os.fork()
-            if self._child == 0:
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-                work(minder, *descriptors)
+            self._child = lifetimes.forked(started)
         except OSError as error:
             return f"not started: {error.strerror}"
         finally:

@@ -20,6 +20,7 @@ from fedstride.errors import ConfigError
 from fedstride.flower.link import Place
 from fedstride.flower.trusting import context
 from fedstride.names import FORM, is_name
+from fedstride.ports import NODES
 from fedstride.tasks.cache import cache_dir
 from fedstride.tasks.site import Site
 
@@ -180,7 +181,9 @@ def _parser() -> argparse.ArgumentParser:
 def _address(text: str) -> str:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536 or "/" in text:
-        raise ConfigError(f"--superlink {text!r} is not allowed: it must be HOST:PORT, as in fl.example.org:9092")
+        raise ConfigError(
+            f"--superlink {text!r} is not allowed: it must be HOST:PORT, as in fl.example.org:{NODES}"
+        )
     return text
 
 

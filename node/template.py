@@ -114,14 +114,10 @@ class Template:
                 os.close(each)
 
     def _new_minder(self) -> Minder:
-        sys.stdout.flush()
-        sys.stderr.flush()
         ours, theirs = pair()
         template = os.getpid()
         with theirs:
-            pid = os.fork()
-            if pid == 0:
-                self._mind(theirs, template)
+            pid = lifetimes.forked(lambda: self._mind(theirs, template), end=None)
         found = Minder(pid, os.pidfd_open(pid), Line(ours))
         self._minders.append(found)
         self._selector.register(found.line, selectors.EVENT_READ, found)
@@ -129,17 +125,14 @@ class Template:
 
     def _mind(self, connected: socket.socket, template: int) -> NoReturn:
         """In the fork: close what belongs to the template, and mind processes."""
-        try:
-            self._line.close()
-            self._selector.close()
-            close_all_but({0, 1, 2, connected.fileno()})
+        self._line.close()
+        self._selector.close()
+        close_all_but({0, 1, 2, connected.fileno()})
 
-            def work(minder_id: int, connection: int, output: int) -> NoReturn:
-                worker.work(connection, output, minder_id, self._preloaded)
+        def work(connection: int, output: int) -> NoReturn:
+            worker.work(connection, output, self._preloaded)
 
-            minding.serve(Line(connected), template, work)
-        finally:
-            os._exit(1)
+        minding.serve(Line(connected), template, work)
 
     def _hear(self, minder: Minder) -> None:
         """Pass on how a process has ended. A minder that has ended itself takes its process with it."""
@@ -179,18 +172,14 @@ class Template:
 
     def _remove(self, order: Remove) -> None:
         """Fork a process that removes what is left in a folder."""
-        try:
-            pid = os.fork()
-        except OSError:  # too many processes; the node orders it again
-            return
-        if pid == 0:
-            try:
-                close_all_but({0, 1, 2})
-                remove_named(Path(order.folder), order.names)
-            finally:
-                os._exit(0)
-        self._ending.add(pid)
-        self._has_others = True
+
+        def work() -> None:
+            close_all_but({0, 1, 2})
+            remove_named(Path(order.folder), order.names)
+
+        with contextlib.suppress(OSError):  # too many processes; the node orders it again
+            self._ending.add(lifetimes.forked(work, end=None))
+            self._has_others = True
 
     def _reap_others(self) -> None:
         """Take note of child processes that have ended, and kill those that a minder has left behind.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from confinement import no_dump
-from fedstride.lifetimes import children
+from fedstride.lifetimes import children, forked
 
 from .removal import opened
 
@@ -143,14 +143,13 @@ def _free(folder: Path) -> int:
 def sees_processes() -> bool:
     """Whether the use of confined processes can be seen here: /proc may hide them (ProtectProc=invisible)."""
     reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            no_dump()
-            os.write(writing, b"x")
-            signal.pause()
-        finally:
-            os._exit(0)
+
+    def body() -> None:
+        no_dump()
+        os.write(writing, b"x")
+        signal.pause()
+
+    pid = forked(body)
     try:
         os.close(writing)
         os.read(reading, 1)  # until it is as a confined process is

@@ -22,7 +22,6 @@ from flwr.app import Context, Message
 import client_app
 import fedstride
 from confinement import ConfinementError, Domain, close_all_but, confine, first_to_end
-from fedstride import lifetimes
 from fedstride.flower import apps
 from fedstride.flower.identity import set_identity
 from fedstride.flower.objects import inflate
@@ -54,12 +53,11 @@ def _package(name: str) -> str:
     return name.partition(".")[0]
 
 
-def work(descriptor: int, output: int, minder: int, preloaded: set[str]) -> NoReturn:
+def work(descriptor: int, output: int, preloaded: set[str]) -> NoReturn:
     """Answer the message that comes over this socket, and end this process.
 
-    `output`: the pipe for what the app writes. `minder`: the parent's process id. `preloaded`: the packages that
-    are imported here, but not yet at this point of Flower's own program. An app that brings a package of this name
-    gets its own, as it would there.
+    `output`: the pipe for what the app writes. `preloaded`: the packages that are imported here, but not yet at
+    this point of Flower's own program. An app that brings a package of this name gets its own, as it would there.
     """
     code = 1
     try:
@@ -67,7 +65,7 @@ def work(descriptor: int, output: int, minder: int, preloaded: set[str]) -> NoRe
             os.dup2(output, standard)
         close_all_but({0, 1, 2, descriptor})
         first_to_end()
-        _separate(minder)
+        _separate()
         with socket.socket(fileno=descriptor) as node:
             _answer(node, preloaded)
         code = 0
@@ -161,10 +159,9 @@ def _state(context: Context | None, before: bytes) -> bytes:
         return before
 
 
-def _separate(minder: int) -> None:
-    """Be like a new process in a session of its own, and end with the minder."""
+def _separate() -> None:
+    """Be like a new process in a session of its own."""
     os.setsid()
-    lifetimes.end_with(minder)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if "numpy.random" in sys.modules:  # otherwise all messages would draw the same; `random` does this itself
         sys.modules["numpy.random"].seed()

@@ -24,8 +24,8 @@ from .config.compose import compose
 from .config.overrides import overrides_of
 from .config.schema import Config
 from .progress import Event
+from .round_line import line
 from .rounds import Round
-from .values import number, total
 
 app = ServerApp()
 
@@ -113,18 +113,4 @@ class LogLines:
 
     def round_done(self, done: Round) -> None:
         """Log the round, training loss, the metric, number of clients, and seconds."""
-        log(INFO, "%s", describe(done.row, self.metric))
-
-
-def describe(row: dict[str, float], metric: str) -> str:
-    """One line with the most important metrics of a round; `metric` is the one that decides."""
-    parts = [f"round {row['round']:>3}"]
-    # The user who submitted the run can read the log. With privacy, clients' metrics stay on the server.
-    if (loss := number(row, "train/loss")) is not None and "privacy/stddev" not in row:
-        parts.append(f"train loss {loss:.4f}")
-    if row.get(metric) is not None:
-        parts.append(f"{shown(metric)} {as_text(metric, row[metric]):>8}")
-    if "clients" in row:
-        parts.append(f"{row['clients']} clients")
-    parts.append(f"{total(row, (name for name in row if name.startswith('seconds/'))):.1f} s")
-    return "   ".join(parts)
+        log(INFO, "%s", line(done.row, self.metric))

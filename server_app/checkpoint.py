@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load, save
 
-from fedstride import reading
+from fedstride import atomic, reading
 from fedstride.arrays import Arrays
 from fedstride.errors import CheckpointError
 from fedstride.tasks.spec import Statistics
@@ -70,11 +70,11 @@ def write_checkpoint(run_folder: Path, checkpoint: Checkpoint) -> Path:
     temporary.mkdir()
     try:
         _fill(temporary, checkpoint)
-        _sync_folder(temporary)
+        atomic.sync(temporary)
         if folder.exists():  # a resumed run writes this round again
             shutil.rmtree(folder)
         temporary.rename(folder)
-        _sync_folder(parent)
+        atomic.sync(parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     for old in [path for path in _folders(run_folder) if _round_of(path) is not None][KEPT:]:
@@ -182,10 +182,7 @@ def _fill(folder: Path, checkpoint: Checkpoint) -> None:
     }
     files["state.json"] = json.dumps(state).encode()
     for name, content in {**files, SUMS: _sums(files)}.items():
-        with (folder / name).open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        atomic.create(folder / name, content, durable=True)
 
 
 def _sums(files: Mapping[str, bytes]) -> bytes:
@@ -211,14 +208,6 @@ def _contiguous(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
 def _ordered(content: bytes, order: list[str]) -> Arrays:
     arrays = load(content)
     return {name: arrays[name] for name in order}
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _folders(run_folder: Path) -> list[Path]:

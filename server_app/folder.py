@@ -1,4 +1,4 @@
-"""The folder of a run: its location and name, its lock, and atomic writes."""
+"""The folder of a run: its location and name, its lock, and what may be in it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import hashlib
 import itertools
 import os
 import shutil
+import stat
+import struct
+import weakref
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
@@ -94,12 +97,21 @@ def lock(folder: Path) -> IO[str]:
     except OSError:
         file.close()
         raise
+    with contextlib.suppress(OSError):  # a second lock, of which the system says who has it
+        fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    _OWN[:] = [*(each for each in _OWN if each() is not None), weakref.ref(file)]
     return file
+
+
+_OWN: list[weakref.ref[IO[str]]] = []
+"""The locks of this process. To close another descriptor of such a file would give up the second lock."""
 
 
 def is_locked(folder: Path) -> bool:
     """Whether a process of this machine writes to the run's folder now."""
     try:
+        if _is_own(folder):
+            return True
         with os.fdopen(os.open(folder / LOCK, FLAGS | os.O_NOFOLLOW)) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # released with the file, at once
     except BlockingIOError:
@@ -109,18 +121,34 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
-def write(path: Path, content: bytes) -> None:
-    """Write a file atomically: it is either complete or unchanged; a link is replaced. Raises OSError."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
+def owner_of_lock(folder: Path) -> int | None:
+    """The process that writes to the run's folder; None if none does, or none that is visible from here.
+
+    The system is asked, which knows each process by its number here, also one in a container. Linux.
+    """
     try:
-        with temporary.open("xb") as file:  # a new one: never what a link with this name leads to
-            file.write(content)
-        temporary.replace(path)
-    except OSError:  # a part of a file would take space on a full disk
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
+        if _is_own(folder):
+            return os.getpid()
+        with os.fdopen(os.open(folder / LOCK, FLAGS | os.O_NOFOLLOW)) as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1:  # another program's
+                return None
+            asked = struct.pack(_RECORD, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, _, _, _, process = struct.unpack(_RECORD, fcntl.fcntl(file, fcntl.F_GETLK, asked))
+    except OSError:
+        return None
+    return process if kind != fcntl.F_UNLCK and process > 0 else None
+
+
+_RECORD = "hhqqi4x"
+"""`struct flock` of Linux on machines of 64 bits: kind, whence, start, length, process."""
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether this process has the lock. Raises OSError without a lock file."""
+    about = (folder / LOCK).lstat()
+    open_here = [file for each in _OWN if (file := each()) is not None and not file.closed]
+    return any(os.path.samestat(os.fstat(file.fileno()), about) for file in open_here)
 
 
 def check_no_links(folder: Path, below: Iterable[str]) -> None:

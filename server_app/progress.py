@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedstride import atomic
 from fedstride.errors import last_line
 
-from .folder import write
 from .rows import Row
 from .values import is_number, is_round
 
@@ -162,7 +162,7 @@ class Progress:
         if writes:
             self._unwritten = 0
             with contextlib.suppress(OSError):
-                write(self._path, self._content())
+                atomic.write(self._path, self._content())
         if self._tell is not None:
             self._tell(event)
 

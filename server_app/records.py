@@ -20,7 +20,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 from safetensors.numpy import save
 
-from fedstride import wire
+from fedstride import atomic, wire
 from fedstride.arrays import Arrays, to_record, views
 from fedstride.chain import chained, digest_of
 from fedstride.errors import RunError
@@ -33,7 +33,7 @@ from .checkpoint import FOLDER, KEPT, Checkpoint, set_aside_newer, valid_checkpo
 from .config.compose import digest, to_yaml
 from .config.keys import label
 from .config.schema import Config
-from .folder import default_name, free, lock, remove_temporary_files, write
+from .folder import default_name, free, lock, remove_temporary_files
 from .lines import Lines
 from .machine import hardware, versions
 from .restore import CLIENTS, METRICS, copy_of_metrics, restored_clients, restored_metrics
@@ -100,7 +100,7 @@ class Records:
             self._copy = Lines(copy_of_metrics(folder))
             self._clients = Lines(folder / CLIENTS)
             self._csv = Lines(folder / CSV)
-            write(folder / "config.yaml", to_yaml(config).encode())
+            atomic.write(folder / "config.yaml", to_yaml(config).encode())
             self._status("running", None)
         except OSError as error:
             raise RunError(
@@ -117,7 +117,7 @@ class Records:
             self._digests[each.path.name] = each.write()
         if len(metrics.rows) <= checkpoint.server_round and (self.folder / CSV).exists():
             # It has the figures of the rows that are lost, and is written again from the others.
-            write(free(self.folder / f"{CSV}.before"), (self.folder / CSV).read_bytes())
+            atomic.write(free(self.folder / f"{CSV}.before"), (self.folder / CSV).read_bytes())
         set_aside_newer(self.folder, checkpoint.server_round)
         self.rows = metrics.rows
         self.last = Round(
@@ -222,7 +222,7 @@ class Records:
 
     def write_task(self, spec: Spec) -> None:
         """Write how an example is prepared for the model: form, normalisation, classes."""
-        self._try(TASK, lambda: write(self.folder / TASK, (json.dumps(spec.flatten(), indent=2) + "\n").encode()))
+        self._try(TASK, lambda: atomic.write_json(self.folder / TASK, spec.flatten()))
 
     def oldest_round(self, client: int) -> int | None:
         """The oldest round whose state of this client a kept checkpoint needs; None if there is no checkpoint."""
@@ -304,7 +304,7 @@ class Records:
             "versions": versions(),
             "hardware": hardware(),
         }
-        write(self.folder / STATUS, (json.dumps(_plain(status), indent=2) + "\n").encode())
+        atomic.write_json(self.folder / STATUS, _plain(status))
 
     def _write_csv(self) -> None:
         """Append the rows that metrics.csv does not have; write the whole file if one of them has a new column."""
@@ -316,14 +316,14 @@ class Records:
         columns = list(dict.fromkeys(key for row in self.rows for key in row))
         head = [inert(column) for column in columns]
         cells = [head, *([_cell(row.get(column)) for column in columns] for row in self.rows)]
-        write(self.folder / CSV, "".join(_csv(line) + "\n" for line in cells).encode())
+        atomic.write(self.folder / CSV, "".join(_csv(line) + "\n" for line in cells).encode())
         self._csv, self._columns, self._rows_in_csv = Lines(self.folder / CSV), columns, len(self.rows)
 
 
 def save_model(path: Path, arrays: ArrayRecord, server_round: int) -> None:
     """Write the model as safetensors, with its round in the metadata. An existing file is replaced atomically."""
     tensors = {name: np.asarray(array, order="C") for name, array in views(arrays).items()}
-    write(path, save(tensors, metadata={"round": str(server_round)}))
+    atomic.write(path, save(tensors, metadata={"round": str(server_round)}))
 
 
 def _csv(cells: list[Any]) -> str:

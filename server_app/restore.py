@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedstride import atomic
 from fedstride.chain import Line, chained, digest_of
 from fedstride.errors import CheckpointError
 
 from .checkpoint import FOLDER, Checkpoint
-from .folder import free, write
+from .folder import free
 from .lines import find_lines
 from .rows import Row
 
@@ -33,12 +34,12 @@ class Restored:
         Raises OSError if the folder cannot be written.
         """
         if self.fault is not None and self.path.exists():
-            write(_kept(self.path), self.path.read_bytes())
+            atomic.write(_kept(self.path), self.path.read_bytes())
         lines = chained(self.rows)
         content = "".join(line + "\n" for line in lines).encode()
         for path in filter(None, (self.path, self.copy)):
             path.parent.mkdir(mode=0o700, exist_ok=True)
-            write(path, content)
+            atomic.write(path, content)
         return digest_of(lines[-1]) if lines else ""
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fedstride.errors import ConfigError
-
-DEFAULT_PORT = 8000
+from fedstride.ports import NODES, SUBMITTING
 
 GONE = {
     "--isolation": "each ServerApp has a process of its own, started here",
@@ -102,8 +101,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
-    add("--port", type=_port, default=DEFAULT_PORT, help=f"port to listen on ({DEFAULT_PORT})")
-    add("--fleet-api-address", metavar="HOST:PORT", help="with Flower 1.39: where nodes reach it (0.0.0.0:9092)")
+    add("--port", type=_port, default=SUBMITTING, help=f"port to listen on ({SUBMITTING})")
+    add(
+        "--fleet-api-address",
+        metavar="HOST:PORT",
+        help=f"with Flower 1.39: where nodes reach it (0.0.0.0:{NODES})",
+    )
     add("--ssl-certfile", metavar="FILE", help="this server's certificate (PEM)")
     add("--ssl-keyfile", metavar="FILE", help="its private key, mode 0600")
     add("--ssl-ca-certfile", metavar="FILE", help="the CA that signed the certificate")

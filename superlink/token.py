@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from fedstride import private
+from fedstride import atomic, private
 from fedstride.errors import ConfigError
 
 HEADER = b"fedstride-token"
@@ -42,7 +42,7 @@ def renew(path: Path) -> str:
     private.check_file(path, "the token")
     token = secrets.token_urlsafe(32)
     try:
-        private.write(path, f"{token}\n".encode())
+        atomic.write(path, f"{token}\n".encode(), mode=0o600)
     except OSError as error:
         raise ConfigError(f"the token {path} cannot be written ({error.strerror}); check its folder") from error
     return token

@@ -28,7 +28,6 @@ from benchmarks import (
     aggregation,
     client,
     cohort,
-    convolutions,
     rivals,
 )
 from fedstride.errors import RunError
@@ -311,13 +310,3 @@ def test_the_least_time_is_that_of_the_devices_rates() -> None:
     rates = _limits.Rates(operations=1e9, bytes=1e6, launch=1e-5)
     assert _limits.least(rates, operations=2e9, weights=1e5, launches=300) == pytest.approx((2.0, 0.5, 3e-3))
     assert _limits.launches(lambda: torch.ones(3).add_(1)) == 0 or torch.cuda.is_available()
-
-
-def test_both_ways_to_compute_the_convolutions_of_clients_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        convolutions, "CASES", {"LeNet-5": ("lenet5", (3, 20, 20), 3, 2), "MLP": ("mlp", (1, 4, 4), 2, 2)}
-    )
-    assert [each.name for each in convolutions.timings(1)] == ["LeNet-5, 2 clients"]
-    monkeypatch.setattr(convolutions, "patches", lambda conv, x, w: convolutions.grouped(conv, x, w) * 1.001)
-    with pytest.raises(RunError, match="LeNet-5: the two ways"):
-        list(convolutions.timings(1))

@@ -299,3 +299,14 @@ def test_public_names_and_docstrings_are_allowed(source: str, hidden: set[str], 
     planted = tmp_path / "planted.py"
     planted.write_text(source)
     assert violations(planted, hidden) == []
+
+
+def test_processes_are_forked_in_one_module() -> None:
+    found = {
+        str(path.relative_to(ROOT))
+        for package in MAY_IMPORT
+        for path in modules(package)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "os.fork"
+    }
+    assert found == {"fedstride/lifetimes.py"}

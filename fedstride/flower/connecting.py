@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from importlib.metadata import version
 
+from ..ports import NODES
 from .link import AnswerError, Link, LinkError, Place, UnreachableError
 from .trusting import context, has_expired
 
@@ -123,7 +124,7 @@ def explained(place: Place, error: LinkError) -> LinkError:
     if spoken == "control":
         return AnswerError(
             f"{where} is the port for submitting runs of a SuperLink of Flower 1.39; its nodes connect to its "
-            "Fleet port, by default 9092"
+            f"Fleet port, by default {NODES}"
         )
     if mine == "grpc" and spoken == "http":
         return AnswerError(

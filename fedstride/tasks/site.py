@@ -14,7 +14,6 @@ diagnosis = ["malignant", "benign"]
 from __future__ import annotations
 
 import hashlib
-import os
 import secrets
 import tomllib
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from .. import atomic
 from ..errors import ConfigError, nearest
 from .dictionary import FOLDERS, SOUND, Cells, Dictionary
 from .dictionary_file import read_columns, read_examples
@@ -184,7 +184,7 @@ def _key(path: Path, values: Mapping[str, Any]) -> tuple[bytes, Path | None]:
 def _read_or_made(path: Path) -> bytes:
     """The secret in this file, which is made if it does not exist."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        atomic.create(path, made := secrets.token_bytes(KEY_BYTES), mode=0o600, durable=True)
     except FileExistsError:
         found = path.read_bytes()
         if len(found) < KEY_BYTES:
@@ -192,7 +192,4 @@ def _read_or_made(path: Path) -> bytes:
                 f"the secret {path} has {len(found)} bytes; it must have at least {KEY_BYTES} random ones"
             ) from None
         return found[:KEY_BYTES]
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(made := secrets.token_bytes(KEY_BYTES))
-        os.fsync(file.fileno())
     return made

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedstride.ports import NODES, SUBMITTING
+
 from ..terminal import line
 
 if TYPE_CHECKING:
@@ -72,16 +74,15 @@ def _next_commands(folder: Path, made: list[Made], hosts: list[str]) -> list[str
         f"--ssl-keyfile {_file(folder, 'server.key')} --database state.db --enable-supernode-auth"
     )
     keys = " ".join(_file(folder, node + ".pub") for node in pairs)
-    register = f"fedstride register --address localhost:8000 --root-certificates {ca} {keys}"
+    to = f"--address localhost:{SUBMITTING} --root-certificates {ca}"
+    register = f"fedstride register {to} {keys}"
     join = [
-        f"fedstride node --root-certificates {ca} --superlink {at}:9092 "
+        f"fedstride node --root-certificates {ca} --superlink {at}:{NODES} "
         f"--auth-supernode-private-key {_file(folder, node)} "
         f'--node-config \'name="{node}" data="/path/of/its/data"\''
         for node in pairs
     ]
-    submit = (
-        f"fedstride submit --address localhost:8000 --root-certificates {ca} partition=own clients={len(pairs)}"
-    )
+    submit = f"fedstride submit {to} partition=own clients={len(pairs)}"
     return [
         *([start] if hosts else []),
         *([register] if pairs else []),

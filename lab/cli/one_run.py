@@ -76,7 +76,7 @@ def logs(
 def _rounds(folder: Path, follow: bool) -> None:
     import time
 
-    from server_app.app import describe
+    from server_app.round_line import line as line_of
 
     from ..results.runs import load
 
@@ -84,7 +84,7 @@ def _rounds(folder: Path, follow: bool) -> None:
     while True:
         run = load(folder)
         for row in run.rows[seen:]:
-            line(describe(row, run.headline))
+            line(line_of(row, run.headline))
         seen = len(run.rows)
         if not follow or run.state != "running":
             break

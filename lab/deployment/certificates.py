@@ -17,6 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
+from fedstride import atomic
 from fedstride.errors import ConfigError, RunError
 
 from .authority import CA_DAYS, Authority, new_authority, read_authority, server_certificate
@@ -196,8 +197,7 @@ def _node(name: str) -> dict[str, bytes]:
 def _write(path: Path, content: bytes) -> Made:
     try:
         # Created with mode 600: with a mode set afterwards, others could open the file in between.
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
+        atomic.create(path, content, mode=0o600)
     except FileExistsError:
         raise ConfigError(f"{path} exists and is not replaced: move it away first") from None
     except OSError as error:

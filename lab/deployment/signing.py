@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
 )
 
-from fedstride import private
+from fedstride import atomic, private
 from fedstride.errors import ConfigError, RunError
 from fedstride.signatures import Signature, encode, key_id, load, signed_bytes
 
@@ -101,8 +100,7 @@ def id_of(key: Ed25519PrivateKey) -> str:
 def _create(path: Path, content: bytes) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
+        atomic.create(path, content, mode=0o600)
     except FileExistsError:
         raise ConfigError(f"{path} exists, and is not replaced; give another name") from None
     except OSError as error:

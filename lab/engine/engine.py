@@ -27,8 +27,9 @@ from server_app.session import Prepared
 
 from ..attacks.grid import AttackedGrid, attacked
 from . import startup
+from .jobs import Jobs
 from .local import LocalGrid
-from .pool import Jobs, Pool
+from .pool import Pool
 from .workers import DividedEvaluation, Worker, WorkersGrid
 
 

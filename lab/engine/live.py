@@ -7,17 +7,10 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedstride.metrics import as_text, shown
+from server_app.round_line import columns, head
 from server_app.rounds import Round
-from server_app.rows import Row
-from server_app.values import number, total
 
 from ..terminal import say
-
-
-def head(metric: str) -> str:
-    """The titles of the columns; `metric` is the one that decides."""
-    return f" round   train loss   {shown(metric):>13}   clients   seconds"
 
 
 class LiveView:
@@ -59,17 +52,8 @@ class LiveView:
     def round_done(self, done: Round) -> None:
         """Print the line of the round."""
         self._bar.update(self._task, completed=done.number)
-        self._show(line(done.row, self.metric))
+        self._show(columns(done.row, self.metric))
 
     def _show(self, text: str) -> None:
         if not self.quiet:
             say(self.console, text)
-
-
-def line(row: Row, metric: str) -> str:
-    """The line of one round, under `head(metric)`."""
-    loss = "" if (value := number(row, "train/loss")) is None else f"{value:.4f}"
-    figure = "" if row.get(metric) is None else as_text(metric, row[metric])
-    seconds = total(row, (name for name in row if name.startswith("seconds/")))
-    width = max(13, len(shown(metric)))
-    return f"{row['round']:>6}   {loss:>10}   {figure:>{width}}   {row.get('clients', ''):>7}   {seconds:>7.1f}"

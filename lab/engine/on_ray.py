@@ -20,8 +20,8 @@ from server_app.config.schema import Config
 from server_app.folder import runs_dir
 
 from . import cluster
+from .jobs import Work
 from .plan import Job
-from .pool import Work
 from .ray_pool import RayPool
 from .sweep import Ended, run_job
 

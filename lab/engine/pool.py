@@ -11,8 +11,6 @@ main process, however it ends.
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import os
 import selectors
 import signal
@@ -21,38 +19,15 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 from . import processes, transfer
+from .jobs import Job, Queue, Work
 from .transfer import Packer, Parcel
 
-Work = Callable[[Any], Any]
-
-
-class Jobs(Protocol):
-    """What takes jobs: the pool below, or one on other machines."""
-
-    started: int
-    """The number of its workers."""
-
-    def packer(self) -> Any:
-        """Packs jobs for `submit`."""
-
-    def submit(self, parcel: Any, *, priority: int = 0, seconds: float = 0.0) -> Future[Any]:
-        """Queue a job; its result. Smaller priorities first, then those that will take more seconds."""
-
-
-class WorkerDiedError(Exception):
-    """The worker that had the job died."""
-
-
-@dataclass(order=True)
-class _Job:
-    order: tuple[float, ...]  # the smallest comes first
-    parcel: Parcel = field(compare=False)
-    result: Future[Any] = field(compare=False, default_factory=Future)
+CLOSED = "the pool was closed"
 
 
 @dataclass
@@ -60,7 +35,7 @@ class _Worker:
     number: int  # of its place in the pool
     process: int
     connection: socket.socket
-    job: _Job | None = None
+    job: Job | None = None
 
 
 class Pool:
@@ -73,9 +48,8 @@ class Pool:
 
     def __init__(self, work: Work, workers: int, start: Callable[[int], None] = lambda number: None) -> None:
         self._template = processes.Template(lambda number, connection: _serve(work, start, number, connection))
-        self._waiting: list[_Job] = []
-        self._count = itertools.count()
-        self._lock = threading.Lock()  # of all that follows, and of `_waiting`
+        self._queue = Queue()
+        self._lock = threading.Lock()  # of `_workers`
         self._selector = selectors.DefaultSelector()
         self._woken, self._wake = socket.socketpair()
         self._wake.setblocking(False)
@@ -118,21 +92,10 @@ class Pool:
         return Packer()
 
     def submit(self, parcel: Parcel, *, priority: int = 0, seconds: float = 0.0) -> Future[Any]:
-        """Queue a job; its result. Smaller priorities first, then those that will take more seconds.
-
-        The future raises what `work` raised, or WorkerDiedError: also if the pool was closed, because a run in
-        another thread is then to end as it was asked to, and not with an error of its own.
-        """
-        job = _Job((priority, -seconds, next(self._count)), parcel)
-        with self._lock:
-            if self._closing:
-                job.result.set_exception(WorkerDiedError("the pool was closed"))
-            elif self._workers:
-                heapq.heappush(self._waiting, job)
-            else:
-                job.result.set_exception(WorkerDiedError("no worker process is left"))
+        """Queue a job; its result. See `Jobs`."""
+        result = self._queue.add(parcel, priority, seconds)
         self._notify()
-        return job.result
+        return result
 
     def signal(self, number: int) -> None:
         """Send a signal to all workers."""
@@ -142,8 +105,8 @@ class Pool:
 
     def close(self) -> None:
         """End all processes at once. Jobs that are not done get WorkerDiedError."""
-        with self._lock:
-            self._closing = True
+        self._queue.refuse(CLOSED)
+        self._closing = True
         self._notify()
         self._thread.join()
 
@@ -171,11 +134,7 @@ class Pool:
             (job.result.set_exception if failed else job.result.set_result)(value)
 
     def _hand_out(self) -> None:
-        while self._idle:
-            with self._lock:
-                if not self._waiting:
-                    return
-                job = heapq.heappop(self._waiting)
+        while self._idle and (job := self._queue.take()) is not None:
             worker = self._idle.pop()
             worker.job = job
             try:
@@ -195,9 +154,10 @@ class Pool:
         with suppress(OSError):
             self._add(worker.number)
         if worker.job is not None:
-            worker.job.result.set_exception(WorkerDiedError(f"its worker process {how}"))
+            worker.job.died(f"its worker process {how}")
         if not self._workers:  # nobody is left to do the others
-            self._fail_waiting(f"no worker process is left; the last one {how}")
+            self._queue.refuse("no worker process is left")
+            self._queue.fail(f"no worker process is left; the last one {how}")
 
     def _add(self, number: int) -> None:
         process, connection = self._template.make(number)
@@ -213,19 +173,13 @@ class Pool:
                 os.kill(worker.process, signal.SIGKILL)
             worker.connection.close()
             if worker.job is not None:
-                worker.job.result.set_exception(WorkerDiedError("the pool was closed"))
+                worker.job.died(CLOSED)
         self._workers.clear()
-        self._fail_waiting("the pool was closed")
+        self._queue.fail(CLOSED)
         self._template.close()
         self._selector.close()
         self._woken.close()
         self._wake.close()
-
-    def _fail_waiting(self, reason: str) -> None:
-        with self._lock:
-            jobs, self._waiting = self._waiting, []
-        for job in jobs:
-            job.result.set_exception(WorkerDiedError(reason))
 
     def _notify(self) -> None:
         with suppress(BlockingIOError, OSError):

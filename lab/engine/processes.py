@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import pickle
 import signal
 import socket
-import sys
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -28,15 +27,9 @@ class Template:
 
     def __init__(self, body: Body) -> None:
         self._connection, other = socket.socketpair()
-        _flush()
         gc.collect()
         gc.freeze()  # what exists now is never examined again, so its pages stay shared
-        parent = os.getpid()
-        self.process = os.fork()
-        if self.process == 0:
-            self._connection.close()
-            lifetimes.end_with(parent)
-            _run(lambda: _make_copies(other, body))
+        self.process = _copied(lambda: _make_copies(other, body), self._connection)
         gc.unfreeze()
         other.close()
 
@@ -78,7 +71,6 @@ def _make_copies(connection: socket.socket, body: Body) -> None:
     """Answer requests until the original closes the connection."""
     # They are sent to all processes of a command, and the original acts on them. In a copy they wait for `ready`.
     signal.pthread_sigmask(signal.SIG_BLOCK, signals.NUMBERS)
-    template = os.getpid()
     while request := connection.recv(4096):
         kind, value = pickle.loads(request)
         if kind == "ended":
@@ -86,15 +78,10 @@ def _make_copies(connection: socket.socket, body: Body) -> None:
             continue
         mine, other = socket.socketpair()
         try:
-            process = os.fork()
+            process = _copied(functools.partial(body, value, mine), connection, other)
         except OSError as error:
             _send(connection, error)
         else:
-            if process == 0:
-                connection.close()
-                other.close()
-                lifetimes.end_with(template)
-                _run(lambda number=value, end=mine: body(number, end))  # type: ignore[misc]
             socket.send_fds(connection, [pickle.dumps(process)], [other.fileno()])
         mine.close()
         other.close()
@@ -110,24 +97,16 @@ def _status(process: int) -> int:
         return 0
 
 
-def _run(body: Callable[[], None]) -> None:
-    """Call `body` and end this process, without what the original does at its end."""
-    code = 1
-    try:
-        body()
-        code = 0
-    except BaseException as error:
-        if not isinstance(error, (EOFError, BrokenPipeError, ConnectionResetError)):  # the original has ended
-            traceback.print_exc()
-    finally:
-        _flush()
-        os._exit(code)
+def _copied(body: Callable[[], None], *connections: socket.socket) -> int:
+    """A copy of this process, without these connections, that calls `body`; its process id."""
 
+    def work() -> None:
+        for each in connections:
+            each.close()
+        with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the original has ended
+            body()
 
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):
-            stream.flush()
+    return lifetimes.forked(work)
 
 
 def _send(connection: socket.socket, value: Any) -> None:

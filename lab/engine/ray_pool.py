@@ -6,13 +6,11 @@ What several jobs have in common, such as the model of a round, is sent to each 
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import queue
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,8 @@ import numpy as np
 from fedstride.errors import RunError, printable
 
 from . import cluster
-from .pool import Work, WorkerDiedError
+from .jobs import Job, Queue, Work
+from .pool import CLOSED
 from .transfer import Apart, put_together, taken_apart
 
 START_SECONDS = 300.0
@@ -78,13 +77,6 @@ class Remote:
         return apart.head, _as_arrays(apart)
 
 
-@dataclass(order=True)
-class _Job:
-    order: tuple[float, ...]
-    parcel: RayParcel = field(compare=False)
-    result: Future[Any] = field(compare=False, default_factory=Future)
-
-
 class RayPool:
     """At most `workers` processes in a cluster that call `make()(job)`; use it as a context manager.
 
@@ -105,16 +97,13 @@ class RayPool:
     ) -> None:
         self._ray, self._make, self._demands = ray, make, demands
         self._remote = ray.remote(Remote).options(num_cpus=cpus, num_gpus=gpus)
-        self._count = itertools.count()
+        self._queue = Queue()
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._first: Future[None] = Future()  # done when a worker is ready, or none can be
-        self._waiting: list[_Job] = []
         self._idle: list[Any] = []
-        self._busy: dict[Any, _Job] = {}
+        self._busy: dict[Any, Job] = {}
         self._starting: set[Any] = set()
         self._reasons: set[str] = set()
-        self._closing = threading.Lock()  # of `_closed`
-        self._closed = False
         self.started = workers
         for _ in range(workers):
             self._start()
@@ -141,28 +130,21 @@ class RayPool:
         return RayPacker(self._ray)
 
     def submit(self, parcel: RayParcel, *, priority: int = 0, seconds: float = 0.0) -> Future[Any]:
-        """Queue a job; its result. Smaller priorities first, then those that will take more seconds.
-
-        The future raises what the job raised, or WorkerDiedError, also if the pool was closed.
-        """
-        job = _Job((priority, -seconds, next(self._count)), parcel)
-        with self._closing:
-            if self._closed:
-                job.result.set_exception(WorkerDiedError("the pool was closed"))
-            else:
-                self._events.put(lambda: heapq.heappush(self._waiting, job))
-        return job.result
+        """Queue a job; its result. See `Jobs`."""
+        result = self._queue.add(parcel, priority, seconds)
+        self._events.put(lambda: None)
+        return result
 
     def close(self) -> None:
         """End all workers at once. Jobs that are not done get WorkerDiedError."""
-        with self._closing:
-            self._closed = True
-            self._events.put(None)
+        self._queue.refuse(CLOSED)
+        self._events.put(None)
         self._thread.join()
         for actor in [*self._idle, *self._busy, *self._starting]:
             self._ray.kill(actor)
-        for job in [*self._busy.values(), *self._waiting]:
-            job.result.set_exception(WorkerDiedError("the pool was closed"))
+        for job in self._busy.values():
+            job.died(CLOSED)
+        self._queue.fail(CLOSED)
 
     # -------------------------------------------------------- in the pool's thread
     # Futures of Ray call back in a thread of Ray's own, which must not wait for Ray: it only adds an event.
@@ -177,8 +159,8 @@ class RayPool:
             if event is None:
                 return
             event()
-            while self._idle and self._waiting:
-                self._hand_out(self._idle.pop(), heapq.heappop(self._waiting))
+            while self._idle and (job := self._queue.take()) is not None:
+                self._hand_out(self._idle.pop(), job)
             if not (self._idle or self._busy or self._starting):
                 self._give_up("no worker is left in the cluster")
 
@@ -200,19 +182,19 @@ class RayPool:
         if not self._first.done():
             self._first.set_result(None)
 
-    def _hand_out(self, actor: Any, job: _Job) -> None:
+    def _hand_out(self, actor: Any, job: Job) -> None:
         self._busy[actor] = job
         done = actor.do.remote(job.parcel.head, job.parcel.shared).future()
         done.add_done_callback(lambda found: self._events.put(lambda: self._done(actor, job, found)))
 
-    def _done(self, actor: Any, job: _Job, found: Future[Any]) -> None:
+    def _done(self, actor: Any, job: Job, found: Future[Any]) -> None:
         del self._busy[actor]
         error = found.exception()
         raised = self._ray.exceptions
         if isinstance(error, raised.RayError) and not isinstance(error, raised.RayTaskError):
             self._ray.kill(actor)  # it or its machine ended, or its result was lost with the machine
             self._start()  # another one, on any machine that has room
-            job.result.set_exception(WorkerDiedError(f"its worker in the cluster ended: {_in_words(error)}"))
+            job.died(f"its worker in the cluster ended: {_in_words(error)}")
             return
         self._idle.append(actor)
         if error is not None:
@@ -225,9 +207,7 @@ class RayPool:
         if not self._first.done():
             text = "; ".join(sorted(self._reasons)[:3])
             self._first.set_exception(RunError(f"no worker in the Ray cluster can be used: {text or reason}"))
-        jobs, self._waiting = self._waiting, []
-        for job in jobs:
-            job.result.set_exception(WorkerDiedError(reason))
+        self._queue.fail(reason)
 
 
 def _as_arrays(apart: Apart) -> list[Any]:

@@ -16,8 +16,9 @@ from fedstride.cores import cores
 from fedstride.metrics import as_text
 
 from .interrupt import InterruptHandler, how_to_resume
+from .jobs import WorkerDiedError
 from .plan import Job
-from .pool import Pool, WorkerDiedError
+from .pool import Pool
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from fedstride.tasks.spec import Spec
 from fedstride.tasks.tensors import BatchSums
 from server_app.evaluation import CentralEvaluation
 
+from .jobs import Jobs, WorkerDiedError
 from .local import AT_ONCE, LocalGrid, failure, has_arrays, replied
-from .pool import Jobs, WorkerDiedError
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,16 @@ Flower (1.39 to 1.42) hands over no files of a run; the guard of `fedstride supe
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 
+from fedstride import atomic
 from fedstride.errors import ConfigError, RunError
 from fedstride.flower.trusting import verified
 from fedstride.reading import from_json
-from server_app.folder import write
 from superlink.routes import FILES
 
 from ..results.runs import FETCHED
@@ -69,7 +68,7 @@ def fetch(
             "reason": stands.reason,
             "files": parcel.sums,
         }
-        write(folder / FETCHED, (json.dumps(about, indent=2) + "\n").encode())
+        atomic.write_json(folder / FETCHED, about)
     return place, stands
 
 

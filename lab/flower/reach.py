@@ -11,11 +11,11 @@ import ssl
 from pathlib import Path
 
 from fedstride.flower.trusting import has_expired
+from fedstride.ports import NODES, SUBMITTING
 
 from .target import Target
 
 SECONDS = 5.0  # for each step
-NODES = 9092  # the port for nodes
 
 UNREACHABLE = ("Connection to the SuperLink is unavailable", "developer.mozilla.org")
 """Parts of Flower's line for a server that does not answer, or not as a SuperLink does."""
@@ -32,7 +32,7 @@ def why(target: Target) -> str | None:
     host, _, port = target.address.rpartition(":")
     host = host.strip("[]")
     if not port.isdecimal():  # in a connection of the user's own file
-        return f"its address {target.address!r} has no port; write HOST:PORT, as in localhost:8000"
+        return f"its address {target.address!r} has no port; write HOST:PORT, as in localhost:{SUBMITTING}"
     try:
         with socket.create_connection((host, int(port)), SECONDS) as connection:
             if target.insecure:
@@ -53,7 +53,7 @@ def _no_connection(error: OSError, host: str, port: int) -> str:
     if isinstance(error, ConnectionRefusedError):
         return (
             f"no process listens on port {port} of {host}; start the SuperLink there, and check the port "
-            "(8000 is for submitting, and is open on the SuperLink's own machine only)"
+            f"({SUBMITTING} is for submitting, and is open on the SuperLink's own machine only)"
         )
     return f"there is no connection to {host}, port {port} ({error.strerror or error}); check the address"
 
@@ -111,7 +111,7 @@ def _wrong_certificate(error: ssl.SSLCertVerificationError, host: str, port: int
 
 def _health(connection: socket.socket, host: str, port: int) -> str | None:
     """None if the server answers as a SuperLink does, to the question whether it works."""
-    advice = f"; check address and port ({NODES} is for nodes, 8000 for submitting)"
+    advice = f"; check address and port ({NODES} is for nodes, {SUBMITTING} for submitting)"
     client = http.client.HTTPConnection(host, port, timeout=SECONDS)
     client.sock = connection
     try:

@@ -23,16 +23,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedstride import signals, wire
+from fedstride import atomic, signals, wire
 from fedstride.errors import ConfigError
 from fedstride.metrics import as_text
 from server_app.config.overrides import Override, with_parts, written
 from server_app.config.schema import Config
-from server_app.folder import default_name, runs_dir, write
+from server_app.folder import default_name, runs_dir
+from server_app.round_line import columns, head
 
 from .. import terminal
 from ..engine.interrupt import how_to_resume
-from ..engine.live import head, line
 from ..results.runs import read_rows
 from .bundle import app_folder
 from .command import environment, reason_in
@@ -179,7 +179,7 @@ def _follow(
                 for row in rows[shown:]:
                     if not shown:
                         show(head(metric))
-                    show(line(row, metric))
+                    show(columns(row, metric))
                     shown += 1
                 if finished:
                     break
@@ -218,7 +218,7 @@ def _record_stop(folder: Path, state: str) -> None:
             "reason": "the simulation was stopped",
             "rounds": max(0, len(read_rows(folder)) - 1),
         }
-        write(folder / "status.json", (json.dumps(status, indent=2) + "\n").encode())
+        atomic.write_json(folder / "status.json", status)
 
 
 def _judge(folder: Path, log: str, before: str, metric: str) -> Simulated:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedstride.errors import ConfigError, unknown
+from fedstride.ports import SUBMITTING
 from superlink import token
 
 
@@ -86,7 +87,8 @@ def at_address(address: str, root_certificates: Path | None) -> Target:
     """A connection without an entry in the user's config.toml; in plain text if no certificate is given."""
     if not _is_host_and_port(address):
         raise ConfigError(
-            f"--address {address!r} is not allowed: it must be HOST:PORT, as in superlink:8000 or [::1]:8000"
+            f"--address {address!r} is not allowed: it must be HOST:PORT, as in superlink:{SUBMITTING} or "
+            f"[::1]:{SUBMITTING}"
         )
     if root_certificates is not None and not root_certificates.is_file():
         raise ConfigError(

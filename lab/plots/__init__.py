@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 from fedstride.errors import ConfigError, unknown
 from fedstride.metrics import shown
 
+from ..results.grouping import group
 from ..results.runs import Run, by_headline
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Drawn
+
+    from .panels import Figure
 
 
 HEADLINE = "the metric that decides"
@@ -21,7 +24,7 @@ HEADLINE = "the metric that decides"
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of plot: what it shows, which metric a run needs for it, and the function that draws it."""
+    """A kind of plot: what it shows, which metric a run needs for it, and the function that describes it."""
 
     about: str  # with {metric} for the displayed names of the metrics that decide
     needs: str | None  # a metric's name, or its first part if it ends with /; HEADLINE: the one that decides
@@ -31,6 +34,12 @@ class Kind:
     def shown(self, runs: Sequence[Run]) -> list[Run]:
         """The runs that have the metric."""
         return [run for run in runs if self.needs is None or _has(run, self.needs)]
+
+    def figure(self, runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
+        """The figure of these runs. `colours`: the number of each method's colour. Raises DataError."""
+        module, _, function = self.place.partition(":")
+        make: Callable[..., Figure] = getattr(import_module(f".{module}", __package__), function)
+        return make(runs, colours)
 
     def title(self, runs: Sequence[Run]) -> str:
         """What the plot of these runs shows."""
@@ -56,7 +65,7 @@ def kind(name: str) -> Kind:
     return KINDS[name]
 
 
-def draw(name: str, runs: Sequence[Run]) -> Figure:
+def draw(name: str, runs: Sequence[Run]) -> Drawn:
     """Draw the plot of this kind from all runs that have its metric.
 
     Raises ConfigError for an unknown name, and if no run has the metric.
@@ -66,9 +75,15 @@ def draw(name: str, runs: Sequence[Run]) -> Figure:
     if not drawn:
         advice = f": runs with {chosen.advice} have it" if chosen.advice else ""
         raise ConfigError(f"none of {len(runs)} runs has {chosen.needs}, which the plot {name} shows{advice}")
-    module, _, function = chosen.place.partition(":")
-    drawer: Callable[[Sequence[Run]], Figure] = getattr(import_module(f".{module}", __package__), function)
-    return drawer(drawn)
+    from .canvas import drawn as as_drawn
+
+    return as_drawn(chosen.figure(drawn, numbers_of_methods(drawn)))
+
+
+def numbers_of_methods(runs: Sequence[Run]) -> dict[str, int]:
+    """The place of each method among these runs, which decides its colour in all figures of them."""
+    order = sorted(group(runs), key=lambda each: each.order[0])
+    return {name: number for number, name in enumerate(dict.fromkeys(each.method for each in order))}
 
 
 def _has(run: Run, needs: str) -> bool:

@@ -1,93 +1,186 @@
-"""Functions that all plots share: panels, bands over seeds, heat maps with numbers, saving.
+"""Draws a figure into a file, with matplotlib.
 
-All plots are readable without colours: lines differ in marker and dash, heat maps in lightness, and small
-heat maps contain their numbers.
+All plots are readable without colours: lines differ in marker and dash, maps in lightness, and small maps contain
+their numbers.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedstride.errors import ConfigError
-from server_app.figures.curve import points
-from server_app.figures.style import legend_label, map_colours, new_figure, save_figure, style
-from server_app.rows import Row
+from server_app.figures.style import (
+    BARS,
+    LONGEST_LABEL,
+    against_rounds,
+    legend_label,
+    map_colours,
+    new_figure,
+    save_figure,
+    shown,
+    style,
+)
 
 from ..results.files import check_replaceable, writing
-from ..results.grouping import Group
+from .panels import Band, Figure, Lines, Map, Panel, some
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Drawn
 
 SOFTWARE = "fedstride plot"
-
-T = TypeVar("T")
 """Written into the metadata of every plot: only a file that contains it is replaced."""
 
-NUMBERS = 240  # heat maps up to this number of cells show the value of each cell
+NUMBERS = 240  # maps up to this number of cells show the value of each cell
+NAMES, COLUMN_NAMES = 40, 8  # labels of rows and columns, at most
+BARS_HEIGHT = 0.9
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
-@dataclass(frozen=True)
-class Band:
-    """A metric of several seeds, at the rounds for which all of them have a value."""
+def drawn(figure: Figure) -> Drawn:
+    """The figure, drawn."""
+    grid = figure.grid
+    ratios = _heights(grid)
+    width, height = figure.size
+    inches = max(height * len(grid), sum(ratios or ()))
+    made = new_figure(max(4.5, width * len(grid[0])), inches + 0.6)
+    rows, columns = len(ratios or grid), len(grid[0])
+    axes = made.subplots(
+        rows, columns, squeeze=False, height_ratios=ratios, sharex=figure.sharex, sharey=figure.sharey
+    )
+    made.suptitle(_wrapped(f"{figure.title}\n{'; '.join(figure.notes)}", made.get_figwidth()), fontsize=9.5)
+    with_lines = []
+    for row, panels in enumerate(grid):
+        for column, panel in enumerate(panels):
+            place = axes[2 * row + 1 if ratios else row, column]
+            if panel is None:
+                place.set_axis_off()
+                continue
+            above = place
+            if isinstance(panel, Map):
+                above = _draw_map(place, panel, axes[2 * row, column] if ratios else None)
+            else:
+                _draw_lines(place, panel, last=figure.last_values)
+                with_lines.append(place)
+            above.set_title(panel.title, fontsize=8)
+            if figure.sharey and column:
+                place.set_ylabel("")
+            is_lowest = row + 1 == len(grid) or grid[row + 1][column] is None
+            place.set_xlabel(panel.x if is_lowest else "")
+            if figure.own_legends and isinstance(panel, Lines):
+                place.legend(fontsize=7, handlelength=4, framealpha=0.8, edgecolor="none")
+    if not figure.own_legends:
+        _legend_below(made, with_lines)
+    return made
 
-    x: list[float]
-    mean: list[float]
-    low: list[float]
-    high: list[float]
-    n: int
 
-
-def over_rounds(seeds: Sequence[Sequence[Row]], key: str, factor: float = 1.0) -> Band | None:
-    """The metric `key` of each seed's rows, times `factor`; None if no round has it for all seeds."""
-    values = [{number: factor * value for number, value in points(rows, key)} for rows in seeds]
-    rounds = sorted(set.intersection(*map(set, values))) if values else []
-    if not rounds:
+def _heights(grid: Sequence[Sequence[Panel | None]]) -> list[float] | None:
+    """The height of bars and map in each row; None if there are no bars."""
+    first = [row[0] for row in grid]
+    if not any(isinstance(each, Map) and each.totals for each in first):
         return None
-    table = np.array([[each[number] for number in rounds] for each in values], dtype=np.float64)
-    mean, low, high = (fold(axis=0).tolist() for fold in (table.mean, table.min, table.max))
-    return Band([float(number) for number in rounds], mean, low, high, len(values))
+    rows = [len(each.rows) for each in first if isinstance(each, Map)]
+    return [height for count in rows for height in (BARS_HEIGHT, min(6.0, max(0.9, 0.26 * count)))]
 
 
-def spread_note(groups: Sequence[Group]) -> str:
-    """The meaning of lines and bands, for a title."""
-    if all(len(each.runs) == 1 for each in groups):
-        return "each line is one run"
-    return "line: mean over seeds, band: lowest to highest seed"
+def _draw_lines(axes: Axes, panel: Lines, *, last: bool) -> None:
+    for name, band in panel.bands.items():
+        if band is not None:
+            end = f": {_number(band.mean[-1], panel)}" if last else ""
+            _draw_band(axes, band, shown(name, LONGEST_LABEL) + end, panel.number(name))
+    against_rounds(axes)
+    axes.set_ylabel(panel.y, fontsize=8)
+    if panel.log:
+        _plain_log_scale(axes)
+    else:
+        axes.ticklabel_format(axis="y", useOffset=False)
+    if panel.least is not None:
+        axes.set_ylim(panel.least, 1.05 * axes.get_ylim()[1])
+    if panel.zero:
+        axes.axhline(0.0, color="k", linewidth=0.7)
+    for mark in panel.marks:
+        axes.axvline(mark, color="k", linestyle=":", linewidth=1)
 
 
-def line(axes: Axes, band: Band | None, label: str, number: int) -> None:
-    """Draw a band and its mean line in the style of line `number`; nothing if `band` is None."""
-    if band is None:
-        return
-    drawn = style(number, len(band.x))
-    axes.plot(band.x, band.mean, label=legend_label(label), **drawn)
+def _number(value: float, panel: Lines) -> str:
+    """With one digit of a percentage."""
+    return f"{value:.1f} %" if panel.unit == " %" else f"{value:.4g}"
+
+
+def _draw_band(axes: Axes, band: Band, label: str, number: int) -> None:
+    """A mean line, and the band around it."""
+    look = style(number, len(band.x))
+    axes.plot(band.x, band.mean, label=legend_label(label), **look)
     if band.n > 1:
-        axes.fill_between(band.x, band.low, band.high, color=drawn["color"], alpha=0.09, linewidth=0)
+        axes.fill_between(band.x, band.low, band.high, color=look["color"], alpha=0.09, linewidth=0)
         for edge in (band.low, band.high):  # dashed as the line, to distinguish overlapping bands
-            axes.plot(band.x, edge, color=drawn["color"], linestyle=drawn["linestyle"], linewidth=0.6, alpha=0.7)
+            axes.plot(band.x, edge, color=look["color"], linestyle=look["linestyle"], linewidth=0.6, alpha=0.7)
 
 
-def panels(
-    rows: int, columns: int, *, width: float, height: float, title: str, **shared: Any
-) -> tuple[Figure, list[list[Axes]]]:
-    """A figure with a grid of panels, each of this size in inches, and a title above them."""
-    figure = new_figure(max(4.5, columns * width), rows * height + 0.6)
-    grid = figure.subplots(rows, columns, squeeze=False, **shared)
-    figure.suptitle(wrapped(title, figure.get_figwidth()), fontsize=9.5)
-    return figure, [list(row) for row in grid]
+def _draw_map(axes: Axes, panel: Map, above: Axes | None) -> Axes:
+    """The map, and the bars of its totals; the upper one of both."""
+    columns = panel.values.shape[1]
+    if not panel.is_empty:
+        heat_map(axes, panel)
+    axes.set_ylabel(panel.y, fontsize=8)
+    _label(axes.yaxis, panel.rows, 20 if all(name.isdecimal() for name in panel.rows) else NAMES)
+    _label(axes.xaxis, [name.split(" ")[0] for name in panel.columns], COLUMN_NAMES if above is None else 20)
+    if above is None:
+        return axes
+    above.bar(range(columns), np.nansum(panel.values, axis=0), **BARS)
+    above.set_ylabel(panel.unit, fontsize=8)
+    above.set_xlim(-0.5, columns - 0.5)
+    above.set_xticks([])
+    return above
 
 
-def wrapped(text: str, inches: float) -> str:
+def heat_map(axes: Axes, panel: Map) -> None:
+    """The cells, from light to dark; NaN is white. They show their values if they fit."""
+    colours, values, (low, high) = map_colours(), panel.values, panel.ends
+    cells = np.ma.masked_invalid(values)
+    image = axes.imshow(cells, cmap=colours, aspect="auto", vmin=low, vmax=high, interpolation="nearest")
+    axes.figure.colorbar(image, ax=axes, label=panel.unit, pad=0.01, aspect=30)
+    if values.size > NUMBERS:
+        return
+    for (row, column), value in np.ndenumerate(values):
+        if math.isfinite(value):
+            red, green, blue, _ = colours((value - low) / (high - low) if high > low else 0.5)
+            colour = "w" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.5 else "k"
+            text = panel.form.format(value)
+            axes.text(column, row, text, ha="center", va="center", fontsize=6.5, color=colour)
+
+
+def _label(axis: Axis, names: Sequence[str], most: int) -> None:
+    """The names of rows or columns; of numbers round ones, if there are many."""
+    shown_here = range(len(names))
+    if len(names) > most:
+        numbers = [float(name) if name.isdecimal() else math.nan for name in names]
+        steps = (digit * 10**power for power in range(7) for digit in (1, 2, 5))
+        picked = ([at for at, number in enumerate(numbers) if number % step == 0] for step in steps)
+        few = next((found for found in picked if len(found) <= most), [])
+        shown_here = few or some(range(len(names)), most)  # type: ignore[assignment]
+    labels = [legend_label(shown(names[at], LONGEST_LABEL)) for at in shown_here]
+    axis.set_ticks(shown_here, labels, fontsize=min(8.0, 150 / max(len(labels), 1)))
+
+
+def _plain_log_scale(axes: Axes) -> None:
+    """A logarithmic y axis with plain numbers, such as 0.05, instead of powers of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.grid(alpha=0.3)
+
+
+def _wrapped(text: str, inches: float) -> str:
     """Text with line breaks that fits a width in inches, in the font size of titles."""
     import textwrap
 
@@ -96,7 +189,7 @@ def wrapped(text: str, inches: float) -> str:
     )
 
 
-def legend_below(figure: Figure, axes: Iterable[Axes]) -> None:
+def _legend_below(figure: Drawn, axes: Iterable[Axes]) -> None:
     """One legend for all panels, below them, with each label once."""
     found: dict[str, Any] = {}
     for each in axes:
@@ -111,41 +204,6 @@ def legend_below(figure: Figure, axes: Iterable[Axes]) -> None:
     )
 
 
-def heat_map(
-    axes: Axes, values: np.ndarray, *, unit: str, form: str = "{:.2f}", limits: tuple[float, float] | None = None
-) -> None:
-    """A heat map of (rows, columns) from light to dark; NaN is white. Cells show their values if they fit."""
-    colours = map_colours()
-    low, high = limits or (float(np.nanmin(values)), float(np.nanmax(values)))
-    shown = np.ma.masked_invalid(values)
-    image = axes.imshow(shown, cmap=colours, aspect="auto", vmin=low, vmax=high, interpolation="nearest")
-    figure = axes.figure
-    figure.colorbar(image, ax=axes, label=unit, pad=0.01, aspect=30)
-    if values.size > NUMBERS:
-        return
-    for (row, column), value in np.ndenumerate(values):
-        if math.isfinite(value):
-            red, green, blue, _ = colours((value - low) / (high - low) if high > low else 0.5)
-            dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-            axes.text(
-                column, row, form.format(value), ha="center", va="center", fontsize=6.5, color="w" if dark else "k"
-            )
-
-
-def whole_numbers(axis: Axis, count: int) -> None:
-    """Ticks at whole numbers from 0: at all of them up to 20, otherwise at some."""
-    from matplotlib.ticker import FixedLocator, MaxNLocator
-
-    axis.set_major_locator(FixedLocator(range(count)) if count <= 20 else MaxNLocator(integer=True))
-
-
-def some(items: Sequence[T], limit: int) -> list[T]:
-    """At most `limit` items, evenly spaced, including the first and the last."""
-    if len(items) <= limit:
-        return list(items)
-    return [items[round(number * (len(items) - 1) / (limit - 1))] for number in range(limit)]
-
-
 def check_target(path: Path) -> None:
     """Raises ConfigError for another suffix, and for an existing file that is not a plot by fedstride."""
     if path.suffix.lower() not in SUFFIXES:
@@ -153,7 +211,7 @@ def check_target(path: Path) -> None:
     check_replaceable(path, SOFTWARE, "plot")
 
 
-def save(figure: Figure, path: Path) -> None:
+def save(figure: Drawn, path: Path) -> None:
     """Write a plot. Raises ConfigError as `check_target` does, RunError if the file cannot be written."""
     check_target(path)
     key = "Software" if path.suffix.lower() == ".png" else "Creator"

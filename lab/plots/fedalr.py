@@ -2,49 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from server_app.figures.style import against_rounds, legend_label
 from server_app.values import labels, numbers
 
 from ..results.runs import Run
-from .canvas import heat_map, legend_below, line, over_rounds, panels, some, whole_numbers
 from .examples import first_of_each
-from .layers import label_columns
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from .panels import Figure, Lines, Map, Panel, band_of, numbered
 
 CLIENTS, ETA = "fedalr/client", "fedalr/eta"
-MOST_NAMES = 20
-"""Names of clients at the axis."""
-
 LINES = {"fedalr/eta_max": "largest", "fedalr/eta_mean": "mean", "fedalr/eta_min": "smallest"}
 
 
-def fedalr(runs: Sequence[Run]) -> Figure:
-    """Smallest, mean and largest rate (left); the rate of every client (right), white if it did not take part.
+def fedalr(runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
+    """Smallest, mean and largest rate (left); the rate of every client (right), empty if it did not take part.
 
     One run per method and setting, since the clients of different seeds hold different data.
     """
     shown, which = first_of_each(runs)
-    figure, grid = panels(
-        len(shown), 2, width=4.8, height=3.2, title=f"Fedalr: rate eta of the clients, at most 1\n{which}"
-    )
-    for (left, right), (run, name) in zip(grid, shown, strict=True):
-        for number, (key, label) in enumerate(LINES.items()):
-            line(left, over_rounds([run.rows], key), label, number)
-        against_rounds(left)
-        left.set_ylabel("eta (factor, no unit)")
-        _map(right, run)
-        for axes in (left, right):
-            axes.set_title(name, fontsize=8)
-    legend_below(figure, [row[0] for row in grid])
-    return figure
+    parts: list[list[Panel]] = [[_lines(run, name), _map(run, name)] for run, name in shown]
+    return Figure("Fedalr: rate eta of the clients, a factor, at most 1", [which], parts, (4.8, 3.2))
+
+
+def _lines(run: Run, name: str) -> Lines:
+    bands = {label: band_of([run], key) for key, label in LINES.items()}
+    return Lines("eta of the clients in a round", name, "eta (factor, no unit)", bands, title=name)
+
+
+def _map(run: Run, name: str) -> Map:
+    places, rounds, values = rates_of_clients(run)
+    known = {place: str(client) for client, place in places.items()}
+    rows = [known.get(place, str(place)) for place in range(len(values))]
+    return Map("eta of each client", name, "client", values, numbered(rounds), rows, "eta", title=name)
 
 
 def rates_of_clients(run: Run) -> tuple[dict[int | str, int], list[float], np.ndarray]:
@@ -56,19 +47,6 @@ def rates_of_clients(run: Run) -> tuple[dict[int | str, int], list[float], np.nd
         for client, eta in zip(labels(row, CLIENTS), numbers(row, ETA), strict=False):
             values[places[client], column] = eta
     return places, [row["round"] for row in rows], values
-
-
-def _map(axes: Axes, run: Run) -> None:
-    places, rounds, values = rates_of_clients(run)
-    if np.isfinite(values).any():
-        heat_map(axes, values, unit="eta")
-    axes.set_ylabel("client")
-    if all(client == place for client, place in places.items()):
-        whole_numbers(axes.yaxis, run.config.clients)
-    else:
-        shown = some(sorted(places, key=places.__getitem__), MOST_NAMES)
-        axes.set_yticks([places[client] for client in shown], [legend_label(str(client)) for client in shown])
-    label_columns(axes, rounds)
 
 
 def _places(clients: Sequence[int | str], count: int) -> dict[int | str, int]:

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from server_app.figures.style import STYLES
+from collections.abc import Mapping, Sequence
 
 from ..results.grouping import group
 from ..results.runs import Run
-from .canvas import legend_below, panels, spread_note
-from .layers import by_layer, layers_of
+from .panels import Figure, Map, band_of, by_layer, layers_of, spread_note
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+SHOWN = {
+    "gamma": ("gamma, factor of the weights", "gamma (factor of the weights)"),
+    "tau": ("tau, a norm of weights", "tau (norm of weights)"),
+}
 
 
-def fedlws(runs: Sequence[Run]) -> Figure:
+def fedlws(runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
     """gamma (left) and tau (right), one row of panels per method and setting."""
     groups = group(runs)
-    lines = len(layers_of(runs, "fedlws/gamma")) <= len(STYLES)
-    note = spread_note(groups) if lines else "mean over seeds"
-    title = f"FedLWS: shrinking factor gamma and spread tau of the clients' updates\n{note}"
-    figure, grid = panels(len(groups), 2, width=4.6, height=2.9, title=title)
-    for (left, right), each in zip(grid, groups, strict=True):
-        by_layer(left, each.runs, "fedlws/gamma", "gamma (factor of the weights)")
-        by_layer(right, each.runs, "fedlws/tau", "tau (norm of weights)")
-        for axes in (left, right):
-            axes.set_title(f"{each.method}, {each.setting}", fontsize=8)
-    legend_below(figure, [axes for row in grid for axes in row])
-    return figure
+    parts = []
+    for each in groups:
+        name, row = f"{each.method}, {each.setting}", []
+        for symbol, (about, y) in SHOWN.items():
+            layers = layers_of(each.runs, f"fedlws/{symbol}")
+            bands = {layer: band_of(each.runs, f"fedlws/{symbol}/{layer}") for layer in layers}
+            row.append(by_layer(about, name, y, bands, title=name))
+        parts.append(row)
+    note = "mean over seeds" if isinstance(parts[0][0], Map) else spread_note(groups)
+    return Figure(
+        "FedLWS: shrinking factor gamma and spread tau of the clients' updates", [note], parts, (4.6, 2.9)
+    )

@@ -6,43 +6,43 @@ the update that the server applied; all in the units of the weights.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from server_app.figures.style import against_rounds
+from collections.abc import Mapping, Sequence
 
 from ..results.grouping import group
 from ..results.runs import Run
-from .canvas import legend_below, line, over_rounds, panels, some, spread_note
-from .layers import layers_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from .panels import Figure, Lines, band_of, layers_of, left_out, some, spread_note
 
 MEANING = {"N": "N, norm of the averaged update", "E": "E, mean norm of updates", "step": "step of the server"}
 ROWS = 11  # layers shown at most
 
 
-def norms(runs: Sequence[Run]) -> Figure:
+def norms(runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
     """Columns N, E and step; a row for the whole model and one per layer; a line per method and setting."""
-    groups = group(runs)
-    layers = layers_of(runs, "norms/N")
+    groups, layers = group(runs), layers_of(runs, "norms/N")
     shown = some(layers, ROWS)
-    several = len({each.setting for each in groups}) > 1
-    left_out = f", {len(shown)} of {len(layers)} layers" if len(shown) < len(layers) else ""
-    title = f"norms of the updates in each round (units of the weights){left_out}\n{spread_note(groups)}"
-    figure, grid = panels(1 + len(shown), 3, width=3.3, height=2.1, title=title, sharex=True)
-    for row, layer in zip(grid, [None, *shown], strict=True):
-        for axes, (symbol, meaning) in zip(row, MEANING.items(), strict=True):
-            key = f"norms/{symbol}" + (f"/{layer}" if layer else "")
-            for number, each in enumerate(groups):
-                label = f"{each.method}, {each.setting}" if several else each.method
-                line(axes, over_rounds([run.rows for run in each.runs], key), label, number)
-            against_rounds(axes)
-            axes.set_xlabel("round" if row is grid[-1] else "")
-            axes.set_ylabel(f"{symbol} ({layer or 'whole model'})", fontsize=8)
-            axes.set_ylim(bottom=0)
-            if row is grid[0]:
-                axes.set_title(meaning, fontsize=9)
-    legend_below(figure, grid[0])
-    return figure
+    if len({each.setting for each in groups}) > 1:
+        names = {f"{each.method}, {each.setting}": each for each in groups}
+        colours = {name: number for number, name in enumerate(names)}
+    else:
+        names = {each.method: each for each in groups}
+    parts = [
+        [
+            Lines(
+                meaning,
+                layer or "whole model",
+                f"{symbol} ({layer or 'whole model'})",
+                {name: band_of(each.runs, _key(symbol, layer)) for name, each in names.items()},
+                title="" if layer else meaning,
+                colours=colours,
+                least=0.0,
+            )
+            for symbol, meaning in MEANING.items()
+        ]
+        for layer in (None, *shown)
+    ]
+    notes = ["in the units of the weights", *left_out(shown, layers, "layers"), spread_note(groups)]
+    return Figure("norms of the updates in each round", notes, parts, (3.3, 2.1), sharex=True, folded=1)
+
+
+def _key(symbol: str, layer: str | None) -> str:
+    return f"norms/{symbol}" + (f"/{layer}" if layer else "")

@@ -1,8 +1,8 @@
 """The HTML report about a set of runs: tables, plots, differences, failures, and how to repeat each run.
 
-`sections.py` writes the sections, `page.py` the HTML around them, `verdict.py` the first line, `charts.py` and
-`diagnostics.py` the data of the charts, which `drawing.js` draws in the browser, with uPlot (`uplot/`, MIT
-License).
+`sections.py` writes the sections, `page.py` the HTML around them, `verdict.py` the first line. `charts.py` and
+`diagnostics.py` choose the panels, which are described as those of the plots are (`lab/plots/`); `drawing.js`
+draws them in the browser, with uPlot (`uplot/`, MIT License).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from fedstride.metrics import fact
 
+from ..plots import numbers_of_methods
 from ..results.grouping import group, newest
 from ..results.runs import Run, by_headline
 from ..results.tables import Statistic, several_metrics
@@ -36,7 +37,8 @@ def report(
     """
     kept, repeated = newest(runs)
     targets = _targets(kept, target)
-    made, parts = charts(kept), diagnostics(kept)
+    colours = numbers_of_methods(kept)
+    made, parts = charts(kept, colours), diagnostics(kept, colours)
     return page(
         f"fedstride: {_count(len({run.method for run in kept}), 'method')}, {_count(len(runs), 'run')}",
         sections.verdict(kept) + _lead(kept),

@@ -5,7 +5,7 @@
   const charts = JSON.parse(document.getElementById("charts").textContent);
   const places = [...document.querySelectorAll(".chart")];
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
+  const LINES = 8;  /* colours; from the ninth line on they repeat */
   const FONT = "12px system-ui, sans-serif";
   const NONE = "\u2013";
   const drawn = new Map();
@@ -31,8 +31,7 @@
     const series = [{label: chart.x.split(" ")[0], value: (plot, number) => number == null ? NONE : String(+number.toFixed(2))}];
     const data = [chart.points], bands = [];
     for (const line of chart.lines) {
-      const shade = colour("--line-" + line.colour % 8);
-      const dash = DASHES[Math.floor(line.colour / 2) % DASHES.length];
+      const shade = colour("--line-" + line.colour % LINES), dash = line.dash;
       series.push({label: line.name, stroke: shade, width: 2, dash, spanGaps: true, value,
         points: {show: chart.points.length < 40, size: 5, fill: shade, stroke: shade}});
       data.push(line.mean);

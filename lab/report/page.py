@@ -13,25 +13,23 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from server_app.folder import write
+from fedstride import atomic
+from server_app.figures.style import DARK, DARK_MAP, MAP, STYLES
 
+from ..plots.panels import Panel
 from ..results.files import check_replaceable, writing
 from ..results.formats import Grid
-from .drawings import Chart, Heat
+from .drawings import data
 
 GENERATOR = "fedstride report"
 """Written into the head of every page: only a file that contains it is replaced."""
 
-STYLE = """
-:root { color-scheme: light dark; --ink: #1b1b1b; --paper: #fff; --dim: #555; --rule: #d5d5d5; --strong: #0b3c5d;
-  --soft: #f3f4f6; --pale: #e2ecf4; --bad: #b03a2e;
-  --line-0: #0b3c5d; --line-1: #c46f14; --line-2: #2f7d46; --line-3: #8e44ad;
-  --line-4: #b03a2e; --line-5: #2389c4; --line-6: #555555; --line-7: #7c8612; }
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1b1b1b; --paper: #fff; --dim: #555; --rule: #d5d5d5;
+  --soft: #f3f4f6; --bad: #b03a2e; LIGHT }
 @media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e6e6; --paper: #15181c; --dim: #a9b0b8; --rule: #3a4048; --strong: #8ec5ee; --soft: #20252b;
-    --pale: #22303c; --bad: #f0887d;
-    --line-0: #8ec5ee; --line-1: #f2a65a; --line-2: #7fd39a; --line-3: #d09ee6; --line-4: #f0887d;
-    --line-5: #5fb6ea; --line-6: #c0c0c0; --line-7: #d3dc5f; }
+  :root { --ink: #e6e6e6; --paper: #15181c; --dim: #a9b0b8; --rule: #3a4048; --soft: #20252b;
+    --bad: #f0887d; DARK }
 }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 1rem; max-width: 72rem; color: var(--ink); background: var(--paper);
@@ -76,6 +74,21 @@ ul { padding-left: 1.2rem; }
 """
 
 
+def _palette(map_ends: tuple[str, str], lines: Sequence[str]) -> str:
+    """Colours of the plots as the style's variables."""
+    named = {
+        "pale": map_ends[0],
+        "strong": map_ends[1],
+        **{f"line-{at}": colour for at, colour in enumerate(lines)},
+    }
+    return " ".join(f"--{name}: {colour};" for name, colour in named.items())
+
+
+STYLE = _STYLE.replace("LIGHT", _palette(MAP, [each["color"] for each in STYLES])).replace(
+    "DARK", _palette(DARK_MAP, DARK)
+)
+
+
 def escape(text: str) -> str:
     """The text as HTML that shows it literally; characters that are not printable are marked.
 
@@ -88,7 +101,7 @@ def page(
     title: str,
     lead: str,
     sections: Iterable[tuple[str, str]],
-    charts: Sequence[Chart | Heat] = (),
+    charts: Sequence[Panel] = (),
     *,
     refresh: int = 0,
 ) -> str:
@@ -109,8 +122,8 @@ def page(
     allowed = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts) or "'none'"
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}"
     again = f'<meta http-equiv="refresh" content="{refresh}">\n' if refresh else ""
-    data = json.dumps([each.data() for each in charts], allow_nan=False).replace("<", "\\u003c")
-    drawn = f'<script type="application/json" id="charts">{data}</script>\n' if charts else ""
+    panels = json.dumps([data(each) for each in charts], allow_nan=False).replace("<", "\\u003c")
+    drawn = f'<script type="application/json" id="charts">{panels}</script>\n' if charts else ""
     drawn += "".join(f"<script>{script}</script>\n" for script in scripts)
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -122,11 +135,9 @@ def page(
     )
 
 
-def places_of_charts(made: Sequence[Chart | Heat], first: int) -> str:
+def places_of_charts(made: Sequence[Panel], first: int) -> str:
     """The elements in which the browser draws charts, of which the first has this number."""
-    places = "".join(
-        _place_of_chart(number, each.title, each.caption) for number, each in enumerate(made, start=first)
-    )
+    places = "".join(_place_of_chart(number, each.about, each.of) for number, each in enumerate(made, start=first))
     return f'<div class="charts">{places}</div>\n' if made else ""
 
 
@@ -181,4 +192,4 @@ def save(text: str, path: Path) -> None:
     """Write the page. Raises ConfigError as `check_target` does, RunError if the file cannot be written."""
     check_target(path)
     with writing(path):
-        write(path, text.encode())
+        atomic.write(path, text.encode())

@@ -15,12 +15,12 @@ from server_app.config.compose import to_yaml
 from server_app.values import total
 
 from ..papers.links import links
+from ..plots.panels import Lines
 from ..results.formats import Grid
 from ..results.grouping import describe, differing, group, method_values, plain, setting_values
 from ..results.runs import Run, by_headline
 from ..results.tables import NONE, Statistic, compare, number
 from .diagnostics import Shown
-from .drawings import Chart
 from .page import escape, listed, places_of_charts, table
 from .repeat import command
 from .verdict import verdicts
@@ -57,7 +57,7 @@ def verdict(runs: Sequence[Run]) -> str:
     return "\n".join([*lines, *(f'<p class="warning">{escape(warning)}</p>' for warning in warnings)])
 
 
-def curves(made: Sequence[Chart]) -> str:
+def curves(made: Sequence[Lines]) -> str:
     """The places of the charts that the browser draws."""
     without = (
         "<noscript><p>The charts need JavaScript, which this browser does not execute; the tables have the "

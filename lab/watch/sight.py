@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from fedstride.metrics import as_text, shown
 from server_app.progress import ANSWERED, TRAINING, WAITING
+from server_app.round_line import line
 
 MOST_NAMES = 8
 """Clients that one line names; of more, it says how many there are."""
@@ -55,11 +56,8 @@ def changes(before: Sight | None, now: Sight) -> list[str]:
     """What is new, in lines; everything if nothing was known before."""
     old = before or Sight(now.name, state="")
     lines = [] if old.state == now.state else [_state(now)]
-    figures = [
-        f"round {number:>3}   {shown(now.metric)} {as_text(now.metric, value)}"
-        for number, value in sorted(now.points.items())
-        if number not in old.points
-    ]
+    new = sorted(now.points.keys() - old.points.keys())
+    figures = [line({"round": number, now.metric: now.points[number]}, now.metric) for number in new]
     moved = {
         label: state
         for label, state in now.clients.items()

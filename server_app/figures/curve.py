@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedstride import atomic
 from fedstride.metrics import fact, with_unit
 
-from ..folder import write
 from ..values import number
 from .style import LONGEST_LABEL, against_rounds, legend_label, new_figure, save_figure, shown, style
 
@@ -35,7 +35,7 @@ def draw(series: Sequence[Series], path: Path, *, title: str, metric: str) -> No
     figure.suptitle(title, fontsize=10)
     drawn = io.BytesIO()
     save_figure(figure, drawn, format="png")
-    write(path, drawn.getvalue())
+    atomic.write(path, drawn.getvalue())
 
 
 def points(rows: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, float]]:

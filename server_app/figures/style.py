@@ -12,19 +12,24 @@ if TYPE_CHECKING:
 
 # Can be distinguished in greyscale too: by lightness, line style and marker.
 STYLES: tuple[dict[str, Any], ...] = (
-    {"color": "#0b3c5d", "linestyle": "-", "marker": "o"},
-    {"color": "#d9822b", "linestyle": "--", "marker": "s"},
-    {"color": "#3a7d44", "linestyle": "-.", "marker": "^"},
-    {"color": "#8e44ad", "linestyle": ":", "marker": "D"},
+    {"color": "#0b3c5d", "linestyle": (0, ()), "marker": "o"},
+    {"color": "#c46f14", "linestyle": (0, (3.7, 1.6)), "marker": "s"},
+    {"color": "#2f7d46", "linestyle": (0, (6.4, 1.6, 1, 1.6)), "marker": "^"},
+    {"color": "#8e44ad", "linestyle": (0, (1, 1.65)), "marker": "D"},
     {"color": "#b03a2e", "linestyle": (0, (8, 2)), "marker": "v"},
-    {"color": "#5dade2", "linestyle": "-", "marker": "P"},
-    {"color": "#222222", "linestyle": (0, (1, 1)), "marker": "X"},
-    {"color": "#9aa51d", "linestyle": (0, (5, 1, 1, 1, 1, 1)), "marker": "<"},
+    {"color": "#2389c4", "linestyle": (0, ()), "marker": "P"},
+    {"color": "#555555", "linestyle": (0, (1, 1)), "marker": "X"},
+    {"color": "#7c8612", "linestyle": (0, (5, 1, 1, 1, 1, 1)), "marker": "<"},
 )
+"""Of lines. A style of dashes: the lengths of dash, gap, ... in widths of the line."""
+
+DARK = ("#8ec5ee", "#f2a65a", "#7fd39a", "#d09ee6", "#f0887d", "#5fb6ea", "#c0c0c0", "#d3dc5f")
+"""The same colours of lines on a dark page."""
 
 BARS: dict[str, Any] = {"color": "#8aa5bd", "edgecolor": STYLES[0]["color"], "linewidth": 0.6}
 
-MAP, LIGHTEST = "Blues", 0.12  # from light to dark, readable in greyscale; white means that there is no value
+MAP, DARK_MAP = ("#e2ecf4", "#0b3c5d"), ("#22303c", "#8ec5ee")
+"""The ends of a map, on a light and on a dark page; readable in greyscale. White means that there is no value."""
 
 
 def style(number: int, points: int = 0) -> dict[str, Any]:
@@ -37,6 +42,11 @@ def style(number: int, points: int = 0) -> dict[str, Any]:
     marker = STYLES[(number + 3 * turn) % len(STYLES)]["marker"]
     every = max(1, points // 20)
     return {**look, "marker": marker, "markersize": 4.2, "linewidth": 1.6, "markevery": every}
+
+
+def dash(number: int, width: float = 2.0) -> list[float]:
+    """The dashes and gaps of line `number` in pixels, for a line of this width; empty for a line without gaps."""
+    return [length * width for length in STYLES[number % len(STYLES)]["linestyle"][1]]
 
 
 LONGEST, LONGEST_LABEL = 120, 50
@@ -100,8 +110,6 @@ def against_rounds(axes: Axes) -> None:
 
 def map_colours() -> Colormap:
     """The colours of a map, light for small values."""
-    import numpy as np
-    from matplotlib import colormaps
-    from matplotlib.colors import ListedColormap
+    from matplotlib.colors import LinearSegmentedColormap
 
-    return ListedColormap(colormaps[MAP](np.linspace(LIGHTEST, 1.0, 256)))
+    return LinearSegmentedColormap.from_list("map", MAP)

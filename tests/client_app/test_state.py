@@ -165,7 +165,7 @@ def test_a_failed_round_does_not_delete_the_state_in_memory(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as full:
-        full.setattr(state, "_write", refuse)
+        full.setattr(os, "fsync", refuse)
         assert not OnDisk(tmp_path, 3, 2, 1, memory).save(count(3))
     with pytest.raises(ConfigError):
         OnDisk(tmp_path, 4, 3, 1, memory).save({"halves.x": {"value": object()}})  # type: ignore[dict-item]

@@ -1,6 +1,9 @@
 """One client multiplies its update by a factor: what every rule makes of it. Prints the table of docs/faults.md.
 
-uv run python tests/faults/attacks.py
+uv run python tests/faults/attacks.py [STRATEGY ...]
+uv run python tests/faults/attacks.py --check
+
+With --check it prints which rows the page lacks, or has too many, and measures nothing: a duty before a release.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from strategies.parts import STRATEGIES
 ATTACKS = ("silent", "x-10", "x100", "x-100", "x-900", "1e30")
 """What the malicious client does in every round. `silent` fails: a run without this client."""
 
+PAGE = Path(__file__).parents[2] / "docs/faults.md"
 HOSTILE = 0  # the client's id
 SETTINGS = ("model=mlp", "partition=dirichlet", "partition.alpha=0.5", "rounds=10", "evaluate_every=0")
 OWN_SETTINGS = {
@@ -117,8 +121,28 @@ def table(clients: int, strategies: Sequence[str], folder: Path) -> Iterator[str
         yield f"| {strategy} | " + " | ".join(cells) + " |"
 
 
+def faults(page: str) -> list[str]:
+    """What is wrong with the two tables of the page, one line each."""
+    section = page.split("## One client that attacks")[1].split("\n## ")[0]
+    found = []
+    for clients, text in zip((5, 2), section.split("clients, one of them malicious")[1:], strict=True):
+        lines = [line for line in text.splitlines() if line.startswith("|")]
+        head, _, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+        listed = [row[0] for row in rows]
+        if head != ["strategy", "all honest", *ATTACKS]:
+            found.append(f"{clients} clients: another head than {ATTACKS}")
+        found += [f"{clients} clients: no row {name}" for name in names() if name not in listed]
+        found += [f"{clients} clients: the row {name} is of no strategy" for name in listed if name not in names()]
+    return found
+
+
 def main() -> None:
-    """Print both tables."""
+    """Print both tables, or what is wrong with them."""
+    if sys.argv[1:] == ["--check"]:
+        wrong = faults(PAGE.read_text())
+        raise SystemExit(
+            "\n".join([*wrong, "measure them: uv run python tests/faults/attacks.py STRATEGY ..."]) if wrong else 0
+        )
     logging.getLogger("flwr").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder:
         for clients in (5, 2):

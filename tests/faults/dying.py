@@ -127,7 +127,7 @@ POINTS = {
     "before a client keeps its state": Point("client_app.state:OnDisk.save", before, call=2),
     "a client's state is cut short": Point("os:fsync", cut, a_clients),
     "before a client's state is renamed": Point(
-        "pathlib:Path.replace", before, file_called(f".round-{ROUND:06}-")
+        "pathlib:Path.replace", before, file_called(f".round-{ROUND:06}.")
     ),
     "after a client has kept its state": Point("client_app.state:OnDisk.save", after),
     "before the first reply": Point("lab.engine.local:LocalGrid.pull_messages", before),

@@ -17,9 +17,10 @@ from fedstride.errors import ConfigError
 from fedstride.tasks.data import Data
 from fedstride.tasks.spec import Spec
 from lab.plots import KINDS, draw, kind
-from lab.plots.canvas import heat_map, over_rounds, save, some
-from lab.plots.labels import Map, counts_of, draw_labels, maps_of
+from lab.plots.canvas import drawn, heat_map, save
+from lab.plots.labels import Counts, counts_of, draw_labels, maps_of
 from lab.plots.labels import figure as label_figure
+from lab.plots.panels import Map, over_rounds, some
 from lab.results.runs import Run, find_runs, load
 from server_app.figures.style import STYLES, style
 
@@ -81,7 +82,7 @@ def test_every_kind_is_drawn_and_every_panel_labelled(plot: Plot, tmp_path: Path
 
 UNITS = {
     "accuracy": ("round", "test accuracy (%)"),
-    "seconds": ("time of training and aggregation (s)", "test accuracy (%)"),
+    "seconds": ("seconds of training and aggregation", "test accuracy (%)"),
     "norms": ("", "N (whole model)"),
     "fedlws": ("round", "gamma (factor of the weights)"),
     "fedalr": ("round", "eta (factor, no unit)"),
@@ -225,14 +226,14 @@ def test_groups_are_shown_after_classes() -> None:
 def test_without_classes_and_groups_only_the_sizes_are_shown() -> None:
     (only,) = maps_of(PARTS, task(classes=0))
     assert only.counts.tolist() == [[3, 1, 2]]
-    assert len(shown(label_figure([only], "sizes"))) >= 2
+    assert len(shown(drawn(label_figure([only], "sizes")))) >= 2
 
 
 def test_a_map_with_many_classes_and_clients_is_of_readable_size() -> None:
-    many = Map(np.arange(10_000).reshape(100, 100), "")
-    drawn = label_figure([many, many], "many")
-    assert drawn.get_figwidth() == 14.0
-    assert 6.0 < drawn.get_figheight() / 2 < 9.0
+    many = Counts(np.arange(10_000).reshape(100, 100), "")
+    made = drawn(label_figure([many, many], "many"))
+    assert made.get_figwidth() == 14.0
+    assert 6.0 < made.get_figheight() / 2 < 9.0
 
 
 def test_a_partition_is_drawn_into_a_file(tmp_path: Path) -> None:
@@ -264,7 +265,7 @@ def test_lines_differ_without_colours() -> None:
 
 def test_heat_maps_get_darker_with_the_value_and_contain_it(tmp_path: Path) -> None:
     axes = Figure().subplots()
-    heat_map(axes, np.array([[0.0, 0.5, 1.0, np.nan]]), unit="share")
+    heat_map(axes, Map("", "", "", np.array([[0.0, 0.5, 1.0, np.nan]]), "abcd", "a", "share"))
     image = axes.images[0]
     red, green, blue = np.asarray(image.cmap(image.norm([0.0, 0.5, 1.0])))[:, :3].T
     grey = 0.299 * red + 0.587 * green + 0.114 * blue

@@ -16,10 +16,10 @@ from folders import LAYERS, METHODS, Call, config, make, make_all
 from fedstride.errors import ConfigError
 from lab.papers.links import links
 from lab.plots import KINDS
-from lab.plots.canvas import Band
+from lab.plots.panels import Band, by_layer
 from lab.report import report
-from lab.report.diagnostics import MADE, _of_layers
-from lab.report.drawings import Chart, Heat
+from lab.report.diagnostics import IN_THE_COMPARISON
+from lab.report.drawings import data
 from lab.report.page import GENERATOR, save
 from lab.report.repeat import command, overrides_for
 from lab.results.runs import Run, load
@@ -157,17 +157,16 @@ def test_what_the_methods_measured_is_drawn_with_their_figures(page: Reader) -> 
     held = by_title["examples of each class"]
     assert sum(value or 0 for row in held["values"] for value in row) == 4000
     assert held["columns"][0].startswith("0 (") and held["columns"][0].endswith(" examples)")
-    assert set(MADE) | {"accuracy", "seconds"} == set(KINDS)  # the other two are charts of the comparison
+    assert IN_THE_COMPARISON == {"accuracy", "seconds"} < set(KINDS)
 
 
 def test_many_layers_are_a_map() -> None:
     layers = [f"layer{number}" for number in range(20)]
     bands = {layer: Band([1.0, 2.0], [0.5, 0.25], [0.5, 0.25], [0.5, 0.25], 1) for layer in layers}
-    (drawing,) = _of_layers("tau", "here", bands)
-    assert isinstance(drawing, Heat)
-    assert drawing.rows == layers and drawing.values == [[0.5, 0.25]] * 20
-    assert _of_layers("tau", "here", dict.fromkeys(layers)) == []
-    assert isinstance(_of_layers("tau", "here", {"a": bands["layer0"]})[0], Chart)
+    drawing = data(by_layer("tau", "here", "tau", bands))
+    assert (drawing["kind"], drawing["rows"], drawing["values"]) == ("heat", layers, [[0.5, 0.25]] * 20)
+    assert by_layer("tau", "here", "tau", dict.fromkeys(layers)).is_empty
+    assert data(by_layer("tau", "here", "tau", {"a": bands["layer0"]}))["kind"] == "lines"
 
 
 def test_the_page_fits_phones(page: Reader) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,9 +15,12 @@ import pytest
 from folders import Call, config, make
 
 from fedstride.errors import ConfigError
+from fedstride.lifetimes import children
 from lab.results.holder import holder, interrupt
 from lab.results.runs import FETCHED, load
+from server_app.folder import is_locked, lock
 
+ROOT = Path(__file__).resolve().parents[2]
 HOLD = (
     "import sys, time; from pathlib import Path; from server_app.folder import lock; f = lock(Path(sys.argv[1]))"
 )
@@ -70,9 +74,41 @@ def test_a_run_is_running_while_a_process_holds_its_folder(root: Path, call: Cal
     assert load(folder).state == "lost"
 
 
+AS = {  # what starts the process, and what it does first
+    "of another user": ([], "os.setuid(65534)"),
+    "in another namespace of processes": (["unshare", "--pid", "--fork", "--kill-child"], "pass"),
+}
+
+
+@pytest.mark.parametrize("whose", AS)
+def test_a_process_that_is_not_one_of_ours_is_found(whose: str) -> None:
+    """From outside of a container, with the number that it has here."""
+    start, first = AS[whose]
+    if os.geteuid() != 0 or subprocess.run([*start, "/bin/true"], capture_output=True, check=False).returncode:
+        pytest.skip("a process like this needs more rights than this user has")
+    folder = Path(tempfile.mkdtemp(prefix="fedstride-lock-"))  # pytest's folder is closed to other users
+    folder.chmod(0o777)
+    hold = HOLD.replace("f = lock", f"{first}; f = lock")
+    script = f"import os; {hold}; print(os.getpid(), flush=True); time.sleep(60)"
+    command = [*start, sys.executable, "-c", script, str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT)
+    try:
+        assert process.stdout is not None and process.stdout.readline()
+        with holder(folder) as found:
+            assert found is not None
+            outside = Path(f"/proc/{found[1]}/status").read_text()
+            assert found[1] in (process.pid, *children(process.pid)) and "python" in outside
+        interrupt(folder)
+        assert process.wait(60) != 0
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(folder)
+
+
 def locked_by_another(path: Path) -> subprocess.Popen[bytes]:
     """A process that holds a lock of this file, which is no run's."""
-    script = "import fcntl, sys, time; f = open(sys.argv[1]); fcntl.flock(f, 2)"
+    script = "import fcntl, sys, time; f = open(sys.argv[1]); fcntl.flock(f, 2); fcntl.lockf(f, 1)"
     script += "; print('held', flush=True); time.sleep(60)"
     process = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE)
     assert process.stdout is not None and process.stdout.readline() == b"held\n"
@@ -106,10 +142,11 @@ def test_a_process_with_a_lock_of_the_same_inode_on_another_disk_is_not_stopped(
     try:
         with holder(folder) as found:
             assert found is None
-        with (folder / ".lock").open() as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            with holder(folder) as found:
-                assert found is not None and found[1] == os.getpid()
+        held = lock(folder)
+        with holder(folder) as found:
+            assert is_locked(folder) and found is not None and found[1] == os.getpid()
+        held.close()
+        assert not is_locked(folder)
         assert innocent.poll() is None
     finally:
         innocent.kill()

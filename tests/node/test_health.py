@@ -74,7 +74,7 @@ def test_a_disk_that_is_full_does_not_end_the_node(path: Path, monkeypatch: pyte
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(health.os, "replace", full)
+    monkeypatch.setattr(health.Path, "replace", full)
     found.waits()
     found.heard()
     monkeypatch.setattr(health.Path, "unlink", full)

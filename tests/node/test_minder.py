@@ -24,7 +24,7 @@ pids, how = Path(sys.argv[2]), sys.argv[3]
 def note(name):
     (pids / name).write_text(str(os.getpid()))
 
-def work(minder_id, connection, output):
+def work(connection, output):
     note("child")
     if os.fork() == 0:
         os.setsid()

@@ -7,10 +7,12 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from desk import play, resume, table, weights
 
+from fedstride import atomic
 from fedstride.chain import chained
 from fedstride.errors import RunError
 from server_app import records
@@ -165,15 +167,15 @@ def test_a_best_model_that_could_not_be_written_is_written_later(tmp_path: Path,
 
 def test_rows_of_a_table_that_could_not_be_rewritten_are_not_lost(tmp_path: Path, monkeypatch) -> None:
     """A new column appears while the disk is full: the next row, without it, must not be appended alone."""
-    original, failures = records.write, []
+    original, failures = atomic.write, []
 
-    def full_once(path: Path, content: bytes) -> None:
+    def full_once(path: Path, content: bytes, **options: Any) -> None:
         if path.name == "metrics.csv" and len(failures) < 2:
             failures.append(path)
             raise OSError(28, "No space left on device")
-        original(path, content)
+        original(path, content, **options)
 
-    monkeypatch.setattr(records, "write", full_once)
+    monkeypatch.setattr(atomic, "write", full_once)
     folder = play(tmp_path, "rounds=3", "evaluate_every=2", "name=part").folder
     assert len(failures) == 2
     assert [row[0] for row in table(folder)] == ["round", "0", "1", "2", "3"]

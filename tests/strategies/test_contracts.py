@@ -32,7 +32,6 @@ from strategies import (
     FedAvg,
     FedDisco,
     FedDyn,
-    FedLAW,
     FedLWS,
     FedMGDAPlus,
     FedNNNN,
@@ -45,6 +44,7 @@ from strategies import (
     TwoDLRD,
 )
 from strategies.limits import Screening
+from strategies.parts import STRATEGIES
 
 Make = Callable[..., Any]
 
@@ -58,36 +58,43 @@ def around(wrapper: type[Any], cls: type[Any], **own: Any) -> Make:
     return lambda quorum=1: wrapper(cls(**own, **OPEN), screening=Screening(quorum=quorum))
 
 
-OURS: dict[str, Make] = {
-    "FedAvg": rule(FedAvg),
-    "FedNNNN": rule(FedNNNN),
+GIVEN: dict[str, dict[str, Any]] = {
+    "scaffold": {"num_clients": 5},
+    "feddyn": {"num_clients": 5},
+    "q_fedavg": {"client_lr": 0.1, "q": 2.0},
+    "feddisco": {"num_classes": 4},
+    "fedlaw": {"proxy": fed.Quadratic(), "server_epochs": 3, "lr": 0.01, "batch_size": 4},
+    "adadecay": {"strength": 0.01},
+    "two_d_lrd": {"window": 1},
+}
+"""Arguments of the strategies of the table that have no default, or another one here."""
+
+
+def of_the_table(name: str) -> Make:
+    """A strategy of ours; a wrapper is around FedAvg."""
+    cls, own = STRATEGIES.load(name), GIVEN.get(name, {})
+    if STRATEGIES.wraps(name):
+        return lambda quorum=1: cls(FedAvg(screening=Screening(quorum=quorum), **OPEN), **own)
+    return rule(cls, **own)
+
+
+LOADED = {part.name: STRATEGIES.load(part.name) for part in STRATEGIES.built_in()}
+OURS: dict[str, Make] = {cls.__name__: of_the_table(name) for name, cls in LOADED.items() if isinstance(cls, type)}
+"""Of the table, all that are no strategies of Flower; and more of their settings and combinations."""
+OURS |= {
     "FedNNNN per layer": rule(FedNNNN, per_layer=True),
-    "NormNorm": rule(NormNorm),
-    "Momentum": rule(Momentum),
-    "Fedalr": rule(Fedalr),
     "Fedalr raw": rule(Fedalr, scale="raw"),
-    "Scaffold": rule(Scaffold, num_clients=5),
-    "FedDyn": rule(FedDyn, num_clients=5),
     "FedDyn by examples": rule(FedDyn, num_clients=5, weighting="examples"),
-    "FedNova": rule(FedNova),
     "FedNova by steps": rule(FedNova, tau_eff="steps", weighting="uniform"),
-    "QFedAvg": rule(QFedAvg, client_lr=0.1, q=2.0),
-    "FedDisco": rule(FedDisco, num_classes=4),
-    "FedLAW": rule(FedLAW, proxy=fed.Quadratic(), server_epochs=3, lr=0.01, batch_size=4),
-    "LDAWA": rule(LDAWA),
     "LDAWA normalised": rule(LDAWA, normalised=True),
-    "FedMGDAPlus": rule(FedMGDAPlus),
-    "AdaDecay": lambda quorum=1: AdaDecay(FedAvg(screening=Screening(quorum=quorum), **OPEN), strength=0.01),
     "AWD(FedNNNN)": lambda quorum=1: AWD(FedNNNN(screening=Screening(quorum=quorum), **OPEN)),
     "FedLWS(FedDisco)": lambda quorum=1: FedLWS(
         FedDisco(num_classes=4, screening=Screening(quorum=quorum), **OPEN)
     ),
-    "FedLWS": lambda quorum=1: FedLWS(FedAvg(screening=Screening(quorum=quorum), **OPEN)),
     "FedLWS(FedNNNN)": lambda quorum=1: FedLWS(FedNNNN(screening=Screening(quorum=quorum), **OPEN), beta=0.5),
     "FedLWS(Fedalr)": lambda quorum=1: FedLWS(
         Fedalr(screening=Screening(quorum=quorum), **OPEN), granularity="model"
     ),
-    "TwoDLRD": lambda quorum=1: TwoDLRD(FedAvg(screening=Screening(quorum=quorum), **OPEN), window=1),
     "TwoDLRD(FedLWS(FedNNNN))": lambda quorum=1: TwoDLRD(
         FedLWS(FedNNNN(screening=Screening(quorum=quorum), **OPEN)), window=1
     ),

@@ -20,6 +20,9 @@ from strategies.cohort import Accepted, Cohort, Expected
 from strategies.limits import Screening
 from strategies.screening import screen
 
+FACTOR, BURST = Screening().factor or 0.0, Screening().burst
+"""The defaults, here and nowhere else in the tests."""
+
 SENT: Model = {
     "a.weight": np.array([[1.0, 2.0], [3.0, 4.0]]),
     "a.bias": np.array([0.5, -0.5], np.float32),
@@ -124,7 +127,10 @@ BAD_REPLIES: dict[str, tuple[Callable[[], Message], str]] = {
         lambda: holding(np.inf, "bn.running_var"),
         "'bn.running_var' contains NaN or infinity",
     ),
-    "absurd norm": (lambda: holding(1e9), "an update of norm 1e+09, more than 5 times 2.449, the largest median"),
+    "absurd norm": (
+        lambda: holding(1e9),
+        f"an update of norm 1e+09, more than {FACTOR:g} times 2.449, the largest median",
+    ),
     "NaN examples": (lambda: counted(float("nan")), "num-examples = nan"),
     "infinite examples": (lambda: counted(float("inf")), "num-examples = inf"),
     "no examples": (lambda: counted(0), "num-examples = 0, expected more than 0"),
@@ -246,25 +252,30 @@ def among(learnt: Mapping[str, float], *lengths: float, clip: float | None = Non
 
 def longest(learnt: Mapping[str, float]) -> float:
     """The longest step of client 0 that is used."""
-    return max((x for x in (1.0, 5.0, 5.01, 10.0, 10.01) if len(among(learnt, x)) == 3), default=0.0)
+    return max(
+        (x for x in (1.0, FACTOR, FACTOR + 0.01, BURST, BURST + 0.01) if len(among(learnt, x)) == 3), default=0.0
+    )
 
 
 def test_a_client_whose_last_three_updates_were_within_the_factor_may_have_a_longer_one() -> None:
     learnt: Mapping[str, float] = {}
     bounds = []
-    for step in (5.0, 5.0, 6.0, *[1.0] * 4, 10.0, 1.0):
+    for step in (FACTOR, FACTOR, FACTOR + 1.0, *[1.0] * 4, BURST, 1.0):
         bounds.append(longest(learnt))
         learnt = among(learnt, step).learnt
-    # The rejected step of 6 ends the row; so does the accepted one of 10.
-    assert bounds == [5.0] * 6 + [10.0] * 2 + [5.0]
+    # The rejected step ends the row; so does the accepted long one.
+    assert bounds == [FACTOR] * 6 + [BURST] * 2 + [FACTOR]
     assert learnt == {"the model": 1.0, "within/0": 1, "within/1": 3, "within/2": 3}
-    rejected = among({"the model": 1.0, "within/0": 3.0}, 11.0).rejected
-    assert "more than 10 times 1, the largest median of a round so far (screening.burst)" in rejected[0].reason
+    rejected = among({"the model": 1.0, "within/0": 3.0}, BURST + 1.0).rejected
+    assert (
+        f"more than {BURST:g} times 1, the largest median of a round so far (screening.burst)"
+        in rejected[0].reason
+    )
 
 
 def test_only_replies_of_the_client_itself_count() -> None:
     learnt = {"the model": 1.0, "within/0": 2.0, "within/1": 3.0}
-    assert longest(learnt) == 5.0
+    assert longest(learnt) == FACTOR
     away = screen([fed.reply(n, {"a": np.ones(1)}) for n in (1, 2)], {"a": np.zeros(1)}, learnt=learnt)
     assert away.learnt == {"the model": 1.0, "within/0": 2.0, "within/1": 3.0, "within/2": 1.0}
 
@@ -286,9 +297,11 @@ def test_with_clip_the_row_is_counted_too() -> None:
     assert cohort.learnt == {"the model": 1.0, "within/1": 3, "within/2": 3}
 
 
-def test_the_default_is_five_medians_in_the_first_round() -> None:
+def test_the_default_holds_in_the_first_round() -> None:
     sent = {"a": np.zeros(1)}
-    replies = [fed.reply(node, {"a": np.array([x])}) for node, x in enumerate((1.0, 1.0, 5.0, 1.0, -5.01), 1)]
+    replies = [
+        fed.reply(node, {"a": np.array([x])}) for node, x in enumerate((1.0, 1.0, FACTOR, 1.0, -FACTOR - 0.01), 1)
+    ]
     cohort = screen(replies, sent)
     assert [item.node_id for item in cohort.rejected] == [5]
     assert cohort.learnt == {"the model": 1.0, "within/1": 1, "within/2": 1, "within/3": 1, "within/4": 1}
@@ -347,7 +360,9 @@ def test_buffers_have_a_bound_of_their_own() -> None:
     far = CLIENT | {"bn.running_var": np.full(2, 1e9, np.float32)}
     cohort = screen([fed.reply(1, CLIENT), fed.reply(2, CLIENT), fed.reply(3, far)], SENT)
     assert [item.node_id for item in cohort.rejected] == [3]
-    assert "a change of the buffers of norm 1.414e+09, more than 5 times 1.414" in cohort.rejected[0].reason
+    assert (
+        f"a change of the buffers of norm 1.414e+09, more than {FACTOR:g} times 1.414" in cohort.rejected[0].reason
+    )
 
 
 # ---------------------------------------------------------------- shorter updates, lower counts

@@ -291,7 +291,7 @@ def test_the_inner_strategys_settings_hold_where_the_wrapper_says_nothing() -> N
         assert wrapper.screening == Screening(3, 7.0)
         assert (wrapper.weighting, wrapper.weighted_by_key) == ("uniform", "pixels")
     plain = FedLWS(flwr.FedAvg(weighted_by_key="pixels", **OPEN))
-    assert plain.screening == Screening(1, 5.0, 10.0)
+    assert plain.screening == Screening(quorum=1)
     assert (plain.weighting, plain.weighted_by_key) == ("examples", "pixels")
 
 

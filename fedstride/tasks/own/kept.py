@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ... import atomic
 from ..columns import parsed
 from ..holdout import digest_of, stacked
 from ..inputs import Kind
@@ -102,7 +103,7 @@ def _answers(
     fresh = said(of_examples(rows.x, rows.y, spec), rows, spec, min_rows)
     answers = {name: [float(each[at]) for each in vars(fresh).values()] for at, name in enumerate(names)}
     new = {name: _unless_close(name, answers[name], kept, min_rows) for name in missing}
-    _write(of.place / COLUMNS, of.answers | new)
+    atomic.write(of.place / COLUMNS, json.dumps(of.answers | new, sort_keys=True).encode())
     return new
 
 
@@ -209,7 +210,7 @@ def _made(folder: Path, now: np.ndarray, kept: Sequence[Kept]) -> Kept:
     if known is not None:
         return known
     new.mkdir(mode=0o700, exist_ok=True)
-    _write(new / COLUMNS, {})
+    atomic.write(new / COLUMNS, b"{}")
     np.save(new / ROWS, now, allow_pickle=False)  # written last
     return Kept(new, now, {})
 
@@ -235,9 +236,3 @@ def _sorted(digests: np.ndarray) -> np.ndarray:
 
 def _as_text(digests: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(digests).view(f"S{digests.shape[1]}").ravel()
-
-
-def _write(path: Path, known: Mapping[str, Any]) -> None:
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(json.dumps(known, sort_keys=True))
-    os.replace(new, path)

@@ -17,7 +17,8 @@ import pytest
 from pids import gone
 
 from lab.engine import processes
-from lab.engine.pool import Pool, WorkerDiedError
+from lab.engine.jobs import WorkerDiedError
+from lab.engine.pool import Pool
 from lab.engine.transfer import Packer
 
 pytestmark = pytest.mark.slow

@@ -125,7 +125,7 @@ def test_lines_say_what_is_new() -> None:
     assert changes(None, start) == ["mine: running"]
     assert changes(start, first) == ["round   1   a, b training"]
     assert changes(first, second) == ["round   1   b answered"]
-    assert changes(second, third) == ["round   1   local accuracy 50.00 %", "round   1   a lost"]
+    assert changes(second, third) == ["round   1   local accuracy  50.00 %", "round   1   a lost"]
     assert changes(third, end) == ["mine: failed (no client)"]
     assert changes(end, end) == []
 
