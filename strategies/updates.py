@@ -1,7 +1,7 @@
 """The updates w_k - w of a round's clients, and the sums over them that rules need: written plainly.
 
 `Updates` is the readable version, for numpy and torch, and the definition: every sum in float64, in the order of
-the clients. `fast_updates.py` has the same sums for the replies of a round, to the same bits.
+the clients. `known_updates.py` has the same sums for the replies of a round, to the same bits.
 """
 
 from __future__ import annotations
