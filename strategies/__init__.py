@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from .limits import Screening as Screening
     from .means import add_step as add_step
     from .means import averaged_buffers as averaged_buffers
+    from .means import mean_update as mean_update
     from .means import movement as movement
+    from .needs import Needs as Needs
     from .norms import NormAnalysis as NormAnalysis
     from .parts import *  # noqa: F403
     from .wrapper import Wrapper as Wrapper
@@ -23,12 +25,14 @@ if TYPE_CHECKING:
 _HOMES = {
     "Request": "base",
     "RoundResult": "base",
+    "Needs": "needs",
     "NormAnalysis": "norms",
     "RuleStrategy": "base",
     "Screening": "limits",
     "Wrapper": "wrapper",
     "averaged_buffers": "means",
     "add_step": "means",
+    "mean_update": "means",
     "movement": "means",
 }
 """The modules of the names that are not parts themselves: base classes and functions to build parts with."""

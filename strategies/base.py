@@ -28,6 +28,7 @@ from fedstride.varying import Varies
 
 from .cohort import Accepted, Cohort, Expected
 from .limits import Screening
+from .needs import Needs, declared, limited
 from .placed import Placed
 from .reported import Number
 from .reporting import to_metrics, without
@@ -112,8 +113,8 @@ class RuleStrategy(Placed, Screened, FlowerFedAvg):
     half: ClassVar[str] = ""
     """The name of the rule's client half; empty if clients only train."""
 
-    sees_only_the_mean: bool = False
-    """Whether result and state depend on the updates only through their mean; each class must state it itself."""
+    needs: ClassVar[Needs] = Needs.EACH
+    """What result and state depend on of the clients' updates; each class must state it itself. See `Needs`."""
 
     def __init__(
         self,
@@ -196,8 +197,8 @@ class RuleStrategy(Placed, Screened, FlowerFedAvg):
 
     @property
     def summed_by(self) -> str | None:
-        """`weighting`; a rule that does not use `mean_update` or `movement` overrides this with None."""
-        return self.weighting
+        """`weighting`, if a sum is all that the rule declared."""
+        return self.weighting if Needs.NOTHING < declared(self) < Needs.EACH else None
 
     # -------------------------------------------------------- the methods of a Flower strategy
 
@@ -235,7 +236,8 @@ class RuleStrategy(Placed, Screened, FlowerFedAvg):
         metrics = cohort.counts()
         if len(cohort) < self.screening.quorum:
             return None, MetricRecord(metrics)
-        model, state, diagnostics = self.rule(self.sent, cohort, self.state)
+        given = limited(cohort, declared(self), type(self).__name__)
+        model, state, diagnostics = self.rule(self.sent, given, self.state)
         if not is_usable(server_round, type(self).__name__, model, getattr(state, "next", None)):
             return None, MetricRecord(metrics | NOT_FINITE)
         self.state = state

@@ -33,6 +33,7 @@ from .blocks import blockwise, difference, norm, squared_norms
 from .cohort import Cohort
 from .fedlaw import FedLAW
 from .fedlws import FedLWS
+from .needs import Needs
 from .two_d_lrd import TwoDLRD
 from .updates import updates_of
 from .wrapper import Wrapper
@@ -127,6 +128,7 @@ class AdaDecay(_Decay):
     FedLAW or another decay. Metric: `adadecay/decay`, the norm of what is subtracted. `options` are `Wrapper`'s.
     """
 
+    needs = Needs.SUMS
     takes_tensors = True
 
     def __init__(
@@ -163,6 +165,7 @@ class AWD(_Decay):
     """
 
     State = AWDState
+    needs = Needs.SUMS
     takes_tensors = True
 
     def __init__(

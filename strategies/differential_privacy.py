@@ -32,7 +32,8 @@ from fedstride.varying import Varies
 
 from .base import Metrics, expected_of
 from .cohort import Cohort, Expected, with_model
-from .wrapper import Wrapper, sees_only_the_mean
+from .needs import Needs
+from .wrapper import Wrapper, needs_of
 
 WHERE = ("server", "client", "local")
 
@@ -84,6 +85,7 @@ class DifferentialPrivacy(Wrapper):
     """
 
     State = PrivacyState
+    needs = Needs.EACH
     is_private = True
 
     def __init__(
@@ -246,7 +248,7 @@ class DifferentialPrivacy(Wrapper):
         z = self.noise_multiplier
         if self.adaptive:
             z = mechanism.update_noise_multiplier(z, self.clipped_count_stddev)
-        return stddev(z, self.state.clipping_norm, count, only_the_mean=sees_only_the_mean(self.strategy))
+        return stddev(z, self.state.clipping_norm, count, only_the_mean=needs_of(self.strategy) <= Needs.MEAN)
 
     def _protect(
         self, cohort: Cohort, sigma: float, state: PrivacyState

@@ -29,6 +29,7 @@ from fedstride.varying import MOST_WHOLE, Varies
 from .base import Request, RoundResult, RuleOptions, RuleStrategy, Weighting
 from .cohort import Cohort
 from .means import add_step, averaged_buffers, mean_update
+from .needs import Needs
 from .reported import Number
 
 COUNTS = "feddisco/labels"
@@ -102,6 +103,7 @@ class FedDisco(RuleStrategy):
 
     State = FedDiscoState
     half = "feddisco"
+    needs = Needs.SUMS
     takes_tensors = True
 
     def __init__(

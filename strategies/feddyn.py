@@ -23,6 +23,7 @@ from .base import Request, RoundResult, RuleOptions, RuleStrategy, Weighting
 from .blocks import blockwise, norm
 from .cohort import Cohort
 from .means import add_step, averaged_buffers, mean_update, zeros_like
+from .needs import Needs
 
 
 class FedDynState(NamedTuple):
@@ -57,7 +58,7 @@ class FedDyn(RuleStrategy):
 
     State = FedDynState
     half = "feddyn"
-    sees_only_the_mean = True
+    needs = Needs.MEAN
     takes_tensors = True
 
     def __init__(

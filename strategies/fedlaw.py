@@ -39,6 +39,7 @@ from fedstride.settings import MOST_EPOCHS, MOST_STEPS, Setting, check
 from .base import Metrics, RoundResult, RuleOptions, RuleStrategy, Weighting
 from .blocks import blockwise, inner_products
 from .cohort import Cohort
+from .needs import Needs
 from .updates import Updates, updates_of
 
 BETAS = (0.5, 0.999)
@@ -196,6 +197,8 @@ class FedLAW(RuleStrategy):
     set during the first and the last one.
     """
 
+    needs = Needs.EACH
+
     def __init__(
         self,
         *,
@@ -219,11 +222,6 @@ class FedLAW(RuleStrategy):
         self.lr = lr
         self.batch_size = batch_size
         self.server_round = 0
-
-    @property
-    def summed_by(self) -> None:
-        """The weights are learnt: what the screening could sum is of no use."""
-        return None
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -27,6 +27,7 @@ from .base import Metrics, RoundResult
 from .blocks import blockwise_by_name, squared_norms
 from .cohort import Cohort
 from .fedlaw import FedLAW
+from .needs import Needs
 from .two_d_lrd import TwoDLRD
 from .updates import updates_of
 from .wrapper import Wrapper
@@ -185,6 +186,7 @@ class FedLWS(Wrapper):
     beta tau (A3-10).
     """
 
+    needs = Needs.EACH
     takes_tensors = True
 
     def __init__(

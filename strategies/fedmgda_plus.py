@@ -23,6 +23,7 @@ from .base import RoundResult, RuleOptions, RuleStrategy, Weighting
 from .blocks import norm
 from .cohort import Cohort
 from .means import add_step, averaged_buffers
+from .needs import Needs
 from .updates import updates_of
 
 NOT_MOVED = 1e-12
@@ -105,6 +106,7 @@ class FedMGDAPlus(RuleStrategy):
     of client ids.
     """
 
+    needs = Needs.EACH
     takes_tensors = True
 
     def __init__(

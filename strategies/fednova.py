@@ -21,6 +21,7 @@ from fedstride.settings import Setting, check
 from .base import Request, RoundResult, RuleOptions, RuleStrategy, Weighting
 from .cohort import Cohort
 from .means import add_step, averaged_buffers
+from .needs import Needs
 from .reported import Number
 from .updates import updates_of
 
@@ -57,6 +58,7 @@ class FedNova(RuleStrategy):
     """
 
     half = "fednova"
+    needs = Needs.SUMS
     takes_tensors = True
 
     def __init__(

@@ -227,6 +227,10 @@ class Models(tuple[Arrays, ...]):
         result.updates = None if read is None else read.among(models)
         return result
 
+    def updates_from(self, sent: Arrays) -> Updates:
+        """Their updates from this model."""
+        return Updates(sent, self) if self.updates is None else self.updates.starting_from(sent)
+
 
 def _is(a: object, b: object) -> bool:
     return a is b

@@ -22,6 +22,7 @@ from .base import RoundResult, RuleOptions, RuleStrategy
 from .blocks import blockwise_by_name, inner_products, squared_norms
 from .cohort import Cohort
 from .means import averaged_buffers
+from .needs import Needs
 
 NO_DIRECTION = 1e-12
 """An array with a smaller norm has no direction; kappa is then 1."""
@@ -81,6 +82,7 @@ class LDAWA(RuleStrategy):
     Metrics: `l_dawa/kappa_min`, `l_dawa/kappa_mean`, over all clients and layers.
     """
 
+    needs = Needs.EACH
     takes_tensors = True
 
     def __init__(

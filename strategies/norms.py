@@ -19,6 +19,7 @@ from .base import WEIGHTINGS, Metrics, RoundResult
 from .blocks import difference, squared_norms
 from .cohort import Cohort
 from .means import movement
+from .needs import Needs
 from .wrapper import Wrapper
 
 
@@ -42,6 +43,7 @@ class NormAnalysis(Wrapper):
     State = Path
     may_hold_privacy = True  # it writes metrics only
     averages_buffers = False
+    needs = Needs.SUMS
     takes_tensors = True
 
     def __init__(

@@ -24,6 +24,7 @@ from fedstride.settings import Setting, check
 from .base import Request, RoundResult, RuleOptions, RuleStrategy
 from .cohort import Cohort
 from .means import add_step, averaged_buffers
+from .needs import Needs
 from .reported import Number
 from .updates import updates_of
 
@@ -66,6 +67,7 @@ class QFedAvg(RuleStrategy):
     """
 
     half = "q_fedavg"
+    needs = Needs.SUMS
     takes_tensors = True
 
     def __init__(

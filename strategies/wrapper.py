@@ -48,18 +48,22 @@ from .cohort import Accepted, Cohort, Expected
 from .fedavg import FedAvg
 from .limits import Screening
 from .means import averaged_buffers, majority
+from .needs import Needs, declared, limited
 from .placed import Placed, claims
 from .reporting import to_metrics, without
 from .screened import Screened
 from .state import Stateless, below, pack, pack_learnt, unpack, unpack_learnt
 
 
-def sees_only_the_mean(strategy: Strategy) -> bool:
-    """Whether a rule's result depends on the updates only through their mean; False if unknown."""
-    if isinstance(strategy, (RuleStrategy, Wrapper)):
-        return claims(strategy, "sees_only_the_mean")
+def needs_of(strategy: Strategy) -> Needs:
+    """What a strategy and those inside need of the clients' updates; each of them if it is not known."""
+    if isinstance(strategy, Wrapper):
+        return max(declared(strategy), needs_of(strategy.strategy))
+    if isinstance(strategy, RuleStrategy):
+        return declared(strategy)
     flowers = type(strategy).__module__.startswith("flwr.")  # a user's subclass may do anything
-    return flowers and (type(strategy) is FlowerFedAvg or isinstance(strategy, ADAPTIVE))
+    means = flowers and (type(strategy) is FlowerFedAvg or isinstance(strategy, ADAPTIVE))
+    return Needs.MEAN if means else Needs.EACH
 
 
 class Wrapper(Placed, Screened, Strategy):
@@ -89,6 +93,9 @@ class Wrapper(Placed, Screened, Strategy):
 
     half: ClassVar[str] = ""
     """The wrapper's client half; see `RuleStrategy.half`."""
+
+    needs: ClassVar[Needs] = Needs.NOTHING
+    """What `act` uses of the clients' updates; a derived class that does not state it needs each. See `Needs`."""
 
     takes_tensors = True
 
@@ -204,11 +211,6 @@ class Wrapper(Placed, Screened, Strategy):
         self.strategy.next_model = model  # type: ignore[attr-defined]
 
     @property
-    def sees_only_the_mean(self) -> bool:
-        """See `RuleStrategy`. False for a derived class, whose `act` sees single updates."""
-        return type(self) is Wrapper and sees_only_the_mean(self.strategy)
-
-    @property
     def weighting(self) -> str:
         """How the innermost strategy weighs clients; Flower's own weigh by examples."""
         return getattr(self.strategy, "weighting", "examples")
@@ -270,7 +272,8 @@ class Wrapper(Placed, Screened, Strategy):
             return None, MetricRecord(metrics)
         with np.errstate(over="ignore", invalid="ignore"):  # a result that is not finite is refused below
             result = self._conform(record, cohort)
-            model, state, diagnostics = self.act(self.sent, cohort, result, self.state)
+            given = limited(cohort, declared(self), type(self).__name__)
+            model, state, diagnostics = self.act(self.sent, given, result, self.state)
         if not is_usable(server_round, type(self).__name__, model, self.next_model):
             self._load_inner_state(before)
             return None, MetricRecord(metrics | NOT_FINITE)
