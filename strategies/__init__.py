@@ -9,9 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .base import Request as Request
-    from .base import RoundResult as RoundResult
-    from .base import RuleStrategy as RuleStrategy
     from .limits import Screening as Screening
     from .means import add_step as add_step
     from .means import averaged_buffers as averaged_buffers
@@ -20,16 +17,19 @@ if TYPE_CHECKING:
     from .needs import Needs as Needs
     from .norms import NormAnalysis as NormAnalysis
     from .parts import *  # noqa: F403
-    from .wrapper import Wrapper as Wrapper
+    from .requests import Request as Request
+    from .rules import RuleStrategy as RuleStrategy
+    from .stack import RoundResult as RoundResult
+    from .wrappers import Wrapper as Wrapper
 
 _HOMES = {
-    "Request": "base",
-    "RoundResult": "base",
+    "Request": "requests",
+    "RoundResult": "stack",
     "Needs": "needs",
     "NormAnalysis": "norms",
-    "RuleStrategy": "base",
+    "RuleStrategy": "rules",
     "Screening": "limits",
-    "Wrapper": "wrapper",
+    "Wrapper": "wrappers",
     "averaged_buffers": "means",
     "add_step": "means",
     "mean_update": "means",

@@ -23,11 +23,12 @@ from typing_extensions import Unpack
 from fedstride.arrays import Arrays, total
 from fedstride.settings import Setting, check
 
-from .base import RoundResult, RuleOptions, RuleStrategy
 from .blocks import blockwise, norm
 from .cohort import Cohort
 from .means import add_step, averaged_buffers
 from .needs import Needs
+from .rules import RuleOptions, RuleStrategy
+from .stack import RoundResult
 from .updates import updates_of
 
 SCALES = ("unit", "mean_norm", "raw")

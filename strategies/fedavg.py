@@ -9,10 +9,11 @@ from typing_extensions import Unpack
 
 from fedstride.arrays import Arrays
 
-from .base import RoundResult, RuleOptions, RuleStrategy, Weighting
 from .cohort import Cohort
 from .means import add_step, averaged_buffers, mean_update
 from .needs import Needs
+from .rules import RuleOptions, RuleStrategy, Weighting
+from .stack import RoundResult
 
 
 def aggregate(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float]) -> Arrays:

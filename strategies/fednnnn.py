@@ -19,11 +19,12 @@ from typing_extensions import Unpack
 from fedstride.arrays import Arrays, Layout
 from fedstride.settings import Setting, check
 
-from .base import RoundResult, RuleOptions, RuleStrategy, Weighting
 from .blocks import blockwise
 from .cohort import Cohort
 from .means import Movement, Norms, add_step, averaged_buffers, mean_update, movement, zeros_like
 from .needs import Needs
+from .rules import RuleOptions, RuleStrategy, Weighting
+from .stack import RoundResult
 
 NEGLIGIBLE = 1e-8  # A1-4: N below this share of E counts as "extremely small"
 CANCELLED = 0.5  # A1-4: with N below this share of E, the clients' updates cancel, which leaves their rounding

@@ -18,11 +18,12 @@ from typing_extensions import Unpack
 from fedstride.arrays import Arrays, Layout, float64, like, total
 from fedstride.settings import Setting, check
 
-from .base import RoundResult, RuleOptions, RuleStrategy
 from .blocks import blockwise_by_name, inner_products, squared_norms
 from .cohort import Cohort
 from .means import averaged_buffers
 from .needs import Needs
+from .rules import RuleOptions, RuleStrategy
+from .stack import RoundResult
 
 NO_DIRECTION = 1e-12
 """An array with a smaller norm has no direction; kappa is then 1."""

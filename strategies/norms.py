@@ -15,12 +15,13 @@ from flwr.serverapp.strategy import Strategy
 from fedstride.arrays import Arrays, Layout, total
 from fedstride.errors import require
 
-from .base import WEIGHTINGS, Metrics, RoundResult
 from .blocks import difference, squared_norms
 from .cohort import Cohort
 from .means import movement
 from .needs import Needs
-from .wrapper import Wrapper
+from .rules import WEIGHTINGS
+from .stack import Metrics, RoundResult
+from .wrappers import Wrapper
 
 
 class Path(NamedTuple):

@@ -20,11 +20,13 @@ from fedstride.arrays import Arrays, Layout, like
 from fedstride.errors import require
 from fedstride.settings import Setting, check
 
-from .base import Request, RoundResult, RuleOptions, RuleStrategy
 from .blocks import blockwise, norm
 from .cohort import Cohort
 from .means import add_step, averaged_buffers, mean_update, zeros_like
 from .needs import Needs
+from .requests import Request
+from .rules import RuleOptions, RuleStrategy
+from .stack import RoundResult
 from .updates import updates_of
 
 

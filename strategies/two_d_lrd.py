@@ -23,11 +23,12 @@ from fedstride.arrays import Arrays, Layout, total
 from fedstride.settings import MOST_ROUNDS, MOST_STEPS, Setting, check
 from fedstride.varying import Varies
 
-from .base import Request, RoundResult
 from .blocks import difference, inner_products, norm
 from .cohort import Cohort
 from .needs import Needs
-from .wrapper import Wrapper
+from .requests import Request
+from .stack import RoundResult
+from .wrappers import Wrapper
 
 TOLERANCE = 1e-9  # A4-3: 0.2 * 5 must count as 1
 ALL_DECREASING = 0.8  # A4-7: the paper's AD

@@ -14,13 +14,13 @@ from flwr.serverapp.strategy import Strategy
 
 from fedstride.errors import RunError
 from strategies import FedAvg, FedLWS, FedNNNN, Momentum, Needs, NormAnalysis, TwoDLRD, Wrapper, add_step
-from strategies.base import RoundResult, RuleStrategy
 from strategies.means import averaged_buffers, mean_update, movement
 from strategies.needs import _LimitedUpdates, declared, limited
 from strategies.parts import STRATEGIES
+from strategies.rules import RuleStrategy
 from strategies.screening import screen
+from strategies.stack import RoundResult
 from strategies.updates import Updates, updates_of
-from strategies.wrapper import needs_of
 
 START = fed.make_model()
 FACTS: dict[str, dict[str, Any]] = {
@@ -105,10 +105,10 @@ class Greedy(Mean):
     """One that declares the mean and asks for more."""
 
     needs = Needs.MEAN
-    ask: Callable[[Any, Any], Any]
+    wanted: Callable[[Any, Any], Any]
 
     def rule(self, sent: Any, cohort: Any, state: Any) -> RoundResult:
-        type(self).ask(sent, cohort)
+        type(self).wanted(sent, cohort)
         return super().rule(sent, cohort, state)
 
 
@@ -127,7 +127,7 @@ def test_an_own_rule_that_declares_the_mean_is_fedavg() -> None:
 
 
 def test_an_own_rule_that_declares_nothing_gets_each_update() -> None:
-    assert needs_of(Undeclared(**OPEN)) is Needs.EACH
+    assert Undeclared(**OPEN).stack.needs is Needs.EACH
     done = fed.play(Undeclared(**OPEN), 1, START, fed.noisy())
     assert fed.bits(done.returned or {}) == fed.bits(fed.noisy()(START, 1)[0])
 
@@ -158,7 +158,7 @@ ASKS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
 @pytest.mark.parametrize("name", ASKS)
 def test_an_own_rule_that_asks_for_more_than_the_mean_ends_the_run_in_one_line(name: str) -> None:
     ask, what = ASKS[name]
-    greedy = type("Mine", (Greedy,), {"needs": Needs.MEAN, "ask": staticmethod(ask)})
+    greedy = type("Mine", (Greedy,), {"needs": Needs.MEAN, "wanted": staticmethod(ask)})
     with pytest.raises(RunError, match=rf"^Mine asks for .*{what}.*declares needs = Needs\.MEAN") as raised:
         fed.play(greedy(**OPEN), 1, START, fed.noisy())
     assert "\n" not in str(raised.value)
@@ -192,7 +192,7 @@ def test_a_wrapper_of_a_user_is_held_to_its_declaration_too() -> None:
     ],
 )
 def test_a_strategy_needs_what_any_of_its_parts_needs(make: Callable[[], Strategy], needs: Needs) -> None:
-    assert needs_of(make()) is needs
+    assert make().stack.needs is needs
 
 
 # ---------------------------------------------------------------- the limits themselves
