@@ -132,13 +132,14 @@ class Foreign(Core):
     def move_state(self, device: Device) -> None:
         """Its state stays where it is."""
 
-    @override
-    def kept_state(self) -> Any:
+    @property
+    def state(self) -> dict[str, Any]:
+        """A copy."""
         return self.state_dict()
 
-    @override
-    def restore_state(self, kept: Any) -> None:
-        self.load_state_dict(kept)
+    @state.setter
+    def state(self, state: dict[str, Any]) -> None:
+        self.load_state_dict(state)
 
     @override
     def state_dict(self) -> dict[str, Any]:

@@ -6,11 +6,11 @@ reads) asks for this declaration and for nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from functools import cached_property
-from typing import Any, cast, overload
+from typing import Any, cast
 
 from typing_extensions import override
 
@@ -115,19 +115,9 @@ class _LimitedModels(Sequence[Arrays]):
     def __len__(self) -> int:
         return len(self._models)
 
-    @overload
-    def __getitem__(self, place: int) -> Arrays: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Arrays]: ...
-
     def __getitem__(self, place: Any) -> Any:
         self._limits.require(*_WITHHELD["model"])
         return self._models[place]
-
-    def __iter__(self) -> Iterator[Arrays]:
-        self._limits.require(*_WITHHELD["model"])
-        return iter(self._models)
 
     def updates_from(self, sent: Arrays) -> Updates:
         """See `Models`."""

@@ -105,15 +105,15 @@ class Shell(Part, Strategy):
         if len(cohort) < self.screening.quorum:
             return None, MetricRecord(cohort.counts())
         cohorts, admitted = self._admitted(cohort)
-        before = [part.kept_state() for part in self.stack.parts]
+        before = [part.state for part in self.stack.parts]
         model, metrics = self._computed(server_round, cohort, cohorts[-1])
         for act, seen, found in reversed(list(zip(self.stack.acts, cohorts, admitted, strict=False))):
             metrics |= found
             if model is not None:
                 model, metrics = self._after(server_round, act, seen, model, metrics)
         if model is None:
-            for part, kept in zip(self.stack.parts, before, strict=True):
-                part.restore_state(kept)
+            for part, state in zip(self.stack.parts, before, strict=True):
+                part.state = state
             return None, MetricRecord(metrics)
         return record_of(model), MetricRecord(metrics)
 

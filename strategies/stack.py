@@ -114,14 +114,6 @@ class Part:
         """What it needs of the clients' updates."""
         return declared(self)
 
-    def kept_state(self) -> Any:
-        """What `restore_state` needs to undo a round."""
-        return self.state
-
-    def restore_state(self, kept: Any) -> None:
-        """The state as it was."""
-        self.state = kept
-
     def move_state(self, device: Device) -> None:
         """Bring the state to where the replies are."""
         self.state = moved(self.state, device)
