@@ -20,10 +20,10 @@ from fedstride.own import find
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS
 from fedstride.tasks.proxy import NONE
 from fedstride.tasks.spec import Spec
-from strategies.base import RuleStrategy
 from strategies.norms import NormAnalysis
 from strategies.parts import PRIVACY, STRATEGIES
-from strategies.wrapper import Wrapper
+from strategies.rules import RuleStrategy
+from strategies.wrappers import Wrapper
 
 from .config.keys import chain, label
 from .config.permits import CLIENT_CODE

@@ -9,26 +9,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .base import Request as Request
-    from .base import RoundResult as RoundResult
-    from .base import RuleStrategy as RuleStrategy
     from .limits import Screening as Screening
     from .means import add_step as add_step
     from .means import averaged_buffers as averaged_buffers
+    from .means import mean_update as mean_update
     from .means import movement as movement
+    from .needs import Needs as Needs
     from .norms import NormAnalysis as NormAnalysis
     from .parts import *  # noqa: F403
-    from .wrapper import Wrapper as Wrapper
+    from .requests import Request as Request
+    from .rules import RuleStrategy as RuleStrategy
+    from .stack import RoundResult as RoundResult
+    from .wrappers import Wrapper as Wrapper
 
 _HOMES = {
-    "Request": "base",
-    "RoundResult": "base",
+    "Request": "requests",
+    "RoundResult": "stack",
+    "Needs": "needs",
     "NormAnalysis": "norms",
-    "RuleStrategy": "base",
+    "RuleStrategy": "rules",
     "Screening": "limits",
-    "Wrapper": "wrapper",
+    "Wrapper": "wrappers",
     "averaged_buffers": "means",
     "add_step": "means",
+    "mean_update": "means",
     "movement": "means",
 }
 """The modules of the names that are not parts themselves: base classes and functions to build parts with."""

@@ -1,13 +1,13 @@
 """The valid replies of a round: each client's model and metrics, in the order of client ids.
 
-Also: how they are passed to a strategy inside another. `screening.py` decides which replies are valid.
+Also: how they are passed to a strategy that is not ours. `screening.py` decides which replies are valid.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -252,27 +252,13 @@ def shares_of(weights: Sequence[float]) -> list[float]:
     return [weight / total for weight in weights]
 
 
-class Accepted(Sequence[Message]):
-    """The messages of a cohort that has passed the screening, for the strategy inside a wrapper.
+def messages_of(cohort: Cohort, kept: Collection[str] = ()) -> list[Message]:
+    """Its messages for a strategy that is not ours: plain ones, whose arrays and metrics all have the same keys.
 
-    Flower's own strategies see plain messages whose arrays and metrics have the same keys; ours use the
-    cohort and do not screen again. So the messages are made when they are read.
+    They can be changed. `kept`: the names of records that stay in them in addition to the model and the metrics.
     """
-
-    def __init__(self, cohort: Cohort) -> None:
-        self.cohort = cohort
-
-    def __len__(self) -> int:
-        return len(self.cohort)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._messages[index]
-
-    @cached_property
-    def _messages(self) -> list[Message]:
-        replies = self.cohort.replies
-        metrics = self.cohort.completed_metrics()
-        return [_clean(reply, each, replies[0]) for reply, each in zip(replies, metrics, strict=True)]
+    replies, metrics = cohort.replies, cohort.completed_metrics()
+    return [_clean(reply, each, replies[0], kept) for reply, each in zip(replies, metrics, strict=True)]
 
 
 def with_model(reply: Reply, sent: Arrays, model: Arrays, weighted_by_key: str) -> Reply:
@@ -286,7 +272,7 @@ def with_model(reply: Reply, sent: Arrays, model: Arrays, weighted_by_key: str) 
     return replace(reply, **changed, message=message, extras={})
 
 
-def _clean(reply: Reply, metrics: Mapping[str, Any], first: Reply) -> Message:
+def _clean(reply: Reply, metrics: Mapping[str, Any], first: Reply, kept: Collection[str]) -> Message:
     """A copy of the message that a strategy may change, with these metrics and the arrays in the sent order.
 
     A reply to an evaluation has no arrays.
@@ -296,6 +282,8 @@ def _clean(reply: Reply, metrics: Mapping[str, Any], first: Reply) -> Message:
     if reply.model:
         record = array_records(reply.message.content)[model_key(reply)]
         content[model_key(first)] = ArrayRecord({name: record[name] for name in reply.model})
+        for name in kept:
+            content[name] = array_records(reply.message.content)[name]
     content[next(iter(metric_records(first.message.content)))] = MetricRecord(dict(metrics))
     message.content = content
     return message

@@ -28,14 +28,15 @@ from fedstride.arrays import Arrays, Layout, epsilon, float64, inner, like, name
 from fedstride.errors import require
 from fedstride.settings import Setting, check
 
-from .base import Metrics, RoundResult
 from .blocks import blockwise, difference, norm, squared_norms
 from .cohort import Cohort
 from .fedlaw import FedLAW
 from .fedlws import FedLWS
+from .needs import Needs
+from .stack import Metrics, RoundResult
 from .two_d_lrd import TwoDLRD
 from .updates import updates_of
-from .wrapper import Wrapper
+from .wrappers import Wrapper
 
 CONSTANT = 1e-12  # of float64: a standard deviation below this share of the mean is rounding
 NOTHING = 1e-12
@@ -127,6 +128,7 @@ class AdaDecay(_Decay):
     FedLAW or another decay. Metric: `adadecay/decay`, the norm of what is subtracted. `options` are `Wrapper`'s.
     """
 
+    needs = Needs.SUMS
     takes_tensors = True
 
     def __init__(
@@ -163,6 +165,7 @@ class AWD(_Decay):
     """
 
     State = AWDState
+    needs = Needs.SUMS
     takes_tensors = True
 
     def __init__(

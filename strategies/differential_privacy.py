@@ -20,19 +20,20 @@ from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message
-from flwr.serverapp import Grid
+from flwr.app import ConfigRecord
 from flwr.serverapp.strategy import Strategy
 
 from fedstride import mechanism, seeds, wire
-from fedstride.arrays import Arrays, views
+from fedstride.arrays import Arrays
 from fedstride.errors import ConfigError, require
 from fedstride.settings import Kind, Setting, check
 from fedstride.varying import Varies
 
-from .base import Metrics, expected_of
 from .cohort import Cohort, Expected, with_model
-from .wrapper import Wrapper, sees_only_the_mean
+from .needs import Needs
+from .requests import expected_of
+from .stack import Admission, Metrics, Stack
+from .wrappers import Wrapper
 
 WHERE = ("server", "client", "local")
 
@@ -49,6 +50,29 @@ class PrivacyState(NamedTuple):
     clipping_norm: float = 1.0  # C
     releases: int = 0  # rounds in which something was released
     secret: str = ""  # seed of the noise
+
+
+class Protected(NamedTuple):
+    """The updates of a round after clipping and noise."""
+
+    models: list[Arrays]
+    clipped: int  # how many updates were longer than C
+    secret: str  # seed of this release's noise
+
+
+def protected(sent: Arrays, cohort: Cohort, state: PrivacyState, *, stddev: float, server_round: int) -> Protected:
+    """The models of the clients with updates of at most the norm C, and noise of this standard deviation."""
+    C = state.clipping_norm
+    secret = f"{state.secret}|{_fingerprint(sent, cohort, C, stddev)}"
+    models: list[Arrays] = []
+    clipped = 0
+    for place, reply in enumerate(cohort.replies):  # not by client id, which two might claim
+        rng = seeds.secret_generator(secret, "privacy", server_round, place)
+        model, too_long = mechanism.protect(sent, reply.model, clipping_norm=C, stddev=stddev, rng=rng)
+        models.append(model)
+        # A client that has clipped reports it: its update does not show it any more.
+        clipped += too_long or reply.metrics.get(wire.CLIPPED) == 1.0
+    return Protected(models, clipped, secret)
 
 
 class DifferentialPrivacy(Wrapper):
@@ -84,6 +108,7 @@ class DifferentialPrivacy(Wrapper):
     """
 
     State = PrivacyState
+    needs = Needs.EACH
     is_private = True
 
     def __init__(
@@ -166,40 +191,31 @@ class DifferentialPrivacy(Wrapper):
         self.server_round = 0
         self.state: PrivacyState = self.initial_state()
 
-    @property
-    def summed_by(self) -> None:
-        """Only updates with noise are summed."""
-        return None
-
     def initial_state(self) -> PrivacyState:
         """The initial C, nothing released, a new secret."""
         return PrivacyState(self.initial_clipping_norm, 0, seeds.new_secret(self.noise_seed))
 
     # -------------------------------------------------------- before the round
 
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> list[Message]:
-        """The inner strategy's messages. Raises ConfigError for a model that cannot be protected."""
-        found = mechanism.running_statistics(views(arrays))
+    def check_model(self, model: Arrays) -> None:
+        """Raises ConfigError for a model that cannot be protected."""
+        found = mechanism.running_statistics(model)
         if found:
             raise ConfigError(
                 f"privacy needs a model without running statistics, but this one has {found[0]!r}: noise would "
                 "destroy them; use GroupNorm in place of BatchNorm"
             )
-        messages = list(super().configure_train(server_round, arrays, config, grid))
-        self.server_round = server_round
-        if self.where == "local" and messages:  # what leaves a client is released, even if the round fails
-            self.state = self.state._replace(releases=self.state.releases + 1)
-        return messages
 
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> list[Message]:
-        """The inner strategy's messages; none with "local", since no noise is added to the metrics."""
-        if self.where == "local":
-            return []
-        return list(super().configure_evaluate(server_round, arrays, config, grid))
+    def begin_round(self, server_round: int, asked: int) -> None:
+        """With "local", what leaves a client is released, even if the round fails."""
+        self.server_round = server_round
+        if self.where == "local" and asked:
+            self.state = self.state._replace(releases=self.state.releases + 1)
+
+    @property
+    def lets_evaluate(self) -> bool:  # type: ignore[override]
+        """Not with "local": no noise is added to the metrics."""
+        return self.where != "local"
 
     @property
     def varies(self) -> Mapping[str, Varies]:
@@ -221,62 +237,42 @@ class DifferentialPrivacy(Wrapper):
 
     # -------------------------------------------------------- after the replies
 
-    def admit(self, cohort: Cohort) -> tuple[Cohort, Metrics]:
+    def admit(self, sent: Arrays, cohort: Cohort, state: PrivacyState) -> Admission:
         """The valid replies with clipped and noised updates and equal weights."""
-        state = self.state
+        sigma = self._stddev(len(cohort), state.clipping_norm)
         metrics: Metrics = {"privacy/clipping_norm": state.clipping_norm}
-        if self.where == "local":
-            sigma = stddev(self.noise_multiplier, state.clipping_norm, len(cohort), only_the_mean=False)
-            models: Sequence[Arrays] = cohort.models
-        else:
-            state = state._replace(releases=state.releases + 1)
-            sigma = self._stddev(len(cohort))
-            models, metrics["privacy/clipped"], state = self._protect(cohort, sigma, state)
-        self.state = state
+        models: Sequence[Arrays] = cohort.models
+        after = state
+        if self.where != "local":
+            found = protected(sent, cohort, state, stddev=sigma, server_round=self.server_round)
+            models, metrics["privacy/clipped"] = found.models, found.clipped / len(cohort)
+            clipping_norm = self._next_clipping_norm(found, state) if self.adaptive else state.clipping_norm
+            after = state._replace(releases=state.releases + 1, clipping_norm=clipping_norm)
         metrics["privacy/stddev"] = sigma
         if self.noise_multiplier > 0.0:
-            metrics["privacy/epsilon"] = mechanism.epsilon(self.noise_multiplier, state.releases, self.delta)
+            metrics["privacy/epsilon"] = mechanism.epsilon(self.noise_multiplier, after.releases, self.delta)
         replies = (
-            with_model(reply, self.sent, model, self.weighted_by_key)
+            with_model(reply, sent, model, self.weighted_by_key)
             for reply, model in zip(cohort.replies, models, strict=True)
         )
-        return replace(cohort, replies=tuple(replies)), metrics
+        return Admission(replace(cohort, replies=tuple(replies)), after, metrics)
 
-    def _stddev(self, count: int) -> float:
+    def _stddev(self, count: int, clipping_norm: float) -> float:
         z = self.noise_multiplier
         if self.adaptive:
             z = mechanism.update_noise_multiplier(z, self.clipped_count_stddev)
-        return stddev(z, self.state.clipping_norm, count, only_the_mean=sees_only_the_mean(self.strategy))
+        inside = Stack(self.stack.acts[1:], self.stack.core).needs
+        only_the_mean = self.where != "local" and inside <= Needs.MEAN
+        return stddev(z, clipping_norm, count, only_the_mean=only_the_mean)
 
-    def _protect(
-        self, cohort: Cohort, sigma: float, state: PrivacyState
-    ) -> tuple[list[Arrays], float, PrivacyState]:
-        """The clipped and noised models, the share that was clipped, and the next state (with the next C)."""
-        secret = f"{state.secret}|{_fingerprint(self.sent, cohort, state.clipping_norm, sigma)}"
-        models: list[Arrays] = []
-        count = 0
-        for place, reply in enumerate(cohort.replies):  # not by client id, which two might claim
-            model, too_long = mechanism.protect(
-                self.sent,
-                reply.model,
-                clipping_norm=state.clipping_norm,
-                stddev=sigma,
-                rng=seeds.secret_generator(secret, "privacy", self.server_round, place),
-            )
-            models.append(model)
-            # A client that has clipped reports it: its update does not show it any more.
-            count += too_long or reply.metrics.get(wire.CLIPPED) == 1.0
-        if self.adaptive:
-            noise = 0.0
-            if self.noise_multiplier > 0.0:
-                rng = seeds.secret_generator(secret, "clipped", self.server_round)
-                noise = float(rng.normal(0.0, self.clipped_count_stddev))
-            state = state._replace(clipping_norm=self._next_clipping_norm((count + noise) / len(cohort)))
-        return models, count / len(cohort), state
-
-    def _next_clipping_norm(self, clipped: float) -> float:
+    def _next_clipping_norm(self, found: Protected, state: PrivacyState) -> float:
+        noise = 0.0
+        if self.noise_multiplier > 0.0:
+            rng = seeds.secret_generator(found.secret, "clipped", self.server_round)
+            noise = float(rng.normal(0.0, self.clipped_count_stddev))
+        clipped = (found.clipped + noise) / len(found.models)
         following = mechanism.next_clipping_norm(
-            self.state.clipping_norm, clipped, self.target_clipped_quantile, self.clip_norm_lr
+            state.clipping_norm, clipped, self.target_clipped_quantile, self.clip_norm_lr
         )
         least, most = mechanism.CLIPPING_NORMS
         return min(max(following, least), most)

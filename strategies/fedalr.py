@@ -23,10 +23,12 @@ from typing_extensions import Unpack
 from fedstride.arrays import Arrays, total
 from fedstride.settings import Setting, check
 
-from .base import RoundResult, RuleOptions, RuleStrategy
 from .blocks import blockwise, norm
 from .cohort import Cohort
 from .means import add_step, averaged_buffers
+from .needs import Needs
+from .rules import RuleOptions, RuleStrategy
+from .stack import RoundResult
 from .updates import updates_of
 
 SCALES = ("unit", "mean_norm", "raw")
@@ -109,6 +111,7 @@ class Fedalr(RuleStrategy):
     """
 
     State = FedalrState
+    needs = Needs.EACH
     takes_tensors = True
 
     def __init__(
@@ -127,11 +130,6 @@ class Fedalr(RuleStrategy):
         check(Fedalr, locals())
         self.scale = scale
         self.server_lr = server_lr
-
-    @property
-    def summed_by(self) -> None:
-        """The sums of the rule need the norms first."""
-        return None
 
     def rule(self, sent: Arrays, cohort: Cohort, state: FedalrState) -> RoundResult:
         """See `aggregate`."""

@@ -9,9 +9,11 @@ from typing_extensions import Unpack
 
 from fedstride.arrays import Arrays
 
-from .base import RoundResult, RuleOptions, RuleStrategy, Weighting
 from .cohort import Cohort
 from .means import add_step, averaged_buffers, mean_update
+from .needs import Needs
+from .rules import RuleOptions, RuleStrategy, Weighting
+from .stack import RoundResult
 
 
 def aggregate(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float]) -> Arrays:
@@ -22,7 +24,7 @@ def aggregate(sent: Arrays, models: Sequence[Arrays], shares: Sequence[float]) -
 class FedAvg(RuleStrategy):
     """FedAvg with screening, a fixed order of sums and kept dtypes; otherwise Flower's."""
 
-    sees_only_the_mean = True
+    needs = Needs.MEAN
     takes_tensors = True
 
     def __init__(self, *, weighting: Weighting = "examples", **options: Unpack[RuleOptions]) -> None:

@@ -26,10 +26,13 @@ from fedstride.placing import placed
 from fedstride.settings import MOST_CLIENTS, Setting, check
 from fedstride.varying import MOST_WHOLE, Varies
 
-from .base import Request, RoundResult, RuleOptions, RuleStrategy, Weighting
 from .cohort import Cohort
 from .means import add_step, averaged_buffers, mean_update
+from .needs import Needs
 from .reported import Number
+from .requests import Request
+from .rules import RuleOptions, RuleStrategy, Weighting
+from .stack import RoundResult
 
 COUNTS = "feddisco/labels"
 """The metric with which a client reports its counts of labels."""
@@ -102,6 +105,7 @@ class FedDisco(RuleStrategy):
 
     State = FedDiscoState
     half = "feddisco"
+    needs = Needs.SUMS
     takes_tensors = True
 
     def __init__(

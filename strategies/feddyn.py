@@ -19,10 +19,13 @@ from fedstride.arrays import Arrays
 from fedstride.errors import require
 from fedstride.settings import Setting, check
 
-from .base import Request, RoundResult, RuleOptions, RuleStrategy, Weighting
 from .blocks import blockwise, norm
 from .cohort import Cohort
 from .means import add_step, averaged_buffers, mean_update, zeros_like
+from .needs import Needs
+from .requests import Request
+from .rules import RuleOptions, RuleStrategy, Weighting
+from .stack import RoundResult
 
 
 class FedDynState(NamedTuple):
@@ -57,7 +60,7 @@ class FedDyn(RuleStrategy):
 
     State = FedDynState
     half = "feddyn"
-    sees_only_the_mean = True
+    needs = Needs.MEAN
     takes_tensors = True
 
     def __init__(

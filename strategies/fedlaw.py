@@ -22,13 +22,11 @@ gets `Proxy`, which has one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message
-from flwr.serverapp import Grid
 from typing_extensions import Unpack
 
 from fedstride import seeds
@@ -36,9 +34,11 @@ from fedstride.arrays import Arrays, Layout, float64, like, total
 from fedstride.errors import require
 from fedstride.settings import MOST_EPOCHS, MOST_STEPS, Setting, check
 
-from .base import Metrics, RoundResult, RuleOptions, RuleStrategy, Weighting
 from .blocks import blockwise, inner_products
 from .cohort import Cohort
+from .needs import Needs
+from .rules import RuleOptions, RuleStrategy, Weighting
+from .stack import Metrics, RoundResult
 from .updates import Updates, updates_of
 
 BETAS = (0.5, 0.999)
@@ -196,6 +196,8 @@ class FedLAW(RuleStrategy):
     set during the first and the last one.
     """
 
+    needs = Needs.EACH
+
     def __init__(
         self,
         *,
@@ -220,18 +222,10 @@ class FedLAW(RuleStrategy):
         self.batch_size = batch_size
         self.server_round = 0
 
-    @property
-    def summed_by(self) -> None:
-        """The weights are learnt: what the screening could sum is of no use."""
-        return None
-
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """See `RuleStrategy`. Raises ConfigError without a proxy set."""
+    def begin_round(self, server_round: int, asked: int) -> None:
+        """The round is kept for the aggregation. Raises ConfigError without a proxy set."""
         _present(self.proxy)
         self.server_round = server_round
-        return super().configure_train(server_round, arrays, config, grid)
 
     def check_model(self, model: Arrays) -> None:
         """Raises ConfigError if a last mini-batch has one example, which has no variance for BatchNorm."""

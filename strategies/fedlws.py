@@ -23,13 +23,14 @@ from fedstride.arrays import Arrays, Layout, float64, layer_of, like, total
 from fedstride.errors import require
 from fedstride.settings import Setting, check
 
-from .base import Metrics, RoundResult
 from .blocks import blockwise_by_name, squared_norms
 from .cohort import Cohort
 from .fedlaw import FedLAW
+from .needs import Needs
+from .stack import Metrics, RoundResult
 from .two_d_lrd import TwoDLRD
 from .updates import updates_of
-from .wrapper import Wrapper
+from .wrappers import Wrapper
 
 GROUPINGS = ("module", "reference")
 TERMS = ("both", "optimization", "regularization")
@@ -185,6 +186,7 @@ class FedLWS(Wrapper):
     beta tau (A3-10).
     """
 
+    needs = Needs.EACH
     takes_tensors = True
 
     def __init__(

@@ -19,10 +19,12 @@ from typing_extensions import Unpack
 from fedstride.arrays import Arrays, total
 from fedstride.settings import Setting, check
 
-from .base import RoundResult, RuleOptions, RuleStrategy, Weighting
 from .blocks import norm
 from .cohort import Cohort
 from .means import add_step, averaged_buffers
+from .needs import Needs
+from .rules import RuleOptions, RuleStrategy, Weighting
+from .stack import RoundResult
 from .updates import updates_of
 
 NOT_MOVED = 1e-12
@@ -105,6 +107,7 @@ class FedMGDAPlus(RuleStrategy):
     of client ids.
     """
 
+    needs = Needs.EACH
     takes_tensors = True
 
     def __init__(

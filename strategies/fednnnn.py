@@ -19,10 +19,12 @@ from typing_extensions import Unpack
 from fedstride.arrays import Arrays, Layout
 from fedstride.settings import Setting, check
 
-from .base import RoundResult, RuleOptions, RuleStrategy, Weighting
 from .blocks import blockwise
 from .cohort import Cohort
 from .means import Movement, Norms, add_step, averaged_buffers, mean_update, movement, zeros_like
+from .needs import Needs
+from .rules import RuleOptions, RuleStrategy, Weighting
+from .stack import RoundResult
 
 NEGLIGIBLE = 1e-8  # A1-4: N below this share of E counts as "extremely small"
 CANCELLED = 0.5  # A1-4: with N below this share of E, the clients' updates cancel, which leaves their rounding
@@ -136,6 +138,7 @@ class FedNNNN(RuleStrategy):
     """
 
     State = FedNNNNState
+    needs = Needs.SUMS
     takes_tensors = True
 
     def __init__(
@@ -175,6 +178,7 @@ class FedNNNN(RuleStrategy):
 class NormNorm(FedNNNN):
     """Norm-Norm: FedNNNN with gamma = 0."""
 
+    needs = Needs.SUMS
     takes_tensors = True
 
     def __init__(
@@ -192,7 +196,7 @@ class Momentum(RuleStrategy):
     """Momentum of the averaged update, evaluated on the model that it sends (eq. 10-11)."""
 
     State = Velocity
-    sees_only_the_mean = True
+    needs = Needs.MEAN
     takes_tensors = True
 
     def __init__(

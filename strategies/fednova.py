@@ -18,10 +18,13 @@ from fedstride import wire
 from fedstride.arrays import Arrays, total
 from fedstride.settings import Setting, check
 
-from .base import Request, RoundResult, RuleOptions, RuleStrategy, Weighting
 from .cohort import Cohort
 from .means import add_step, averaged_buffers
+from .needs import Needs
 from .reported import Number
+from .requests import Request
+from .rules import RuleOptions, RuleStrategy, Weighting
+from .stack import RoundResult
 from .updates import updates_of
 
 STEPS = "fednova/a"
@@ -57,6 +60,7 @@ class FedNova(RuleStrategy):
     """
 
     half = "fednova"
+    needs = Needs.SUMS
     takes_tensors = True
 
     def __init__(

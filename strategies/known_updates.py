@@ -1,21 +1,29 @@
-"""The sums of `updates.py` of which each is computed once, and the models of a round with what is known of them.
+"""The sums of `updates.py` for the replies of a round: each byte is read as few times as possible.
 
-How they are computed, each value being read as few times as a rule allows, is in `fast_updates.py` (numpy arrays)
-and `tensor_updates.py` (torch tensors). Knows nothing of replies and rules.
+The replies' bytes are read in place, in blocks, on several threads; what is kept has at most the size of one
+model. The screening's pass over the replies yields the squares, and with them the sum that most rules need. What
+was found is kept, so that nobody finds it again. `tensor_updates.py` finds the same with torch tensors. Knows
+nothing of replies and rules.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Self
 
+import numpy as np
 from typing_extensions import override
 
-from fedstride.arrays import Arrays
+from fedstride.arrays import BLOCK, Arrays, block, first_not_finite, total
 from fedstride.placing import device_in, is_tensor
 
+from .blocks import Block, blocks_of, on_threads, sums_by_name
+from .kernels import Clients, Kernels, kernels_for
 from .updates import Updates
+
+Act = Callable[[Kernels, Block, Clients, Any], None]
+"""What a pass does with a block: kernels, which block, the clients' values there, and the sent ones in float64."""
 
 Squares = list[dict[str, float]]
 """Of each client: a squared norm by parameter."""
@@ -29,41 +37,19 @@ class Pass(NamedTuple):
 
 
 class KnownUpdates(Updates):
-    """The updates of a round's clients, from arrays that do not change."""
+    """The updates of a round's clients, from numpy arrays that do not change.
 
-    def __init__(self, sent: Arrays, models: Sequence[Arrays]) -> None:
+    `threads`: how many are used; None for the processor's cores. No result depends on it.
+    """
+
+    def __init__(self, sent: Arrays, models: Sequence[Arrays], *, threads: int | None = None) -> None:
         super().__init__(sent, models)
+        self._threads = threads
         self._arrays = [list(model.values()) for model in models]  # what is read
         self._squares: Squares = []
         self._distances: Squares = []
         self._sum: Arrays = {}
         self._factors: list[float] = []  # of this sum
-
-    # -------------------------------------------------------- how sums are computed
-
-    @abstractmethod
-    def _find_both(self, factors: Sequence[float]) -> Pass:
-        """One pass for the squares and the sum with these factors; its arrays are read-only."""
-
-    @abstractmethod
-    def _find_squares(self) -> Squares:
-        """The squares alone."""
-
-    @abstractmethod
-    def _find_summed(self, factors: Sequence[float]) -> Arrays:
-        """The sum alone; read-only."""
-
-    @abstractmethod
-    def _find_distances(self) -> Squares:
-        """||(w_k - w) - g||^2 by parameter, for each client, with g the mean of the updates."""
-
-    @abstractmethod
-    def not_finite(self, k: int) -> str | None:
-        """The first array of client number k that is not a parameter and contains NaN or infinity; else None."""
-
-    def _of(self, sent: Arrays, models: Sequence[Arrays]) -> Self:
-        """The updates of other models, of which nothing is known yet."""
-        return type(self)(sent, models)
 
     # -------------------------------------------------------- the sums
 
@@ -122,6 +108,10 @@ class KnownUpdates(Updates):
             other._squares = [self._squares[places[id(model)]] for model in models]
         return other
 
+    def _of(self, sent: Arrays, models: Sequence[Arrays]) -> Self:
+        """The updates of other models, of which nothing is known yet."""
+        return type(self)(sent, models, threads=self._threads)
+
     def starting_from(self, sent: Arrays) -> Self:
         """The updates of the same models from this one: from the same arrays in memory, this object itself."""
         same = list(sent) == list(self.sent) and all(_same_memory(sent[n], self.sent[n]) for n in sent)
@@ -131,13 +121,98 @@ class KnownUpdates(Updates):
         )
         return self if known else self._of(sent, self.models)
 
+    # -------------------------------------------------------- how they are found
+
+    def _find_both(self, factors: Sequence[float]) -> Pass:
+        """One pass for the squares and the sum with these factors; its arrays are read-only."""
+        squares, into = self._one_a_block(), self._zeros()
+
+        def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
+            out = block(into[place.name], place.part)
+            squares[:, place.number] = kernels.squares_and_summed(clients, w, factors, out)
+
+        self._pass(act)
+        return Pass(self._by_name(squares), _read_only(into))
+
+    def _find_squares(self) -> Squares:
+        """The squares alone."""
+        return self._numbers(lambda kernels, place, clients, w: kernels.squares(clients, w))
+
+    def _find_summed(self, factors: Sequence[float]) -> Arrays:
+        """The sum alone; read-only."""
+        into = self._zeros()
+
+        def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
+            kernels.summed(clients, w, factors, block(into[place.name], place.part))
+
+        self._pass(act)
+        return _read_only(into)
+
+    def _find_distances(self) -> Squares:
+        """||(w_k - w) - g||^2 by parameter, for each client, with g the mean of the updates."""
+        return self._numbers(lambda kernels, place, clients, w: kernels.distances(clients, w, len(self.models)))
+
+    @override
+    def products(self, vector: Arrays) -> list[float]:
+        def of_block(kernels: Kernels, place: Block, clients: Clients, w: Any) -> Any:
+            return kernels.products(clients, w, block(vector[place.name], place.part))
+
+        return [total(by_name.values()) for by_name in self._numbers(of_block)]
+
+    def not_finite(self, k: int) -> str | None:
+        """The first array of client number k that is not a parameter and contains NaN or infinity; else None."""
+        return first_not_finite({name: array for name, array in self.models[k].items() if name not in self.names})
+
+    # -------------------------------------------------------- passes
+
+    @cached_property
+    def _blocks(self) -> list[Block]:
+        return blocks_of(self.sent, self.names)
+
+    def _numbers(self, of_block: Callable[[Kernels, Block, Clients, Any], Any]) -> Squares:
+        """A number for each client and parameter: the sum of those of its blocks."""
+        found = self._one_a_block()
+
+        def act(kernels: Kernels, place: Block, clients: Clients, w: Any) -> None:
+            found[:, place.number] = of_block(kernels, place, clients, w)
+
+        self._pass(act)
+        return self._by_name(found)
+
+    def _pass(self, act: Act) -> None:
+        """Call `act` for each block."""
+        make = kernels_for(len(self.models) * sum(self.sent[name].size for name in self.names))
+
+        def work(todo: Iterator[Block]) -> None:
+            kernels, wide = make(), np.empty(BLOCK)
+            for place in todo:
+                w = wide[: place.part.stop - place.part.start]
+                np.copyto(w, block(self.sent[place.name], place.part), casting="same_kind")
+                act(kernels, place, partial(self._values, place), w)
+
+        with np.errstate(over="ignore", invalid="ignore"):  # what a client sent; the screening sees it in the sums
+            on_threads(work, self._blocks, self._threads, arrays=len(self.models))
+
+    def _values(self, place: Block) -> Iterator[Any]:
+        return (block(model[place.name], place.part) for model in self.models)
+
+    def _one_a_block(self) -> Any:
+        """A number for each client and block."""
+        return np.empty((len(self.models), len(self._blocks)))
+
+    def _by_name(self, one_a_block: Any) -> Squares:
+        """The numbers summed over the blocks of each array, for each client."""
+        return [sums_by_name(self._blocks, self.names, numbers) for numbers in one_a_block.tolist()]
+
+    def _zeros(self) -> Arrays:
+        return {name: np.zeros(self.sent[name].shape) for name in self.names}
+
 
 def known_updates(sent: Arrays, models: Sequence[Arrays]) -> KnownUpdates:
     """The updates of these models from this one; all are numpy arrays, or all are tensors on one device."""
-    from .fast_updates import FastUpdates  # here, because it is made of what is above
-    from .tensor_updates import TensorUpdates
+    from .tensor_updates import TensorUpdates  # here, because it is made of what is above
 
-    return (FastUpdates if device_in(sent.values()) is None else TensorUpdates)(sent, models)
+    return (KnownUpdates if device_in(sent.values()) is None else TensorUpdates)(sent, models)
 
 
 class Models(tuple[Arrays, ...]):
@@ -152,10 +227,9 @@ class Models(tuple[Arrays, ...]):
         result.updates = None if read is None else read.among(models)
         return result
 
-
-def by_client(columns: Mapping[str, Sequence[float]], clients: int) -> Squares:
-    """A number by parameter for each client, from the numbers of all clients by parameter."""
-    return [{name: column[k] for name, column in columns.items()} for k in range(clients)]
+    def updates_from(self, sent: Arrays) -> Updates:
+        """Their updates from this model."""
+        return Updates(sent, self) if self.updates is None else self.updates.starting_from(sent)
 
 
 def _is(a: object, b: object) -> bool:
@@ -167,3 +241,10 @@ def _same_memory(a: Any, b: Any) -> bool:
     if a is b:
         return True
     return not is_tensor(a) and not is_tensor(b) and bool(a.__array_interface__ == b.__array_interface__)
+
+
+def _read_only(arrays: Arrays) -> Arrays:
+    """These arrays, which may be given out several times."""
+    for array in arrays.values():
+        array.flags.writeable = False
+    return arrays

@@ -18,10 +18,12 @@ from typing_extensions import Unpack
 from fedstride.arrays import Arrays, Layout, float64, like, total
 from fedstride.settings import Setting, check
 
-from .base import RoundResult, RuleOptions, RuleStrategy
 from .blocks import blockwise_by_name, inner_products, squared_norms
 from .cohort import Cohort
 from .means import averaged_buffers
+from .needs import Needs
+from .rules import RuleOptions, RuleStrategy
+from .stack import RoundResult
 
 NO_DIRECTION = 1e-12
 """An array with a smaller norm has no direction; kappa is then 1."""
@@ -81,6 +83,7 @@ class LDAWA(RuleStrategy):
     Metrics: `l_dawa/kappa_min`, `l_dawa/kappa_mean`, over all clients and layers.
     """
 
+    needs = Needs.EACH
     takes_tensors = True
 
     def __init__(

@@ -16,7 +16,6 @@ from fedstride.arrays import (
     float64,
     is_boolean,
     like,
-    mean,
     namespace,
     total,
 )
@@ -93,7 +92,7 @@ def averaged_buffers(sent: Arrays, models: Sequence[Arrays], shares: Sequence[fl
         if not updates.is_changed(name):  # the shares need not sum to exactly 1
             result[name] = sent[name]
             continue
-        value = mean([model[name] for model in models], shares)
+        value = updates.averaged(name, shares)
         result[name] = majority(value, sent[name]) if is_boolean(sent[name]) else like(value, sent[name])
     return result
 

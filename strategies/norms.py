@@ -15,11 +15,13 @@ from flwr.serverapp.strategy import Strategy
 from fedstride.arrays import Arrays, Layout, total
 from fedstride.errors import require
 
-from .base import WEIGHTINGS, Metrics, RoundResult
 from .blocks import difference, squared_norms
 from .cohort import Cohort
 from .means import movement
-from .wrapper import Wrapper
+from .needs import Needs
+from .rules import WEIGHTINGS
+from .stack import Metrics, RoundResult
+from .wrappers import Wrapper
 
 
 class Path(NamedTuple):
@@ -42,6 +44,7 @@ class NormAnalysis(Wrapper):
     State = Path
     may_hold_privacy = True  # it writes metrics only
     averages_buffers = False
+    needs = Needs.SUMS
     takes_tensors = True
 
     def __init__(

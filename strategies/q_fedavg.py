@@ -10,21 +10,22 @@ F_k is the mean loss of w over all training examples of client k before its trai
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
-from flwr.app import ArrayRecord, ConfigRecord, Message
-from flwr.serverapp import Grid
 from typing_extensions import Unpack
 
 from fedstride.arrays import Arrays, total
 from fedstride.errors import require
 from fedstride.settings import Setting, check
 
-from .base import Request, RoundResult, RuleOptions, RuleStrategy
 from .cohort import Cohort
 from .means import add_step, averaged_buffers
+from .needs import Needs
 from .reported import Number
+from .requests import Request
+from .rules import RuleOptions, RuleStrategy
+from .stack import RoundResult
 from .updates import updates_of
 
 LOSS = "q_fedavg/loss"
@@ -66,6 +67,7 @@ class QFedAvg(RuleStrategy):
     """
 
     half = "q_fedavg"
+    needs = Needs.SUMS
     takes_tensors = True
 
     def __init__(
@@ -87,12 +89,9 @@ class QFedAvg(RuleStrategy):
         self.q = q
         self.rate = client_lr
 
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """The messages; eta of this round is kept for the aggregation."""
+    def begin_round(self, server_round: int, asked: int) -> None:
+        """eta of this round is kept for the aggregation."""
         self.rate = self.client_lr * self.client_lr_decay ** (server_round - 1)
-        return super().configure_train(server_round, arrays, config, grid)
 
     def client_request(self, sent: Arrays) -> Request:
         """Requests the loss."""

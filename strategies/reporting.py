@@ -7,11 +7,11 @@ from logging import WARNING
 from typing import Any
 
 from flwr.app import MetricRecord
-from flwr.serverapp.strategy import Strategy
 
 from fedstride import wire
 from fedstride.errors import RunError
 from fedstride.flower.logs import log
+from fedstride.metrics import over_clients
 
 from .cohort import LEFT_OUT, Cohort
 from .figures import in_words
@@ -60,20 +60,34 @@ def report_figures(server_round: int, cohort: Cohort, warned: set[str], names: M
             )
 
 
-def without(metrics: MetricRecord, names: Collection[str]) -> MetricRecord:
+def without(metrics: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
     """The metrics without these."""
-    return MetricRecord({name: value for name, value in metrics.items() if name not in names})
+    return {name: value for name, value in metrics.items() if name not in names}
 
 
-def to_metrics(strategy: Strategy, metrics: Mapping[str, Any]) -> MetricRecord:
-    """A record of a round's metrics. Raises RunError for a value that is not a number or a list of numbers."""
+def figures(cohort: Cohort, found: Mapping[str, Any] | None, *, alone: bool) -> dict[str, Any]:
+    """A round's figures of the clients' metrics: those of the cohort, and what a core found itself.
+
+    A core found None if it leaves them to the cohort. `alone`: there is no act around it.
+    """
+    reported = cohort.metrics()
+    if found is None:
+        return reported
+    if alone:
+        return dict(found)
+    extremes = {name: value for name, value in reported.items() if over_clients(name) in ("min", "max")}
+    return reported | without(found, cohort.uncounted) | extremes
+
+
+def checked(who: str, metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Metrics of a round. Raises RunError for a value that is not a number or a list of numbers."""
     try:
-        return MetricRecord(dict(metrics))
+        return dict(MetricRecord(dict(metrics)))
     except TypeError:
         wrong = next(name for name, value in metrics.items() if not _fits(name, value))
         text = repr(metrics[wrong])
         raise RunError(
-            f"{type(strategy).__name__} returns the metric {wrong!r} = {text[:100]} "
+            f"{who} returns the metric {wrong!r} = {text[:100]} "
             f"({type(metrics[wrong]).__name__}); a metric must be an int, a float, or a list of ints or of floats"
         ) from None
 

@@ -20,10 +20,13 @@ from fedstride.arrays import Arrays, Layout, like
 from fedstride.errors import require
 from fedstride.settings import Setting, check
 
-from .base import Request, RoundResult, RuleOptions, RuleStrategy
 from .blocks import blockwise, norm
 from .cohort import Cohort
 from .means import add_step, averaged_buffers, mean_update, zeros_like
+from .needs import Needs
+from .requests import Request
+from .rules import RuleOptions, RuleStrategy
+from .stack import RoundResult
 from .updates import updates_of
 
 
@@ -46,7 +49,7 @@ def aggregate(
     shares = [1.0 / len(models)] * len(models)
     update = mean_update(sent, models, shares)
     step = blockwise(lambda update: server_lr * update, update)
-    summed = updates_of(zeros_like(deltas[0]), deltas).summed([1.0] * len(deltas))
+    summed = updates_of(zeros_like(update), deltas).summed([1.0] * len(deltas))
     c = state.control or zeros_like(update)
     control = blockwise(lambda summed, c: c + summed / num_clients, summed, c)
     return add_step(sent, step, averaged_buffers(sent, models, shares)), ScaffoldState(control)
@@ -63,6 +66,7 @@ class Scaffold(RuleStrategy):
 
     State = ScaffoldState
     half = "scaffold"
+    needs = Needs.MEAN
     takes_tensors = True
 
     def __init__(

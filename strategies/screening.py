@@ -16,7 +16,7 @@ from fedstride.placing import device_in, placed, values
 from fedstride.records import array_records, metric_records
 
 from .blocks import norm
-from .cohort import Accepted, Cohort, Expected, Rejected, Reply, shares_of, weights_of
+from .cohort import Cohort, Expected, Rejected, Reply, shares_of, weights_of
 from .figures import real
 from .known_updates import KnownUpdates, known_updates
 from .lengths import bound_lengths
@@ -52,8 +52,6 @@ def screen(
     `summed_by`: the weighting with which the rule will sum the updates, None if it will not. The sum is then made
     while the updates are measured; if a reply is rejected after that, it is made again when the rule needs it.
     """
-    if isinstance(messages, Accepted):
-        return messages.cohort
     valid: list[Reply] = []
     rejected: list[Rejected] = []
     screening, expected = screening or Screening(), (expected or Expected()).where(sent)
@@ -93,8 +91,6 @@ def screen_metrics(
     `trained`: the replies to the round's training. A client has at most the weight that it had there: a number of
     examples that grows for the evaluation is not believed. `max_share`: see `Screening`.
     """
-    if isinstance(messages, Accepted):
-        return messages.cohort
     known = {} if trained is None else {reply.client_id: reply.num_examples for reply in trained.replies}
     valid: list[Reply] = []
     rejected: list[Rejected] = []

@@ -6,7 +6,7 @@ numbers of all arrays are copied together: each copy would wait for the device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from fedstride.arrays import Arrays, float64, namespace, total
 
-from .known_updates import KnownUpdates, Pass, Squares, by_client
+from .known_updates import KnownUpdates, Pass, Squares
 
 VALUES = 2**25
 """Float64 values of updates that are on the device at once, at most, unless one client has more of an array."""
@@ -32,7 +32,7 @@ class TensorUpdates(KnownUpdates):
 
     @override
     def _find_squares(self) -> Squares:
-        return self._numbers(lambda name, rows: rows.square().sum(1))
+        return self._columns(lambda name, rows: rows.square().sum(1))
 
     @override
     def _find_summed(self, factors: Sequence[float]) -> Arrays:
@@ -42,11 +42,11 @@ class TensorUpdates(KnownUpdates):
     def _find_distances(self) -> Squares:
         m = len(self.models)
         means = self._find_summed([1.0] * m)
-        return self._numbers(lambda name, rows: (rows - means[name].reshape(1, -1) / m).square().sum(1))
+        return self._columns(lambda name, rows: (rows - means[name].reshape(1, -1) / m).square().sum(1))
 
     @override
     def products(self, vector: Arrays) -> list[float]:
-        found = self._numbers(lambda name, rows: (rows * vector[name].reshape(1, -1)).sum(1))
+        found = self._columns(lambda name, rows: (rows * vector[name].reshape(1, -1)).sum(1))
         return [total(by_name.values()) for by_name in found]
 
     @override
@@ -71,13 +71,13 @@ class TensorUpdates(KnownUpdates):
             summed += (rows * weights[part, None]).sum(0).reshape(summed.shape)
         return summed
 
-    def _numbers(self, of: Callable[[str, Tensor], Tensor]) -> Squares:
+    def _columns(self, of: Callable[[str, Tensor], Tensor]) -> Squares:
         """A number for each client and parameter, from the rows of the parameter."""
         columns = {}
         for name in self.names:
             found = [of(name, rows) for _, rows in self._rows(name)]
             columns[name] = namespace(found[0]).concat(found)
-        return by_client(_to_host(columns), len(self.models))
+        return _by_client(_to_host(columns), len(self.models))
 
     @cached_property
     def _not_finite(self) -> list[str | None]:
@@ -89,7 +89,7 @@ class TensorUpdates(KnownUpdates):
             .double()
             for name in others
         }
-        found = by_client(_to_host(finite), len(self.models))
+        found = _by_client(_to_host(finite), len(self.models))
         return [next((name for name, good in each.items() if not good), None) for each in found]
 
 
@@ -104,3 +104,8 @@ def _to_host(columns: dict[str, Tensor]) -> dict[str, list[float]]:
         return {}
     found = list(columns.values())
     return dict(zip(columns, namespace(found[0]).stack(found).tolist(), strict=True))
+
+
+def _by_client(columns: Mapping[str, Sequence[float]], clients: int) -> Squares:
+    """A number by parameter for each client, from the numbers of all clients by parameter."""
+    return [{name: column[k] for name, column in columns.items()} for k in range(clients)]

@@ -23,10 +23,12 @@ from fedstride.arrays import Arrays, Layout, total
 from fedstride.settings import MOST_ROUNDS, MOST_STEPS, Setting, check
 from fedstride.varying import Varies
 
-from .base import Request, RoundResult
 from .blocks import difference, inner_products, norm
 from .cohort import Cohort
-from .wrapper import Wrapper, sees_only_the_mean
+from .needs import Needs
+from .requests import Request
+from .stack import RoundResult
+from .wrappers import Wrapper
 
 TOLERANCE = 1e-9  # A4-3: 0.2 * 5 must count as 1
 ALL_DECREASING = 0.8  # A4-7: the paper's AD
@@ -114,6 +116,7 @@ class TwoDLRD(Wrapper):
 
     State = Detector
     half = "two_d_lrd"
+    needs = Needs.NOTHING
     may_hold_privacy = True  # its detector sees models only
     around: ClassVar[Mapping[str, Any]] = {"weighting": "uniform"}
     takes_tensors = True
@@ -149,11 +152,6 @@ class TwoDLRD(Wrapper):
         self.window = window
         self.local_steps = local_steps
         self.decay = decay
-
-    @property
-    def sees_only_the_mean(self) -> bool:
-        """As the inner strategy: the detector sees models only."""
-        return sees_only_the_mean(self.strategy)
 
     def factors(self, detector: Detector) -> list[float]:
         """The rate factors of the next round, one for each mini-batch."""

@@ -1,7 +1,7 @@
 """The updates w_k - w of a round's clients, and the sums over them that rules need: written plainly.
 
 `Updates` is the readable version, for numpy and torch, and the definition: every sum in float64, in the order of
-the clients. `fast_updates.py` has the same sums for the replies of a round, to the same bits.
+the clients. `known_updates.py` has the same sums for the replies of a round, to the same bits.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fedstride.arrays import Arrays, Layout, float64, inner, namespace, squared_norm, total
+from fedstride.arrays import Arrays, Layout, float64, inner, mean, namespace, squared_norm, total
 
 
 class Updates:
@@ -44,6 +44,10 @@ class Updates:
         mean = self._summed(name, [1.0] * m) / m
         return [squared_norm(self._update(k, name) - mean) for k in range(m)]
 
+    def averaged(self, name: str, shares: Sequence[float]) -> Any:
+        """sum_k p_k w_k of this array, which may be a buffer, in float64."""
+        return mean([model[name] for model in self.models], shares)
+
     def among(self, models: Sequence[Arrays]) -> Updates:
         """The updates of these models from the same one."""
         return Updates(self.sent, models)
@@ -66,5 +70,6 @@ class Updates:
 
 def updates_of(sent: Arrays, models: Sequence[Arrays]) -> Updates:
     """The updates of these models; of a cohort's `models` the fast ones, with what is already known of them."""
-    known = getattr(models, "updates", None)
-    return Updates(sent, models) if known is None else known.starting_from(sent)
+    updates_from = getattr(models, "updates_from", None)
+    found: Updates = Updates(sent, models) if updates_from is None else updates_from(sent)
+    return found

@@ -577,7 +577,7 @@ def test_nodes_that_come_late_are_waited_for(monkeypatch: pytest.MonkeyPatch) ->
             self.nodes.append(len(self.nodes))
             return self.nodes
 
-    monkeypatch.setattr("strategies.base.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("strategies.rules.time.sleep", lambda seconds: None)
     strategy = FedAvg(node_wait=60.0, **(OPEN | {"min_available_nodes": 5}))
     messages = strategy.configure_train(1, to_record(make_model()), ConfigRecord(), Late([]))
     assert len(list(messages)) == 5

@@ -30,14 +30,17 @@ from strategies import (
     FedLWS,
     FedNNNN,
     Momentum,
+    Needs,
     NormAnalysis,
     NormNorm,
     TwoDLRD,
 )
-from strategies.base import RoundResult, RuleStrategy
 from strategies.limits import Screening
+from strategies.needs import declared
 from strategies.placed import claims
-from strategies.wrapper import Wrapper
+from strategies.rules import RuleStrategy
+from strategies.stack import RoundResult
+from strategies.wrappers import Wrapper
 
 START = fed.only_parameters(fed.make_model(np.float64))
 NOISY = fed.noisy(size=0.3)
@@ -177,7 +180,7 @@ def test_the_means_noise_is_z_c_over_m() -> None:
 
 def test_a_rule_that_sees_single_updates_gets_full_noise_on_each() -> None:
     class Looks(Spy):
-        sees_only_the_mean = False
+        needs = Needs.EACH
 
     strategy = private(spy := Looks(**OPEN), noise_multiplier=0.7, clipping_norm=2.0)
     noise, metrics = release(strategy)
@@ -218,7 +221,7 @@ def test_a_class_derived_from_one_that_sees_the_mean_says_so_itself() -> None:
         assert fed.play(private(strategy), 1, START, NOISY).metrics["privacy/stddev"] == 1.0
 
 
-CLAIMS = ("sees_only_the_mean", "may_hold_privacy")
+CLAIMS = ("needs", "may_hold_privacy")
 
 
 def all_classes() -> list[type]:
@@ -244,8 +247,8 @@ def test_every_class_of_ours_is_looked_at() -> None:
 @pytest.mark.parametrize("cls", all_classes(), ids=lambda cls: cls.__name__)
 def test_whoever_ends_up_with_a_claim_states_it_itself(cls: type, claim: str) -> None:
     """What a class inherits is not believed, so a claim that is only inherited would be one by oversight."""
-    held = inspect.getattr_static(cls, claim, False)
-    if held is not False and held is not vars(Wrapper)["sees_only_the_mean"]:  # which says False of all
+    abstract = cls is RuleStrategy or cls.__name__.startswith("_")
+    if inspect.getattr_static(cls, claim, False) is not False and not abstract:
         assert claim in vars(cls)
 
 
@@ -254,14 +257,14 @@ def test_whoever_ends_up_with_a_claim_states_it_itself(cls: type, claim: str) ->
 def test_a_class_derived_from_ours_is_not_believed_what_it_inherits(cls: type, claim: str) -> None:
     derived = type("Derived", (cls,), {"rule": None})
     strategy = object.__new__(derived)
-    assert not claims(strategy, claim)
+    assert declared(strategy) is Needs.EACH if claim == "needs" else not claims(strategy, claim)
 
 
 def test_a_derived_class_that_states_it_is_believed() -> None:
     class Faithful(FedAvg):
         """As FedAvg, and says so."""
 
-        sees_only_the_mean = True
+        needs = Needs.MEAN
 
     assert fed.play(private(Faithful(**OPEN)), 1, START, NOISY).metrics["privacy/stddev"] == pytest.approx(3**-0.5)
 

@@ -18,7 +18,7 @@ from fedstride import wire
 from fedstride.arrays import views
 from strategies import DifferentialPrivacy, FedDyn, TwoDLRD, feddyn
 from strategies.feddyn import FedDynState
-from strategies.wrapper import sees_only_the_mean
+from strategies.needs import Needs
 
 RATES = [0.1, 0.1]  # the toy problem T2
 POINT: Model = {"w": np.array([1.0])}
@@ -221,7 +221,7 @@ def test_it_sees_the_mean_alone_and_may_stand_inside_privacy() -> None:
     """With equal weights and m of N known, u and w^ follow from the mean update."""
     start = fed.only_parameters(fed.make_model(np.float64))
     for make in (lambda: FedDyn(num_clients=3, **OPEN), lambda: TwoDLRD(FedDyn(num_clients=3, **OPEN))):
-        assert sees_only_the_mean(make())
+        assert make().stack.needs is Needs.MEAN
         private: Any = DifferentialPrivacy(make(), noise_multiplier=1.0, noise_seed=5)
         done = fed.play(private, 1, start, fed.noisy())
         assert done.metrics["privacy/stddev"] == pytest.approx(3**-0.5)

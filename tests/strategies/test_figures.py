@@ -20,11 +20,11 @@ from fedstride.bounds import MAX_LIST
 from fedstride.errors import RunError
 from fedstride.metrics import fact
 from strategies import FedAvg, NormAnalysis
-from strategies.base import RoundResult
-from strategies.cohort import Accepted, Cohort
+from strategies.cohort import Cohort, messages_of
 from strategies.figures import agreed, combine, form_of, numbers, select
 from strategies.limits import Screening
 from strategies.screening import screen, screen_metrics
+from strategies.stack import RoundResult
 
 SENT = {"w": np.zeros(3)}
 NAMES = ("train/loss", "train/accuracy", "train/steps", "fednlr/rate_min/fc", "mine/regret")
@@ -308,7 +308,7 @@ def test_the_strategy_inside_gets_a_valid_number_from_each_client() -> None:
         {"train/loss": math.nan, "done/x": 1, "curve": [3.0, 4.0]},
         {"train/loss": 3, "done/x": math.nan},
     )
-    metrics = [dict(message.content["metrics"]) for message in Accepted(cohort)]
+    metrics = [dict(message.content["metrics"]) for message in messages_of(cohort)]
     assert [each["train/loss"] for each in metrics] == [1.0, pytest.approx(2.5), 3]
     assert [each["curve"] for each in metrics] == [[1.0, 2.0], [3.0, 4.0], pytest.approx([7 / 3, 10 / 3])]
     assert all(list(each) == ["num-examples", "client-id", "train/loss", "curve"] for each in metrics)

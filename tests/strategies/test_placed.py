@@ -16,11 +16,10 @@ from test_contracts import ALL, make_model
 from fedstride.arrays import to_record, views
 from fedstride.placing import TensorArray, record_of
 from strategies import DifferentialPrivacy, FedAvg, FedLWS, FedNNNN, Scaffold
-from strategies.base import RoundResult
 from strategies.cohort import Cohort
 from strategies.limits import Screening
-from strategies.placed import Placed
-from strategies.wrapper import Wrapper
+from strategies.stack import RoundResult
+from strategies.wrappers import Wrapper
 
 OPEN: dict[str, Any] = {"min_train_nodes": 1, "min_evaluate_nodes": 1, "min_available_nodes": 1}
 torch = pytest.importorskip("torch")
@@ -272,4 +271,3 @@ def test_a_claim_is_not_inherited() -> None:
     assert not Own(**OPEN).works_on_tensors
     assert not FedLWS(Own(**OPEN)).works_on_tensors
     assert FedLWS(flwr.FedAdam(**OPEN)).works_on_tensors
-    assert issubclass(Own, Placed)

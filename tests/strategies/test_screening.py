@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from reference import Model
 
 from fedstride.arrays import to_record, views
-from strategies.cohort import Accepted, Cohort, Expected
+from strategies.cohort import Cohort, Expected, messages_of
 from strategies.limits import Screening
 from strategies.screening import screen
 
@@ -393,7 +393,7 @@ def test_long_updates_are_shortened_to_a_quantile(clip: float, want: list[float]
 
 def test_a_strategy_inside_sees_the_shortened_update() -> None:
     cohort = screen(stepping(1.0, 2.0, 1e9), LINE, screening=Screening(clip=0.5))
-    inside = [views(message.content["arrays"]) for message in Accepted(cohort)]
+    inside = [views(message.content["arrays"]) for message in messages_of(cohort)]
     np.testing.assert_allclose([np.linalg.norm(model["a"]) for model in inside], [1.0, 2.0, 2.0])
 
 
@@ -408,7 +408,7 @@ def test_a_share_of_weight_has_a_bound() -> None:
     cohort = screen(replies, LINE, screening=Screening(max_share=0.5))
     assert cohort.shares("examples") == pytest.approx([1 / 8, 3 / 8, 1 / 2])
     assert cohort.replies[2].notes == ("1e+12 examples count as 4 (screening.max_share)",)
-    metrics = [message.content["metrics"]["num-examples"] for message in Accepted(cohort)]
+    metrics = [message.content["metrics"]["num-examples"] for message in messages_of(cohort)]
     assert metrics == [1, 3, pytest.approx(4.0)]
     assert screen(replies, LINE).shares("examples")[2] == pytest.approx(1.0)
 
@@ -501,7 +501,7 @@ def test_only_metrics_that_most_report_in_one_form_are_used() -> None:
     ]
     cohort = screen([fed.reply(n, CLIENT, 10, metrics) for n, metrics in enumerate(reported, 1)], SENT)
     assert all(
-        list(message.content["metrics"]) == ["num-examples", "both", "kind"] for message in Accepted(cohort)
+        list(message.content["metrics"]) == ["num-examples", "both", "kind"] for message in messages_of(cohort)
     )
     assert list(cohort.metrics()) == ["both", "kind"]
 
@@ -525,7 +525,7 @@ def test_accepted_messages_agree_in_keys_and_order_and_are_copies() -> None:
     ]
     before = [fed.fingerprint(message) for message in arrived]
     cohort = screen(arrived, SENT)
-    accepted = Accepted(cohort)
+    accepted = messages_of(cohort)
     assert [message.metadata.src_node_id for message in accepted] == [1, 2]
     for message, loss in zip(accepted, (1.0, 2.0), strict=True):
         assert dict(message.content["metrics"]) == {"num-examples": 10 * loss, "loss": loss}
@@ -536,10 +536,8 @@ def test_accepted_messages_agree_in_keys_and_order_and_are_copies() -> None:
     assert [fed.fingerprint(message) for message in arrived] == before
 
 
-def test_accepted_messages_are_not_screened_again() -> None:
-    cohort = screen([fed.reply(1, CLIENT), fed.failure(2)], SENT)
-    assert screen(Accepted(cohort), {}) is cohort
-    assert list(Accepted(screen([], SENT))) == []
+def test_of_no_reply_there_is_no_message() -> None:
+    assert messages_of(screen([], SENT)) == []
 
 
 # ---------------------------------------------------------------- whatever a client sends
@@ -633,4 +631,4 @@ def test_the_screens_own_figures_are_not_for_clients_to_say() -> None:
     lies = {"screening/not_done": 7, "screening/odd": 1.0, "mood": 2.0}
     cohort = screen([fed.reply(node, CLIENT, metrics=lies) for node in GOOD], SENT)
     assert cohort.metrics() == {"mood": 2.0}
-    assert all(list(m.content["metrics"]) == ["num-examples", "mood"] for m in Accepted(cohort))
+    assert all(list(m.content["metrics"]) == ["num-examples", "mood"] for m in messages_of(cohort))

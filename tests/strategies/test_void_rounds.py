@@ -12,8 +12,8 @@ from flwr.serverapp import strategy as flwr
 
 from fedstride.arrays import Layout, to_record, views
 from strategies import FedAvg, FedLWS, Momentum, NormAnalysis, TwoDLRD
-from strategies.base import RoundResult
-from strategies.wrapper import Wrapper
+from strategies.stack import RoundResult
+from strategies.wrappers import Wrapper
 
 OPEN = {"fraction_train": 1.0, "min_train_nodes": 1, "min_available_nodes": 1}
 START = fed.make_model()

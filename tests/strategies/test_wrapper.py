@@ -19,7 +19,7 @@ from fedstride.arrays import to_record, views
 from fedstride.errors import ConfigError, RunError
 from strategies import Fedalr, FedAvg, FedLWS, FedNNNN, NormAnalysis, TwoDLRD
 from strategies.limits import Screening
-from strategies.wrapper import Wrapper
+from strategies.wrappers import Wrapper
 
 BUILT_IN: dict[str, Callable[[], Strategy]] = {
     "FedAvg": lambda: flwr.FedAvg(**OPEN),
