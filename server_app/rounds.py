@@ -118,7 +118,7 @@ class Federation:
             yield last
             empty = 0 if last.changed else empty + 1
             if empty >= self.config.max_empty_rounds:
-                raise RunError(_empty_rounds_reason(last, empty, self.config.screening.quorum))
+                raise RunError(empty_rounds_reason(last, empty, self.config.screening.quorum))
 
     def _one_round(self, server_round: int, last: Round) -> Round:
         self.roster.refresh(server_round)
@@ -326,14 +326,16 @@ def is_due(server_round: int, config: Config) -> bool:
     return server_round == config.rounds or (every > 0 and server_round % every == 0)
 
 
-def _empty_rounds_reason(last: Round, empty: int, quorum: int) -> str:
+def empty_rounds_reason(last: Round, empty: int, quorum: int) -> str:
+    """Why the last `empty` rounds changed nothing, in one line."""
+    rounds = f"{empty} rounds in a row" if empty > 1 else f"round {last.number}"
     if last.row.get("screening/not_finite"):
         return (
-            f"{empty} rounds in a row changed nothing; in round {last.number} the strategy computed a model with "
+            f"{rounds} changed nothing; in round {last.number} the strategy computed a model with "
             "NaN or infinity: use a smaller client.lr or server learning rate"
         )
     reasons = sorted({str(row["reason"]) for row in last.clients if "reason" in row})
     return (
-        f"{empty} rounds in a row had fewer than {quorum} valid replies (screening.quorum); "
+        f"{rounds} had fewer than {quorum} valid replies (screening.quorum); "
         f"in round {last.number}: {'; '.join(reasons[:3]) or 'no client was connected'}"
     )

@@ -38,7 +38,7 @@ from .proxy import note_of, proxy_of
 from .records import Records
 from .restore import restored_clients, restored_metrics
 from .roll_call import Roster
-from .rounds import Evaluate, Federation, Observer
+from .rounds import Evaluate, Federation, Observer, Round, empty_rounds_reason
 from .rows import Row
 from .stopping import reason_to_stop
 from .trackers import Tracking, check_trackers
@@ -182,8 +182,13 @@ def run(
         done = 0 if records.last is None else records.last.number
         progress.begins([roster.label(c) for c in sorted(roster.facts)], config.rounds, config.headline, done)
         rounds = federation.rounds(records.last, prepared.evaluation.initial)
-        while not (stopped := _reason_to_stop(config, records.rows)) and next(rounds, None) is not None:
-            pass
+        last = records.last
+        while not (stopped := _reason_to_stop(config, records.rows)):
+            executed = next(rounds, None)
+            if executed is None:
+                break
+            last = executed
+        _check_trained(last, done, config)
     except KeyboardInterrupt:
         records.close("interrupted", f"stopped by {stopped_by()}")
         raise
@@ -243,6 +248,12 @@ def _called(grid: Grid, prepared: Prepared, records: Records, delivery: Delivery
 
 def _reason_to_stop(config: Config, rows: Sequence[Row]) -> str | None:
     return reason_to_stop(rows, config.headline, target=config.target, patience=config.patience)
+
+
+def _check_trained(last: Round | None, begun: int, config: Config) -> None:
+    """Raise RunError if rounds after round `begun` were executed, and no reply has ever changed the model."""
+    if last is not None and last.number > begun and not last.accepted:
+        raise RunError(empty_rounds_reason(last, last.number - begun, config.screening.quorum))
 
 
 def _open_records(prepared: Prepared, word: str | None) -> Records:

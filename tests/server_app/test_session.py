@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from desk import StopAfter, play, table, weights
+from desk import StopAfter, play, resume, table, weights
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from safetensors.numpy import load_file
@@ -216,6 +216,47 @@ def test_rounds_below_the_quorum_change_nothing_and_end_the_run_with_a_reason(tm
     rows = read_lines(folder / "metrics.jsonl")
     assert [row["round"] for row in rows] == [0, 1, 2, 3]
     assert rows[1]["test/loss"] == rows[2]["test/loss"] == rows[3]["test/loss"]
+
+
+NEVER = {
+    "one round": ("rounds=1", "round 1 had fewer than 1 valid replies"),
+    "two rounds": ("rounds=2", "2 rounds in a row had fewer than 1 valid replies"),
+    "a quorum": ("rounds=2 screening.quorum=3", "2 rounds in a row had fewer than 3 valid replies"),
+    "patience": ("rounds=9 patience=1 evaluate_every=1", "had fewer than 1 valid replies"),
+}
+
+
+@pytest.mark.parametrize("case", NEVER)
+def test_a_run_that_has_never_changed_its_model_has_failed(case: str, tmp_path: Path) -> None:
+    def train(message: Message, context: Context, reply: Message) -> Message:
+        if "quorum" in case and partition_of(context) < 2:
+            return reply
+        raise RuntimeError("gone")
+
+    overrides, said = NEVER[case]
+    with pytest.raises(RunError, match=rf"{said}.*gone"):
+        play(tmp_path, *overrides.split(), app=broken(train))
+    status = json.loads((tmp_path / "mnist5k-dirichlet-fednnnn-sgd-seed1/status.json").read_text())
+    assert status["state"] == "failed"
+    assert "valid replies" in status["reason"]
+
+
+def test_a_run_whose_last_rounds_change_nothing_is_completed_and_a_failed_one_goes_on(tmp_path: Path) -> None:
+    """Two rounds without a reply: before the first one that has any, or after it."""
+    lost = {1, 2}
+
+    def train(message: Message, context: Context, reply: Message) -> Message:
+        if message.content[wire.CONFIG][wire.SERVER_ROUND] in lost:
+            raise RuntimeError("gone")
+        return reply
+
+    with pytest.raises(RunError, match="2 rounds in a row"):
+        play(tmp_path / "a", "rounds=2", "checkpoint_every=1", app=broken(train))
+    folder = tmp_path / "a/mnist5k-dirichlet-fednnnn-sgd-seed1"
+    resume(folder, "rounds=3")
+    assert json.loads((folder / "status.json").read_text())["state"] == "completed"
+    lost = {2, 3}
+    assert play(tmp_path / "b", "rounds=3", app=broken(train)).rows[-1]["clients"] == 0
 
 
 def test_an_interrupted_run_keeps_its_completed_rounds(tmp_path: Path) -> None:
