@@ -232,18 +232,19 @@ class Records:
 
     @held()
     def close(self, state: str, reason: str | None = None) -> None:
-        """Write the last files, regardless of how the run ended: lines, checkpoint, model, plot, status.
+        """Write the last files, regardless of how the run ended: lines, checkpoint, model, status, plot.
 
-        Raises RunError if a completed run could not write all of them; `status.json` then says `failed`.
+        Raises RunError if a completed run could not write all of them but the plot; `status.json` then says
+        `failed`.
         """
         if self.last is not None:
             self._write_last(self.last)
-        self._try("curve.png", self._draw)
         completed = state == "completed"
         ended, why = state, reason
         if self._unwritten:
             ended, why = "failed" if completed else state, self._and_unwritten(reason)
         self._try(STATUS, lambda: self._status(ended, why))
+        self._draw()
         self._lock.close()
         if completed and self._unwritten:
             raise RunError(self._and_unwritten(reason))
@@ -273,9 +274,9 @@ class Records:
 
     def _draw(self) -> None:
         if len(self.rows) > 1:
-            from .figures.curve import draw
+            from .figures.curve import drawn
 
-            draw(
+            drawn(
                 [(label(self.config), self.rows)],
                 self.folder / "curve.png",
                 title=default_name(self.config),

@@ -158,7 +158,7 @@ def _report(
     """Print the summary lines: the final figure, that of FedAvg, the plot and the run folder."""
     from fedstride.metrics import as_text, fact, shown
     from server_app.config.keys import label
-    from server_app.figures.curve import draw
+    from server_app.figures.curve import drawn
 
     metric = config.headline
     known, final = fact(metric), rows[-1].get(metric)
@@ -177,8 +177,9 @@ def _report(
             difference = 0.0 if math.isclose(final, fedavg, rel_tol=1e-9) else final - fedavg
             points = f"{100 * difference:+7.2f} points" if known.unit == "%" else f"{difference:+9.4f}"
             say(console, f"{'difference':<28} {'':>{len(shown(metric)) + 6}}{points}")
-        draw([(name, rows), ("fedavg", other_rows)], folder / "curve.png", title=title(config), metric=metric)
-    say(console, f"{'plot':<28} {folder / 'curve.png'}")
+        drawn([(name, rows), ("fedavg", other_rows)], folder / "curve.png", title=title(config), metric=metric)
+    if (folder / "curve.png").exists():
+        say(console, f"{'plot':<28} {folder / 'curve.png'}")
     say(console, f"{'folder':<28} {folder}")
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from logging import WARNING
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedstride import atomic
+from fedstride.flower.logs import log
 from fedstride.metrics import fact, with_unit
 
 from ..values import number
@@ -17,6 +19,23 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Series = tuple[str, Sequence[Mapping[str, Any]]]
+
+
+def drawn(series: Sequence[Series], path: Path, *, title: str, metric: str) -> bool:
+    """Call `draw`. If it fails, log a warning: a plot is not worth a run. Returns whether it succeeded."""
+    try:
+        draw(series, path, title=title, metric=metric)
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        log(
+            WARNING,
+            "%s was not drawn (%s); to draw it later: fedstride plot accuracy %s",
+            path.name,
+            reason[:300],
+            path.parent,
+        )
+        return False
+    return True
 
 
 def draw(series: Sequence[Series], path: Path, *, title: str, metric: str) -> None:
@@ -33,9 +52,9 @@ def draw(series: Sequence[Series], path: Path, *, title: str, metric: str) -> No
         if axes.get_legend_handles_labels()[0]:
             axes.legend(frameon=False)
     figure.suptitle(title, fontsize=10)
-    drawn = io.BytesIO()
-    save_figure(figure, drawn, format="png")
-    atomic.write(path, drawn.getvalue())
+    content = io.BytesIO()
+    save_figure(figure, content, format="png")
+    atomic.write(path, content.getvalue())
 
 
 def points(rows: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, float]]:

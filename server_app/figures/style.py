@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -90,9 +91,18 @@ def save_figure(figure: Figure, file: Any, **options: Any) -> None:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of this size in inches. It is drawn by Agg, without a window and without global state."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    """An empty figure of this size in inches. It is drawn by Agg, without a window and without global state.
+
+    MPLBACKEND has no effect on it. Notebooks set it for all commands that they start, to a package which may be
+    missing here, and matplotlib cannot be imported then.
+    """
+    named = os.environ.pop("MPLBACKEND", None)
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    finally:
+        if named is not None:
+            os.environ["MPLBACKEND"] = named
 
     figure = Figure(figsize=(width, height), layout="constrained", dpi=130)
     FigureCanvasAgg(figure)

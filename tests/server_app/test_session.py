@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +27,7 @@ from lab.engine.local import LocalGrid
 from server_app import session
 from server_app.checkpoint import newest_checkpoint
 from server_app.config.compose import compose, from_yaml
+from server_app.figures import curve
 from server_app.lines import read_lines
 from server_app.rounds import Round
 
@@ -216,6 +220,41 @@ def test_rounds_below_the_quorum_change_nothing_and_end_the_run_with_a_reason(tm
     rows = read_lines(folder / "metrics.jsonl")
     assert [row["round"] for row in rows] == [0, 1, 2, 3]
     assert rows[1]["test/loss"] == rows[2]["test/loss"] == rows[3]["test/loss"]
+
+
+def fails(*arguments: object, **options: object) -> None:
+    raise ValueError("no font was found")
+
+
+@pytest.mark.parametrize("what", ["new_figure", "save_figure"])
+def test_a_plot_is_not_worth_a_run(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(curve, what, fails)
+    folder = play(tmp_path, "rounds=1").folder
+    assert json.loads((folder / "status.json").read_text())["state"] == "completed"
+    assert not (folder / "curve.png").exists()
+    assert f"curve.png was not drawn (no font was found); to draw it later: fedstride plot accuracy {folder}" in (
+        caplog.text
+    )
+
+
+@pytest.mark.parametrize("backend", ["module://a_package.that_is_missing", "TkAgg", "nonsense", "svg"])
+def test_the_backend_that_a_notebook_names_has_no_effect(backend: str, tmp_path: Path) -> None:
+    """It would be read when matplotlib is imported, so this needs a new process."""
+    script = (
+        "import os, sys; from server_app.figures.curve import draw; from pathlib import Path\n"
+        "draw([('a', [{'round': 1, 'test/loss': 0.5}])], Path(sys.argv[1]), title='a', metric='test/loss')\n"
+        "print(os.environ['MPLBACKEND'])"
+    )
+    env = os.environ | {"MPLBACKEND": backend}
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "a.png")], env=env, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == backend
+    assert (tmp_path / "a.png").stat().st_size > 1000
 
 
 NEVER = {
