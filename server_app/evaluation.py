@@ -52,7 +52,9 @@ class CentralEvaluation:
     def __init__(self, config: Config) -> None:
         numerics.use_threads(1)  # threads that torch has started are missing in a copy of the process
         source = data.load(config.task)
-        model = models.build(config.model, source.spec.inputs, source.spec.outputs, config.seed)
+        form = source.spec.inputs, source.spec.outputs
+        model = models.build(config.model, *form, config.seed)
+        models.check_outputs(model, config.model.name, *form)
         for key in keys(config):
             if key.field.setting.layers and key.value is not None:
                 models.layers_matching(model, key.value, key.path)

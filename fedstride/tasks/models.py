@@ -11,7 +11,7 @@ from torch import nn
 from .. import seeds
 from ..errors import ConfigError, require
 from ..parts import Choice
-from .inputs import Inputs
+from .inputs import Inputs, Kind
 from .parts import MODELS
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -29,6 +29,43 @@ def build(config: Choice, inputs: Inputs, outputs: int, seed: int) -> nn.Module:
         torch.default_generator.manual_seed(seeds.derive(seed, "initial weights"))
         network: nn.Module = MODELS.make(config, inputs, outputs)
         return network
+
+
+def check_outputs(network: nn.Module, name: str, inputs: Inputs, outputs: int) -> None:
+    """Raise ConfigError if a network of this name returns anything but (n, outputs) for n = 2 examples.
+
+    Losses broadcast other shapes, and so would train it towards something else, without an error. The network, in
+    eval mode for this, and the global random state do not change. What it raises itself is left to the first
+    evaluation or training, which says why.
+    """
+    if inputs.kind is Kind.TOKENS:
+        x = torch.ones(2, *inputs.shape, dtype=torch.int64)
+    else:
+        x = torch.zeros(2, *inputs.shape)
+    modes = {module: module.training for module in network.modules()}
+    buffers = {key: buffer.clone() for key, buffer in network.named_buffers()}
+    network.eval()
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            found = torch.func.functional_call(network, buffers, (x,))
+    except Exception:
+        return
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    if isinstance(found, torch.Tensor) and tuple(found.shape) == (2, outputs):
+        return
+    shown = _shape(found) if isinstance(found, torch.Tensor) else f"a {type(found).__name__}"
+    raise ConfigError(
+        f"model = {name!r} returns {shown} for n examples of this task, but must return a tensor (n, {outputs}): "
+        "one output for each class, or for each number of the target; change its forward()"
+    )
+
+
+def _shape(outputs: torch.Tensor) -> str:
+    """The shape of the outputs of two examples, with n for their number."""
+    sizes = ["n" if (axis, size) == (0, 2) else str(size) for axis, size in enumerate(outputs.shape)]
+    return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
 
 
 def layers_matching(model: nn.Module, patterns: Sequence[str], key: str) -> set[nn.Module]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ import torch
 from fedstride.errors import ConfigError
 from fedstride.parts import Choice
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.models import build
+from fedstride.tasks.models import build, check_outputs
 
 DIGITS = Inputs(Kind.IMAGE, (1, 28, 28))
 
@@ -38,3 +41,60 @@ def test_an_unsupported_example_shape_is_rejected() -> None:
 def test_an_unknown_network() -> None:
     with pytest.raises(ConfigError, match=r"unknown model 'cnn_mnst'. Did you mean 'cnn_mnist' or 'cnn_emnist'\?"):
         made("cnn_mnst")
+
+
+# ---------------------------------------------------------------- outputs
+
+
+class Returns(torch.nn.Module):
+    """Returns what is made of (n, 3). It counts its calls in a buffer, and draws a number in each."""
+
+    def __init__(self, change: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.layer, self.change = torch.nn.Linear(4, 3), change
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.calls += torch.rand(())
+        return self.change(self.layer(x.float()))
+
+
+ROW = Inputs(Kind.TABLE, (4,))
+OTHERS: dict[str, tuple[Callable[[torch.Tensor], Any], int, str]] = {
+    "one output without its axis": (lambda z: z[:, 0], 1, r"returns (n,) "),
+    "one output for two classes": (lambda z: z[:, :1], 2, r"returns (n, 1) "),
+    "too many": (lambda z: z, 2, r"returns (n, 3) "),
+    "a sequence": (lambda z: z[:, None, :], 3, r"returns (n, 1, 3) "),
+    "the axes in the other order": (lambda z: z.t(), 3, r"returns (3, 2) "),
+    "the mean of all": (lambda z: z.mean(), 3, r"returns () "),
+    "a dictionary": (lambda z: {"logits": z}, 3, "returns a dict "),
+    "a tuple": (lambda z: (z, z), 3, "returns a tuple "),
+    "nothing": (lambda z: None, 3, "returns a NoneType "),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_a_network_that_returns_another_shape_is_refused(case: str) -> None:
+    change, outputs, said = OTHERS[case]
+    with pytest.raises(
+        ConfigError, match=re.escape(said) + rf".*must return a tensor \(n, {outputs}\)"
+    ) as refused:
+        check_outputs(Returns(change), "mine", ROW, outputs)
+    assert "model = 'mine'" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("inputs", [ROW, Inputs(Kind.TOKENS, (4,), 9)], ids=str)
+def test_checking_a_network_changes_nothing(inputs: Inputs) -> None:
+    network = Returns(lambda z: z)
+    network.layer.eval()
+    before = torch.get_rng_state()
+    check_outputs(network, "mine", inputs, 3)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert network.calls == 0
+    assert network.training
+    assert not network.layer.training
+
+
+def test_what_a_network_raises_is_left_to_its_first_use() -> None:
+    check_outputs(Returns(lambda z: z @ z), "mine", ROW, 3)
