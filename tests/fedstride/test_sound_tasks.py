@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import struct
 import wave
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from real_data import REAL, load, real, refused
 
 from fedstride.errors import ConfigError, DataError
@@ -189,6 +193,74 @@ def test_a_wav_file_of_another_form(tmp_path: Path, made: dict[str, Any], said: 
     write(path, **{"samples": [1, 2, 3, 4], **made})
     with pytest.raises(DataError, match=f"{path}.*{said}"):
         wav.read(path, 16_000)
+
+
+FIVE = struct.pack("<5h", 1, -32768, 32767, 4, 5)
+PLAIN = struct.pack("<HHIIHH", 1, 1, 16_000, 32_000, 2, 16)
+LONGER = struct.pack("<HHIIHHHHI", 0xFFFE, 1, 16_000, 32_000, 2, 16, 22, 16, 4)
+GUID = bytes.fromhex("0100000000001000800000aa00389b71")
+
+
+def chunk(name: bytes, content: bytes, size: int | None = None) -> bytes:
+    return name + struct.pack("<I", len(content) if size is None else size) + content
+
+
+def riff(*chunks: bytes, size: int | None = None) -> bytes:
+    body = b"WAVE" + b"".join(chunks)
+    return b"RIFF" + struct.pack("<I", len(body) if size is None else size) + body
+
+
+WHOLE = {
+    "an odd chunk with its byte": riff(
+        chunk(b"fmt ", PLAIN), chunk(b"LIST", b"five!") + b"\0", chunk(b"data", FIVE)
+    ),
+    "an odd chunk without": riff(chunk(b"fmt ", PLAIN), chunk(b"LIST", b"five!"), chunk(b"data", FIVE)),
+    "an odd chunk first": riff(chunk(b"JUNK", b"x"), chunk(b"fmt ", PLAIN), chunk(b"data", FIVE)),
+    "an empty chunk": riff(chunk(b"PAD ", b""), chunk(b"fmt ", PLAIN), chunk(b"data", FIVE)),
+    "a long description": riff(chunk(b"fmt ", LONGER + GUID), chunk(b"data", FIVE)),
+    "a description with a rest": riff(chunk(b"fmt ", PLAIN + b"\0\0"), chunk(b"data", FIVE)),
+    "chunks after the samples": riff(chunk(b"fmt ", PLAIN), chunk(b"data", FIVE), chunk(b"id3 ", b"name")),
+    "from a pipe": riff(chunk(b"fmt ", PLAIN), chunk(b"data", FIVE, 0xFFFFFFFF), size=0xFFFFFFFF),
+    "from a pipe of another program": riff(chunk(b"fmt ", PLAIN), chunk(b"data", FIVE, 0x7FFFFFFF - 36)),
+    "from a pipe, half a sample more": riff(chunk(b"fmt ", PLAIN), chunk(b"data", FIVE + b"x", 0xFFFFFFFF)),
+    "a wrong length of the file": riff(chunk(b"fmt ", PLAIN), chunk(b"data", FIVE), size=0),
+}
+
+
+@pytest.mark.parametrize("what", WHOLE)
+def test_wav_files_as_programs_write_them(what: str, tmp_path: Path) -> None:
+    (tmp_path / "a.wav").write_bytes(WHOLE[what])
+    assert wav.read(tmp_path / "a.wav", 16_000).tolist() == [1, -32768, 32767, 4, 5]
+
+
+NOT_READ = {
+    "floating-point numbers": (
+        riff(chunk(b"fmt ", b"\3\0" + PLAIN[2:]), chunk(b"data", FIVE)), "samples of kind 3 "
+    ),
+    "another long description": (
+        riff(chunk(b"fmt ", LONGER + b"\3" + GUID[1:]), chunk(b"data", FIVE)), "samples of kind 65534 "
+    ),
+    "a description that ends": (riff(chunk(b"fmt ", PLAIN[:14]), chunk(b"data", FIVE)), "not a complete WAV file"),
+    "no description": (riff(chunk(b"data", FIVE)), "does not describe its samples"),
+    "no samples": (riff(chunk(b"fmt ", PLAIN)), "it ends too early"),
+    "another file": (b"\x89PNG" + bytes(60), "does not begin as one"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", NOT_READ)
+def test_files_that_are_no_such_recordings(what: str, tmp_path: Path) -> None:
+    content, said = NOT_READ[what]
+    (tmp_path / "a.wav").write_bytes(content)
+    with pytest.raises(DataError, match=f"{tmp_path / 'a.wav'} .*{said}"):
+        wav.read(tmp_path / "a.wav", 16_000)
+
+
+@given(content=st.binary(max_size=120), begins=st.booleans())
+def test_any_bytes_are_samples_or_a_reason(content: bytes, begins: bool, tmp_path_factory: Any) -> None:
+    file = tmp_path_factory.mktemp("sounds") / "a.wav"
+    file.write_bytes(riff(content) if begins else content)
+    with contextlib.suppress(DataError):
+        wav.read(file, 16_000)
 
 
 @pytest.mark.parametrize("cut", [0, 10, 30, 44, 47, 51])
