@@ -47,7 +47,8 @@ def check_outputs(network: nn.Module, name: str, inputs: Inputs, outputs: int) -
     network.eval()
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            found = torch.func.functional_call(network, buffers, (x,))
+            # Without tied weights: torch would put back a wrong tensor where a module has two names.
+            found = torch.func.functional_call(network, buffers, (x,), tie_weights=False)
     except Exception:
         return
     finally:

@@ -98,3 +98,13 @@ def test_checking_a_network_changes_nothing(inputs: Inputs) -> None:
 
 def test_what_a_network_raises_is_left_to_its_first_use() -> None:
     check_outputs(Returns(lambda z: z @ z), "mine", ROW, 3)
+
+
+def test_checking_a_network_whose_modules_have_two_names_changes_nothing() -> None:
+    network = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3))
+    network.add_module("again", torch.nn.Sequential(torch.nn.Linear(3, 4), network[0], network[1]))
+    before = {name: (id(value), value.clone()) for name, value in network.state_dict(keep_vars=True).items()}
+    check_outputs(network, "mine", ROW, 3)
+    for name, value in network.state_dict(keep_vars=True).items():
+        assert id(value) == before[name][0]
+        assert torch.equal(value, before[name][1])

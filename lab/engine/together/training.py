@@ -13,12 +13,11 @@ Clients are sorted by their number of steps, and those that have finished are le
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
 
 from client_app import pieces
 from client_app.method import Plan, Result
@@ -32,9 +31,8 @@ from .batches import Batch, Batches, Chosen, mean_losses
 from .captured import Steps
 from .clients import Started, Trained, Weights, key
 from .draws import CountedDraws, Number
-from .functions import Draws, Functions, GeneratorDraws
-
-Named = Mapping[str, torch.Tensor]
+from .functions import Draws, GeneratorDraws
+from .network import Network
 
 
 def train_together(
@@ -239,30 +237,6 @@ class _Training:
             own = Weights(*({name: rows[i] for name, rows in kind.items()} for kind in weights))
             found.append(Trained(result, own, self.random.state(i)))
         return found
-
-
-class Network:
-    """A network in training mode, whose forward pass is that of several clients.
-
-    `fixed`: modules that stay in eval mode.
-    """
-
-    def __init__(self, model: nn.Module, fixed: Iterable[nn.Module]) -> None:
-        self.model, self.fixed = model, list(fixed)
-
-    def __call__(self, parameters: Named, buffers: Named, batch: Batch, draws: Draws) -> torch.Tensor:
-        """The outputs (clients, longest, ...) with stacked weights. The buffers change."""
-        self.model.train()
-        for module in self.fixed:
-            module.training = False
-
-        def forward(p: dict[str, Any], b: dict[str, Any], x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-            with Functions(mask, draws, b, filled=batch.filled).in_place():
-                outputs: torch.Tensor = torch.func.functional_call(self.model, (p, b), (x,))
-                return outputs
-
-        outputs: torch.Tensor = torch.func.vmap(forward)(dict(parameters), dict(buffers), batch.x, batch.mask)
-        return outputs
 
 
 def stacked_weights(each: Sequence[Weights]) -> Weights:

@@ -23,7 +23,8 @@ from fedstride.tasks.spec import Spec, Target
 from .batches import Batch, mean_losses
 from .clients import Weights, weights_of
 from .functions import Functions, GeneratorDraws
-from .training import Network, stacked_weights
+from .network import Network
+from .training import stacked_weights
 
 COUNTS = (3, 2)
 """Examples of the two clients: one has fewer, so that its mini-batch is filled up."""

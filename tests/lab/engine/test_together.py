@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from torch import nn
 
 from client_app import stages, work
 from client_app.app import app
@@ -588,6 +589,46 @@ def test_tied_and_unused_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     setup = Setup("values", "users", momentum=0.9)
     assert trial.obstacle(setup.model, setup.spec, None, None) is None
     assert_same(exchange(alone(), setup), exchange(together(), setup))
+
+
+class Twice(nn.Module):
+    """Modules that have two names: a layer, a normalisation, a block of both; and a tied weight."""
+
+    def __init__(self, which: str, inputs: Inputs, outputs: int) -> None:
+        super().__init__()
+        size = inputs.size
+        self.first, self.norm = nn.Linear(size, size), BatchNorm1d(size)
+        self.block = nn.Sequential(nn.Linear(size, size), BatchNorm1d(size), nn.ReLU())
+        self.other, self.last = nn.Linear(size, size), nn.Linear(size, outputs)
+        if which in ("layer", "all"):
+            self.again = self.first
+        if which in ("norm", "all"):
+            self.norm_again = self.norm
+        if which in ("block", "all"):
+            self.block_again = self.block
+        if which in ("tied", "all"):
+            self.other.weight = self.first.weight
+
+    def forward(self, x: torch.Tensor) -> Any:
+        x = self.block(self.norm(self.first(x.flatten(1))))
+        x = getattr(self, "block_again", self.block)(getattr(self, "norm_again", self.norm)(x))
+        return self.last(self.other(getattr(self, "again", self.first)(x).relu()))
+
+
+@pytest.mark.parametrize("which", ["layer", "norm", "block", "tied", "all"])
+def test_modules_with_two_names(which: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In two rounds: the first one must leave the network as it was."""
+
+    class Users(Twice):
+        def __init__(self, inputs: Inputs, outputs: int) -> None:
+            super().__init__(which, inputs, outputs)
+
+    monkeypatch.setitem(MODELS._parts, "users", Part("users", Users, "A user's."))
+    setup, one, other = Setup("values", "users", lr=0.01), alone(), together()
+    assert trial.obstacle(setup.model, setup.spec, None, None) is None
+    assert_same(exchange(one, setup), exchange(other, setup))
+    later: Any = {"server_round": 2, "accepted": 1}
+    assert_same(exchange(one, setup, **later), exchange(other, setup, **later))
 
 
 @pytest.mark.parametrize(
