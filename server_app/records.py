@@ -234,8 +234,7 @@ class Records:
     def close(self, state: str, reason: str | None = None) -> None:
         """Write the last files, regardless of how the run ended: lines, checkpoint, model, status, plot.
 
-        Raises RunError if a completed run could not write all of them but the plot; `status.json` then says
-        `failed`.
+        Raises RunError if a completed run could not write all but the plot; `status.json` then says `failed`.
         """
         if self.last is not None:
             self._write_last(self.last)
