@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Callable
 
-from . import signals
+from . import outputs, signals
 from .errors import FedstrideError, printable
 
 
@@ -14,6 +14,22 @@ def run(command: Callable[[], object]) -> None:
     """Run a command. Exit codes: 0 completed, 1 failed, 2 invalid request, 130 interrupted, 143 terminated."""
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
         signal.signal(signal.SIGTERM, signals.RaiseOnce())
+    with outputs.lasting() as streams:
+        end: SystemExit | None = None
+        try:
+            _run(command)
+        except SystemExit as found:
+            end = found
+        missing = None if end is not None and end.code else streams.missing()
+        if missing is not None:
+            said = f"error: the output is not complete: it could not be written ({missing.strerror})"
+            print(said, file=sys.stderr)
+            end = SystemExit(1)
+        if end is not None:
+            raise end
+
+
+def _run(command: Callable[[], object]) -> None:
     try:
         command()
     except FedstrideError as error:
