@@ -46,6 +46,8 @@ _MODULE_OF = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__all__":  # for `from fedstride import *`
+        return _importable()
     if name in _MODULE_OF:
         return getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
     # `from fedstride import wire` calls this function first. The error makes Python import the submodule, and
@@ -65,6 +67,14 @@ def __getattr__(name: str) -> Any:
         if error.name != "torch":
             raise
         raise ImportError(f"{name} needs torch: pip install 'fedstride[client]'") from error
+
+
+def _importable() -> list[str]:
+    """The public names; without torch, those that do not need it."""
+    import client_app
+
+    needs_torch = set() if find_spec("torch") else set(client_app.MODULE_OF)
+    return [name for name in __dir__() if not name.startswith("_") and name not in needs_torch]
 
 
 def __dir__() -> list[str]:

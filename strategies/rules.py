@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
+from inspect import Parameter, signature
 from logging import INFO
 from typing import Annotated, Any, TypedDict
 
@@ -62,6 +64,21 @@ class RuleOptions(FedAvgOptions, total=False):
     buffers: Sequence[str]
 
 
+def check_options(part: type, given: Iterable[str], inherited: Iterable[str]) -> None:
+    """Raises TypeError, with a suggestion, for options that are not `inherited` ones of this rule or wrapper.
+
+    Python would name the method of the parent class that does not know them.
+    """
+    wrong = sorted(set(given) - set(inherited))
+    if not wrong:
+        return
+    own = [each.name for each in signature(part).parameters.values() if each.kind is Parameter.KEYWORD_ONLY]
+    known = sorted({*own, *inherited})
+    close = get_close_matches(wrong[0], known, n=1)
+    then = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}"
+    raise TypeError(f"{part.__name__} has no setting {wrong[0]!r}; {then}")
+
+
 class RuleStrategy(Core, Shell, FlowerFedAvg):
     """A Flower Strategy around one rule.
 
@@ -89,6 +106,7 @@ class RuleStrategy(Core, Shell, FlowerFedAvg):
         buffers: Sequence[str] = (),
         **options: Unpack[FedAvgOptions],
     ) -> None:
+        check_options(type(self), options, RuleOptions.__annotations__)
         super().__init__(**options)
         require(weighting in WEIGHTINGS, "weighting", weighting, "'examples' or 'uniform'")
         require(0.0 <= self.fraction_train <= 1.0, "fraction_train", self.fraction_train, "in [0, 1]")

@@ -7,7 +7,7 @@ strategy's result. `FedLWS(FedNNNN())` is a list of two parts; `shell.py` calls 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Never
 
 from flwr.serverapp.strategy import Strategy
 
@@ -21,6 +21,7 @@ from .foreign import Foreign
 from .limits import Screening
 from .needs import Needs
 from .placed import claims
+from .rules import check_options
 from .shell import Shell, has_own_way
 from .stack import Act, Stack
 
@@ -58,7 +59,9 @@ class Wrapper(Act, Shell):
         *,
         screening: Screening | None = None,
         buffers: Sequence[str] | None = None,
+        **unknown: Never,
     ) -> None:
+        check_options(type(self), unknown, ("strategy", "screening", "buffers"))
         self.strategy: Strategy = FedAvg(**self.around) if strategy is None else strategy
         require(
             isinstance(self.strategy, Strategy),

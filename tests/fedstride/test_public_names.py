@@ -136,3 +136,25 @@ def brings(extra: str) -> list[str]:
         own = re.fullmatch(r"fedstride\[([\w-]+)\]", text)
         found += brings(own[1]) if own else [text]
     return found
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "said"),
+    [
+        ("FedNNNN", "betta", "FedNNNN has no setting 'betta'; did you mean 'beta'?"),
+        ("FedNNNN", "fraction_fit", "FedNNNN has no setting 'fraction_fit'; did you mean 'fraction_train'?"),
+        ("FedNova", "weigting", "FedNova has no setting 'weigting'; did you mean 'weighting'?"),
+        ("Fedalr", "xyzzy", "Fedalr has no setting 'xyzzy'; it has arrayrecord_key, buffers, "),
+        ("FedLWS", "betta", "FedLWS has no setting 'betta'; did you mean 'beta'?"),
+        ("FedLWS", "screenings", "FedLWS has no setting 'screenings'; did you mean 'screening'?"),
+    ],
+)
+def test_a_misspelt_setting_is_named_with_its_class(name: str, option: str, said: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(said)):
+        getattr(fedstride, name)(**{option: 1})
+
+
+def test_all_names_can_be_imported_at_once() -> None:
+    found: dict[str, object] = {}
+    exec("from fedstride import *", found)
+    assert set(NAMES) <= set(found)
