@@ -7,6 +7,7 @@ answer: each route of HTTP, each method of gRPC, in plain text and with TLS.
 from __future__ import annotations
 
 import contextlib
+import http.server
 import importlib
 import json
 import os
@@ -15,7 +16,8 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -99,6 +101,7 @@ def main() -> None:
     import httpx
 
     routes, methods = list(_routes()), list(_methods())
+    _rehearse(httpx, routes)
     os.setgroups([])
     os.setgid(NOBODY)
     os.setuid(NOBODY)
@@ -111,6 +114,22 @@ def main() -> None:
         tried += 1
         _connect(path)
     print(tried)
+
+
+class _Refusing(http.server.BaseHTTPRequestHandler):
+    """Refuses everything, without a word."""
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+def _rehearse(httpx: Any, routes: Sequence[str]) -> None:
+    """Have everything imported that requests need: the other user may not be able to read this Python's packages."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for scheme in ("http", "https"):
+            _ask_http(httpx, f"{scheme}://127.0.0.1:{server.server_address[1]}", routes[:2])
+        server.shutdown()
 
 
 def _routes() -> Iterator[str]:
