@@ -101,7 +101,7 @@ def main() -> None:
     import httpx
 
     routes, methods = list(_routes()), list(_methods())
-    _rehearse(httpx, routes)
+    _rehearse(httpx, grpc, routes, methods, order["ca"])
     os.setgroups([])
     os.setgid(NOBODY)
     os.setuid(NOBODY)
@@ -123,12 +123,13 @@ class _Refusing(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def _rehearse(httpx: Any, routes: Sequence[str]) -> None:
-    """Have everything imported that requests need: the other user may not be able to read this Python's packages."""
+def _rehearse(httpx: Any, grpc: Any, routes: Sequence[str], methods: Sequence[str], ca: str | None) -> None:
+    """Have everything imported that requests need: the other user may not be able to read this Python."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Refusing) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         for scheme in ("http", "https"):
-            _ask_http(httpx, f"{scheme}://127.0.0.1:{server.server_address[1]}", routes[:2])
+            _ask_http(httpx, f"{scheme}://127.0.0.1:{server.server_port}", routes[:2])
+        _ask_grpc(grpc, server.server_port, methods[:1], ca)
         server.shutdown()
 
 
