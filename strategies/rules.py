@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
 from inspect import Parameter, signature
 from logging import INFO
 from typing import Annotated, Any, TypedDict
@@ -21,7 +20,7 @@ from typing_extensions import Unpack, override
 
 from fedstride import seeds, wire
 from fedstride.arrays import Arrays
-from fedstride.errors import RunError, require
+from fedstride.errors import RunError, nearest, require
 from fedstride.flower.logs import log
 from fedstride.flower.strategies import AVERAGES_METRICS
 from fedstride.placing import record_of
@@ -64,6 +63,12 @@ class RuleOptions(FedAvgOptions, total=False):
     buffers: Sequence[str]
 
 
+def settings_in(part: type) -> list[str]:
+    """The names of the settings that this class of a rule or wrapper has in its own signature."""
+    found = signature(part).parameters.values()
+    return [each.name for each in found if each.kind is not Parameter.VAR_KEYWORD]
+
+
 def check_options(part: type, given: Iterable[str], inherited: Iterable[str]) -> None:
     """Raises TypeError, with a suggestion, for options that are not `inherited` ones of this rule or wrapper.
 
@@ -72,9 +77,8 @@ def check_options(part: type, given: Iterable[str], inherited: Iterable[str]) ->
     wrong = sorted(set(given) - set(inherited))
     if not wrong:
         return
-    own = [each.name for each in signature(part).parameters.values() if each.kind is Parameter.KEYWORD_ONLY]
-    known = sorted({*own, *inherited})
-    close = get_close_matches(wrong[0], known, n=1)
+    known = sorted({*settings_in(part), *inherited})
+    close = nearest(wrong[0], known, limit=1)
     then = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}"
     raise TypeError(f"{part.__name__} has no setting {wrong[0]!r}; {then}")
 

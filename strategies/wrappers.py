@@ -21,7 +21,7 @@ from .foreign import Foreign
 from .limits import Screening
 from .needs import Needs
 from .placed import claims
-from .rules import check_options
+from .rules import check_options, settings_in
 from .shell import Shell, has_own_way
 from .stack import Act, Stack
 
@@ -61,7 +61,7 @@ class Wrapper(Act, Shell):
         buffers: Sequence[str] | None = None,
         **unknown: Never,
     ) -> None:
-        check_options(type(self), unknown, ("strategy", "screening", "buffers"))
+        check_options(type(self), unknown, settings_in(Wrapper) if unknown else ())
         self.strategy: Strategy = FedAvg(**self.around) if strategy is None else strategy
         require(
             isinstance(self.strategy, Strategy),

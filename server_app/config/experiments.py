@@ -124,7 +124,7 @@ def _yaml(path: Path) -> dict[str, Any]:
 
 def _with_texts(value: Any, text: Any) -> Any:
     if isinstance(value, dict):
-        texts = text if isinstance(text, dict) else {}  # of what an alias merges, there is no text
+        texts = text if isinstance(text, dict) else {}  # values that an alias brings in have no text
         return {key: _with_texts(each, texts.get(key)) for key, each in value.items()}
     if isinstance(value, list):
         return [_with_texts(each, its) for each, its in zip(value, text or [None] * len(value), strict=True)]

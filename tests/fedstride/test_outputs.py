@@ -8,6 +8,7 @@ import os
 import pty
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,19 +43,11 @@ def start(way: str, done: Path, out: int) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_command_goes_on_when_its_pipe_is_closed(way: str, tmp_path: Path) -> None:
-    ours, theirs = os.pipe()
-    process = start(way, tmp_path / "done", theirs)
-    os.close(theirs)
-    assert os.read(ours, 100)
-    os.close(ours)
-    assert process.wait(60) == 0
-    assert (tmp_path / "done").exists()
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_command_goes_on_when_its_terminal_is_closed(way: str, tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
+@pytest.mark.parametrize("opened", [os.pipe, pty.openpty])
+def test_a_command_goes_on_when_its_pipe_or_terminal_is_closed(
+    opened: Callable[[], tuple[int, int]], way: str, tmp_path: Path
+) -> None:
+    ours, theirs = opened()
     process = start(way, tmp_path / "done", theirs)
     os.close(theirs)
     assert os.read(ours, 100)

@@ -100,7 +100,7 @@ class Batches:
         return Batch(x, y, chosen.mask, chosen.counts)
 
     def _changed(self, x: torch.Tensor, number: Number, counts: Sequence[int], longest: int) -> torch.Tensor:
-        """The augmented images, with the draws of each client. With augmentation, `number` is no tensor."""
+        """The augmented images, with the draws of each client. `number` must be an int if there are any."""
         names = self._jobs[0].augmentation
         if not names:
             return x

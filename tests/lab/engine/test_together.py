@@ -685,7 +685,7 @@ def test_draws_from_a_counter_do_not_depend_on_who_trains_together(
 
 
 class Again:
-    """Stands for a graph where there is no GPU: it does what was captured once more, with the same tensors."""
+    """Replaces a graph where there is no GPU: it repeats the captured step, with the same tensors."""
 
     def __init__(self, act: captured.Act, inputs: Sequence[torch.Tensor]) -> None:
         self.act, self.inputs = act, inputs
