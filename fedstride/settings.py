@@ -9,7 +9,9 @@ these annotations.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
+import operator
 import sys
 import types
 import typing
@@ -18,7 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal
 
 from .errors import ConfigError
 
@@ -63,7 +65,7 @@ class Setting:
     most: float | None = None
     above: float | None = None
     below: float | None = None
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()  # those of a Literal need not be repeated
     unit: str = ""
     kind: Kind | None = None
     extends: bool = False
@@ -138,7 +140,8 @@ def _fields(target: Callable[..., Any]) -> Mapping[str, Field]:
     for name, default in defaults.items():
         setting = next((m for m in getattr(hints.get(name), "__metadata__", ()) if isinstance(m, Setting)), None)
         if setting is not None:
-            found[name] = Field(name, hints[name].__origin__, default, setting)
+            kind, setting = _with_options(hints[name].__origin__, setting)
+            found[name] = Field(name, kind, default, setting)
     return types.MappingProxyType(found)
 
 
@@ -158,6 +161,20 @@ def check_fields(fields: Iterable[Field], values: Mapping[str, Any], path: str =
 
 
 # ---------------------------------------------------------------- types and ranges
+
+
+def _with_options(kind: Any, setting: Setting) -> tuple[Any, Setting]:
+    """The type and the setting with text in place of `Literal["a", "b"]`, whose values become the options."""
+    union = _is_union(kind)
+    literals = [
+        each for each in (typing.get_args(kind) if union else (kind,)) if typing.get_origin(each) is Literal
+    ]
+    if not literals:
+        return kind, setting
+    plain = [str if each in literals else each for each in (typing.get_args(kind) if union else (kind,))]
+    (literal,) = literals
+    kind = functools.reduce(operator.or_, plain)
+    return kind, dataclasses.replace(setting, options=typing.get_args(literal))
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

@@ -67,8 +67,9 @@ def build_strategy(
     }
     strategy = _protected(_build(config.strategy, "strategy", config, model, facts), config)
     screening = getattr(strategy, "screening", config.screening)
-    weighting = None if config.privacy.name == "none" else "uniform"  # privacy gives all clients the same weight
-    return NormAnalysis(strategy, weighting=weighting, screening=screening)
+    if config.privacy.name == "none":
+        return NormAnalysis(strategy, screening=screening)
+    return NormAnalysis(strategy, weighting="uniform", screening=screening)  # privacy weighs all clients alike
 
 
 def _protected(strategy: Strategy, config: Config) -> Strategy:

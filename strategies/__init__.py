@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .requests import Request as Request
     from .rules import RuleStrategy as RuleStrategy
     from .stack import RoundResult as RoundResult
+    from .testing import make_cohort as make_cohort
     from .wrappers import Wrapper as Wrapper
 
 _HOMES = {
@@ -31,6 +32,7 @@ _HOMES = {
     "Screening": "limits",
     "Wrapper": "wrappers",
     "averaged_buffers": "means",
+    "make_cohort": "testing",
     "add_step": "means",
     "mean_update": "means",
     "movement": "means",

@@ -17,7 +17,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from flwr.app import ConfigRecord
@@ -35,7 +35,7 @@ from .requests import expected_of
 from .stack import Admission, Metrics, Stack
 from .wrappers import Wrapper
 
-WHERE = ("server", "client", "local")
+Where = Literal["server", "client", "local"]
 
 
 def stddev(noise_multiplier: float, clipping_norm: float, count: int, *, only_the_mean: bool) -> float:
@@ -115,7 +115,7 @@ class DifferentialPrivacy(Wrapper):
         self,
         strategy: Strategy | None = None,
         *,
-        where: Annotated[str, Setting("who clips and adds noise", options=WHERE)] = "server",
+        where: Annotated[Where, Setting("who clips and adds noise")] = "server",
         clipping_norm: Annotated[
             float,
             Setting(

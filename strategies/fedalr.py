@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from typing_extensions import Unpack
 
@@ -31,7 +31,7 @@ from .rules import RuleOptions, RuleStrategy
 from .stack import RoundResult
 from .updates import updates_of
 
-SCALES = ("unit", "mean_norm", "raw")
+Scale = Literal["unit", "mean_norm", "raw"]
 
 
 class FedalrState(NamedTuple):
@@ -118,8 +118,7 @@ class Fedalr(RuleStrategy):
         self,
         *,
         scale: Annotated[
-            str,
-            Setting("how a step gets its length: unit (the paper), mean_norm or raw (A2-1, A2-2)", options=SCALES),
+            Scale, Setting("how a step gets its length: unit (the paper), mean_norm or raw (A2-1, A2-2)")
         ] = "unit",
         server_lr: Annotated[
             float, Setting("server learning rate, a factor of the step s (A2-1, A2-2)", above=0)

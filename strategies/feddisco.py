@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from typing_extensions import Unpack
@@ -37,8 +37,8 @@ from .stack import RoundResult
 COUNTS = "feddisco/labels"
 """The metric with which a client reports its counts of labels."""
 
-DISTANCES = ("kl", "l1", "l2", "cosine")
-TARGETS = ("uniform", "test")
+Distance = Literal["kl", "l1", "l2", "cosine"]
+Target = Literal["uniform", "test"]
 
 
 class FedDiscoState(NamedTuple):
@@ -117,16 +117,10 @@ class FedDisco(RuleStrategy):
         ] = 0.5,
         b: Annotated[float, Setting("added to each weight", least=0)] = 0.1,
         distance: Annotated[
-            str,
-            Setting(
-                "distance of a client's labels from the target; kl is relative to the round", options=DISTANCES
-            ),
+            Distance, Setting("distance of a client's labels from the target; kl is relative to the round")
         ] = "kl",
         target: Annotated[
-            str,
-            Setting(
-                "uniform: equal shares of all labels; test: the shares in the server's test set", options=TARGETS
-            ),
+            Target, Setting("uniform: equal shares of all labels; test: the shares in the server's test set")
         ] = "uniform",
         test_labels: Sequence[int] | None = None,
         weighting: Weighting = "examples",

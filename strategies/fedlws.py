@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from flwr.serverapp.strategy import Strategy
 
@@ -32,8 +32,8 @@ from .two_d_lrd import TwoDLRD
 from .updates import updates_of
 from .wrappers import Wrapper
 
-GROUPINGS = ("module", "reference")
-TERMS = ("both", "optimization", "regularization")
+Grouping = Literal["module", "reference"]
+Terms = Literal["both", "optimization", "regularization"]
 
 Groups = dict[str, tuple[str, ...]]
 """Parameters that share one factor: names by label, in model order."""
@@ -197,26 +197,22 @@ class FedLWS(Wrapper):
             float, Setting("strength of the shrinking; the paper has 0.1 for CNNs, 0.01 for ResNets", least=0)
         ] = 0.1,
         granularity: Annotated[
-            str,
-            Setting(
-                "layer: one factor for each layer; model: one for the whole model", options=("layer", "model")
-            ),
+            Literal["layer", "model"],
+            Setting("layer: one factor for each layer; model: one for the whole model"),
         ] = "layer",
         grouping: Annotated[
-            str | list[str],
+            Grouping | list[str],
             Setting(
                 "what a layer is: module (by name), reference (the "
                 "published code), or patterns of arrays that end one",
-                options=GROUPINGS,
             ),
         ] = "module",
         tau_min: Annotated[float | None, Setting("lower clamp of beta tau", least=0)] = None,
         tau_max: Annotated[float | None, Setting("upper clamp of beta tau", least=0)] = None,
         terms: Annotated[
-            str,
+            Terms,
             Setting(
                 "what gamma multiplies: both, the step (optimization) or the old weights (regularization); A3-7",
-                options=TERMS,
             ),
         ] = "both",
         fixed: Annotated[

@@ -28,7 +28,12 @@ from .stack import RoundResult
 from .updates import updates_of
 
 NOT_MOVED = 1e-12
-MOST_STEPS = 10_000
+
+NEARNESS = 1e-10
+"""Far below the eigenvalues that decide, and far above the rounding of K, whose entries are at most 1."""
+TURNS = 20
+ROUNDING = 1e-14
+"""A smaller gain may be rounding."""
 
 
 def inverse_lengths(sent: Arrays, models: Sequence[Arrays]) -> list[float]:
@@ -50,40 +55,92 @@ def gram(sent: Arrays, models: Sequence[Arrays], inverse: Sequence[float]) -> An
     return np.triu(K) + np.triu(K, 1).T
 
 
-def projected(y: Any, least: Any, most: Any) -> Any:
-    """The nearest point to y with sum 1 and least <= x <= most: clip(y - t), with t where the sum is 1.
-
-    The sum falls piecewise linearly in t, so t is found between two neighbouring corners.
-    """
-    corners = np.sort(np.concatenate([y - least, y - most]))
-    sums = np.add.reduce(np.clip(y[None, :] - corners[:, None], least, most), axis=1)  # falling
-    place = int(np.count_nonzero(sums >= 1.0))
-    if place == 0 or place == len(corners):  # only by rounding: the sum is 1 at a corner
-        return np.clip(y - corners[min(place, len(corners) - 1)], least, most)
-    high, low = sums[place - 1], sums[place]
-    t = corners[place - 1] + (high - 1.0) / (high - low) * (corners[place] - corners[place - 1])
-    return np.clip(y - t, least, most)
-
-
 def weights(K: Any, shares: Sequence[float], epsilon: float) -> list[float]:
-    """lambda (MG2), by projected gradient steps from p (B-28).
+    """lambda (MG2). Of several, about the nearest to p: updates that are the same keep the weights of p.
 
-    The step is 1 / the largest row sum of |K|, which is at least the largest eigenvalue: an eigenvalue from LAPACK
-    would have other bits on another processor.
+    Each turn solves the program with NEARNESS / 2 ||l - l'||^2 added, l' being the solution of the turn before and
+    p at first. So it is strictly convex, and the turns come to a solution of the program itself. Where K is
+    singular to working precision, the weights that it leaves open stay where p has them (B-28).
     """
     p = np.asarray(shares, dtype=np.float64)
-    bound = float(np.add.reduce(np.abs(K), axis=1).max())
-    if epsilon == 0.0 or bound < NOT_MOVED:
+    if epsilon == 0.0:
         return list(shares)
     least, most = np.maximum(0.0, p - epsilon), np.minimum(1.0, p + epsilon)
+    P = K + NEARNESS * np.eye(len(p))
     found = p
-    for _ in range(MOST_STEPS):
-        gradient = np.add.reduce(K * found, axis=1)
-        after = projected(found - gradient / bound, least, most)
-        change, found = float(np.abs(after - found).max()), after
-        if change < 1e-12:
+    for _ in range(TURNS):
+        before, found = found, solved_in_box(P, -NEARNESS * found, found, least, most)
+        if float(np.abs(found - before).max()) < 1e-13:
             break
     return [float(each) for each in found]
+
+
+def solved_in_box(P: Any, q: Any, start: Any, least: Any, most: Any) -> Any:
+    """argmin x' P x / 2 + q' x with the sum of `start` and least <= x <= most, by a primal active-set method.
+
+    float64: P (m, m), positive definite; the others (m,); `start` must be in the box. The free entries move to
+    their best values, the others being fixed, until an entry reaches its bound and is fixed there. Where no free
+    entry moves, the one whose bound costs most becomes free; if none does, x is the solution (Nocedal and Wright,
+    Numerical Optimization, 2006, algorithm 16.3). No function of LAPACK is used: it has other bits on other
+    processors.
+    """
+    x, free = start.copy(), (least < start) & (start < most)
+    for _ in range(100 + 10 * len(x)):
+        slope = np.add.reduce(P * x, axis=1) + q
+        step = _free_step(P, slope, free)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            room = np.where(step > 0.0, most - x, least - x) / step
+        room = np.where(free & (step != 0.0), room, np.inf)
+        first = int(np.argmin(room))
+        if room[first] < 1.0:
+            x = np.clip(x + room[first] * step, least, most)
+            x[first] = most[first] if step[first] > 0.0 else least[first]
+            free[first] = False
+            continue
+        x = np.clip(x + step, least, most)
+        gain = _gains(np.add.reduce(P * x, axis=1) + q, x, free, least, most)
+        worst = int(np.argmax(gain))
+        if gain[worst] <= ROUNDING:
+            break
+        free[worst] = True
+    return x
+
+
+def _free_step(P: Any, slope: Any, free: Any) -> Any:
+    """The step of the free entries to their best values with the same sum; 0 for the others.
+
+    With s_r = -sum of the other s, r being the last free entry, there is no constraint left.
+    """
+    step, places = np.zeros(len(slope)), np.flatnonzero(free)
+    if len(places) < 2:
+        return step
+    r, others = places[-1], places[:-1]
+    H = P[np.ix_(others, others)] - P[others, r][:, None] - P[r, others] + P[r, r]
+    step[others] = _solved(H, slope[r] - slope[others])
+    step[r] = -np.add.reduce(step[others])
+    return step
+
+
+def _gains(slope: Any, x: Any, free: Any, least: Any, most: Any) -> Any:
+    """How fast the value falls if a fixed entry leaves its bound, and the free ones make up for it; else 0."""
+    low, high = ~free & (x <= least) & (least < most), ~free & (x >= most) & (least < most)
+    if free.any():
+        level = np.add.reduce(slope[free]) / np.count_nonzero(free)
+    else:  # one that must fall goes first, and the one that rises for it follows
+        level = np.min(slope[low], initial=np.inf)
+    return np.where(low, level - slope, np.where(high, slope - level, 0.0))
+
+
+def _solved(H: Any, b: Any) -> Any:
+    """The solution of H x = b, H positive definite, by elimination."""
+    H, x = H.copy(), b.copy()
+    for k in range(len(x) - 1):
+        factors = H[k + 1 :, k] / H[k, k]
+        H[k + 1 :, k + 1 :] -= factors[:, None] * H[k, k + 1 :]
+        x[k + 1 :] -= factors * x[k]
+    for k in reversed(range(len(x))):
+        x[k] = (x[k] - np.add.reduce(H[k, k + 1 :] * x[k + 1 :])) / H[k, k]
+    return x
 
 
 def aggregate(

@@ -10,7 +10,7 @@ p_k is over the clients of the round (B-22). Buffers are averaged with p_k.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from typing_extensions import Unpack
 
@@ -67,11 +67,8 @@ class FedNova(RuleStrategy):
         self,
         *,
         tau_eff: Annotated[
-            str,
-            Setting(
-                "common number of steps: mean of the effective ones, or of the optimiser's steps",
-                options=("effective", "steps"),
-            ),
+            Literal["effective", "steps"],
+            Setting("common number of steps: mean of the effective ones, or of the optimiser's steps"),
         ] = "effective",
         weighting: Weighting = "examples",
         **options: Unpack[RuleOptions],

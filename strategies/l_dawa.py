@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, Any
 
+import numpy as np
 from typing_extensions import Unpack
 
 from fedstride.arrays import Arrays, Layout, float64, like, total
@@ -32,19 +33,29 @@ NO_DIRECTION = 1e-12
 def cosines(sent: Arrays, models: Sequence[Arrays]) -> dict[str, list[float]]:
     """kappa_kl of each client, by parameter."""
     names = Layout.of(sent).parameters
-    of_sent = squared_norms(sent, names)
+    with np.errstate(over="ignore"):
+        of_sent = squared_norms(sent, names)
     found: dict[str, list[float]] = {name: [] for name in names}
     for model in models:
-        products, of_model = inner_products(model, sent, names), squared_norms(model, names)
+        with np.errstate(over="ignore", invalid="ignore"):  # seen below
+            products, of_model = inner_products(model, sent, names), squared_norms(model, names)
         for name in names:
-            found[name].append(_cosine(products[name], of_model[name], of_sent[name]))
+            square, other = of_model[name], of_sent[name]
+            if min(square, other) < NO_DIRECTION**2:
+                kappa = 1.0
+            elif math.isinf(max(square, other)):
+                kappa = _cosine_of_large(model[name], sent[name])
+            else:  # roots first: the product of the squares may overflow
+                kappa = products[name] / (math.sqrt(square) * math.sqrt(other))
+            found[name].append(min(1.0, kappa))
     return found
 
 
-def _cosine(product: float, square: float, other: float) -> float:
-    if min(square, other) < NO_DIRECTION**2:
-        return 1.0
-    return min(1.0, product / math.sqrt(square * other))
+def _cosine_of_large(a: Any, b: Any) -> float:
+    """The cosine of two arrays, not 0, of which one is so large that its squares overflow in float64."""
+    x, y = ({"": each / abs(each).max()} for each in (float64(a), float64(b)))
+    squares = squared_norms(x, [""])[""], squared_norms(y, [""])[""]
+    return inner_products(x, y, [""])[""] / (math.sqrt(squares[0]) * math.sqrt(squares[1]))
 
 
 def aggregate(

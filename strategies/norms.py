@@ -19,7 +19,7 @@ from .blocks import difference, squared_norms
 from .cohort import Cohort
 from .means import movement
 from .needs import Needs
-from .rules import WEIGHTINGS
+from .rules import WEIGHTINGS, By
 from .stack import Metrics, RoundResult
 from .wrappers import Wrapper
 
@@ -51,7 +51,7 @@ class NormAnalysis(Wrapper):
         self,
         strategy: Strategy | None = None,
         *,
-        weighting: str | None = None,
+        weighting: By | None = None,
         per_layer: bool = True,
         **options: Any,
     ) -> None:

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from inspect import Parameter, signature
 from logging import INFO
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Literal, TypedDict, get_args
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
@@ -34,8 +34,9 @@ from .stack import Asked, Computed, Core, RoundResult, Stack
 
 MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
 
-WEIGHTINGS = ("examples", "uniform")
-Weighting = Annotated[str, Setting("p_k: examples (n_k / n) or uniform (1 / m)", options=WEIGHTINGS)]
+By = Literal["examples", "uniform"]
+WEIGHTINGS: tuple[By, ...] = get_args(By)
+Weighting = Annotated[By, Setting("p_k: examples (n_k / n) or uniform (1 / m)")]
 """The setting `weighting`, for the signatures of rules."""
 
 
@@ -103,7 +104,7 @@ class RuleStrategy(Core, Shell, FlowerFedAvg):
     def __init__(
         self,
         *,
-        weighting: str = "examples",
+        weighting: By = "examples",
         seed: int = 0,
         screening: Screening | None = None,
         node_wait: float = 600.0,

@@ -14,7 +14,7 @@ Client, local iteration j = 0 .. tau - 1 of a round, attenuation C:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from flwr.serverapp.strategy import Strategy
 
@@ -33,7 +33,7 @@ from .wrappers import Wrapper
 TOLERANCE = 1e-9  # A4-3: 0.2 * 5 must count as 1
 ALL_DECREASING = 0.8  # A4-7: the paper's AD
 
-DECAYS = ("2d", "all", "additive")
+Decay = Literal["2d", "all", "additive"]
 
 
 class Detector(NamedTuple):
@@ -138,10 +138,9 @@ class TwoDLRD(Wrapper):
         ] = 5,
         local_steps: Annotated[int, Setting("tau, mini-batches a round", least=1, most=MOST_STEPS)] = 10,
         decay: Annotated[
-            str,
+            Decay,
             Setting(
                 "2d (the paper's method), or its comparisons all (equal rates in a round) and additive (A4-7)",
-                options=DECAYS,
             ),
         ] = "2d",
         **options: Any,

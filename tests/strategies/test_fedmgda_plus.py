@@ -150,22 +150,73 @@ def test_identical_clients_move_by_the_server_rate() -> None:
         assert model["w"] == pytest.approx(SENT["w"] + [0.3, 0.4], rel=1e-6)
 
 
+# ---------------------------------------------------------------- the quadratic program
+
+
+def nearly_parallel(angle: float) -> np.ndarray:
+    """K of two unit vectors with this angle, in radians, between them."""
+    return np.array([[1.0, np.cos(angle)], [np.cos(angle), 1.0]])
+
+
+@pytest.mark.parametrize("angle", [1.0, 0.1, 0.01, 1e-3, 1e-4])
+@pytest.mark.parametrize(("p", "epsilon", "lam"), [(0.9, 1.0, 0.5), (0.9, 0.3, 0.6), (0.2, 0.1, 0.3)])
+def test_nearly_parallel_updates_have_the_exact_weights(
+    angle: float, p: float, epsilon: float, lam: float
+) -> None:
+    found = fedmgda_plus.weights(nearly_parallel(angle), [p, 1.0 - p], epsilon)
+    assert found == pytest.approx([lam, 1.0 - lam], abs=1e-7)
+
+
+def test_three_nearly_parallel_updates() -> None:
+    """In a plane, the middle one between two others: the shortest mean has no part of it."""
+    angles = np.array([-0.02, 0.005, 0.01])
+    found = fedmgda_plus.weights(np.cos(angles[:, None] - angles), [0.1, 0.8, 0.1], 1.0)
+    assert found == pytest.approx([0.5, 0.0, 0.5], abs=1e-6)
+
+
+def test_equal_updates_keep_the_weights_of_p() -> None:
+    p = [0.5, 0.3, 0.2]
+    assert fedmgda_plus.weights(np.ones((3, 3)), p, 0.1) == p
+    two_equal = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    assert fedmgda_plus.weights(two_equal, p, 1.0) == pytest.approx([0.35, 0.15, 0.5], abs=1e-9)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[np.ndarray, list[float], float]:
+    """K of unit vectors, some of them equal, opposite, nearly parallel or zero; p; epsilon."""
+    m, size = draw(st.integers(1, 12)), draw(st.integers(1, 8))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    U = rng.standard_normal((m, size))
+    alike = draw(st.sampled_from([0.0, 1e-1, 1e-3, 1e-6]))
+    if alike:
+        U = rng.standard_normal(size) + alike * U
+    U = U[rng.integers(0, m, m)] if draw(st.booleans()) else U
+    U = U * rng.choice([1.0, -1.0, 0.0], (m, 1), p=[0.7, 0.2, 0.1])
+    lengths = np.linalg.norm(U, axis=1, keepdims=True)
+    U = np.divide(U, lengths, out=np.zeros_like(U), where=lengths > 0.0)
+    p = rng.dirichlet(np.full(m, draw(st.sampled_from([0.1, 1.0, 10.0]))))
+    return U @ U.T, list(p), draw(st.sampled_from([0.01, 0.1, 0.5, 1.0]))
+
+
 @fed.PROPERTY
-@given(st.lists(st.floats(-5.0, 5.0), min_size=1, max_size=6), st.floats(0.0, 1.0))
-def test_the_projection_is_the_nearest_point(values: list[float], epsilon: float) -> None:
-    """Its conditions: y - x is one number t where x is inside, at most t at the upper bound, at least t below."""
-    y, p = np.array(values), np.full(len(values), 1.0 / len(values))
-    least, most = np.maximum(0.0, p - epsilon), np.minimum(1.0, p + epsilon)
-    x = fedmgda_plus.projected(y, least, most)
-    assert x.sum() == pytest.approx(1.0, abs=1e-9)
-    assert (x >= least).all() and (x <= most).all()
-    at_least, at_most = x <= least + 1e-12, x >= most - 1e-12
-    t = y - x
-    inside = ~at_least & ~at_most
-    if inside.any():
-        middle = t[inside][0]
-        assert t[inside] == pytest.approx(np.full(inside.sum(), middle), abs=1e-9)
-        assert (t[at_least & ~at_most] <= middle + 1e-9).all() and (t[at_most & ~at_least] >= middle - 1e-9).all()
+@given(programs())
+def test_the_solution_meets_the_conditions_of_an_optimum(program: tuple[np.ndarray, list[float], float]) -> None:
+    """No exchange of weight between two clients shortens the direction: far closer than a step method comes."""
+    K, p, epsilon = program
+    lam = np.array(fedmgda_plus.weights(K, p, epsilon))
+    least, most = np.maximum(0.0, np.array(p) - epsilon), np.minimum(1.0, np.array(p) + epsilon)
+    assert lam.sum() == pytest.approx(1.0, abs=1e-9)
+    assert (lam >= least).all() and (lam <= most).all()
+    slope, can_fall, can_rise = K @ lam, lam > least + 1e-9, lam < most - 1e-9
+    if can_fall.any() and can_rise.any():
+        assert slope[can_fall].max() <= slope[can_rise].min() + 1e-9
+
+
+def test_many_clients_have_an_exact_solution() -> None:
+    rng = np.random.default_rng(3)
+    U = rng.standard_normal((60, 500)) + 1.0
+    U /= np.linalg.norm(U, axis=1, keepdims=True)
+    is_least(U, fedmgda_plus.weights(U @ U.T, [1 / 60] * 60, 0.01), [1 / 60] * 60, 0.01)
 
 
 def test_buffers_are_averaged_with_p_and_not_with_lambda() -> None:

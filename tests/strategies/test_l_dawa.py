@@ -139,3 +139,24 @@ def test_torch_tensors_give_the_same_numbers() -> None:
     clients = fed.noisy()(sent, 1)
     got, _ = l_dawa.aggregate(fed.to_torch(sent), [fed.to_torch(w_k) for w_k in clients])
     fed.assert_same_numbers(got, l_dawa.aggregate(sent, clients)[0])
+
+
+@pytest.mark.parametrize("scale", [1e76, 1e77, 1e100, 1e154, 1e160, 1e300])
+@pytest.mark.parametrize("normalised", [False, True])
+def test_large_weights_have_the_cosines_of_small_ones(scale: float, normalised: bool) -> None:
+    rng = np.random.default_rng(4)
+    sent = {"a": rng.standard_normal((3, 4)), "b": rng.standard_normal(5)}
+    clients = [{name: array + rng.standard_normal(array.shape) for name, array in sent.items()} for _ in range(3)]
+    plain, kappa = l_dawa.aggregate(sent, clients, normalised=normalised)
+    large = [{name: scale * array for name, array in each.items()} for each in (sent, *clients)]
+    found, of_large = l_dawa.aggregate(large[0], large[1:], normalised=normalised)
+    for name in sent:
+        assert of_large[name] == pytest.approx(kappa[name], rel=1e-12)
+        np.testing.assert_allclose(found[name] / scale, plain[name], rtol=1e-9, atol=1e-9)
+
+
+def test_one_large_array_and_one_ordinary_one() -> None:
+    sent, client = {"a": np.array([1.0, 2.0])}, {"a": np.array([1e200, 0.0])}
+    assert l_dawa.cosines(sent, [client])["a"] == pytest.approx([1.0 / 5.0**0.5])
+    assert l_dawa.cosines(client, [sent])["a"] == pytest.approx([1.0 / 5.0**0.5])
+    assert l_dawa.cosines(client, [{"a": np.zeros(2)}])["a"] == [1.0]
