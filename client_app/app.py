@@ -18,7 +18,7 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 import fedstride
-from fedstride import wire
+from fedstride import seeds, wire
 from fedstride.arrays import to_record
 from fedstride.code import client_code
 from fedstride.errors import ConfigError
@@ -69,7 +69,8 @@ def evaluate_message(message: Message, context: Context) -> Message:
         )
     _, held = load_model(job, message)
     examples = job.held_out or job.examples
-    figures = withheld.figures(evaluate(job.model, examples).reported(), examples, job.min_rows)
+    seed = seeds.derive(job.seed, "evaluate", job.server_round, job.client_id)
+    figures = withheld.figures(evaluate(job.model, examples, seed).reported(), examples, job.min_rows)
     metrics = MetricRecord(
         {
             wire.NUM_EXAMPLES: len(examples),
@@ -101,6 +102,7 @@ def roll_call(message: Message, context: Context) -> Message:
             "device": str(job.device),
             wire.CODE: client_code(PACKAGE, cast("list[str]", config.get(wire.PARTS, []))),
             wire.PACKED: "yes",
+            **({wire.ONE_LEFT: "yes"} if job.one_left and not job.protection.is_local else {}),
             **_versions(),
             **frozen.present(config, job.parts.frozen),
         }
@@ -110,7 +112,8 @@ def roll_call(message: Message, context: Context) -> Message:
 
 def _class_moments(message: Message, job: Work) -> Message:
     load_model(job, message)
-    content = RecordDict({wire.CLASS_MOMENTS: to_record(moments_of_classes(job))})
+    with seeded(seeds.derive(job.seed, "class moments", job.server_round, job.client_id), job.device):
+        content = RecordDict({wire.CLASS_MOMENTS: to_record(moments_of_classes(job))})
     return Message(content=content, reply_to=message)
 
 

@@ -54,8 +54,15 @@ def begin(
 ) -> Begun:
     """Load the model and the state, and begin all methods. `job`: what is read from the message.
 
-    `load`: what loads the model; `load_model` if None.
+    `load`: what loads the model; `load_model` if None. Raises ConfigError if a mini-batch would have one example
+    and the network needs two.
     """
+    if job.one_left:
+        raise ConfigError(
+            f"client.batch_size = {job.client.batch_size} leaves a mini-batch of one example at this client, and "
+            "the network has a normalisation over the batch, which needs two; use another batch size",
+            key="client.batch_size",
+        )
     config = config_records(message.content)[wire.CONFIG]
     methods = composition.of(job, config)
     store = state.store(config, context, job.client_id)

@@ -22,7 +22,7 @@ from fedstride.parts import Choice
 from fedstride.tasks import data, models, numerics, partitions
 from fedstride.tasks.augmentation import augmented, check_augmentation
 from fedstride.tasks.data import Data
-from fedstride.tasks.freezing import Split, freeze_, split
+from fedstride.tasks.freezing import Split, fixed_norms, freeze_, split
 from fedstride.tasks.goals import Goal, goal_of
 from fedstride.tasks.holdout import digests_of, draws_of, hold_out, key_of
 from fedstride.tasks.inputs import Inputs
@@ -52,6 +52,17 @@ class Work(Job):
     all_examples: Examples  # those and the ones of training
     said: Moments | None  # what the node says of its columns; None: what they are
     augmentation: tuple[str, ...]  # random changes of the batches of training, by name
+    needs_two: bool  # the network cannot be trained with one example
+
+    @property
+    def one_left(self) -> bool:
+        """Whether a mini-batch of training has one example, and the network cannot be trained with it.
+
+        If the node demands several rows, such a mini-batch is joined to the one before it.
+        """
+        if not self.needs_two or self.min_rows > 1:
+            return False
+        return models.leaves_one(len(self.examples), self.client.batch_size)
 
     @property
     def change(self) -> Change | None:
@@ -110,8 +121,8 @@ class Settings:
         return pick_device(self.client.device)
 
     @cached_property
-    def network(self) -> tuple[nn.Module, Split]:
-        """The network for all clients, and which parts of it are trained."""
+    def network(self) -> tuple[nn.Module, Split, bool]:
+        """The network for all clients, which parts of it are trained, and whether it needs two examples."""
         built = _key(MODELS.flatten(self.model))
         return _network(built, self.spec.inputs, self.spec.outputs, str(self.device), self.trained)
 
@@ -192,7 +203,7 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
     if said.holdout:
         kept, measured = hold_out(found.draws(said)[positions], said.holdout, found.client_id)
     withheld.check_sizes(len(kept), len(measured) if said.holdout else None, found.min_rows)
-    network, parts = said.network
+    network, parts, needs_two = said.network
 
     def examples(chosen: np.ndarray) -> Examples:
         return Examples(found.x, found.y, said.spec, device=device, members=positions[chosen], goal=said.goal)
@@ -211,6 +222,7 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
         model=network,
         parts=parts,
         augmentation=tuple(said.task.augmentation or ()),
+        needs_two=needs_two,
         device=device,
         protection=protection.stricter(said.protection, context.node_config),
     )
@@ -281,11 +293,10 @@ def _members(task: str, partition: str, clients: int, seed: int) -> list[np.ndar
 @lru_cache(maxsize=4)
 def _network(
     model: str, inputs: Inputs, outputs: int, device: str, trained: tuple[str, ...] | None
-) -> tuple[nn.Module, Split]:
+) -> tuple[nn.Module, Split, bool]:
     """The network that a process uses for all its clients. Its weights are loaded for each message."""
-    network = place(
-        models.build(MODELS.unflatten(json.loads(model)), inputs, outputs, seed=0), torch.device(device)
-    )
+    network = models.build(MODELS.unflatten(json.loads(model)), inputs, outputs, seed=0)
     parts = split(network, trained)
     freeze_(network, parts)
-    return network, parts
+    needs_two = models.needs_two(network, inputs, fixed_norms(network, parts))
+    return place(network, torch.device(device)), parts, needs_two

@@ -23,6 +23,7 @@ TEXTS = (
     "fedstride",
     wire.FROZEN,
     wire.PACKED,
+    wire.ONE_LEFT,
     wire.NAME,
     wire.CODE,
 )  # facts of a client that are texts

@@ -8,6 +8,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 from torch import nn
 
+from fedstride import seeds
 from fedstride.arrays import Arrays, declare, to_record, views
 from fedstride.errors import ConfigError
 from fedstride.placing import values
@@ -67,7 +68,7 @@ class CentralEvaluation:
         self.frozen: Arrays = to_arrays(model, parts.frozen)
         self.spec = source.spec
         self._goal = goal_of(source.spec, config.task.loss, config.task.metrics)
-        self._source, self._model = source, model
+        self._source, self._model, self._seed = source, model, config.seed
         self._device, self._threads = pick_device(config.client.device), config.client.threads
         self._members = source.measured if config.test_set is not False else np.arange(0)
         self._examples: Examples | None = None
@@ -85,12 +86,14 @@ class CentralEvaluation:
         found: list[int] = np.bincount(self._source.test_y[self._members], minlength=self.spec.classes).tolist()
         return found
 
-    def measure(self, arrays: ArrayRecord, batches: Iterable[int], spec: Spec) -> list[BatchSums]:
+    def measure(
+        self, arrays: ArrayRecord, server_round: int, batches: Iterable[int], spec: Spec
+    ) -> list[BatchSums]:
         """The sums of the batches with these numbers. `arrays`: those that are sent."""
         numerics.use_threads(self._threads)
         examples = self._prepared(spec)
         load_arrays(place(self._model, self._device), {**self.frozen, **values(arrays)})
-        return measure(self._model, examples, batches)
+        return measure(self._model, examples, batches, seeds.derive(self._seed, "evaluate", server_round))
 
     def figures(self, batches: Sequence[BatchSums]) -> dict[str, float]:
         """`test/loss` and the figures of the task, as `test/accuracy`, from the sums of all batches in order.
@@ -100,9 +103,9 @@ class CentralEvaluation:
         figures = combined(batches, len(self._members)).figures() if len(self._members) else {}
         return {f"test/{name}": value for name, value in figures.items()}
 
-    def __call__(self, arrays: ArrayRecord) -> dict[str, float]:
-        """The figures of this model, measured in this process."""
-        return self.figures(self.measure(arrays, range(self.batches), self.spec))
+    def __call__(self, arrays: ArrayRecord, server_round: int) -> dict[str, float]:
+        """The figures of the model of this round, measured in this process."""
+        return self.figures(self.measure(arrays, server_round, range(self.batches), self.spec))
 
     def _prepared(self, spec: Spec) -> Examples:
         if self._examples is None or self._examples.spec is not spec:

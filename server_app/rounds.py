@@ -34,7 +34,8 @@ from .rows import Row, absent_rows, bytes_in, client_rows, decision_figure, know
 from .stopping import quorum_of
 from .waiting import Wait, Waits
 
-Evaluate = Callable[[ArrayRecord], Mapping[str, float]]
+Evaluate = Callable[[ArrayRecord, int], Mapping[str, float]]
+"""The figures of the model of a round, of which a part may be random."""
 """The figures of a model at the server, by name."""
 
 AcceptedRounds = Mapping[int, int]
@@ -108,7 +109,7 @@ class Federation:
         Raises RunError after `max_empty_rounds` rounds in a row that did not change the model.
         """
         if start is None:
-            start = Round(0, initial, {"round": 0, **self._evaluation(initial)}, statistics=self.statistics)
+            start = Round(0, initial, {"round": 0, **self._evaluation(initial, 0)}, statistics=self.statistics)
             self._notify_round_done(start)
             yield start
         last, empty = start, 0
@@ -200,7 +201,7 @@ class Federation:
         """
         if not is_due(server_round, self.config):
             return {}, None, set()
-        figures = self._evaluation(model)
+        figures = self._evaluation(model, server_round)
         if not (self.config.evaluate_clients and answering):  # as in `_train`
             return figures, None, set()
         grid = CohortGrid(self.grid, list(answering))
@@ -238,7 +239,8 @@ class Federation:
         }
         copy = self.calibration(server_round, model, examples, ask)
         figures = {
-            f"{name}/{key.removeprefix('test/')}": value for key, value in self.evaluate(copy.arrays).items()
+            f"{name}/{key.removeprefix('test/')}": value
+            for key, value in self.evaluate(copy.arrays, server_round).items()
         }
         return {**figures, f"{name}/clients": copy.clients, f"{name}/bytes": bytes_of_arrays}
 
@@ -286,9 +288,9 @@ class Federation:
                 if isinstance(count, (int, float)) and count > known:
                     record[key] = known
 
-    def _evaluation(self, arrays: ArrayRecord) -> Row:
+    def _evaluation(self, arrays: ArrayRecord, server_round: int) -> Row:
         started = time.perf_counter()
-        return {**self.evaluate(arrays), "seconds/evaluate": time.perf_counter() - started}
+        return {**self.evaluate(arrays, server_round), "seconds/evaluate": time.perf_counter() - started}
 
     def _federated_evaluation(
         self, grid: CohortGrid, server_round: int, arrays: ArrayRecord, trained: Cohort

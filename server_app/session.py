@@ -33,6 +33,7 @@ from .evaluation import CentralEvaluation
 from .folder import check_no_links, new_folder
 from .gathering import check_nodes
 from .initial import pinned
+from .mini_batches import check_mini_batches
 from .progress import Event, Progress
 from .proxy import note_of, proxy_of
 from .records import Records
@@ -234,6 +235,7 @@ def _called(grid: Grid, prepared: Prepared, records: Records, delivery: Delivery
         code_of_clients(config),
     )
     roster.call()
+    check_mini_batches(config, roster)
     if asks:
         known, notes = normalisation.pool(spec, roster.facts, roster.names)
         for note in notes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ import pytest
 from flwr.clientapp import ClientApp
 from safetensors.numpy import load
 
+from fedstride import own
+from fedstride.parts import USER_PARTS
 from lab.engine.engine import engine
 from server_app import session
 from server_app.config.compose import compose
@@ -100,3 +104,21 @@ class StopAfter:
             raise self.error
 
     def round_done(self, done: Round) -> None: ...
+
+
+def forget() -> None:
+    """Unload all parts files, as in a new process."""
+    for name in own._LOADED:
+        sys.modules.pop(f"fedstride_parts_{Path(name).stem}", None)
+    USER_PARTS.clear()
+    own._LOADED.clear()
+
+
+@contextmanager
+def parts_of_a_test() -> Iterator[None]:
+    """What is loaded within is unloaded after it."""
+    own_before, loaded = {group: dict(parts) for group, parts in USER_PARTS.items()}, dict(own._LOADED)
+    yield
+    forget()
+    USER_PARTS.update(own_before)
+    own._LOADED.update(loaded)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -38,22 +39,10 @@ def check_outputs(network: nn.Module, name: str, inputs: Inputs, outputs: int) -
     eval mode for this, and the global random state do not change. What it raises itself is left to the first
     evaluation or training, which says why.
     """
-    if inputs.kind is Kind.TOKENS:
-        x = torch.ones(2, *inputs.shape, dtype=torch.int64)
-    else:
-        x = torch.zeros(2, *inputs.shape)
-    modes = {module: module.training for module in network.modules()}
-    buffers = {key: buffer.clone() for key, buffer in network.named_buffers()}
-    network.eval()
     try:
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            # Without tied weights: torch would put back a wrong tensor where a module has two names.
-            found = torch.func.functional_call(network, buffers, (x,), tie_weights=False)
+        found = _tried(network, inputs, 2)
     except Exception:
         return
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
     if isinstance(found, torch.Tensor) and tuple(found.shape) == (2, outputs):
         return
     shown = _shape(found) if isinstance(found, torch.Tensor) else f"a {type(found).__name__}"
@@ -61,6 +50,53 @@ def check_outputs(network: nn.Module, name: str, inputs: Inputs, outputs: int) -
         f"model = {name!r} returns {shown} for n examples of this task, but must return a tensor (n, {outputs}): "
         "one output for each class, or for each number of the target; change its forward()"
     )
+
+
+def needs_two(network: nn.Module, inputs: Inputs, fixed: Iterable[nn.Module] = ()) -> bool:
+    """Whether a network on the processor cannot be trained with one example, but with two.
+
+    So it is with torch's BatchNorm after a linear layer: one value has no variance. `fixed`: modules that stay in
+    eval mode in training. The network and the global random state do not change.
+    """
+    fixed = list(fixed)
+    try:
+        _tried(network, inputs, 1, training=True, fixed=fixed)
+    except ValueError:  # torch's error for this
+        try:
+            _tried(network, inputs, 2, training=True, fixed=fixed)
+        except Exception:
+            return False
+        return True
+    except Exception:
+        return False
+    return False
+
+
+def leaves_one(examples: int, batch_size: int) -> bool:
+    """Whether one of the mini-batches of a pass over all examples has a single example."""
+    return batch_size == 1 or examples % batch_size == 1
+
+
+def _tried(
+    network: nn.Module, inputs: Inputs, examples: int, *, training: bool = False, fixed: Iterable[nn.Module] = ()
+) -> Any:
+    """What the network returns for so many examples of zeros, or of the first token. Nothing is changed by it."""
+    if inputs.kind is Kind.TOKENS:
+        x = torch.ones(examples, *inputs.shape, dtype=torch.int64)
+    else:
+        x = torch.zeros(examples, *inputs.shape)
+    modes = {module: module.training for module in network.modules()}
+    buffers = {key: buffer.clone() for key, buffer in network.named_buffers()}
+    network.train(training)
+    for module in fixed:
+        module.training = False
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            # Without tied weights: torch would put back a wrong tensor where a module has two names.
+            return torch.func.functional_call(network, buffers, (x,), tie_weights=False)
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
 
 
 def _shape(outputs: torch.Tensor) -> str:

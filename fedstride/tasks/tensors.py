@@ -6,6 +6,7 @@ Only this module converts stored examples to what networks get.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from .. import seeds
 from ..arrays import Arrays
 from ..errors import ConfigError
 from ..scores import SCORES
@@ -21,6 +23,7 @@ from .goals import Goal, goal_of, rates_of
 from .inputs import Kind
 from .layout import as_images
 from .numerics import repeatable
+from .seeded import seeded
 from .spec import Spec, Target
 
 COLUMN = {
@@ -210,9 +213,9 @@ class BatchSums(NamedTuple):
     sums: Mapping[str, np.ndarray]
 
 
-def evaluate(model: nn.Module, examples: Examples) -> Evaluation:
-    """Loss and figures of `examples.goal`, with the model in eval mode."""
-    return combined(measure(model, examples, range(batches_of(len(examples)))), len(examples))
+def evaluate(model: nn.Module, examples: Examples, seed: int | None = None) -> Evaluation:
+    """Loss and figures of `examples.goal`, with the model in eval mode. `seed`: see `measure`."""
+    return combined(measure(model, examples, range(batches_of(len(examples))), seed), len(examples))
 
 
 def batches_of(count: int) -> int:
@@ -221,15 +224,22 @@ def batches_of(count: int) -> int:
 
 
 @torch.no_grad()
-def measure(model: nn.Module, examples: Examples, batches: Iterable[int]) -> list[BatchSums]:
-    """The sums of the batches with these numbers, with the model in eval mode."""
+def measure(
+    model: nn.Module, examples: Examples, batches: Iterable[int], seed: int | None = None
+) -> list[BatchSums]:
+    """The sums of the batches with these numbers, with the model in eval mode.
+
+    `seed`: of what a model draws that is random in eval mode too. Each batch has its own draws from it, so the
+    sums do not depend on which batches a process measures. If None, torch's generators are used as they are.
+    """
     was_training = model.training
     model.eval()
     goal, found = examples.goal, []
     for number in batches:
         start = number * EVALUATION_BATCH
         x, y = examples.batch(np.arange(start, min(start + EVALUATION_BATCH, len(examples))))
-        outputs = model(x)
+        with nullcontext() if seed is None else seeded(seeds.derive(seed, "batch", 0, number), examples.device):
+            outputs = model(x)
         loss = goal.loss(outputs.double(), y if y.dtype == torch.int64 else y.double(), reduction="sum")
         outputs, y = examples.in_units(outputs), examples.in_units(y)
         found.append(

@@ -40,9 +40,14 @@ class EvaluationJob:
     """The evaluation of a model on the batches `start` to `stop` of the test examples."""
 
     arrays: ArrayRecord
+    server_round: int
     spec: Spec
     start: int
     stop: int
+
+    def measured_by(self, evaluation: CentralEvaluation) -> list[BatchSums]:
+        """The sums of these batches."""
+        return evaluation.measure(self.arrays, self.server_round, range(self.start, self.stop), self.spec)
 
 
 class Done(NamedTuple):
@@ -62,7 +67,7 @@ class Worker:
     def __call__(self, job: Sequence[ClientJob] | EvaluationJob) -> list[Done] | list[BatchSums]:
         """The result of the job, or of each of several clients' jobs."""
         if isinstance(job, EvaluationJob):
-            return self._evaluation.measure(job.arrays, range(job.start, job.stop), job.spec)
+            return job.measured_by(self._evaluation)
         return [self._done(each) for each in job]
 
     def _done(self, job: ClientJob) -> Done:
@@ -166,11 +171,11 @@ class DividedEvaluation:
     def __init__(self, evaluation: CentralEvaluation, pool: Jobs, *, priority: int = 0) -> None:
         self._evaluation, self._pool, self._priority = evaluation, pool, priority
 
-    def __call__(self, arrays: ArrayRecord) -> dict[str, float]:
+    def __call__(self, arrays: ArrayRecord, server_round: int) -> dict[str, float]:
         """The same figures as those of the evaluation itself."""
         packer, spec = self._pool.packer(), self._evaluation.spec
         parts = [
-            EvaluationJob(arrays, spec, part.start, part.stop)
+            EvaluationJob(arrays, server_round, spec, part.start, part.stop)
             for part in _parts(self._evaluation.batches, self._pool.started)
         ]
         jobs = [self._pool.submit(packer.pack(part), priority=self._priority) for part in parts]
@@ -181,7 +186,7 @@ class DividedEvaluation:
         try:
             return job.result()
         except WorkerDiedError:  # no client's fault: the figures must not be missing
-            return self._evaluation.measure(part.arrays, range(part.start, part.stop), part.spec)
+            return part.measured_by(self._evaluation)
 
 
 def _parts(count: int, workers: int) -> Sequence[range]:

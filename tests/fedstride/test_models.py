@@ -14,7 +14,7 @@ import torch
 from fedstride.errors import ConfigError
 from fedstride.parts import Choice
 from fedstride.tasks.inputs import Inputs, Kind
-from fedstride.tasks.models import build, check_outputs
+from fedstride.tasks.models import build, check_outputs, leaves_one, needs_two
 
 DIGITS = Inputs(Kind.IMAGE, (1, 28, 28))
 
@@ -108,3 +108,52 @@ def test_checking_a_network_whose_modules_have_two_names_changes_nothing() -> No
     for name, value in network.state_dict(keep_vars=True).items():
         assert id(value) == before[name][0]
         assert torch.equal(value, before[name][1])
+
+
+def normalised(*layers: torch.nn.Module) -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(4, 6), *layers, torch.nn.Linear(6, 3))
+
+
+NEEDING_TWO: dict[str, tuple[Callable[[], torch.nn.Module], Inputs, bool]] = {
+    "BatchNorm after a linear layer": (lambda: normalised(torch.nn.BatchNorm1d(6)), ROW, True),
+    "without parameters": (lambda: normalised(torch.nn.BatchNorm1d(6, affine=False)), ROW, True),
+    "without running statistics": (
+        lambda: normalised(torch.nn.BatchNorm1d(6, track_running_stats=False)), ROW, True,
+    ),
+    "deep inside": (lambda: normalised(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.BatchNorm1d(6))), ROW, True),
+    "LayerNorm": (lambda: normalised(torch.nn.LayerNorm(6)), ROW, False),
+    "none": (normalised, ROW, False),
+    "over an image": (
+        lambda: torch.nn.Sequential(torch.nn.BatchNorm2d(1), torch.nn.Flatten(), torch.nn.Linear(9, 3)),
+        Inputs(Kind.IMAGE, (1, 3, 3)), False,
+    ),
+    "over an image of one pixel": (
+        lambda: torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2), torch.nn.Flatten()),
+        Inputs(Kind.IMAGE, (1, 3, 3)), True,
+    ),
+    "never works": (lambda: Returns(lambda z: z @ z), ROW, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NEEDING_TWO)
+def test_which_networks_need_two_examples(case: str) -> None:
+    make, inputs, expected = NEEDING_TWO[case]
+    network = make()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    state = torch.get_rng_state()
+    assert needs_two(network, inputs) is expected
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert network.training
+
+
+def test_a_normalisation_that_stays_as_it_is_needs_no_second_example() -> None:
+    network = normalised(torch.nn.BatchNorm1d(6))
+    assert not needs_two(network, ROW, [network[1]])
+
+
+def test_which_batch_sizes_leave_one_example() -> None:
+    for examples in range(1, 30):
+        for size in range(1, 30):
+            sizes = [len(range(start, min(start + size, examples))) for start in range(0, examples, size)]
+            assert leaves_one(examples, size) == (1 in sizes)

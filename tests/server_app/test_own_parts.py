@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from desk import StopAfter, play, resume, table, weights
+from desk import StopAfter, forget, parts_of_a_test, play, resume, table, weights
 from safetensors.numpy import load_file
 
-from fedstride import own
 from fedstride.errors import CheckpointError, ConfigError
 from fedstride.own import load_bundled, load_parts
-from fedstride.parts import USER_PARTS
 from fedstride.tasks import data
 from lab.report.repeat import overrides_for
 from server_app.build import client_config
@@ -78,19 +75,8 @@ CHOSEN = ("strategy=mine", "strategy.size=0.5", "client=halved", "model=linear",
 @pytest.fixture(autouse=True)
 def _nothing_stays() -> Iterator[None]:
     """A process loads a parts file only once; here each test loads it again."""
-    own_before, loaded = {group: dict(parts) for group, parts in USER_PARTS.items()}, dict(own._LOADED)
-    yield
-    forget()
-    USER_PARTS.update(own_before)
-    own._LOADED.update(loaded)
-
-
-def forget() -> None:
-    """Unload all parts files, as in a new process."""
-    for name in own._LOADED:
-        sys.modules.pop(f"fedstride_parts_{Path(name).stem}", None)
-    USER_PARTS.clear()
-    own._LOADED.clear()
+    with parts_of_a_test():
+        yield
 
 
 @pytest.fixture

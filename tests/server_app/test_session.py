@@ -149,7 +149,7 @@ def test_the_saved_model_is_the_evaluated_model(tmp_path: Path) -> None:
     config = from_yaml((outcome.folder / "config.yaml").read_text())
     saved = load_file(outcome.folder / "model.safetensors")
     again = CentralEvaluation(config)(
-        to_record({name: saved[name] for name in views(CentralEvaluation(config).initial)})
+        to_record({name: saved[name] for name in views(CentralEvaluation(config).initial)}), 3
     )
     assert again["test/accuracy"] == outcome.rows[-1]["test/accuracy"]
     assert again["test/loss"] == outcome.rows[-1]["test/loss"]

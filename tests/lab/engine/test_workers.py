@@ -141,11 +141,11 @@ def test_the_evaluation_is_the_same_in_any_number_of_parts(
 
     config = compose(["model=mlp", "task.metrics=[accuracy,auroc,balanced_accuracy]", f"out='{tmp_path}'"])
     prepared = session.prepare(config)
-    expected = prepared.evaluation(prepared.evaluation.initial)
+    expected = prepared.evaluation(prepared.evaluation.initial, 0)
     assert len(expected) == 4
     for workers in (1, 2, 3, 30):
         with engine(app, prepared, workers) as desk:
-            assert desk.evaluate()(prepared.evaluation.initial) == expected
+            assert desk.evaluate()(prepared.evaluation.initial, 0) == expected
 
 
 def test_an_evaluation_whose_worker_dies_is_still_complete(
@@ -155,7 +155,7 @@ def test_an_evaluation_whose_worker_dies_is_still_complete(
     from server_app.evaluation import CentralEvaluation
 
     prepared = session.prepare(compose(["model=mlp", f"out='{tmp_path}'"]))
-    expected = prepared.evaluation(prepared.evaluation.initial)
+    expected = prepared.evaluation(prepared.evaluation.initial, 0)
     main, measure = os.getpid(), CentralEvaluation.measure
 
     def dies(self: CentralEvaluation, *arguments: Any) -> Any:
@@ -165,7 +165,7 @@ def test_an_evaluation_whose_worker_dies_is_still_complete(
 
     monkeypatch.setattr(CentralEvaluation, "measure", dies)
     with engine(app, prepared, 2) as desk:
-        assert desk.evaluate()(prepared.evaluation.initial) == expected
+        assert desk.evaluate()(prepared.evaluation.initial, 0) == expected
 
 
 def counting(message: Message, context: Context) -> Message:
