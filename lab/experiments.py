@@ -29,7 +29,8 @@ fedstride run experiment=fednnnn/table2_mnist_noniid_b     # with the paper's ow
 
 Overrides change a preset as they change any run. The paper's other methods are chosen by overrides,
 which `fedstride list experiment NAME` prints; their parameters in this experiment apply as soon as
-they are chosen. A shorter run of the same setting: `rounds=20`, `client.local_steps=5`.
+they are chosen, `rounds` of FedDyn among them. A preset states every setting of its methods, so a new
+default changes no experiment of a paper. A shorter run of the same setting: `rounds=20`, `client.local_steps=5`.
 
 To compare with the paper, run its methods and print both side by side:
 

@@ -17,6 +17,7 @@ from server_app.config.terms import (
     FIELDS,
     OF_PROXY_SETS,
     OF_THE_RUN,
+    Method,
     keys_of_the_run,
     method_of,
     model_of,
@@ -53,6 +54,9 @@ AS_IN_PAPERS: Mapping[str, Callable[[Any, int], Mapping[str, Any]]] = {
 }
 """The papers' name of a partition, if it is another one, and properties without a key in its configuration."""
 
+PLAIN = Method(()).calibration
+"""A method that evaluates its model as it is."""
+
 NO_SETTINGS = ("layers", "tuned_from_epoch", "original_on_c2", "best_baseline")
 """Properties of a column that say what is measured, and nothing about the run."""
 
@@ -61,6 +65,12 @@ def canonical(method: str) -> str:
     """The same name for `fednlr` and `fedavg+fednlr`: the second. A method that we do not have keeps its name."""
     found = method_of(method)
     return method if found is None else found.label
+
+
+def calibration_of(line: Line) -> str:
+    """What the method of this row does with a copy of the model after training; `PLAIN` for nothing."""
+    found = method_of(line.method)
+    return PLAIN if found is None else found.calibration
 
 
 def stated(config: Config) -> dict[str, Any]:
@@ -126,8 +136,10 @@ def _wrong(key: str, has: object, wanted: object, why: str = "") -> list[str]:
 
 
 def is_line(table: PaperTable, column: Column, line: Line, run: Run) -> bool:
-    """Whether a run with the column's setting belongs to this row, which includes its variant."""
+    """Whether a run with the column's setting belongs to this row, which includes its variant and calibration."""
     if not (line.is_method or line.method in ALIASES) or canonical(line.method) != canonical(run.method):
+        return False
+    if calibration_of(line) not in (PLAIN, run.config.calibration.name):  # it does not change what is trained
         return False
     if line.variant is None:
         return True
@@ -159,6 +171,8 @@ def deviations(table: PaperTable, column: Column, line: Line, config: Config) ->
     pairs.append(("weighting", has.get("weighting", UNSTATED), behind.get("aggregation_weights", UNSTATED)))
     for key, value in parameters(line.method, own, line.variant).items():
         setting = key.rpartition(".")[2]
+        if setting in OF_THE_RUN:  # compared above
+            continue
         pairs.append((setting, has.get(setting, UNSTATED), value))
     return [
         f"{key} {plain(have)} (paper: {plain(wanted)})"

@@ -15,10 +15,16 @@ from ..results.grouping import plain
 from ..results.runs import Run
 from ..results.tables import NONE, Cell, Statistic, compare, spread
 from . import Column, Line, PaperTable, experiment_of
-from .matching import PARTS_OF, deviations, is_line, misfits
+from .matching import PARTS_OF, PLAIN, calibration_of, deviations, is_line, misfits
 
 METRICS = {"top1_accuracy": "test/accuracy", "aggregation_time": "seconds/aggregate"}
 """Our names of the papers' metrics, for those that a run measures."""
+
+
+def metric_of(table: PaperTable, line: Line) -> str:
+    """Our metric of a row: of the model itself, or of its calibrated copy (`ccvr/accuracy`)."""
+    metric, calibration = METRICS[table.metric], calibration_of(line)
+    return metric if calibration == PLAIN else metric.replace("test/", f"{calibration}/")
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,7 @@ class Pair:
     paper_std: float | None
     ours: Cell
     statistic: Statistic
+    metric: str
 
 
 @dataclass(frozen=True)
@@ -45,13 +52,12 @@ class SideBySide:
         """Both numbers and the difference; the complete table of the paper if no run matches."""
         if not self.pairs:
             return printed(self.table)
-        metric = METRICS[self.table.metric]
         rows = [
             [
                 pair.column,
                 pair.method,
                 _printed(self.table, pair.paper, pair.paper_std),
-                f"{spread(pair.ours, metric)} (n={pair.ours.n})",
+                f"{spread(pair.ours, pair.metric)} (n={pair.ours.n})",
                 f"{self._difference(pair):+.{'2f' if self.table.unit == 'percent' else '3g'}}",
                 pair.statistic.short,
             ]
@@ -65,7 +71,6 @@ class SideBySide:
         if not self.pairs:
             grid = printed(self.table)
             return Sheet(grid.head, [[None if cell == NONE else cell for cell in row] for row in grid.rows])
-        factor = fact(METRICS[self.table.metric]).factor
         rows = [
             [
                 self.table.name,
@@ -73,8 +78,8 @@ class SideBySide:
                 pair.method,
                 pair.paper,
                 pair.paper_std,
-                factor * pair.ours.mean,
-                None if pair.ours.std is None else factor * pair.ours.std,
+                fact(pair.metric).factor * pair.ours.mean,
+                None if pair.ours.std is None else fact(pair.metric).factor * pair.ours.std,
                 pair.ours.n,
                 round(self._difference(pair), 6),
                 pair.statistic.short,
@@ -85,7 +90,7 @@ class SideBySide:
         return Sheet(head.split(), rows)
 
     def _difference(self, pair: Pair) -> float:
-        return fact(METRICS[self.table.metric]).factor * pair.ours.mean - pair.paper
+        return fact(pair.metric).factor * pair.ours.mean - pair.paper
 
 
 def side_by_side(table: PaperTable, runs: Sequence[Run], statistic: Statistic | None = None) -> SideBySide:
@@ -120,13 +125,15 @@ def _pairs(
     """A pair with this cell of the paper for each variant and setting of our runs."""
     column = table.columns[number]
     statistic = statistic or _of_paper(table, column, runs)
-    ours = compare(runs, METRICS[table.metric], statistic)
+    metric, calibration = metric_of(table, line), calibration_of(line)
+    ours = compare(runs, metric, statistic)
     pairs, remarks = [], list(ours.remarks)
     for each in ours.groups:
         cell = ours.cells[each.method, each.setting]
-        name = f"{each.method}, {each.setting}" if len(ours.settings) > 1 else each.method
+        method = each.method if calibration == PLAIN else f"{each.method}+{calibration}"
+        name = f"{method}, {each.setting}" if len(ours.settings) > 1 else method
         std = None if line.std is None else line.std[number]
-        pairs.append(Pair(column.key, name, line.values[number], std, cell, statistic))
+        pairs.append(Pair(column.key, name, line.values[number], std, cell, statistic, metric))
         other = deviations(table, column, line, each.config)
         if other:
             remarks.append(f"{column.key}, {name} differs from the paper: {', '.join(other)}")

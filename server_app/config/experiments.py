@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fedstride.errors import ConfigError, unknown
 
-from . import presets
+from . import presets, terms
 from .conf import conf_dir
 from .grammar import Typed
 from .overrides import Override, written
@@ -41,6 +41,7 @@ class Experiment:
     def presets_of(self, tree: DictConfig) -> Iterator[Override]:
         """Its settings for the chosen parts, as in `presets.strategy.fedlws.beta: 0.03`.
 
+        `presets.strategy.feddyn.rounds: 200` sets a key of the run while that part is chosen.
         Raises ConfigError for a group or a name that does not exist.
         """
         return (override for layer in self.layers for override in _presets(layer.get("presets") or {}, tree))
@@ -155,5 +156,6 @@ def _presets(presets: Mapping[str, Any], tree: DictConfig) -> Iterator[Override]
         path, node = group, tree[group]
         while node is not None:
             for key, value in ((by_name or {}).get(node.name) or {}).items():
-                yield written(f"{path}.{key}", value)
+                is_own = key in TABLES[group].all_fields(node.name)
+                yield written(key if key in terms.OF_THE_RUN and not is_own else f"{path}.{key}", value)
             node, path = node.get("inner"), f"{path}.inner"

@@ -11,6 +11,7 @@ from fedstride.parts import Table
 from fedstride.tasks.parts import PARTITIONS
 from strategies.parts import STRATEGIES
 
+from ..calibrations import CALIBRATIONS
 from .papers import UNSTATED
 
 FIELDS = {
@@ -33,7 +34,7 @@ MODELS_OF = {"mlp2_25": {"model": "mlp", "model.width": 25}}
 SCHEMES = {"label_sorted": "sorted_shards", "feature_shift": "by_group"}
 """Partitions that always have another name than the papers' scheme."""
 
-PARAMETERS = {"C": "attenuation", "server_learning_rate": "server_lr"}
+PARAMETERS = {"C": "attenuation", "server_learning_rate": "server_lr", "virtual_features": "draws"}
 """Parameters of methods that have another name here."""
 
 ALIASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -43,11 +44,11 @@ ALIASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 """Methods of the papers that are a part with settings."""
 
-METHOD_TABLES: tuple[Table, ...] = (STRATEGIES, RULES, OBJECTIVES)
+METHOD_TABLES: tuple[Table, ...] = (STRATEGIES, RULES, OBJECTIVES, CALIBRATIONS)
 """The tables whose parts make up a method."""
 
 OF_THE_RUN = ("rounds",)
-"""Parameters of a method that are keys of the run."""
+"""Parameters of a method that are keys of the run. They apply while the first part of the method is chosen."""
 
 PROXY_SETS: Mapping[str, Mapping[str, Any]] = {"long_tailed": {"task.proxy_smallest": 0.1}}
 """The papers' words for a proxy set, as keys of the run (B-30)."""
@@ -117,21 +118,27 @@ def _local(entry: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Method:
-    """A method of a paper as parts: the strategies (base first), the client rule and the objective."""
+    """A method of a paper as parts: strategies (base first), client rule, objective, calibration."""
 
     strategies: tuple[str, ...]
     client: str = "sgd"
     objective: str = "plain"
+    calibration: str = "none"
     settings: Mapping[str, Any] = field(default_factory=dict)  # that belong to its name, as `two_d_lrd.decay`
 
     @property
     def choices(self) -> dict[str, str]:
         """The choice of each group."""
-        return {"strategy": "+".join(self.strategies), "client": self.client, "objective": self.objective}
+        return {
+            "strategy": "+".join(self.strategies),
+            "client": self.client,
+            "objective": self.objective,
+            "calibration": self.calibration,
+        }
 
     @property
     def label(self) -> str:
-        """As in the papers' tables: `fedavg+fedlws`, `fedavg+fednlr`, `fedprox`."""
+        """As in the papers' tables: `fedavg+fedlws`, `fedavg+fednlr`, `fedprox`; a calibration trains nothing."""
         base = [] if self.objective != "plain" and self.strategies[0] == "fedavg" else [self.strategies[0]]
         base += [] if self.objective == "plain" else [self.objective]
         others = [] if self.client == "sgd" else [self.client]
@@ -140,19 +147,19 @@ class Method:
     @property
     def parts(self) -> Iterator[tuple[str, Table]]:
         """Its parts with their tables, the outermost strategy first."""
-        for name in (*reversed(self.strategies), self.client, self.objective):
+        for name in (*reversed(self.strategies), self.client, self.objective, self.calibration):
             yield name, next(table for table in METHOD_TABLES if name in table)
 
     def place(self, part: str) -> str:
-        """The key of a part in a configuration: `strategy`, `strategy.inner`, `client` or `objective`."""
+        """The key of a part in a configuration: `strategy`, `strategy.inner`, or another group."""
         if part in self.strategies:
             return "strategy" + ".inner" * (len(self.strategies) - 1 - self.strategies.index(part))
-        return "client" if part == self.client else "objective"
+        return next(group for group, name in self.choices.items() if name == part)
 
 
 def method_of(name: str) -> Method | None:
     """The parts of a method such as `fedprox+fedlws`; None if a part of it does not exist."""
-    base, client, objective = "fedavg", "sgd", "plain"
+    base, client, objective, calibration = "fedavg", "sgd", "plain", "none"
     wrappers: list[str] = []
     settings: dict[str, Any] = {}
     for token in name.split("+"):
@@ -167,9 +174,11 @@ def method_of(name: str) -> Method | None:
             client = part
         elif part in OBJECTIVES:
             objective = part
+        elif part in CALIBRATIONS:
+            calibration = part
         else:
             return None
-    return Method((base, *wrappers), client, objective, settings)
+    return Method((base, *wrappers), client, objective, calibration, settings)
 
 
 def parameters(name: str, settings: Mapping[str, Any], variant: str | None = None) -> dict[str, Any]:
@@ -190,6 +199,8 @@ def parameters(name: str, settings: Mapping[str, Any], variant: str | None = Non
             given = table.fields(part).get(ours)
             if given is not None and (_is_number(value) or isinstance(value, (bool, list)) or ours in _WORDS):
                 found[f"{part}.{ours}"] = value
+    first = name.partition("+")[0]
+    found |= {f"{first}.{key}": settings[key] for key in OF_THE_RUN if key in settings}
     return {key: value for key, value in found.items() if value != UNSTATED}
 
 

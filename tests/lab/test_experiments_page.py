@@ -64,7 +64,9 @@ def test_the_command(call: Call) -> None:
     )
     assert "strategy=fedlaw task.proxy_smallest=0.1" in call("list", "experiment", "fedlws/table7_cifar10_a0.1")[1]
     out = call("list", "experiment", "fednlr/table2_cinic10_shards2")[1]
-    assert "ccvr" in out and "not in this version" in out
+    assert "ccvr           client=sgd calibration=ccvr\n" in out and "not in this version" not in out
+    out = call("list", "experiment", "two_d_lrd/fig2_svm")[1]
+    assert "first_only" in out and "not in this version" in out
     code, out, _ = call("list", "experiment", "fedalr")
     assert len(out.splitlines()) == 11
     code, out, _ = call("list")

@@ -263,6 +263,24 @@ def test_the_statistic_of_the_paper_is_the_default() -> None:
     assert pair.ours.mean == pytest.approx(0.7)
 
 
+def test_a_calibrated_copy_has_the_row_of_its_calibration() -> None:
+    """The model of a run with CCVR is FedAvg's; its copy is CCVR's row, by a metric of its own."""
+    settings = cifar("strategy=fedavg", "calibration=ccvr", "calibration.rounds=2", model="vgg9")
+    settings.task.name = "cinic10"
+    settings.partition = PARTITIONS.config("shards")(classes_per_client=4)
+    with_copy, without = run(settings, [0.5, 0.5]), run(cifar("strategy=fedavg", model="vgg9"))
+    for row, value in zip(with_copy.rows, (0.61, 0.63), strict=True):
+        row["ccvr/accuracy"] = value
+    made = side_by_side(paper_table("fednlr/table2"), [with_copy], Statistic(last=2))
+    assert [(pair.method, pair.paper, pair.metric) for pair in made.pairs] == [
+        ("fedavg", 53.03, "test/accuracy"),
+        ("fedavg+ccvr", 51.31, "ccvr/accuracy"),
+    ]
+    assert [row[3] for row in made.grid().rows] == ["50.00 (n=1)", "62.00 (n=1)"]
+    table, place = paper_table("fednlr/table2"), column("fednlr/table2", "cinic10_shards4")
+    assert not is_line(table, place, line(table.name, "ccvr"), without)
+
+
 def test_aggregation_times_are_averaged_over_all_rounds() -> None:
     (pair,) = side_by_side(paper_table("fedlws/table3"), [run(cifar("strategy=fedavg"), [0.5, 0.5, 0.5])]).pairs
     assert (pair.paper, pair.ours.mean) == (0.10, pytest.approx(1.0))  # 0.5, 1.0, 1.5
