@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from .. import seeds
 from ..errors import ConfigError, require
@@ -23,12 +24,69 @@ MAX_NAMES = 20
 def build(config: Choice, inputs: Inputs, outputs: int, seed: int) -> nn.Module:
     """The network with initial weights drawn from (seed, "initial weights"). The global random state is unchanged.
 
-    Raises ConfigError for an unknown name or examples that the network does not take.
+    Lazy modules have their sizes, and each array has memory of its own. Raises ConfigError for an unknown name, or
+    examples that the network does not take.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seeds.derive(seed, "initial weights"))
         network: nn.Module = MODELS.make(config, inputs, outputs)
+        _give_sizes(network, config.name, inputs)
+        _give_memory(network)
         return network
+
+
+def example(inputs: Inputs) -> torch.Tensor:
+    """Two examples of this form, on the processor; two, because BatchNorm needs as many in train mode."""
+    if inputs.kind is Kind.TOKENS:
+        return torch.ones(2, *inputs.shape, dtype=torch.int64)
+    return torch.zeros(2, *inputs.shape)
+
+
+def _give_sizes(network: nn.Module, name: str, inputs: Inputs) -> None:
+    """Let torch's lazy modules find their sizes, in a forward pass in eval mode. Others stay as they are."""
+    if _without_size(network) is None:
+        return
+    reason = ""
+    modes = {module: module.training for module in network.modules()}
+    try:
+        with torch.no_grad():
+            network.eval()(example(inputs))
+    except Exception as error:
+        reason = f" ({type(error).__name__}: {' '.join(str(error).split())})"
+    for module, mode in modes.items():
+        module.training = mode
+    left = _without_size(network)
+    if left is not None:
+        raise ConfigError(
+            f"model = {name!r} ({type(network).__name__}): {left!r} has no size after a forward pass with "
+            f"examples of this task{reason}; give the sizes in place of a lazy module"
+        )
+
+
+def _without_size(network: nn.Module) -> str | None:
+    """The name of the first parameter or buffer of a lazy module that has no size yet."""
+    each = [*network.named_parameters(), *network.named_buffers()]
+    return next((name for name, array in each if is_lazy(array)), None)
+
+
+def _give_memory(network: nn.Module) -> None:
+    """Give arrays whose values share memory (`expand`) memory of their own: nothing can be loaded into others."""
+    own: dict[int, torch.Tensor] = {}
+    for module in network.modules():
+        for key, buffer in module._buffers.items():
+            if buffer is not None and _shares_memory(buffer):
+                module._buffers[key] = own.setdefault(id(buffer), buffer.contiguous().clone())
+    for parameter in network.parameters():
+        if _shares_memory(parameter):
+            parameter.data = parameter.data.contiguous().clone()
+
+
+def _shares_memory(array: torch.Tensor) -> bool:
+    """Whether several values of the array are one place in memory."""
+    if array.layout is not torch.strided or array.is_meta or array.is_quantized:
+        return False
+    repeats = any(stride == 0 and size > 1 for stride, size in zip(array.stride(), array.shape, strict=True))
+    return repeats or array.untyped_storage().nbytes() < array.numel() * array.element_size()
 
 
 def check_outputs(network: nn.Module, name: str, inputs: Inputs, outputs: int) -> None:
@@ -38,17 +96,13 @@ def check_outputs(network: nn.Module, name: str, inputs: Inputs, outputs: int) -
     eval mode for this, and the global random state do not change. What it raises itself is left to the first
     evaluation or training, which says why.
     """
-    if inputs.kind is Kind.TOKENS:
-        x = torch.ones(2, *inputs.shape, dtype=torch.int64)
-    else:
-        x = torch.zeros(2, *inputs.shape)
     modes = {module: module.training for module in network.modules()}
     buffers = {key: buffer.clone() for key, buffer in network.named_buffers()}
     network.eval()
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             # Without tied weights: torch would put back a wrong tensor where a module has two names.
-            found = torch.func.functional_call(network, buffers, (x,), tie_weights=False)
+            found = torch.func.functional_call(network, buffers, (example(inputs),), tie_weights=False)
     except Exception:
         return
     finally:
