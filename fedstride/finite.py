@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import Arrays, Declared, Held, host, is_floating, namespace
+from .placing import is_tensor
 
 
 def first_not_finite(model: Mapping[str, Any]) -> str | None:
@@ -55,7 +56,7 @@ def put_back(model: Mapping[str, Any], held: Mapping[str, Held]) -> Arrays:
 def _with(model: Mapping[str, Any], held: Mapping[str, Held], values: Callable[[Held], Any]) -> Arrays:
     result = dict(model)
     for name in result.keys() & held.keys():
-        array = np.array(model[name]) if isinstance(model[name], np.ndarray) else model[name].clone()
+        array = model[name].clone() if is_tensor(model[name]) else np.array(model[name])
         array[held[name].places] = values(held[name])
         result[name] = array
     return result

@@ -41,7 +41,7 @@ def kind_fault(dtype: Any) -> str | None:
 def bfloat16() -> np.dtype[Any]:
     """numpy's dtype of this name, of a package of its own. Raises ConfigError if that is not installed."""
     try:
-        return np.dtype(import_module("ml_dtypes").bfloat16)
+        return np.dtype(import_module("ml_dtypes").bfloat16)  # type: ignore[no-any-return]
     except ImportError as error:
         raise ConfigError(
             "bfloat16 arrays need the package ml-dtypes; install it: pip install ml-dtypes"

@@ -209,7 +209,7 @@ def _contiguous(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def _ordered(content: bytes, order: list[str]) -> Arrays:
-    parts = dict(deserialize(content))
+    parts = dict(deserialize(content))  # type: ignore[no-untyped-call]
     return {name: _array(parts[name]) for name in order}
 
 

@@ -174,7 +174,8 @@ class Shell(Part, Strategy):
             return None, metrics
         who = self.stack.core.part_name
         with np.errstate(over="ignore", invalid="ignore"):  # a result that is not finite is refused
-            model = conformed(model, self.sent, who)
+            model = taken_out(conformed(model, self.sent, who), held_of(self.sent))
+        self._change_next_model(taken_out)  # a strategy that has a way of its own has put it back
         if not is_usable(server_round, who, model, self.next_model):
             return None, metrics | NOT_FINITE
         return model, metrics | checked(who, diagnostics)

@@ -27,8 +27,9 @@ def check_arrays(network: nn.Module, name: str, inputs: Inputs) -> None:
 
     What is refused: state that is no tensor; arrays that are not dense real numbers, integers or booleans in
     memory; a `state_dict` with other names, shapes or dtypes than those of the parameters and buffers; a
-    `load_state_dict` that does not load what it gets; no parameter of real numbers; NaN in a parameter, or infinity in one that is trained; a buffer with values
-    that are not finite which a forward pass in train mode changes. The network does not change.
+    `load_state_dict` that does not load what it gets; no parameter of real numbers; NaN in a parameter, or
+    infinity in one that is trained; a buffer with values that are not finite, if a forward pass in train mode
+    changes them. The network does not change.
     """
     where = f"model = {name!r} ({type(network).__name__})"
     state = network.state_dict()
