@@ -23,7 +23,9 @@ import torch
 from torch import nn
 
 from fedstride import wire
+from fedstride.arrays import host, is_floating
 from fedstride.errors import ConfigError
+from fedstride.placing import tensor_of
 from fedstride.settings import Plain
 from fedstride.tasks.tensors import Examples
 
@@ -98,15 +100,17 @@ class Job:
                     f"{what}: {name!r} has shape {np.shape(arrays[name])}, but the parameter has "
                     f"{tuple(parameter.shape)}; server and clients must build the same model"
                 )
-            kind = np.asarray(arrays[name]).dtype
-            if kind.kind != "f" or not kind.isnative:
-                raise ConfigError(f"{what}: {name!r} has dtype {kind}, but must be floats in native byte order")
-        return [torch.empty_like(p).copy_(torch.tensor(arrays[name])) for name, p in self.parameters.items()]
+            array = np.asarray(arrays[name])
+            if not (is_floating(array) and array.dtype.isnative):
+                raise ConfigError(
+                    f"{what}: {name!r} has dtype {array.dtype}, but must be floats in native byte order"
+                )
+        return [torch.empty_like(p).copy_(tensor_of(arrays[name])) for name, p in self.parameters.items()]
 
     def arrays(self, tensors: Tensors) -> dict[str, np.ndarray]:
         """Tensors, one for each trainable parameter, as named arrays with the parameters' dtypes."""
         named = zip(self.parameters.items(), tensors, strict=True)
-        return {name: tensor.detach().to(p.dtype).cpu().numpy().copy() for (name, p), tensor in named}
+        return {name: host(tensor.to(p.dtype)).copy() for (name, p), tensor in named}
 
 
 @dataclass(frozen=True)

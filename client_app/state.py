@@ -37,6 +37,7 @@ from fedstride import atomic, wire
 from fedstride.arrays import to_record, views
 from fedstride.errors import ConfigError, DataError
 from fedstride.flower.logs import log
+from fedstride.kinds import kind_fault
 from fedstride.records import array_records, config_records
 from fedstride.settings import Plain
 
@@ -247,7 +248,7 @@ def _flat(states: States) -> tuple[dict[str, np.ndarray], dict[str, Plain]]:
     """Arrays and plain values of all states, as `label/name`. Raises ConfigError for values of other types."""
     values = {f"{label}/{name}": value for label, state in states.items() for name, value in state.items()}
     for key, value in values.items():
-        is_array = isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
+        is_array = isinstance(value, np.ndarray) and kind_fault(value.dtype) is None
         if not is_array and not isinstance(value, (bool, int, float, str)):
             kind = value.dtype if isinstance(value, np.ndarray) else type(value).__name__
             raise ConfigError(

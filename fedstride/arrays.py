@@ -20,6 +20,7 @@ from array_api_compat import array_namespace
 from flwr.app import Array, ArrayRecord
 
 from .errors import ConfigError
+from .kinds import BFLOAT16, TWO_BYTES, bfloat16, is_bfloat16
 
 Arrays = dict[str, Any]
 """A model: array by name, in model order. Arrays are numpy's or torch's."""
@@ -33,10 +34,21 @@ HEADER_ERRORS = (TypeError, SyntaxError, tokenize.TokenError, RecursionError, Me
 BUFFER_NAMES = frozenset({"running_mean", "running_var", "num_batches_tracked"})
 
 
+class Held(NamedTuple):
+    """The values of an array that are not finite (`finite.py`)."""
+
+    places: Any  # boolean, of the array's shape
+    values: Any  # of these places, in C order
+
+
 class Declared(Arrays):
-    """A model that also names buffers which neither the array's name nor its dtype shows."""
+    """A model that also names buffers which neither the array's name nor its dtype shows.
+
+    `held`: what was taken out of the model that was sent, by array (`finite.py`).
+    """
 
     buffers: frozenset[str] = frozenset()
+    held: Mapping[str, Held] = {}
 
 
 # ---------------------------------------------------------------- records
@@ -51,9 +63,10 @@ def view(array: Array) -> np.ndarray:
     if array.stype != "numpy.ndarray":
         raise ValueError(f"array of type {array.stype!r}, expected 'numpy.ndarray'")
     header = _header(array.data[: _header_size(array.data)])
-    if tuple(array.shape) != header.shape or array.dtype != header.name:
+    is_bfloat16 = array.dtype == BFLOAT16 and header.dtype == TWO_BYTES
+    if tuple(array.shape) != header.shape or not (is_bfloat16 or array.dtype == header.name):
         raise ValueError(f"array declared as {array.dtype}{tuple(array.shape)} holds {header.name}{header.shape}")
-    flat = np.frombuffer(array.data, header.dtype, offset=header.size)
+    flat = np.frombuffer(array.data, bfloat16() if is_bfloat16 else header.dtype, offset=header.size)
     return flat.reshape(header.shape, order="F" if header.fortran else "C")
 
 
@@ -106,7 +119,12 @@ def packed(array: np.ndarray) -> Array:
     if not array.flags.c_contiguous or array.dtype.hasobject:
         return Array(array)
     header = npy_header(array.dtype, array.shape)
-    return Array(str(array.dtype), array.shape, "numpy.ndarray", b"".join((header, array.data)))
+    return Array(str(array.dtype), array.shape, "numpy.ndarray", b"".join((header, plain_bytes(array))))
+
+
+def plain_bytes(array: np.ndarray) -> memoryview:
+    """The values of an array in C order, without a copy; numpy gives none of another package's dtype."""
+    return (array.reshape(-1).view(np.uint16) if is_bfloat16(array.dtype) else array).data
 
 
 @lru_cache(maxsize=4096)
@@ -120,7 +138,12 @@ def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 
 def host(value: Any) -> np.ndarray:
     """The values in the host's memory: of a torch tensor a copy, unless it is there already."""
-    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+    if not hasattr(value, "detach"):
+        return np.asarray(value)
+    near = value.detach().cpu()
+    if is_bfloat16(near.dtype):
+        return near.view(namespace(near).int16).numpy().view(bfloat16())  # type: ignore[no-any-return]
+    return near.numpy()  # type: ignore[no-any-return]
 
 
 # ---------------------------------------------------------------- parameters, buffers, layers
@@ -138,8 +161,10 @@ def _numpy() -> Any:
 
 
 @lru_cache(maxsize=256)
-def _is_kind(xp: Any, dtype: Any, kind: str | tuple[str, ...]) -> bool:
-    return bool(xp.isdtype(dtype, kind))
+def _is_kind(xp: Any, dtype: Any, *kinds: str) -> bool:
+    if isinstance(dtype, np.dtype) and dtype.kind == "V":  # numpy's function refuses those of other packages
+        return "real floating" in kinds and is_bfloat16(dtype)
+    return bool(xp.isdtype(dtype, kinds))
 
 
 def is_floating(array: Any) -> bool:
@@ -231,7 +256,9 @@ def float64(array: Any) -> Any:
 
 def epsilon(array: Any) -> float:
     """The machine epsilon of an array's dtype: 1.2e-7 for float32."""
-    return float(namespace(array).finfo(array.dtype).eps)
+    return (
+        2.0**-7 if getattr(array.dtype, "name", "") == BFLOAT16 else float(namespace(array).finfo(array.dtype).eps)
+    )
 
 
 def like(array: Any, original: Any) -> Any:
@@ -252,16 +279,6 @@ def total(values: Iterable[float]) -> float:
     for value in values:
         result += value
     return float(result)
-
-
-def first_not_finite(model: Mapping[str, Any]) -> str | None:
-    """The name of the first array that contains NaN or infinity; None if there is none."""
-    for name, array in model.items():
-        xp = namespace(array)
-        inexact = _is_kind(xp, array.dtype, ("real floating", "complex floating"))
-        if inexact and not bool(xp.all(xp.isfinite(array))):
-            return name
-    return None
 
 
 def inner(a: Any, b: Any) -> float:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from .arrays import Arrays, Declared, host, npy_header, packed, view
+from .arrays import Arrays, Declared, Held, host, npy_header, packed, view
+from .kinds import dtype_named, is_bfloat16
 
 Device = Any
 """A torch device; None stands for numpy arrays in the host's memory."""
@@ -57,7 +58,7 @@ def size_of(array: Array) -> int:
     """The number of bytes of an array; those of a tensor are not made for it."""
     if not isinstance(array, TensorArray):
         return len(array.data)
-    return len(npy_header(np.dtype(array.dtype), array.shape)) + int(array.tensor.nbytes)
+    return len(npy_header(dtype_named(array.dtype), array.shape)) + int(array.tensor.nbytes)
 
 
 def records_bytes(record: ArrayRecord) -> int:
@@ -75,7 +76,12 @@ def values(record: ArrayRecord) -> Arrays:
 
     Raises ValueError for arrays that cannot be read, as `arrays.view` does.
     """
-    return {name: arr.tensor if isinstance(arr, TensorArray) else view(arr) for name, arr in record.items()}
+    return {name: value(array) for name, array in record.items()}
+
+
+def value(array: Array) -> Any:
+    """The tensor of an array that has one, else a read-only view of its bytes. Raises ValueError as `values`."""
+    return array.tensor if isinstance(array, TensorArray) else view(array)
 
 
 def record_of(arrays: Mapping[str, Any]) -> ArrayRecord:
@@ -102,6 +108,9 @@ def placed(arrays: Arrays, device: Device) -> Arrays:
         return moved
     declared = Declared(moved)
     declared.buffers = arrays.buffers
+    declared.held = {
+        name: Held(_moved(each.places, device), _moved(each.values, device)) for name, each in arrays.held.items()
+    }
     return declared
 
 
@@ -110,6 +119,20 @@ def _moved(array: Any, device: Device) -> Any:
         return host(array)
     if is_tensor(array):
         return array.to(device)
+    return tensor_of(array, device)
+
+
+def plain(array: Any) -> np.ndarray:
+    """The values on the host, in a dtype that numpy itself has: bfloat16 in float32."""
+    near = host(array)
+    return near.astype(np.float32) if is_bfloat16(near.dtype) else near
+
+
+def tensor_of(array: Any, device: Device = None) -> Any:
+    """A torch tensor with a copy of a numpy array's values; torch does not know read-only arrays."""
     import torch
 
-    return torch.tensor(np.asarray(array), device=device)  # a copy: torch does not know read-only arrays
+    near = np.asarray(array)
+    if is_bfloat16(near.dtype):
+        return torch.tensor(near.view(np.int16), device=device).view(torch.bfloat16)
+    return torch.tensor(near, device=device)

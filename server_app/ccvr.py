@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from logging import WARNING
 from typing import Any
 
-import numpy as np
 import torch
 from flwr.app import ArrayRecord, Message
 
@@ -27,6 +26,7 @@ from fedstride import seeds, wire
 from fedstride.arrays import Arrays, like, to_record, views
 from fedstride.errors import ConfigError, ReplyError, last_line
 from fedstride.flower.logs import log
+from fedstride.placing import tensor_of
 from fedstride.records import array_records
 from fedstride.tasks import class_moments, numerics
 from fedstride.tasks.class_moments import ClassMoments
@@ -106,7 +106,7 @@ class CCVR:
 
     def _fitted(self, server_round: int, model: Arrays, moments: ClassMoments) -> Arrays:
         names = [self.layer.weight, *([] if self.layer.bias is None else [self.layer.bias])]
-        start = [torch.tensor(np.asarray(model[name])).double() for name in names]
+        start = [tensor_of(model[name]).double() for name in names]
         drawn = drawn_representations(moments, self.settings.draws, self._seed, server_round)
         fitted = refitted(start, *drawn, self.settings, self._seed, server_round)
         return {name: like(w.numpy(), model[name]) for name, w in zip(names, fitted, strict=True)}

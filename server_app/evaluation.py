@@ -12,7 +12,7 @@ from fedstride import seeds
 from fedstride.arrays import Arrays, declare, to_record, views
 from fedstride.errors import ConfigError
 from fedstride.placing import values
-from fedstride.tasks import data, models, numerics
+from fedstride.tasks import data, models, network_arrays, numerics
 from fedstride.tasks.freezing import split
 from fedstride.tasks.goals import goal_of
 from fedstride.tasks.last_layer import last_layer
@@ -55,6 +55,7 @@ class CentralEvaluation:
         source = data.load(config.task)
         form = source.spec.inputs, source.spec.outputs
         model = models.build(config.model, *form, config.seed)
+        network_arrays.check_arrays(model, config.model.name, source.spec.inputs)
         models.check_outputs(model, config.model.name, *form)
         for key in keys(config):
             if key.field.setting.layers and key.value is not None:

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from fedstride.arrays import Arrays, first_not_finite
+from fedstride.arrays import Arrays
 from fedstride.errors import ConfigError
+from fedstride.finite import first_changed, first_not_finite, held_in, taken_out
 
 from .config.schema import Config
 
@@ -29,11 +30,15 @@ SHOWN = 3
 DTYPES = {
     "BOOL": "bool",
     "U8": "uint8",
+    "U16": "uint16",
+    "U32": "uint32",
+    "U64": "uint64",
     "I8": "int8",
     "I16": "int16",
     "I32": "int32",
     "I64": "int64",
     "F16": "float16",
+    "BF16": "bfloat16",
     "F32": "float32",
     "F64": "float64",
 }
@@ -92,7 +97,7 @@ def read(path: str, network: Arrays) -> Arrays:
     """The arrays in the file, in the order of `network`, the run's own initial model.
 
     Raises ConfigError for a file that is not complete, for names, shapes or dtypes that differ from those of
-    `network`, and for values that are not finite.
+    `network`, and for values that are not finite, unless `network` has the same ones in the same places.
     """
     try:
         with safe_open(path, framework="numpy") as file:
@@ -107,7 +112,8 @@ def read(path: str, network: Arrays) -> Arrays:
             f"initial = {path!r} is not a complete safetensors file ({reason}); give model.safetensors of a run's "
             "folder, or write one with safetensors.numpy.save_file"
         ) from error
-    bad = first_not_finite(arrays)
+    held = held_in(network)  # a mask, say: the run's own network has it too
+    bad = first_changed(arrays, held) or first_not_finite(taken_out(arrays, held))
     if bad is not None:
         raise ConfigError(
             f"initial = {path!r}: {bad!r} contains NaN or infinity; give a model that did not diverge"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from fedstride.arrays import Arrays
+from fedstride.arrays import Arrays, host
 from fedstride.tasks import data, models, numerics
 from fedstride.tasks.data import Data, WithProxy
 from fedstride.tasks.freezing import fixed_norms, freeze_, split
@@ -66,7 +66,7 @@ class ServerProxy:
         with seeded(seed, self._device):
             loss = self._goal.loss(network(x), y)
             found = torch.autograd.grad(loss, list(named.values()), allow_unused=True, materialize_grads=True)
-        parameters = {name: g.cpu().numpy() for name, g in zip(named, found, strict=True)}
+        parameters = {name: host(g) for name, g in zip(named, found, strict=True)}
         # A parameter that the network itself does not train has no gradient.
         rest = {name: np.zeros_like(a) for name, a in model.items() if name not in {*parameters, *self._buffers}}
         return Gradient(float(loss.detach()), parameters | rest, to_arrays(network, self._buffers))

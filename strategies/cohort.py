@@ -17,8 +17,9 @@ from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from fedstride import wire
 from fedstride.arrays import Arrays, Layout
 from fedstride.bounds import MAX_LIST, MAX_METRICS, MAX_NAME
+from fedstride.finite import held_of, put_back
 from fedstride.metrics import AGREED, SCREENING, fact, over_clients
-from fedstride.placing import device_in, placed, record_of
+from fedstride.placing import device_in, placed, plain, record_of
 from fedstride.records import array_records, metric_records
 
 from .blocks import difference, norm
@@ -55,7 +56,7 @@ class Reply:
     node_id: int
     client_id: int  # the partition id if the client has one, else the node id
     num_examples: float  # n_k > 0
-    model: Arrays  # read-only views, in the order of the sent model
+    model: Arrays  # read-only, in the order of the sent model, and without what is not finite in that one
     metrics: Mapping[str, Any]
     length: float  # ||w_k - w|| over all parameters
     message: Message
@@ -252,13 +253,14 @@ def shares_of(weights: Sequence[float]) -> list[float]:
     return [weight / total for weight in weights]
 
 
-def messages_of(cohort: Cohort, kept: Collection[str] = ()) -> list[Message]:
+def messages_of(cohort: Cohort, kept: Collection[str] = (), read: Collection[str] = ()) -> list[Message]:
     """Its messages for a strategy that is not ours: plain ones, whose arrays and metrics all have the same keys.
 
-    They can be changed. `kept`: the names of records that stay in them in addition to the model and the metrics.
+    They can be changed. `kept`: the names of records that stay in them in addition to the model and the metrics;
+    `read`: the arrays that are in them as rules get them (`plain`), and not as the clients sent them.
     """
     replies, metrics = cohort.replies, cohort.completed_metrics()
-    return [_clean(reply, each, replies[0], kept) for reply, each in zip(replies, metrics, strict=True)]
+    return [_clean(reply, each, replies[0], kept, read) for reply, each in zip(replies, metrics, strict=True)]
 
 
 def with_model(reply: Reply, sent: Arrays, model: Arrays, weighted_by_key: str) -> Reply:
@@ -266,13 +268,20 @@ def with_model(reply: Reply, sent: Arrays, model: Arrays, weighted_by_key: str) 
     metrics: dict[str, Any] = {weighted_by_key: 1, wire.CLIENT_ID: reply.client_id}
     message = shallow(reply.message)
     metric_key = next(iter(metric_records(reply.message.content)))
-    message.content = RecordDict({model_key(reply): record_of(model), metric_key: MetricRecord(metrics)})
+    message.content = RecordDict({model_key(reply): as_it_came(model, sent), metric_key: MetricRecord(metrics)})
     length = norm(difference(model, sent, Layout.of(sent).parameters))
     changed: dict[str, Any] = {"num_examples": 1.0, "model": model, "metrics": metrics, "length": length}
     return replace(reply, **changed, message=message, extras={})
 
 
-def _clean(reply: Reply, metrics: Mapping[str, Any], first: Reply, kept: Collection[str]) -> Message:
+def as_it_came(model: Arrays, sent: Arrays) -> ArrayRecord:
+    """The record of a client's model, with what was taken out of it as a client sends it."""
+    return record_of(put_back(model, held_of(sent)))
+
+
+def _clean(
+    reply: Reply, metrics: Mapping[str, Any], first: Reply, kept: Collection[str], read: Collection[str]
+) -> Message:
     """A copy of the message that a strategy may change, with these metrics and the arrays in the sent order.
 
     A reply to an evaluation has no arrays.
@@ -281,7 +290,10 @@ def _clean(reply: Reply, metrics: Mapping[str, Any], first: Reply, kept: Collect
     content = RecordDict()
     if reply.model:
         record = array_records(reply.message.content)[model_key(reply)]
-        content[model_key(first)] = ArrayRecord({name: record[name] for name in reply.model})
+        changed = record_of({name: plain(reply.model[name]) for name in read})
+        content[model_key(first)] = ArrayRecord(
+            {n: changed[n] if n in changed else record[n] for n in reply.model}
+        )
         for name in kept:
             content[name] = array_records(reply.message.content)[name]
     content[next(iter(metric_records(first.message.content)))] = MetricRecord(dict(metrics))

@@ -32,6 +32,7 @@ from typing_extensions import Unpack
 from fedstride import seeds
 from fedstride.arrays import Arrays, Layout, float64, like, total
 from fedstride.errors import require
+from fedstride.finite import held_of, put_back, taken_out
 from fedstride.settings import MOST_EPOCHS, MOST_STEPS, Setting, check
 
 from .blocks import blockwise, inner_products
@@ -158,7 +159,7 @@ def learnt(
 
     If no client changed a parameter, there is nothing to weigh, and w^ is the model that was sent.
     """
-    mixture = Mixture.of(sent, models)
+    mixture, held = Mixture.of(sent, models), held_of(sent)
     adam = Adam([*map(math.log, shares), 0.0])
     buffers = {name: sent[name] for name in Layout.of(sent).buffers}
     losses = []
@@ -169,9 +170,9 @@ def learnt(
         found = []
         for number, positions in enumerate(batches):
             drawn = seeds.derive(seed, "fedlaw dropout", server_round, epoch * len(batches) + number)
-            at_w = proxy.gradient(mixture.at(adam.values, buffers), positions, drawn)
-            buffers = {name: at_w.buffers.get(name, array) for name, array in buffers.items()}
-            adam.step(mixture.gradient(adam.values, at_w.parameters), rate)
+            at_w = proxy.gradient(put_back(mixture.at(adam.values, buffers), held), positions, drawn)
+            buffers |= taken_out({n: array for n, array in at_w.buffers.items() if n in buffers}, held)
+            adam.step(mixture.gradient(adam.values, taken_out(at_w.parameters, held)), rate)
             found.append(at_w.loss)
         losses.append(total(found) / len(found))
     weights, gamma = softmax(adam.values[:-1]), math.exp(adam.values[-1])

@@ -10,14 +10,15 @@ from collections.abc import Iterable, Mapping
 from logging import WARNING
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from flwr.serverapp.strategy import Strategy
 from typing_extensions import override
 
 from fedstride import wire
-from fedstride.arrays import Arrays, Layout
+from fedstride.arrays import Arrays, Held, Layout, like, views
+from fedstride.finite import held_in, held_of, put_back, taken_out
 from fedstride.flower.logs import log
 from fedstride.flower.strategies import (
     ADAPTIVE,
@@ -26,7 +27,8 @@ from fedstride.flower.strategies import (
     forget_current_arrays,
     load_builtin_state,
 )
-from fedstride.placing import Device, values
+from fedstride.kinds import is_bfloat16
+from fedstride.placing import Device, plain, record_of, values
 from fedstride.records import array_records
 
 from .cohort import Cohort, Expected, messages_of
@@ -69,7 +71,10 @@ class Foreign(Core):
     @override
     def ask_clients(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Asked:
         forget_current_arrays(self.strategy)
-        messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
+        given = arrays if isinstance(self.strategy, Shell) else _for_flower(arrays)
+        messages = list(self.strategy.configure_train(server_round, given, config, grid))
+        if given is not arrays:
+            _restore(messages, given, arrays)
         return Asked(self._model_in(messages[0]) if messages else arrays, messages)
 
     @override
@@ -78,7 +83,8 @@ class Foreign(Core):
 
         Flower's QFedAvg raises an error if a metric that it reads is missing.
         """
-        messages = messages_of(cohort, self.own_expected().returns)
+        read = () if isinstance(self.strategy, Shell) else _unknown_to_flower(sent, held_of(sent))
+        messages = messages_of(cohort, self.own_expected().returns, read)
         try:
             record, metrics = self.strategy.aggregate_train(server_round, messages)
         except AggregationError as error:
@@ -153,3 +159,46 @@ class Foreign(Core):
             self.strategy.load_state_dict(state)
         else:
             load_builtin_state(self.strategy, dict(state))
+
+
+# ---------------------------------------------------------------- arrays that Flower's strategies do not take
+
+
+def _unknown_to_flower(model: Mapping[str, Any], held: Mapping[str, Held]) -> list[str]:
+    """The names of arrays that they get in another form: those with values that are not finite, and bfloat16."""
+    return [name for name, array in model.items() if name in held or is_bfloat16(array.dtype)]
+
+
+def _for_flower(record: ArrayRecord) -> ArrayRecord:
+    """The record with 0 for what is not finite, and bfloat16 in float32; the same record if there is neither."""
+    model = views(record)
+    held = held_in(model)
+    names = _unknown_to_flower(model, held)
+    if not names:
+        return record
+    changed = taken_out({name: model[name] for name in names}, held)
+    return _replaced(record, {name: plain(array) for name, array in changed.items()})
+
+
+def _restore(messages: Iterable[Message], given: ArrayRecord, original: ArrayRecord) -> None:
+    """Make the models in the messages those that clients get: dtypes, and what is not finite, of the original."""
+    model = views(original)
+    held = held_in(model)
+    names = _unknown_to_flower(model, held)
+
+    def restored(record: ArrayRecord) -> ArrayRecord:
+        if record is given:
+            return original
+        arrays = views(record)
+        changed = {name: like(arrays[name], model[name]) for name in names if name in arrays}
+        return _replaced(record, put_back(changed, held))
+
+    for message in messages:
+        records = array_records(message.content)
+        message.content = RecordDict({**message.content, **{key: restored(each) for key, each in records.items()}})
+
+
+def _replaced(record: ArrayRecord, arrays: Arrays) -> ArrayRecord:
+    """The record with other arrays in place of those with these names."""
+    changed = record_of(arrays)
+    return ArrayRecord({name: changed.get(name, array) for name, array in record.items()})

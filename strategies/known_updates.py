@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from typing_extensions import override
 
-from fedstride.arrays import BLOCK, Arrays, block, first_not_finite, total
+from fedstride.arrays import BLOCK, Arrays, block, total
+from fedstride.finite import first_not_finite
 from fedstride.placing import device_in, is_tensor
 
 from .blocks import Block, blocks_of, on_threads, sums_by_name

@@ -12,10 +12,9 @@ from typing import NamedTuple
 from flwr.app import RecordDict
 
 from fedstride.arrays import Arrays, Layout, float64, is_floating, like
-from fedstride.placing import record_of
 
 from .blocks import difference, norm
-from .cohort import Expected, Rejected, Reply, model_key, shallow
+from .cohort import Expected, Rejected, Reply, as_it_came, model_key, shallow
 from .limits import Screening
 from .outliers import quantile, reference
 
@@ -107,7 +106,7 @@ def _with_shorter(reply: Reply, sent: Arrays, names: Sequence[str], factor: floa
     }
     model = {**reply.model, **shorter}
     message = shallow(reply.message)
-    message.content = RecordDict({**reply.message.content, model_key(reply): record_of(model)})
+    message.content = RecordDict({**reply.message.content, model_key(reply): as_it_came(model, sent)})
     parameters = Layout.of(sent).parameters
     return replace(reply, model=model, message=message, length=norm(difference(model, sent, parameters)))
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from logging import WARNING
 
-from fedstride.arrays import Arrays, first_not_finite, is_boolean, like
+from fedstride.arrays import Arrays, is_boolean, like
 from fedstride.errors import RunError
+from fedstride.finite import first_not_finite
 from fedstride.flower.logs import log
 from fedstride.placing import device_in, placed
 

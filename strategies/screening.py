@@ -12,6 +12,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from fedstride import wire
 from fedstride.arrays import Arrays, total
 from fedstride.errors import ReplyError, last_line
+from fedstride.finite import first_changed, held_of, taken_out
 from fedstride.placing import device_in, placed, values
 from fedstride.records import array_records, metric_records
 
@@ -43,11 +44,11 @@ def screen(
     `sent` is the model that was sent, `expected` what clients must return in addition to it, `learnt` the
     `learnt` of the cohort of the round before. A reply is rejected if it is an error; has not exactly one model,
     one metric record and the expected records and numbers; has missing or additional arrays, another shape or
-    dtype, NaN or infinity, or an invalid number of examples; or if its update (of the parameters, of the
-    buffers, or of an expected record) is longer than `screening.factor` times the reference length, or after
-    several shorter ones of the same client than `screening.burst` times (`lengths.py`). With `screening.clip`
-    such an update is shortened instead, and with `screening.max_share` large counts are lowered. Never raises
-    an error because of what a client sent.
+    dtype, NaN or infinity that is not in the model that was sent, or an invalid number of examples; or if its
+    update (of the parameters, of the buffers, or of an expected record) is longer than `screening.factor` times
+    the reference length, or after several shorter ones of the same client than `screening.burst` times
+    (`lengths.py`). With `screening.clip` such an update is shortened instead, and with `screening.max_share` large
+    counts are lowered. Never raises an error because of what a client sent.
 
     `summed_by`: the weighting with which the rule will sum the updates, None if it will not. The sum is then made
     while the updates are measured; if a reply is rejected after that, it is made again when the rule needs it.
@@ -186,7 +187,14 @@ def _arrays(record: ArrayRecord, sent: Arrays) -> Arrays:
                 f"{name!r} is {got.dtype}{tuple(got.shape)}, the model has {array.dtype}{tuple(array.shape)}; "
                 "both sides must build the same model"
             )
-    return {name: received[name] for name in sent}
+    held = held_of(sent)
+    other = first_changed(received, held)
+    if other is not None:
+        raise ReplyError(
+            f"{other!r} has other values where the model that was sent is not finite; such a value must come back "
+            "as it is"
+        )
+    return taken_out({name: received[name] for name in sent}, held)
 
 
 def _with_lengths(

@@ -7,7 +7,7 @@ core and its model outwards, and refuses a result that is not finite. Which repl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -16,10 +16,11 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fedstride.arrays import Arrays, declare, views
+from fedstride.arrays import Arrays, Held
+from fedstride.finite import held_of, put_back, taken_out
 from fedstride.flower.strategies import chain
 from fedstride.metrics import over_clients
-from fedstride.placing import device_in, placed, record_of, values
+from fedstride.placing import device_in, placed, record_of
 
 from .cohort import Cohort, Expected
 from .limits import Screening
@@ -29,6 +30,7 @@ from .reporting import checked, figures, report, report_figures, without
 from .requests import with_request
 from .results import NOT_FINITE, conformed, is_usable
 from .screening import screen, screen_metrics
+from .sent_model import sent_model
 from .stack import Act, Metrics, Part, Stack
 from .state import below, pack_learnt, unpack_learnt
 
@@ -74,7 +76,7 @@ class Shell(Part, Strategy):
         for act in self.stack.acts:
             config = act.extend(config)
         record, messages = self.stack.core.ask_clients(server_round, arrays, config, grid)
-        self.sent = declare(values(record) if self.works_on_tensors else views(record), self.buffers)
+        self.sent = sent_model(record, self.buffers, as_tensors=self.works_on_tensors)
         self._move_states()
         for part in reversed(self.stack.parts):
             part.check_model(self.sent)
@@ -99,11 +101,22 @@ class Shell(Part, Strategy):
         """The model after the core and all acts, with their diagnostics.
 
         (None, metrics) if too few replies are valid, or if a model is not finite; no state changes then, except
-        that of an act which has admitted replies.
+        that of an act which has admitted replies. What is not finite in the model that was sent takes part in
+        nothing, and is in both models as it was sent.
         """
+        self._change_next_model(taken_out)
+        try:
+            model, metrics = self._aggregated(server_round, replies)
+        finally:
+            self._change_next_model(put_back)
+        back = None if model is None else record_of(put_back(model, held_of(self.sent)))
+        return back, MetricRecord(metrics)
+
+    def _aggregated(self, server_round: int, replies: Iterable[Message]) -> tuple[Arrays | None, Metrics]:
+        """See `aggregate_train`."""
         cohort = self._screened(server_round, replies)
         if len(cohort) < self.screening.quorum:
-            return None, MetricRecord(cohort.counts())
+            return None, cohort.counts()
         cohorts, admitted = self._admitted(cohort)
         before = [part.state for part in self.stack.parts]
         model, metrics = self._computed(server_round, cohort, cohorts[-1])
@@ -114,8 +127,8 @@ class Shell(Part, Strategy):
         if model is None:
             for part, state in zip(self.stack.parts, before, strict=True):
                 part.state = state
-            return None, MetricRecord(metrics)
-        return record_of(model), MetricRecord(metrics)
+            return None, metrics
+        return model, metrics
 
     def _screened(self, server_round: int, replies: Iterable[Message]) -> Cohort:
         """The valid replies, in the order of client ids; the others are logged."""
@@ -138,6 +151,12 @@ class Shell(Part, Strategy):
         self.last_cohort = cohort
         return cohort
 
+    def _change_next_model(self, change: Callable[[Arrays, Mapping[str, Held]], Arrays]) -> None:
+        """Take what is not finite out of the model that is sent next, or put it back."""
+        held, model = held_of(self.sent), self.next_model
+        if held and model is not None:
+            self.next_model = change(model, held)
+
     def _admitted(self, cohort: Cohort) -> tuple[list[Cohort], list[Metrics]]:
         """What each part sees of the replies, the outermost first, and the diagnostics of the acts' admissions."""
         cohorts, metrics = [], []
@@ -155,7 +174,8 @@ class Shell(Part, Strategy):
             return None, metrics
         who = self.stack.core.part_name
         with np.errstate(over="ignore", invalid="ignore"):  # a result that is not finite is refused
-            model = conformed(model, self.sent, who)
+            model = taken_out(conformed(model, self.sent, who), held_of(self.sent))
+        self._change_next_model(taken_out)  # a strategy that has a way of its own has put it back
         if not is_usable(server_round, who, model, self.next_model):
             return None, metrics | NOT_FINITE
         return model, metrics | checked(who, diagnostics)

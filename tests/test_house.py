@@ -44,6 +44,8 @@ EXTRA = {"compiled.py": {"numba"}}
 """Modules of strategies/ that need an extra; no other module needs them."""
 
 STRATEGIES_MAY_USE = {
+    "finite",
+    "kinds",
     "arrays",
     "placing",
     "records",

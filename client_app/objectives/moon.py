@@ -12,11 +12,11 @@ With mu = 0 nothing is added or kept, so the result is bit-identical to FedAvg's
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import nn
 
 from fedstride.errors import ConfigError
+from fedstride.placing import tensor_of
 from fedstride.tasks.last_layer import Representations, last_layer, without_last_layer
 from fedstride.tasks.tensors import array_names, to_arrays
 
@@ -82,7 +82,7 @@ def _kept(model: nn.Module) -> list[str]:
 def _loaded(features: nn.Module, state: State, names: list[str]) -> nn.Module:
     """The features with the arrays of a state, which also has those of the last layer."""
     own = features.state_dict()
-    arrays = {name: torch.tensor(np.asarray(array)) for name, array in state.items()}
+    arrays = {name: tensor_of(array) for name, array in state.items()}
     if set(arrays) != set(names) or any(arrays[name].shape != own[name].shape for name in own if name in arrays):
         raise ConfigError(
             "the state of moon does not fit this client's network; server and clients must build the same model"

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from .. import seeds
 from ..errors import ConfigError, require
@@ -24,12 +25,69 @@ MAX_NAMES = 20
 def build(config: Choice, inputs: Inputs, outputs: int, seed: int) -> nn.Module:
     """The network with initial weights drawn from (seed, "initial weights"). The global random state is unchanged.
 
-    Raises ConfigError for an unknown name or examples that the network does not take.
+    Lazy modules have their sizes, and each array has memory of its own. Raises ConfigError for an unknown name, or
+    examples that the network does not take.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seeds.derive(seed, "initial weights"))
         network: nn.Module = MODELS.make(config, inputs, outputs)
+        _give_sizes(network, config.name, inputs)
+        _give_memory(network)
         return network
+
+
+def example(inputs: Inputs, count: int = 2) -> torch.Tensor:
+    """So many examples of this form, on the processor; two, because BatchNorm needs as many in train mode."""
+    if inputs.kind is Kind.TOKENS:
+        return torch.ones(count, *inputs.shape, dtype=torch.int64)
+    return torch.zeros(count, *inputs.shape)
+
+
+def _give_sizes(network: nn.Module, name: str, inputs: Inputs) -> None:
+    """Let torch's lazy modules find their sizes, in a forward pass in eval mode. Others stay as they are."""
+    if _without_size(network) is None:
+        return
+    reason = ""
+    modes = {module: module.training for module in network.modules()}
+    try:
+        with torch.no_grad():
+            network.eval()(example(inputs))
+    except Exception as error:
+        reason = f" ({type(error).__name__}: {' '.join(str(error).split())})"
+    for module, mode in modes.items():
+        module.training = mode
+    left = _without_size(network)
+    if left is not None:
+        raise ConfigError(
+            f"model = {name!r} ({type(network).__name__}): {left!r} has no size after a forward pass with "
+            f"examples of this task{reason}; give the sizes in place of a lazy module"
+        )
+
+
+def _without_size(network: nn.Module) -> str | None:
+    """The name of the first parameter or buffer of a lazy module that has no size yet."""
+    each = [*network.named_parameters(), *network.named_buffers()]
+    return next((name for name, array in each if is_lazy(array)), None)
+
+
+def _give_memory(network: nn.Module) -> None:
+    """Give arrays whose values share memory (`expand`) memory of their own: nothing can be loaded into others."""
+    own: dict[int, torch.Tensor] = {}
+    for module in network.modules():
+        for key, buffer in module._buffers.items():
+            if buffer is not None and _shares_memory(buffer):
+                module._buffers[key] = own.setdefault(id(buffer), buffer.contiguous().clone())
+    for parameter in network.parameters():
+        if _shares_memory(parameter):
+            parameter.data = parameter.data.contiguous().clone()
+
+
+def _shares_memory(array: torch.Tensor) -> bool:
+    """Whether several values of the array are one place in memory."""
+    if array.layout is not torch.strided or array.is_meta or array.is_quantized:
+        return False
+    repeats = any(stride == 0 and size > 1 for stride, size in zip(array.stride(), array.shape, strict=True))
+    return repeats or array.untyped_storage().nbytes() < array.numel() * array.element_size()
 
 
 def check_outputs(network: nn.Module, name: str, inputs: Inputs, outputs: int) -> None:
@@ -81,10 +139,6 @@ def _tried(
     network: nn.Module, inputs: Inputs, examples: int, *, training: bool = False, fixed: Iterable[nn.Module] = ()
 ) -> Any:
     """What the network returns for so many examples of zeros, or of the first token. Nothing is changed by it."""
-    if inputs.kind is Kind.TOKENS:
-        x = torch.ones(examples, *inputs.shape, dtype=torch.int64)
-    else:
-        x = torch.zeros(examples, *inputs.shape)
     modes = {module: module.training for module in network.modules()}
     buffers = {key: buffer.clone() for key, buffer in network.named_buffers()}
     network.train(training)
@@ -93,7 +147,7 @@ def _tried(
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             # Without tied weights: torch would put back a wrong tensor where a module has two names.
-            return torch.func.functional_call(network, buffers, (x,), tie_weights=False)
+            return torch.func.functional_call(network, buffers, (example(inputs, examples),), tie_weights=False)
     finally:
         for module, mode in modes.items():
             module.training = mode

@@ -16,8 +16,9 @@ import torch
 from torch import nn
 
 from .. import seeds
-from ..arrays import Arrays
+from ..arrays import Arrays, host
 from ..errors import ConfigError
+from ..placing import tensor_of
 from ..scores import SCORES
 from .goals import Goal, goal_of, rates_of
 from .inputs import Kind
@@ -144,7 +145,7 @@ def to_arrays(model: nn.Module, names: Iterable[str] | None = None) -> Arrays:
 
     `names`: which ones. If None, those of `array_names`.
     """
-    return {name: tensor.cpu().numpy().copy() for name, tensor in _chosen(model, names).items()}
+    return {name: host(tensor).copy() for name, tensor in _chosen(model, names).items()}
 
 
 def to_tensors(model: nn.Module, names: Iterable[str] | None = None) -> Arrays:
@@ -166,8 +167,7 @@ def array_names(model: nn.Module) -> list[str]:
 def load_arrays(model: nn.Module, arrays: Mapping[str, Any]) -> None:
     """Copy named arrays, of numpy or torch, into the network. Raises RuntimeError if names or shapes differ."""
     tensors = {
-        name: array if isinstance(array, torch.Tensor) else torch.tensor(np.asarray(array))
-        for name, array in arrays.items()
+        name: array if isinstance(array, torch.Tensor) else tensor_of(array) for name, array in arrays.items()
     }
     tied = {name: tensors[first] for name, first in tied_names(model).items() if first in tensors}
     model.load_state_dict(tensors | tied, strict=True)

@@ -16,7 +16,8 @@ from flwr.app import Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
 from fedstride import wire
-from fedstride.arrays import Arrays, is_buffer, to_record, views
+from fedstride.arrays import Arrays, Held, is_buffer, to_record, views
+from fedstride.finite import held_in, put_back, taken_out
 from fedstride.records import array_records, metric_records
 from server_app.attacks import ATTACKS
 from server_app.config.schema import Config
@@ -111,12 +112,19 @@ class AttackedGrid(CohortGrid):
         return attacked
 
 
+def _start(sent: Message, record: str) -> tuple[Arrays, Mapping[str, Held]]:
+    """What a client's record began as: the model that was sent, and what is not finite in it; else nothing."""
+    model = views(array_records(sent.content)[record]) if record == wire.ARRAYS else {}
+    held = held_in(model)
+    return taken_out(model, held), held
+
+
 def updates_in(sent: Message, reply: Message) -> Updates:
     """The update of each parameter: the model minus the sent one; other records are updates themselves."""
     found = {}
     for name, record in array_records(reply.content).items():
-        start = views(array_records(sent.content)[name]) if name == wire.ARRAYS else {}
-        for key, array in views(record).items():
+        start, held = _start(sent, name)
+        for key, array in taken_out(views(record), held).items():
             if not is_buffer(key, array):
                 found[name, key] = array.astype(np.float64) - start.get(key, 0.0)
     return found
@@ -128,14 +136,14 @@ def replace(
     """The attacker's reply, made from its honest one."""
     content: dict[str, Any] = dict(reply.content)
     for name, record in array_records(reply.content).items():
-        start = views(array_records(sent.content)[name]) if name == wire.ARRAYS else {}
+        start, held = _start(sent, name)
         arrays: Arrays = dict(views(record))
         for (of, key), update in own.items():
             others = [each[of, key] for each in known if (of, key) in each]
             if of == name and len(others) == len(known) and (known or not attack.colludes):
                 new = start.get(key, 0.0) + attack.update(update, others, present)
                 arrays[key] = np.asarray(new).astype(arrays[key].dtype)
-        content[name] = to_record(arrays)
+        content[name] = to_record(put_back(arrays, held))
     for name, metrics in metric_records(reply.content).items():
         count = metrics.get(wire.NUM_EXAMPLES)
         if isinstance(count, int):

@@ -346,15 +346,6 @@ def test_lengths_are_over_parameters_only() -> None:
     assert [reply.length for reply in cohort.replies] == pytest.approx([6.0**0.5] * 3)
 
 
-def test_what_is_not_finite_in_a_complex_buffer_is_rejected() -> None:
-    """Or each round would be void: the mean of this buffer is not finite either."""
-    sent = {"a": np.zeros(1), "running_spectrum": np.zeros(2, np.complex64)}
-    broken = {**sent, "running_spectrum": np.array([1.0, complex(0.0, math.nan)], np.complex64)}
-    cohort = screen([fed.reply(1, sent), fed.reply(2, broken)], sent)
-    assert [item.node_id for item in cohort.rejected] == [2]
-    assert cohort.rejected[0].reason == "'running_spectrum' contains NaN or infinity"
-
-
 def test_buffers_have_a_bound_of_their_own() -> None:
     """BatchNorm's statistics are in no norm of the papers, but one client could destroy a model with them."""
     far = CLIENT | {"bn.running_var": np.full(2, 1e9, np.float32)}

@@ -9,7 +9,6 @@ import federation as fed
 import flwr.serverapp.strategy as flwr
 import numpy as np
 import pytest
-import reference as ref
 from federation import OPEN
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp.strategy import Strategy
@@ -369,22 +368,6 @@ def test_nothing_is_sent_where_the_inner_strategy_sends_nothing(wrapper: str) ->
 
 
 # ---------------------------------------------------------------- buffers of other kinds
-
-
-@pytest.mark.parametrize("make", [lambda: NormAnalysis(FedAvg(**OPEN)), lambda: FedLWS(FedNNNN(**OPEN))])
-def test_complex_buffers_are_averaged_and_not_rounded(make: Any) -> None:
-    table = np.exp(1j * np.arange(4)).astype(np.complex64)
-    start = {**fed.only_parameters(fed.make_model()), "rotary": table}
-
-    def train(sent: ref.Model, t: int) -> list[ref.Model]:
-        plain = {name: array for name, array in sent.items() if name != "rotary"}
-        return [{**w_k, "rotary": sent["rotary"] * k} for k, w_k in enumerate(fed.noisy()(plain, t))]
-
-    same = fed.play(make(), 1, start, lambda s, t: [{**w, "rotary": s["rotary"]} for w in train(s, t)]).returned
-    assert same is not None and same["rotary"].tobytes() == table.tobytes()
-    other = fed.play(make(), 1, start, train).returned
-    assert other is not None
-    np.testing.assert_allclose(other["rotary"], 1.5 * table, rtol=1e-6)  # 0, 1, 2 with 10, 30, 60 examples
 
 
 @pytest.mark.parametrize("name", ["FedAvgM", "FedAdam"])
