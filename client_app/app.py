@@ -26,7 +26,7 @@ from fedstride.records import config_records
 from fedstride.tasks.seeded import seeded
 from fedstride.tasks.tensors import evaluate
 
-from . import frozen, heap, withheld, work
+from . import frozen, heap, known_data, withheld, work
 from .client_data import name_of
 from .discreet import discreet
 from .in_kind import in_kind
@@ -92,6 +92,7 @@ def roll_call(message: Message, context: Context) -> Message:
     job = work.read(config, context)
     if config.get(wire.CLASS_MOMENTS):
         return _class_moments(message, job)
+    known_data.check(config, context, job.client_id, job.content)
     facts = ConfigRecord(
         {
             **(work.moments(job) if config.get(wire.MOMENTS) else {}),

@@ -31,7 +31,7 @@ from fedstride.tasks.spec import Statistics
 from .claims import Owner
 from .folder import free
 
-FORMAT = 4
+FORMAT = 5
 KEPT = 2
 FOLDER = "checkpoint"
 FILES = ("model.safetensors", "strategy.safetensors", "state.json")
@@ -54,6 +54,7 @@ class Checkpoint:
     row: Mapping[str, Any]  # the metrics of the round, in JSON's types
     records: Mapping[str, str]  # digest of the last line of metrics.jsonl and clients.jsonl, by file name
     owners: Mapping[int, Owner] = field(default_factory=dict)  # the node that each client id belongs to
+    data: str = ""  # digest of the task's examples at the server
     statistics: Statistics = field(default_factory=dict)  # of the clients' examples, if the run computed them
 
 
@@ -152,6 +153,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             row=state["row"],
             records=state["records"],
             owners={int(client): Owner(*map(str, owner)) for client, owner in state["owners"].items()},
+            data=state["data"],
             statistics=state["statistics"],
         )
     except CheckpointError:
@@ -178,6 +180,7 @@ def _fill(folder: Path, checkpoint: Checkpoint) -> None:
         "row": checkpoint.row,
         "records": checkpoint.records,
         "owners": {str(client): list(owner) for client, owner in checkpoint.owners.items()},
+        "data": checkpoint.data,
         "statistics": checkpoint.statistics,
     }
     files["state.json"] = json.dumps(state).encode()

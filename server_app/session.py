@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
 
 from fedstride import wire
-from fedstride.errors import CheckpointError, RunError
+from fedstride.errors import ChangedDataError, CheckpointError, RunError
 from fedstride.flower import grids
 from fedstride.flower.logs import log
 from fedstride.signals import Terminated
@@ -27,6 +27,7 @@ from .checkpoint import FOLDER as CHECKPOINTS
 from .checkpoint import UNUSED, Checkpoint, newest_checkpoint
 from .config.compose import digest
 from .config.defaults import resolved
+from .config.permits import CHANGED_DATA
 from .config.schema import Config
 from .delivery import Delivery
 from .evaluation import CentralEvaluation
@@ -125,6 +126,7 @@ def _resumed(prepared: Prepared, at_server: dict[str, Any], folder: Path) -> Pre
             ) from error
 
     checkpoint, faults = newest_checkpoint(folder, use)
+    _check_data(prepared.config, checkpoint)
     notes = [*prepared.notes]
     notes += [
         f"skipped a checkpoint: {fault}; it is kept with a name that begins with {UNUSED}" for fault in faults
@@ -132,6 +134,18 @@ def _resumed(prepared: Prepared, at_server: dict[str, Any], folder: Path) -> Pre
     for each in (restored_metrics(folder, checkpoint), restored_clients(folder, checkpoint)):
         notes += [] if each.fault is None else [each.fault]
     return replace(prepared, checkpoint=checkpoint, strategy=strategy, notes=tuple(notes))
+
+
+def _check_data(config: Config, checkpoint: Checkpoint) -> None:
+    """Raise ChangedDataError if the task's examples at the server are others, unless that is permitted.
+
+    Each node compares its own data itself.
+    """
+    if checkpoint.data != data.digest(config.task) and CHANGED_DATA not in config.allow:
+        raise ChangedDataError(
+            f"the examples of task = {config.task.name!r} are not those with which the run began; resume it with "
+            "those, or with allow=[changed_data], or start a new run"
+        )
 
 
 def run(

@@ -8,10 +8,12 @@ from fedstride.errors import unknown
 
 CLIENT_CODE = "other_client_code"
 OPEN_CLUSTER = "ray_without_token"
+CHANGED_DATA = "changed_data"
 
 PERMITS = {
     CLIENT_CODE: "clients with other code than the server's",
     OPEN_CLUSTER: "a Ray cluster in which everybody who reaches it can run code",
+    CHANGED_DATA: "to resume a run with other data than those with which it began",
 }
 
 MEANING = "what to permit by name: " + "; ".join(f"{name} ({about})" for name, about in PERMITS.items())
