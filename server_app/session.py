@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from logging import WARNING
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from .evaluation import CentralEvaluation
 from .folder import check_no_links, new_folder
 from .gathering import check_nodes
 from .initial import pinned
+from .origin import origin
 from .progress import Event, Progress
 from .proxy import note_of, proxy_of
 from .records import Records
@@ -56,6 +57,7 @@ class Prepared:
     spec: Spec
     checkpoint: Checkpoint | None = None  # of the run that is resumed
     calibration: CCVR | None = None
+    statistics: Statistics = field(default_factory=dict)  # of the initial model's task, taken over
     notes: tuple[str, ...] = ()  # for the user: a subset of the data, damaged checkpoints and lines of records
 
 
@@ -78,13 +80,16 @@ def prepare(config: Config, evaluation: CentralEvaluation | None = None) -> Prep
     build_strategy(config)  # first without the model: errors are found before the data are read
     source = data.load(config.task)
     config = pinned(resolved(config, source))
+    begun = origin(config, source.spec)
     evaluation = evaluation or CentralEvaluation(config)
     subset = f"task={config.task.name} has {source.subset}" if source.subset else ""
-    notes = tuple(filter(None, [subset, note_of(source, learning_at_server(config))]))
+    notes = tuple(filter(None, [subset, note_of(source, learning_at_server(config)), begun.note]))
     at_server = at_server_of(config, evaluation)
     strategy = build_strategy(config, evaluation.model, source.spec, at_server)
     calibration = ccvr_of(config, evaluation)
-    prepared = Prepared(config, strategy, evaluation, source.spec, calibration=calibration, notes=notes)
+    prepared = Prepared(
+        config, strategy, evaluation, source.spec, None, calibration, statistics=begun.statistics, notes=notes
+    )
     if evaluation.frozen:
         frozen.keep(evaluation.frozen)  # clients on this machine then find it in the cache
     if config.partition.name != "own":  # with `own`, only the nodes can read their data
@@ -233,7 +238,7 @@ def _called(grid: Grid, prepared: Prepared, records: Records, delivery: Delivery
     the run; a resumed run has them in its checkpoint.
     """
     config, last = prepared.config, records.last
-    known = {} if last is None else last.statistics
+    known = prepared.statistics if last is None else last.statistics
     spec = prepared.spec.with_statistics(known)
     asks = spec.federated
 

@@ -181,8 +181,8 @@ def _classes(classes: int | list[str]) -> tuple[int, tuple[str, ...]]:
         len(names) >= 2 and clear,
         "task.classes",
         classes,
-        "a whole number of at least 2, or at least two names without blanks at their ends, all different (1 and 1.0 "
-        "are one)",
+        "a whole number of at least 2, or at least two different names, of which 1 and 1.0 are one, without "
+        "blanks at their ends",
     )
     return len(names), names
 
