@@ -10,6 +10,7 @@ import platform
 import time
 from functools import lru_cache
 from importlib.metadata import version
+from logging import WARNING
 from pathlib import Path
 from typing import cast
 
@@ -22,11 +23,12 @@ from fedstride import seeds, wire
 from fedstride.arrays import to_record
 from fedstride.code import client_code
 from fedstride.errors import ConfigError
+from fedstride.flower.logs import log
 from fedstride.records import config_records
 from fedstride.tasks.seeded import seeded
 from fedstride.tasks.tensors import evaluate
 
-from . import frozen, heap, withheld, work
+from . import few_of_a_class, frozen, heap, known_data, withheld, work
 from .client_data import name_of
 from .discreet import discreet
 from .in_kind import in_kind
@@ -93,6 +95,9 @@ def roll_call(message: Message, context: Context) -> Message:
     job = work.read(config, context)
     if config.get(wire.CLASS_MOMENTS):
         return _class_moments(message, job)
+    known_data.check(config, context, job.client_id, job.content)
+    if said := few_of_a_class.line(job.examples, job.held_out):
+        log(WARNING, "client %d: %s", job.client_id, said)
     facts = ConfigRecord(
         {
             **(work.moments(job) if config.get(wire.MOMENTS) else {}),

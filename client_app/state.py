@@ -17,7 +17,6 @@ No pickle is used.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -42,14 +41,13 @@ from fedstride.records import array_records, config_records
 from fedstride.settings import Plain
 
 from .method import State
-from .state_folder import root
+from .state_folder import folder_of_run, make_private, refuse_links
 
 FORMAT = "1"  # increase it when the meaning of a file changes
 
 ARRAYS, PLAIN, IN_MEMORY = "state.arrays", "state.plain", "state.held"  # records of Context.state
 ROUND = "round"  # key in IN_MEMORY: the round of the state in the other two records
 MAX_ROUND = 10**9
-RUN_ID = re.compile(r"[0-9a-f]{16}")  # the run id is used as a folder name
 VERSION = re.compile(r"\.?round-([0-9]+)[-.].*")  # names of states and, with a dot, of incomplete temporary files
 
 States = Mapping[str, State]
@@ -80,15 +78,13 @@ def store(config: Mapping[str, Any], context: Context, client_id: int) -> Store:
 
     Raises ConfigError for an invalid run id or round, or if the node's config has an invalid state folder.
     """
-    if wire.RUN not in config:
+    folder = folder_of_run(config, context.node_config)
+    if folder is None:
         return InContext(context.state)
-    run = config[wire.RUN]
-    if not isinstance(run, str) or not RUN_ID.fullmatch(run):
-        raise ConfigError(f"{wire.RUN} = {run!r} is not allowed: it must be 16 hexadecimal digits")
     server_round = _round(config, wire.SERVER_ROUND, least=1, most=MAX_ROUND)
     accepted = _round(config, wire.ACCEPTED, most=server_round - 1)
     oldest = _round(config, wire.OLDEST, most=accepted)
-    return OnDisk(root(context.node_config) / run / str(client_id), server_round, accepted, oldest, context.state)
+    return OnDisk(folder / str(client_id), server_round, accepted, oldest, context.state)
 
 
 def _round(config: Mapping[str, Any], key: str, *, least: int = 0, most: int) -> int:
@@ -142,8 +138,8 @@ class OnDisk:
         if not any(states.values()) and not os.path.isdir(self.folder):  # unlike Path.is_dir, it never raises
             return True
         try:
-            _refuse_links(self.folder)
-            _make_private(self.folder)
+            refuse_links(self.folder.parent, self.folder)
+            make_private(self.folder)
             atomic.write(self._path(self.server_round), _packed(states), mode=0o600, durable=True)
         except OSError as error:
             log(
@@ -171,20 +167,6 @@ class OnDisk:
 
     def _path(self, server_round: int) -> Path:
         return self.folder / f"round-{server_round:06d}.safetensors"
-
-
-def _refuse_links(folder: Path) -> None:
-    """Raise OSError if the client's folder or that of its run is a link: nothing is written to where it leads."""
-    for place in (folder.parent, folder):
-        if place.is_symlink():
-            raise OSError(errno.ELOOP, f"{place} is a link")
-
-
-def _make_private(folder: Path) -> None:
-    """Create the folder and missing parent folders, accessible only to the user of this process."""
-    if not folder.is_dir():
-        _make_private(folder.parent)
-        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _packed(states: States) -> bytes:

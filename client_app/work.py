@@ -50,6 +50,7 @@ class Work(Job):
     parts: Split  # which arrays are trained and sent, and which are frozen
     held_out: Examples | None  # examples that training never sees; None: there are none
     all_examples: Examples  # those and the ones of training
+    content: bytes | None  # the digest of the node's own data, as the client keeps it; None: it has none
     said: Moments | None  # what the node says of its columns; None: what they are
     augmentation: tuple[str, ...]  # random changes of the batches of training, by name
     needs_two: bool  # the network cannot be trained with one example
@@ -217,6 +218,7 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
         examples=examples(kept),
         held_out=examples(measured) if len(measured) else None,
         all_examples=examples(np.arange(len(positions))),
+        content=None if found.own is None else found.own.content_as_kept(said.split_seed),
         said=found.moments,
         min_rows=found.min_rows,
         model=network,
@@ -246,8 +248,12 @@ def moments(job: Work) -> dict[str, list[float]]:
 
 
 def _digest(config: Mapping[str, Any]) -> bytes:
-    """Of the settings of a run. Its word is another one in each run and on each machine, and decides nothing."""
-    said = {key: value for key, value in config.items() if key not in {*OF_ONE_MESSAGE, wire.RUN}}
+    """Of the settings of a run. Its word is another one in each run and on each machine, and decides nothing.
+
+    Nor does what is permitted when it is resumed.
+    """
+    nothing = {*OF_ONE_MESSAGE, wire.RUN, wire.CHANGED_DATA}
+    said = {key: value for key, value in config.items() if key not in nothing}
     return hashlib.sha256(json.dumps(said, sort_keys=True, default=repr).encode()).digest()
 
 

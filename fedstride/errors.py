@@ -3,6 +3,7 @@
     FedstrideError
     ├── ConfigError      the request is not valid: change it                          (exit code 2)
     ├── DataError        data are missing or unreadable, or cannot be divided         (exit code 1)
+    │   └── ChangedDataError   they are not those with which the run began
     ├── ReplyError       one client's reply is not valid: it is rejected, the round continues
     ├── CheckpointError  a saved state is damaged, or is not a state of this run      (exit code 1)
     └── RunError         the run cannot continue                                      (exit code 1)
@@ -40,6 +41,10 @@ class ConfigError(FedstrideError, ValueError):
 
 class DataError(FedstrideError):
     """Data are missing or unreadable, or cannot be divided as the configuration says."""
+
+
+class ChangedDataError(DataError):
+    """The data are not those with which the run began."""
 
 
 class ReplyError(FedstrideError):

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from enum import StrEnum
 from typing import NamedTuple
 
-from .errors import ConfigError, DataError, FedstrideError
+from .errors import ChangedDataError, ConfigError, DataError, FedstrideError
 
 DETAILS = "details in the log of the node"
 
@@ -20,6 +20,7 @@ class Kind(StrEnum):
 
     SETTING = "a setting of the message cannot be used at this node"
     DATA = "the data of this node cannot be read, or do not fit"
+    CHANGED_DATA = "this node's data are not those with which it began the run; allow=[changed_data] goes on"
     FEW_ROWS = "this node has fewer rows for this than its policy demands"
     POLICY = "the policy of this node does not allow this"
     UNTRUSTED = "this node does not trust the app"
@@ -52,7 +53,11 @@ class Fault(NamedTuple):
 
 def fault_of(error: BaseException, keys: Collection[str]) -> Fault:
     """What the server is told about this error. `keys`: those of the message."""
-    kinds = ((ConfigError, Kind.SETTING), (DataError, Kind.DATA))
+    kinds = (
+        (ConfigError, Kind.SETTING),
+        (ChangedDataError, Kind.CHANGED_DATA),
+        (DataError, Kind.DATA),
+    )
     kind = next((kind for of, kind in kinds if isinstance(error, of)), Kind.APP)
     key = error.key if isinstance(error, FedstrideError) else ""
     return Fault(kind, key if key in keys else "")

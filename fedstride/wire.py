@@ -34,6 +34,8 @@ PRIVACY: Final = "privacy-name"  # str: the run's privacy; for the log of a node
 PARTS: Final = "parts"  # list[str]: names of files with user-defined parts, in the app's bundle
 HALVES: Final = "halves"  # list[str]: names of the client halves that the server's rules need
 
+CHANGED_DATA: Final = "changed-data"  # bool: a client goes on whose own data are not those with which it began
+
 # Keys of the ConfigRecord and of a node's node-config: how a client protects its update
 CLIPPING_NORM: Final = "clipping-norm"  # float > 0: maximum norm of an update
 NOISE_MULTIPLIER: Final = "noise-multiplier"  # float >= 0: stddev of the client's noise / clipping norm

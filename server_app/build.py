@@ -26,7 +26,7 @@ from strategies.rules import RuleStrategy
 from strategies.wrappers import Wrapper
 
 from .config.keys import chain, label
-from .config.permits import CLIENT_CODE
+from .config.permits import CHANGED_DATA, CLIENT_CODE
 from .config.schema import Config
 
 ALL_NODES = {"fraction_train": 1.0, "min_train_nodes": 1, "min_evaluate_nodes": 1, "min_available_nodes": 1}
@@ -152,6 +152,7 @@ def client_config(config: Config, spec: Spec) -> ConfigRecord:
             **MODELS.flatten(config.model),
             **PARTITIONS.flatten(config.partition),
             **({} if config.parts is None else {wire.PARTS: [find(config.parts).name]}),
+            **({wire.CHANGED_DATA: True} if CHANGED_DATA in config.allow else {}),
             **_local_noise(config),
         }
     )

@@ -34,7 +34,7 @@ from .claims import Owner
 from .folder import free
 from .initial import DTYPES
 
-FORMAT = 4
+FORMAT = 5
 KEPT = 2
 FOLDER = "checkpoint"
 FILES = ("model.safetensors", "strategy.safetensors", "state.json")
@@ -57,6 +57,7 @@ class Checkpoint:
     row: Mapping[str, Any]  # the metrics of the round, in JSON's types
     records: Mapping[str, str]  # digest of the last line of metrics.jsonl and clients.jsonl, by file name
     owners: Mapping[int, Owner] = field(default_factory=dict)  # the node that each client id belongs to
+    data: str = ""  # digest of the task's examples at the server
     statistics: Statistics = field(default_factory=dict)  # of the clients' examples, if the run computed them
 
 
@@ -155,6 +156,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             row=state["row"],
             records=state["records"],
             owners={int(client): Owner(*map(str, owner)) for client, owner in state["owners"].items()},
+            data=state["data"],
             statistics=state["statistics"],
         )
     except CheckpointError:
@@ -181,6 +183,7 @@ def _fill(folder: Path, checkpoint: Checkpoint) -> None:
         "row": checkpoint.row,
         "records": checkpoint.records,
         "owners": {str(client): list(owner) for client, owner in checkpoint.owners.items()},
+        "data": checkpoint.data,
         "statistics": checkpoint.statistics,
     }
     files["state.json"] = json.dumps(state).encode()

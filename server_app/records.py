@@ -26,6 +26,7 @@ from fedstride.chain import chained, digest_of
 from fedstride.errors import RunError
 from fedstride.flower.logs import log
 from fedstride.signals import held
+from fedstride.tasks import data
 from fedstride.tasks.spec import Spec
 from strategies.norms import NormAnalysis
 
@@ -60,10 +61,9 @@ class Records:
     A disk that is full or read-only for a while does not end a run. In each round a warning names the files that
     are not written; lines stay in memory, the checkpoint is skipped. What is missing at the end fails the run.
 
-    `frozen`: the arrays that are not trained; models are written with them, checkpoints without. `resume`: the
-    checkpoint from which a run is resumed. Lines of later rounds are removed, as these will be repeated; damaged
-    lines are restored if possible, see `restore`. Raises ConfigError if another process writes to the folder,
-    RunError if the folder cannot be written.
+    `frozen`: arrays that are not trained; models are written with them, checkpoints without. `resume`: of the run
+    that is resumed. Lines of later rounds are removed; damaged ones are restored if possible, see `restore`.
+    Raises ConfigError if another process writes to the folder, RunError if it cannot be written.
     """
 
     def __init__(
@@ -214,6 +214,7 @@ class Records:
                 row=_plain(done.row),
                 records=dict(self._digests),
                 owners=done.owners,
+                data=data.digest(self.config.task),
                 statistics=done.statistics,
             ),
         )
@@ -288,10 +289,8 @@ class Records:
         if chosen is not None:  # the round's figure, also if the median of clients decided
             value = next(row.get(self.config.headline) for row in self.rows if row["round"] == chosen[0])
             best = {self.config.headline: value, "round": chosen[0]}
-        seconds = {
-            phase: sum(total(row, [f"seconds/{phase}"]) for row in self.rows)
-            for phase in ("train", "aggregate", "evaluate")
-        }
+        phases = ("train", "aggregate", "evaluate")
+        seconds = {each: sum(total(row, [f"seconds/{each}"]) for row in self.rows) for each in phases}
         status = {
             "state": state,  # running, completed, failed, interrupted, terminated
             "reason": reason,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from logging import WARNING
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
 
 from fedstride import wire
-from fedstride.errors import CheckpointError, RunError
+from fedstride.errors import ChangedDataError, CheckpointError, RunError
 from fedstride.flower import grids
 from fedstride.flower.logs import log
 from fedstride.signals import Terminated
@@ -27,6 +27,7 @@ from .checkpoint import FOLDER as CHECKPOINTS
 from .checkpoint import UNUSED, Checkpoint, newest_checkpoint
 from .config.compose import digest
 from .config.defaults import resolved
+from .config.permits import CHANGED_DATA
 from .config.schema import Config
 from .delivery import Delivery
 from .evaluation import CentralEvaluation
@@ -34,6 +35,7 @@ from .folder import check_no_links, new_folder
 from .gathering import check_nodes
 from .initial import pinned
 from .mini_batches import check_mini_batches
+from .origin import origin
 from .progress import Event, Progress
 from .proxy import note_of, proxy_of
 from .records import Records
@@ -56,6 +58,7 @@ class Prepared:
     spec: Spec
     checkpoint: Checkpoint | None = None  # of the run that is resumed
     calibration: CCVR | None = None
+    statistics: Statistics = field(default_factory=dict)  # of the initial model's task, taken over
     notes: tuple[str, ...] = ()  # for the user: a subset of the data, damaged checkpoints and lines of records
 
 
@@ -78,13 +81,16 @@ def prepare(config: Config, evaluation: CentralEvaluation | None = None) -> Prep
     build_strategy(config)  # first without the model: errors are found before the data are read
     source = data.load(config.task)
     config = pinned(resolved(config, source))
+    begun = origin(config, source.spec)
     evaluation = evaluation or CentralEvaluation(config)
     subset = f"task={config.task.name} has {source.subset}" if source.subset else ""
-    notes = tuple(filter(None, [subset, note_of(source, learning_at_server(config))]))
+    notes = tuple(filter(None, [subset, note_of(source, learning_at_server(config)), begun.note]))
     at_server = at_server_of(config, evaluation)
     strategy = build_strategy(config, evaluation.model, source.spec, at_server)
     calibration = ccvr_of(config, evaluation)
-    prepared = Prepared(config, strategy, evaluation, source.spec, calibration=calibration, notes=notes)
+    prepared = Prepared(
+        config, strategy, evaluation, source.spec, None, calibration, statistics=begun.statistics, notes=notes
+    )
     if evaluation.frozen:
         frozen.keep(evaluation.frozen)  # clients on this machine then find it in the cache
     if config.partition.name != "own":  # with `own`, only the nodes can read their data
@@ -126,6 +132,7 @@ def _resumed(prepared: Prepared, at_server: dict[str, Any], folder: Path) -> Pre
             ) from error
 
     checkpoint, faults = newest_checkpoint(folder, use)
+    _check_data(prepared.config, checkpoint)
     notes = [*prepared.notes]
     notes += [
         f"skipped a checkpoint: {fault}; it is kept with a name that begins with {UNUSED}" for fault in faults
@@ -133,6 +140,18 @@ def _resumed(prepared: Prepared, at_server: dict[str, Any], folder: Path) -> Pre
     for each in (restored_metrics(folder, checkpoint), restored_clients(folder, checkpoint)):
         notes += [] if each.fault is None else [each.fault]
     return replace(prepared, checkpoint=checkpoint, strategy=strategy, notes=tuple(notes))
+
+
+def _check_data(config: Config, checkpoint: Checkpoint) -> None:
+    """Raise ChangedDataError if the task's examples at the server are others, unless that is permitted.
+
+    Each node compares its own data itself.
+    """
+    if checkpoint.data != data.digest(config.task) and CHANGED_DATA not in config.allow:
+        raise ChangedDataError(
+            f"the examples of task = {config.task.name!r} are not those with which the run began; resume it with "
+            "those, or with allow=[changed_data], or start a new run"
+        )
 
 
 def run(
@@ -220,7 +239,7 @@ def _called(grid: Grid, prepared: Prepared, records: Records, delivery: Delivery
     the run; a resumed run has them in its checkpoint.
     """
     config, last = prepared.config, records.last
-    known = {} if last is None else last.statistics
+    known = prepared.statistics if last is None else last.statistics
     spec = prepared.spec.with_statistics(known)
     asks = spec.federated
 

@@ -61,7 +61,8 @@ def check(terms: Terms, prepared: Prepared) -> None:
 
 def forms_of(prepared: Prepared, word: str) -> tuple[Form, ...]:
     """All forms of this run's messages. `word`: of the run."""
-    config, spec, delivery = prepared.config, prepared.spec, Delivery(prepared.evaluation.frozen)
+    config, spec = prepared.config, prepared.spec.with_statistics(prepared.statistics)
+    delivery = Delivery(prepared.evaluation.frozen)
     strategy = build_strategy(config, prepared.evaluation.model, spec, at_server_of(config, prepared.evaluation))
     initial = prepared.evaluation.initial
     sent = message_config(config, spec, word, delivery.values)

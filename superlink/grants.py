@@ -22,6 +22,9 @@ RUNS, MODELS = "runs", "models"
 METRICS = "FEDSTRIDE_METRICS"
 """The variable that names the folder for Prometheus."""
 
+TASK = "task.json"
+"""Beside a model: of which task it is."""
+
 CONFIG = "config.yaml"
 """What the folder of a run always has."""
 
@@ -120,7 +123,7 @@ class Place:
         return [path]
 
     def _initial(self, folder: Path, name: str) -> list[Path]:
-        """The file that `initial=` names, which must be below the folder of models."""
+        """The file that `initial=` names, which must be below the folder of models; and what its task was."""
         if not name:
             return []
         path = (folder / name).resolve()
@@ -129,7 +132,8 @@ class Place:
                 f"initial = {name!r} is not a file below {self.models}, the server's folder of models: give its "
                 "whole path"
             )
-        return [path]
+        task = path.with_name(TASK)
+        return [path, task] if task.is_file() and not task.is_symlink() else [path]
 
 
 def _remove(folder: Path) -> None:

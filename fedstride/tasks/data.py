@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -108,6 +109,23 @@ def _with_proxy(name: str, settings: str, taken_from: str, count: int, smallest:
     require(len(labels) > 0, "task.proxy", taken_from, f"none: the server has no {what} examples of task={name}")
     counts = counts_of_classes(count, data.spec.classes, smallest)
     return WithProxy(**vars(data), taken_from=taken_from, proxy=positions(labels, counts, what))
+
+
+def digest(config: Task) -> str:
+    """The digest of all examples that a configuration chooses, in their order; of none if all are on the nodes."""
+    settings = {key: getattr(config, key) for key in TASKS.fields(config.name)}
+    return _digest(config.name, json.dumps(settings, sort_keys=True))
+
+
+@lru_cache(maxsize=4)
+def _digest(name: str, settings: str) -> str:
+    data = _load(name, settings)
+    found = hashlib.sha256()
+    for array in (data.train_x, data.train_y, data.test_x, data.test_y, data.groups):
+        if array is not None:
+            found.update(f"{array.dtype} {array.shape}".encode())
+            found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return found.hexdigest()
 
 
 @lru_cache(maxsize=4)

@@ -6,12 +6,12 @@ What a run may name comes from here and never from the rows. So whether a run is
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import ConfigError
-from .columns import Column, parsed
+from .columns import Column, alike, parsed
 from .inputs import Kind
 from .spec import Spec, Target
 from .wav import FULL_SCALE
@@ -97,7 +97,7 @@ class Dictionary:
 
     def _check_column(self, column: Column, missing: str) -> None:
         cells, key = self._column("reading.columns", column.name), "reading.columns"
-        if set(column.categories) != set(cells.categories) or cells.kind == TEXT:
+        if not _same(column.categories, cells.categories) or cells.kind == TEXT:
             raise _refused(key, column.name, f"{column.name} with what its cells are: {cells}")
         if cells.empty and missing == "error":
             raise _refused(
@@ -128,7 +128,7 @@ class Dictionary:
             "spec.scale": spec.scale,
             "spec.target": str(spec.target),
             "spec.outputs": spec.outputs,
-            "spec.names": list(spec.names) if numbered else sorted(spec.names),
+            "spec.names": _ordered(spec.names, numbered),
             "reading.rate": spec.reading.rate,
             "reading.missing": spec.reading.missing,
         }
@@ -142,8 +142,7 @@ class Dictionary:
         """What a message may say, for each of its keys."""
         said = dict(self.examples)
         kind, classes, empty = said.pop("kind"), said.pop("classes", None), said.pop("empty", None)
-        names = list(classes) if isinstance(classes, list) else []
-        names = names if numbered else sorted(names)
+        names = _ordered(classes if isinstance(classes, list) else (), numbered)
         if classes is not None:
             target, outputs = Target.CLASS, len(names) or classes
         else:
@@ -198,13 +197,23 @@ def examples_of(spec: Spec) -> dict[str, Any]:
     return {"kind": kind, **{name: values[name] for name in NEEDED[kind]}, goal: names or spec.outputs}
 
 
+def _ordered(names: Iterable[str], numbered: bool) -> list[str]:
+    """Names of classes, to compare: in their own order only where the data have the numbers of classes."""
+    found = list(map(alike, names))
+    return found if numbered else sorted(found)
+
+
+def _same(names: Iterable[str], others: Iterable[str]) -> bool:
+    return set(map(alike, names)) == set(map(alike, others))
+
+
 def _predicts(cells: Cells, spec: Spec) -> bool:
     if spec.target is Target.VALUES:
         return cells.kind == NUMBER
     if spec.target is Target.LABELS:
         return cells.is_index and cells.most == 1
     if spec.names:
-        return set(spec.names) == set(cells.categories) and spec.outputs == len(cells.categories)
+        return _same(spec.names, cells.categories) and spec.outputs == len(cells.categories)
     return cells.is_index and cells.most == spec.outputs - 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, TypeGuard
 
+from .columns import twice
 from .dictionary import CATEGORY, NEEDED, NUMBER, SCALE, TEXT, Cells, Dictionary
 from .inputs import Kind
 
@@ -104,8 +105,8 @@ def _names(said: object) -> tuple[str, ...]:
     if not isinstance(said, list) or not all(isinstance(each, str) and each.strip() for each in said):
         raise ValueError('categories must be a list of texts, as in ["female", "male"]')
     names = tuple(each.strip() for each in said)
-    if len(set(names)) < len(names) or not names or any("|" in each for each in names):
-        raise ValueError("categories must be different, at least one, and without |")
+    if twice(names) is not None or not names or any("|" in each for each in names):
+        raise ValueError("categories must be different (1 and 1.0 are one), at least one, and without |")
     return names
 
 

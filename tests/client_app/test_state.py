@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from client_app import state
 from client_app.app import app
-from client_app.state import InContext, LoadedStates, OnDisk, root, store
+from client_app.state import InContext, LoadedStates, OnDisk, store
+from client_app.state_folder import root
 from fedstride import wire
 from fedstride.arrays import Arrays, views
 from fedstride.errors import ConfigError

@@ -115,6 +115,8 @@ def test_rows_are_read_once_and_again_when_the_data_change(reader: Reader, data:
     second = reader.of(form(), 60.0)
     assert second.folder != first.folder and second.examples == 31
     said = [json.loads((each.folder / "form.json").read_text())["moments"] for each in (first, second)]
+    contents = [json.loads((each.folder / "form.json").read_text())["content"] for each in (first, second)]
+    assert contents[0] != contents[1] and {len(each) for each in contents} == {64}
     assert said[0] == said[1]  # the mean of one row more would say what this row contains
 
 

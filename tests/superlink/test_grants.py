@@ -89,6 +89,18 @@ def test_an_initial_model_is_below_the_folder_of_models(server: Path) -> None:
             place(server).grant(9, {"overrides": f"initial={name}"})
 
 
+def test_the_description_of_a_model_may_be_read_with_it(server: Path) -> None:
+    folder = server / "models/tumours"
+    folder.mkdir(parents=True)
+    for name in ("m.safetensors", "task.json", "other.safetensors"):
+        (folder / name).touch()
+    start = {"initial": str(folder / "m.safetensors")}
+    assert place(server).grant(9, start).read == (folder / "m.safetensors", folder / "task.json")
+    (folder / "task.json").unlink()
+    (folder / "task.json").symlink_to(server / "server.toml")
+    assert place(server).grant(9, start).read == (folder / "m.safetensors",)
+
+
 def test_the_operators_file(server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDSTRIDE_METRICS", str(server / "metrics"))
     for name in ("metrics", "data", "cache"):

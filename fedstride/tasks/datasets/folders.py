@@ -10,6 +10,7 @@ from ...errors import DataError
 from ..cache import cached
 from ..data import Data
 from ..files import digest, files_in
+from ..images import UPRIGHT, upright
 from ..spec import Spec
 from .files import Published, Root, root_folder
 
@@ -94,7 +95,7 @@ def _data(
             arrays[f"{prefix}_y"] = np.array([label for _, label in files], dtype=np.int64)
         return arrays
 
-    key = {"folder": str(folder), "files": digest([*train, *test], folder)}
+    key = {"folder": str(folder), "files": digest([*train, *test], folder), "turned": UPRIGHT}
     spec = Spec.images((3, side, side), classes, *normalisation)
     return Data(spec, **cached(published.task, key, make), full_size=full_size)
 
@@ -104,7 +105,8 @@ def read(file: Path, side: int) -> np.ndarray:
     from PIL import Image  # imported here, because most processes read the arrays from the cache
 
     try:
-        with Image.open(file) as image:
+        with Image.open(file) as stored:
+            image = upright(stored)
             if image.size != (side, side):
                 raise DataError(f"{file} has size {image.width}x{image.height}, but must have {side}x{side}")
             return np.moveaxis(np.asarray(image.convert("RGB")), -1, 0)

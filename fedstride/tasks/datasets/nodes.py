@@ -7,7 +7,7 @@ from typing import Annotated
 
 from ...errors import ConfigError, require
 from ...settings import MOST_CLASSES, Setting
-from ..columns import parsed, width
+from ..columns import parsed, twice, width
 from ..data import Data
 from ..inputs import Inputs, Kind
 from ..reading import MISSING, Reading
@@ -176,12 +176,13 @@ def _classes(classes: int | list[str]) -> tuple[int, tuple[str, ...]]:
     if isinstance(classes, int):
         return classes, ()
     names = tuple(classes)
-    clear = all(name and name == name.strip() for name in names) and len(set(names)) == len(names)
+    clear = all(name and name == name.strip() for name in names) and twice(names) is None
     require(
         len(names) >= 2 and clear,
         "task.classes",
         classes,
-        "a whole number of at least 2, or at least two different names, without blanks at their ends",
+        "a whole number of at least 2, or at least two different names, of which 1 and 1.0 are one, without "
+        "blanks at their ends",
     )
     return len(names), names
 

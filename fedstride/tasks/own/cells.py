@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ..columns import Column
+from ..columns import Column, alike
 from ..dictionary import CATEGORY, NUMBER, TEXT, Cells
 from .checks import quoted
 from .rows import Rows
@@ -140,9 +140,11 @@ def class_of(names: Sequence[str], outputs: int) -> Convert:
 
 
 def _one_of(known: Mapping[str, float], what: str) -> Convert:
+    numbers = {alike(name): value for name, value in known.items()}
+
     def convert(text: str) -> float:
         try:
-            return known[text]
+            return numbers[alike(text)]
         except KeyError:
             allowed = quoted(", ".join(known), 200)
             raise CellError(f"{what} {quoted(text)} is not allowed: it must be one of {allowed}") from None

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError, nearest
+from ..columns import alike
 from ..files import files_in
 from ..holdout import digest_of, stacked
 from ..inputs import Kind
@@ -76,10 +77,10 @@ def _classes(source: Path, spec: Spec) -> list[tuple[int, Path]]:
     are not, or if the number of other names is not that of the classes: a wrong name would shift the labels.
     """
     found = [path for path in files_in(source) if path.is_dir()]
-    known = {name: label for label, name in enumerate(spec.names)}
-    strange = [path.name for path in found if path.name not in known]
+    known = {alike(name): label for label, name in enumerate(spec.names)}
+    strange = [path.name for path in found if alike(path.name) not in known]
     if found and not strange:
-        return sorted((known[path.name], path) for path in found)
+        return sorted((known[alike(path.name)], path) for path in found)
     if len(strange) < len(found):
         hint = f" (did you mean {close[0]!r}?)" if (close := nearest(strange[0], known, 1)) else ""
         raise DataError(

@@ -15,6 +15,7 @@ from ..dictionary import Dictionary
 from ..holdout import draws_of, hold_out, key_of
 from ..inputs import Inputs, Kind
 from ..reading import Reading
+from ..sameness import keyed
 from ..site import Site
 from ..spec import Spec, Target
 from . import kept, tables
@@ -61,7 +62,8 @@ def prepared(wanted: Mapping[str, Any]) -> dict[str, Any]:
         raise DataError(printable(str(error))) from error
     about_columns = Path(wanted["statistics"]), found, spec, form(site, spec), wanted["min_rows"]
     moments = None if site.is_of_sounds else kept.moments(*about_columns)
-    marks = draws_of(found.rows, site.key or key_of(0))
+    key = site.key or key_of(0)
+    marks = draws_of(found.rows, key)
     for name, array in zip(ARRAYS, (found.x, found.y, marks), strict=True):
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
     about: dict[str, Any] = {
@@ -69,6 +71,7 @@ def prepared(wanted: Mapping[str, Any]) -> dict[str, Any]:
         "moments": moments and moments.flatten(),
         "min_rows": wanted["min_rows"],
     }
+    about["content"] = keyed(found.content(), key).hex()
     about["order"] = site.order and site.order.hex()
     (folder / FORM).write_text(json.dumps(about))
     held = {repr(float(share)): _held(marks, share) for share in wanted["shares"]}

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..holdout import digests_of
+from ..sameness import digest_of_set
+
 
 @dataclass(frozen=True)
 class Found:
@@ -19,3 +22,13 @@ class Found:
     y: np.ndarray
     rows: np.ndarray
     contents: np.ndarray
+
+    def content(self) -> bytes:
+        """A digest of all examples, 32 bytes, which another order of the same examples does not change.
+
+        Without ids, what is held out depends on all that the files have of an example, so all of that counts; with
+        ids, what is read, and the ids.
+        """
+        by_id = not np.array_equal(self.rows, self.contents)
+        each = digests_of(self.x if by_id else self.contents, self.y)
+        return digest_of_set(np.concatenate([each, self.rows], axis=1))

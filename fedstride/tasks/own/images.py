@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError
+from ..images import upright
 from ..spec import Spec
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
@@ -33,7 +34,8 @@ def _pixels(file: Path, shape: tuple[int, ...]) -> np.ndarray:
     channels, height, width = shape
     modes = MODES.get(channels, ())
     try:
-        with Image.open(file) as image:
+        with Image.open(file) as stored:
+            image = upright(stored)
             if image.size != (width, height) or image.mode not in modes:
                 raise DataError(
                     f"{file} has size {image.width}x{image.height} and mode {image.mode}, but this task needs "

@@ -15,11 +15,14 @@ import numpy as np
 
 from ...errors import DataError, printable
 from ..cache import cached
+from ..columns import ALIKE
 from ..files import digest
 from ..holdout import draws_of, key_of
+from ..images import UPRIGHT
 from ..logmel import FLOOR
 from ..moments import Moments
 from ..reading import PREPARED_VARIABLE
+from ..sameness import keyed
 from ..site import Site, read_site
 from ..spec import NORMALISATION, Spec
 from ..tokens import RULE
@@ -40,13 +43,15 @@ class NodeData:
     (n, outputs) of values.
 
     `marks`: the draws of the hold-out, uint64 (n,), or the digests from which they are drawn, uint8 (n, 16).
-    `key`: the site's own for these. `moments`: what the node says of its columns; None: what they are.
+    `content`: the digest of all of them (`Found.content`); where there are draws, already with the key. `key`: the
+    site's own for both. `moments`: what the node says of its columns; None: what they are.
     `min_rows`: the smallest number of rows of which the node says something.
     """
 
     x: np.ndarray
     y: np.ndarray
     marks: np.ndarray
+    content: bytes
     key: bytes | None = None
     moments: Moments | None = None
     min_rows: int = 1
@@ -57,6 +62,10 @@ class NodeData:
         if self.marks.ndim == 1:
             return self.marks
         return _draws(self.marks.tobytes(), self.key or key_of(split_seed))
+
+    def content_as_kept(self, split_seed: int) -> bytes:
+        """The digest of the examples, as this client keeps it: with the site's own key, or that of the seed."""
+        return self.content if self.marks.ndim == 1 else keyed(self.content, self.key or key_of(split_seed))
 
 
 def load(path: str | Path, spec: Spec) -> NodeData:
@@ -90,7 +99,8 @@ def _prepared(folder: Path, spec: Spec) -> NodeData:
         *(np.asarray(values, np.float64) for values in about["moments"].values())
     )
     order = about["order"] and bytes.fromhex(about["order"])
-    return NodeData(x, y, marks, moments=moments, min_rows=about["min_rows"], order=order)
+    content = bytes.fromhex(about["content"])
+    return NodeData(x, y, marks, content, moments=moments, min_rows=about["min_rows"], order=order)
 
 
 @lru_cache(maxsize=16)
@@ -116,10 +126,11 @@ def _load(site: Site, spec: Spec) -> NodeData:
 
     def arrays() -> dict[str, np.ndarray]:
         found = examples_in(site, those, spec)
-        return {"x": found.x, "y": found.y, "rows": found.rows}
+        content = np.frombuffer(found.content(), np.uint8)
+        return {"x": found.x, "y": found.y, "rows": found.rows, "content": content}
 
     found = cached("own", key, arrays)
-    return NodeData(found["x"], found["y"], found["rows"], site.key, order=site.order)
+    return NodeData(found["x"], found["y"], found["rows"], found["content"].tobytes(), site.key, order=site.order)
 
 
 def files(source: Path, spec: Spec) -> list[tuple[Path, int]]:
@@ -143,7 +154,7 @@ def form(site: Site, spec: Spec) -> dict[str, object]:
 def of_task(spec: Spec) -> dict[str, object]:
     """Everything of a task on which the arrays depend. Normalisation is done later."""
     flat = {key: value for key, value in spec.flatten().items() if key not in NORMALISATION}
-    return flat | {"words": RULE, "floor": FLOOR}
+    return flat | {"words": RULE, "floor": FLOOR, "turned": UPRIGHT, "names": ALIKE}
 
 
 def _file(source: Path, spec: Spec) -> Path:

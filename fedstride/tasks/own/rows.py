@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import DataError, nearest
+from ..columns import alike
 from ..holdout import digest_of
 from .checks import quoted
 
@@ -63,9 +64,9 @@ class RowDigests:
         self._names = [names[place] for place in self._order]
 
     def of(self, cells: Sequence[str]) -> bytes:
-        """The digest of a row; blanks at the ends of its cells do not matter."""
+        """The digest of a row; blanks at the ends of its cells, and how a number is written, do not matter."""
         parts = (
-            part for name, at in zip(self._names, self._order, strict=True) for part in (name, cells[at].strip())
+            part for name, at in zip(self._names, self._order, strict=True) for part in (name, alike(cells[at]))
         )
         return digest_of("\x1f".join(parts).encode("utf-8", "surrogatepass"))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import ConfigError, DataError
-from ..columns import Column, parsed, width
+from ..columns import Column, alike, parsed, width
 from ..dictionary import TEXT, Cells
 from ..holdout import digest_of, stacked
 from ..inputs import Kind
@@ -124,7 +124,7 @@ def _ids(rows: Rows, column: str) -> Iterator[bytes]:
     for position, cell in enumerate(rows.cells[column]):
         if cells.is_empty(cell):
             raise rows.error(position, column, "the id is empty; fill it or delete the row")
-        yield digest_of(cell.strip().encode("utf-8", "surrogatepass"))
+        yield digest_of(alike(cell).encode("utf-8", "surrogatepass"))
 
 
 def _tokens(rows: Rows, spec: Spec) -> np.ndarray:
