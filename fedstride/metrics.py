@@ -46,7 +46,7 @@ def of_score(score: Score) -> Metric:
         factor=100.0 if score.percent else 1.0,
         least=-score.most if score.signed else 0.0,
         most=score.most,
-        finish=score.finish,
+        finish=None if score.finish is None else score.of,
     )
 
 

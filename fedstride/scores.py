@@ -32,9 +32,10 @@ class Score:
     signed: bool = False
 
     def of(self, rates: Sequence[float]) -> float:
-        """The figure, from rates."""
+        """The figure, from rates; at most `most`, which sums of rates exceed by rounding."""
         if self.finish is not None:
-            return self.finish(rates)
+            value = self.finish(rates)
+            return value if math.isnan(value) else min(self.most, max(-self.most, value))
         (rate,) = rates
         return rate
 

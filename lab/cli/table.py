@@ -23,7 +23,10 @@ def table(
             show_default=False,
         ),
     ] = None,
-    last: Annotated[int, typer.Option(help="Number of last rounds to average over.")] = 1,
+    last: Annotated[
+        int,
+        typer.Option(help="Number of last evaluations to average over; an evaluation is a round with the metric."),
+    ] = 1,
     best: Annotated[bool, typer.Option("--best", help="Use the best round instead of the last.")] = False,
     target: Annotated[
         float | None,
@@ -47,7 +50,7 @@ def table(
     """Compare methods over settings: mean and standard deviation over seeds.
 
     RUNS are run folders, or folders that contain run folders. Runs that are decided by different metrics, as
-    accuracy and rmse, get a table each.
+    accuracy and rmse, get a table each. The notes say who won in each setting, paired by seed.
     """
     from fedstride.errors import ConfigError
 
@@ -55,6 +58,7 @@ def table(
     from ..papers.side_by_side import side_by_side
     from ..results.runs import find_runs
     from ..results.tables import Statistic, compare_all
+    from ..results.verdict import verdicts
 
     published = None if paper is None else paper_table(paper)
     if published is None and not runs:
@@ -67,6 +71,10 @@ def table(
         comparisons = compare_all(found, metric, statistic, tune)
         tables = [(each.grid(), each.sheet()) for each in comparisons]
         more = [remark for each in comparisons for remark in each.remarks]
+        if target is None and tune is None:  # a tuned value is chosen by the numbers that would be compared
+            shown = [run for each in comparisons for part in each.groups for run in part.runs]
+            found_here = [each for each in verdicts(shown, metric, statistic) if each.n > 1]
+            more += dict.fromkeys(text for each in found_here for text in (each.text, *each.warnings))
     else:
         pairs = side_by_side(published, found, statistic if best or last > 1 else None)
         tables, more = [(pairs.grid(), pairs.sheet())], pairs.remarks

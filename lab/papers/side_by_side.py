@@ -58,13 +58,13 @@ class SideBySide:
                 pair.method,
                 _printed(self.table, pair.paper, pair.paper_std),
                 f"{spread(pair.ours, pair.metric)} (n={pair.ours.n})",
-                f"{self._difference(pair):+.{'2f' if self.table.unit == 'percent' else '3g'}}",
+                _signed(self._difference(pair), self.table.unit),
                 pair.statistic.short,
             ]
             for pair in self.pairs
         ]
         title = f"{self.table.name}: {self.table.caption} ({self.table.unit}); ours: mean ± deviation over seeds"
-        return Grid(title, ["column", "method", "paper", "ours", "difference", "our rounds"], rows, words=2)
+        return Grid(title, ["column", "method", "paper", "ours", "difference", "our evaluations"], rows, words=2)
 
     def sheet(self) -> Sheet:
         """The table for programs: a line per cell, in the paper's unit."""
@@ -91,6 +91,13 @@ class SideBySide:
 
     def _difference(self, pair: Pair) -> float:
         return fact(pair.metric).factor * pair.ours.mean - pair.paper
+
+
+def _signed(difference: float, unit: str) -> str:
+    """With two decimals of a percentage, and with more if they would not show the sign."""
+    if unit != "percent" or 0 < abs(difference) < 0.005:
+        return f"{difference:+.2g}" if unit == "percent" else f"{difference:+.3g}"
+    return f"{difference:+.2f}"
 
 
 def side_by_side(table: PaperTable, runs: Sequence[Run], statistic: Statistic | None = None) -> SideBySide:

@@ -36,7 +36,7 @@ class Kind:
         return [run for run in runs if self.needs is None or _has(run, self.needs)]
 
     def figure(self, runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
-        """The figure of these runs. `colours`: the number of each method's colour. Raises DataError."""
+        """The figure of these runs. `colours`: of `numbers_of_methods`. Raises DataError."""
         module, _, function = self.place.partition(":")
         make: Callable[..., Figure] = getattr(import_module(f".{module}", __package__), function)
         return make(runs, colours)
@@ -81,9 +81,12 @@ def draw(name: str, runs: Sequence[Run]) -> Drawn:
 
 
 def numbers_of_methods(runs: Sequence[Run]) -> dict[str, int]:
-    """The place of each method among these runs, which decides its colour in all figures of them."""
+    """The place of each method (`Group.identity`) among these runs: its colour in all figures of them.
+
+    The labels of a method are not the same in all figures: they have what distinguishes the runs of the figure.
+    """
     order = sorted(group(runs), key=lambda each: each.order[0])
-    return {name: number for number, name in enumerate(dict.fromkeys(each.method for each in order))}
+    return {name: number for number, name in enumerate(dict.fromkeys(each.identity for each in order))}
 
 
 def _has(run: Run, needs: str) -> bool:

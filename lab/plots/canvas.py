@@ -7,7 +7,7 @@ their numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,10 +90,13 @@ def _heights(grid: Sequence[Sequence[Panel | None]]) -> list[float] | None:
 
 
 def _draw_lines(axes: Axes, panel: Lines, *, last: bool) -> None:
+    above = panel.above()
     for name, band in panel.bands.items():
         if band is not None:
             end = f": {_number(band.mean[-1], panel)}" if last else ""
-            _draw_band(axes, band, shown(name, LONGEST_LABEL) + end, panel.number(name))
+            colour, dashes = panel.look(name)
+            look = style(dashes, len(band.x), colour, above[name])
+            _draw_band(axes, band, shown(name, LONGEST_LABEL) + end, look)
     against_rounds(axes)
     axes.set_ylabel(panel.y, fontsize=8)
     if panel.log:
@@ -113,9 +116,8 @@ def _number(value: float, panel: Lines) -> str:
     return f"{value:.1f} %" if panel.unit == " %" else f"{value:.4g}"
 
 
-def _draw_band(axes: Axes, band: Band, label: str, number: int) -> None:
+def _draw_band(axes: Axes, band: Band, label: str, look: Mapping[str, Any]) -> None:
     """A mean line, and the band around it."""
-    look = style(number, len(band.x))
     axes.plot(band.x, band.mean, label=legend_label(label), **look)
     if band.n > 1:
         axes.fill_between(band.x, band.low, band.high, color=look["color"], alpha=0.09, linewidth=0)

@@ -11,7 +11,7 @@ from server_app.values import total
 
 from ..results.grouping import Group, group
 from ..results.runs import Run, by_headline
-from .panels import Band, Figure, Lines, over_rounds, spread_note
+from .panels import Band, Figure, Lines, Look, looks_of, over_rounds, spread_note
 
 COLUMNS = 3
 ROUNDS, SECONDS, MEGABYTES = "rounds", "seconds", "megabytes"
@@ -65,8 +65,9 @@ def panel(groups: Sequence[Group], metric: str, colours: Mapping[str, int], x: s
     for each in groups:
         band = over_rounds([run.rows for run in each.runs], metric, known.factor)
         bands[each.method] = band if band is None or x == ROUNDS else _moved(band, each, x)
+    looks = looks_of({each.method: each for each in groups}, colours)
     return of_metric(
-        metric, f"by {x}", setting, spread_note(groups), bands, colours, "round" if x == ROUNDS else SPENT[x][0]
+        metric, f"by {x}", setting, spread_note(groups), bands, looks, "round" if x == ROUNDS else SPENT[x][0]
     )
 
 
@@ -76,7 +77,7 @@ def of_metric(
     setting: str,
     note: str,
     bands: Mapping[str, Band | None],
-    colours: Mapping[str, int],
+    looks: Mapping[str, Look],
     x: str,
 ) -> Lines:
     """Lines of a metric, in its displayed unit."""
@@ -89,7 +90,7 @@ def of_metric(
         bands,
         x,
         title=setting,
-        colours=colours,
+        looks=looks,
         unit=unit,
         digits=digits,
     )

@@ -10,7 +10,7 @@ from server_app.values import labels, numbers
 
 from ..results.runs import Run
 from .examples import first_of_each
-from .panels import Figure, Lines, Map, Panel, band_of, numbered
+from .panels import Figure, Lines, Map, Panel, band_of, looks_of_parts, numbered
 
 CLIENTS, ETA = "fedalr/client", "fedalr/eta"
 LINES = {"fedalr/eta_max": "largest", "fedalr/eta_mean": "mean", "fedalr/eta_min": "smallest"}
@@ -21,14 +21,15 @@ def fedalr(runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
 
     One run per method and setting, since the clients of different seeds hold different data.
     """
-    shown, which = first_of_each(runs)
-    parts: list[list[Panel]] = [[_lines(run, name), _map(run, name)] for run, name in shown]
+    shown, which = first_of_each(runs, colours)
+    parts: list[list[Panel]] = [[_lines(run, name, colour), _map(run, name)] for run, name, colour in shown]
     return Figure("Fedalr: rate eta of the clients, a factor, at most 1", [which], parts, (4.8, 3.2))
 
 
-def _lines(run: Run, name: str) -> Lines:
+def _lines(run: Run, name: str, colour: int) -> Lines:
     bands = {label: band_of([run], key) for key, label in LINES.items()}
-    return Lines("eta of the clients in a round", name, "eta (factor, no unit)", bands, title=name)
+    looks = looks_of_parts(bands, colour)
+    return Lines("eta of the clients in a round", name, "eta (factor, no unit)", bands, title=name, looks=looks)
 
 
 def _map(run: Run, name: str) -> Map:

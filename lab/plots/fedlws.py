@@ -23,7 +23,7 @@ def fedlws(runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
         for symbol, (about, y) in SHOWN.items():
             layers = layers_of(each.runs, f"fedlws/{symbol}")
             bands = {layer: band_of(each.runs, f"fedlws/{symbol}/{layer}") for layer in layers}
-            row.append(by_layer(about, name, y, bands, title=name))
+            row.append(by_layer(about, name, y, bands, name, colours[each.identity]))
         parts.append(row)
     note = "mean over seeds" if isinstance(parts[0][0], Map) else spread_note(groups)
     return Figure(

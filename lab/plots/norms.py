@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from ..results.grouping import group
 from ..results.runs import Run
-from .panels import Figure, Lines, band_of, layers_of, left_out, some, spread_note
+from .panels import Figure, Lines, band_of, layers_of, left_out, looks_of, some, spread_note
 
 MEANING = {"N": "N, norm of the averaged update", "E": "E, mean norm of updates", "step": "step of the server"}
 ROWS = 11  # layers shown at most
@@ -22,7 +22,6 @@ def norms(runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
     shown = some(layers, ROWS)
     if len({each.setting for each in groups}) > 1:
         names = {f"{each.method}, {each.setting}": each for each in groups}
-        colours = {name: number for number, name in enumerate(names)}
     else:
         names = {each.method: each for each in groups}
     parts = [
@@ -33,7 +32,7 @@ def norms(runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
                 f"{symbol} ({layer or 'whole model'})",
                 {name: band_of(each.runs, _key(symbol, layer)) for name, each in names.items()},
                 title="" if layer else meaning,
-                colours=colours,
+                looks=looks_of(names, colours),
                 least=0.0,
             )
             for symbol, meaning in MEANING.items()

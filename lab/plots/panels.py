@@ -5,14 +5,14 @@ There are two that draw them: `canvas.py` into a file, and `lab/report/` for a b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from server_app.figures.curve import points
-from server_app.figures.style import STYLES
 from server_app.rows import Row
 
 from ..results.grouping import Group
@@ -32,6 +32,13 @@ class Band:
     n: int
 
 
+class Look(NamedTuple):
+    """The number of a line's colour, and of its dashes and marker."""
+
+    colour: int
+    dash: int
+
+
 @dataclass(frozen=True)
 class Lines:
     """Lines over the rounds, or over what was spent until then."""
@@ -42,7 +49,7 @@ class Lines:
     bands: Mapping[str, Band | None]  # by name; None is not drawn
     x: str = "round"
     title: str = ""  # above the panel, where others stand beside it
-    colours: Mapping[str, int] | None = None  # the number of each line's style; None: the order
+    looks: Mapping[str, Look] | None = None  # of each line; None: a colour for each, in order
     unit: str = ""  # behind a value
     digits: int | None = None  # decimals of a value; None: four significant digits
     marks: Sequence[float] = ()  # dotted vertical lines
@@ -55,10 +62,28 @@ class Lines:
         """Whether it has no line."""
         return not any(self.bands.values())
 
-    def number(self, name: str) -> int:
-        """The number of a line's style."""
-        found = [each for each, band in self.bands.items() if band is not None]
-        return found.index(name) if self.colours is None else self.colours.get(name, 0)
+    def look(self, name: str) -> Look:
+        """The colour and the dashes of a line."""
+        if self.looks is not None:
+            return self.looks[name]
+        place = [each for each, band in self.bands.items() if band is not None].index(name)
+        return Look(place, place)
+
+    def above(self) -> dict[str, int]:
+        """For each line, how many lines that are drawn after it run over it: it is drawn so much wider.
+
+        A line runs over another one if it is closer than a hundredth of the panel's height at most of its points.
+        """
+        drawn = {name: band for name, band in self.bands.items() if band is not None}
+        values = {name: np.log(band.mean) if self.log else np.array(band.mean) for name, band in drawn.items()}
+        height = np.ptp(np.concatenate(list(values.values()))) if values else 0.0
+        names, found = list(drawn), {}
+        for place, name in enumerate(names):
+            x = drawn[name].x
+            later = (np.interp(x, drawn[each].x, values[each]) for each in names[place + 1 :])
+            close = (np.mean(np.abs(values[name] - each) <= 0.01 * height) > 0.5 for each in later)
+            found[name] = sum(map(bool, close))
+        return found
 
 
 @dataclass(frozen=True)
@@ -142,6 +167,25 @@ def spread_note(groups: Sequence[Group]) -> str:
     return "line: mean over seeds, band: lowest to highest seed"
 
 
+def looks_of(groups: Mapping[str, Group], colours: Mapping[str, int]) -> dict[str, Look]:
+    """The look of each line of a panel, by its name: its method's colour, and dashes of its own.
+
+    Several lines of a method, as in several settings, or of runs that are not completed, differ in their dashes.
+    """
+    count = Counter[int]()
+    found = {}
+    for name, each in groups.items():
+        number = colours[each.identity]
+        found[name] = Look(number, number + 3 * count[number])
+        count[number] += 1
+    return found
+
+
+def looks_of_parts(names: Iterable[str], colour: int) -> dict[str, Look]:
+    """The looks of lines that are parts of one method, in its colour."""
+    return {name: Look(colour, place) for place, name in enumerate(names)}
+
+
 def some(items: Sequence[T], limit: int) -> list[T]:
     """At most `limit` items, evenly spaced, including the first and the last."""
     if len(items) <= limit:
@@ -160,10 +204,16 @@ def layers_of(runs: Sequence[Run], prefix: str) -> list[str]:
     return list(dict.fromkeys(key.removeprefix(f"{prefix}/") for key in keys))
 
 
-def by_layer(about: str, of: str, y: str, bands: Mapping[str, Band | None], title: str = "") -> Panel:
-    """A quantity of each layer: lines for a few, a map for many."""
-    if len(bands) <= len(STYLES):
-        return Lines(about, of, y, bands, title=title)
+FEW_LAYERS = 4
+"""Lines of one colour that can be told apart by their dashes."""
+
+
+def by_layer(
+    about: str, of: str, y: str, bands: Mapping[str, Band | None], title: str = "", colour: int = 0
+) -> Panel:
+    """A quantity of each layer: lines in the colour of the method for a few, a map for many."""
+    if len(bands) <= FEW_LAYERS:
+        return Lines(about, of, y, bands, title=title, looks=looks_of_parts(bands, colour))
     found = {name: band for name, band in bands.items() if band is not None}
     rounds = sorted({x for band in found.values() for x in band.x})
     values = np.full((len(found), len(rounds)), np.nan)

@@ -11,7 +11,7 @@ from server_app.values import numbers
 
 from ..results.runs import Run
 from .examples import first_of_each
-from .panels import Figure, Lines, Map, Panel, band_of, numbered
+from .panels import Figure, Lines, Map, Panel, band_of, looks_of_parts, numbered
 
 RATES = "two_d_lrd/rates"
 
@@ -22,18 +22,19 @@ def two_d_lrd(runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
     One run per method and setting: detectors of different seeds fire in different rounds, so a mean over seeds
     has no meaning.
     """
-    shown, which = first_of_each(runs)
+    shown, which = first_of_each(runs, colours)
     notes = ["dotted line: d increases", which]
-    parts = [_of_run(run, name) for run, name in shown]
+    parts = [_of_run(*each) for each in shown]
     return Figure("2D-LRD: detector and rates", notes, parts, (5.2, 2.2), columns=True, own_legends=True)
 
 
-def _of_run(run: Run, name: str) -> list[Panel]:
+def _of_run(run: Run, name: str, colour: int) -> list[Panel]:
     marks = fired(run)
 
     def lines(about: str, y: str, names: Mapping[str, str], title: str = "", least: float | None = None) -> Lines:
         bands = {label: band_of([run], f"two_d_lrd/{symbol}") for symbol, label in names.items()}
-        return Lines(about, name, y, bands, title=title, marks=marks, least=least, zero=bool(title))
+        looks = looks_of_parts(bands, colour)
+        return Lines(about, name, y, bands, title=title, looks=looks, marks=marks, least=least, zero=bool(title))
 
     rounds, values = rates(run)
     return [

@@ -1,8 +1,8 @@
 """The HTML report about a set of runs: tables, plots, differences, failures, and how to repeat each run.
 
-`sections.py` writes the sections, `page.py` the HTML around them, `verdict.py` the first line. `charts.py` and
-`diagnostics.py` choose the panels, which are described as those of the plots are (`lab/plots/`); `drawing.js`
-draws them in the browser, with uPlot (`uplot/`, MIT License).
+`sections.py` writes the sections, `page.py` the HTML around them, `lab/results/verdict.py` the first lines.
+`charts.py` and `diagnostics.py` choose the panels, which are described as those of the plots are (`lab/plots/`);
+`drawing.js` draws them in the browser, with uPlot (`uplot/`, MIT License).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from server_app.rows import Row
 from server_app.values import number
 
 from ..plots.curves import MEGABYTES, ROUNDS, SECONDS, by_setting, of_metric, panel
-from ..plots.panels import Band, Lines
+from ..plots.panels import Band, Lines, looks_of
 from ..results.grouping import Group
 from ..results.runs import Run, by_headline
 
@@ -52,8 +52,9 @@ def _clients(groups: Sequence[Group], colours: Mapping[str, int]) -> list[Lines]
     if metric is None:
         return []
     bands = {method: _spread(part, metric) for method, part in rows.items()}
+    looks = looks_of({each.method: each for each in groups}, colours)
     note = "line: median client; band: lowest to highest client of the round, over all seeds"
-    return [of_metric(metric, "at the clients", groups[0].setting, note, bands, colours, "round")]
+    return [of_metric(metric, "at the clients", groups[0].setting, note, bands, looks, "round")]
 
 
 def _rows_of_clients(run: Run) -> list[Row]:

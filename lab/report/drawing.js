@@ -5,6 +5,7 @@
   const charts = JSON.parse(document.getElementById("charts").textContent);
   const places = [...document.querySelectorAll(".chart")];
   const dark = matchMedia("(prefers-color-scheme: dark)");
+  /* A line over which others run is wider than they are, so that it is seen on both sides of them. */
   const LINES = 8;  /* colours; from the ninth line on they repeat */
   const FONT = "12px system-ui, sans-serif";
   const NONE = "\u2013";
@@ -32,7 +33,7 @@
     const data = [chart.points], bands = [];
     for (const line of chart.lines) {
       const shade = colour("--line-" + line.colour % LINES), dash = line.dash;
-      series.push({label: line.name, stroke: shade, width: 2, dash, spanGaps: true, value,
+      series.push({label: line.name, stroke: shade, width: 2 + 3 * line.above, dash, spanGaps: true, value,
         points: {show: chart.points.length < 40, size: 5, fill: shade, stroke: shade}});
       data.push(line.mean);
       if (line.low) {

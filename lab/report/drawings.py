@@ -20,10 +20,11 @@ def data(panel: Panel) -> dict[str, Any]:
         return _map(panel)
     bands = {name: band for name, band in panel.bands.items() if band is not None}
     points = sorted({value for band in bands.values() for value in band.x})
-    lines = []
+    lines, above = [], panel.above()
     for name, band in bands.items():
-        number = panel.number(name)
-        line = {"name": name, "colour": number, "dash": dash(number), "mean": _at(points, band.x, band.mean)}
+        colour, dashes = panel.look(name)
+        line = {"name": name, "colour": colour, "dash": dash(dashes), "above": above[name]}
+        line |= {"mean": _at(points, band.x, band.mean)}
         if band.n > 1:
             line |= {"low": _at(points, band.x, band.low), "high": _at(points, band.x, band.high)}
         lines.append(line)

@@ -20,10 +20,10 @@ from ..results.formats import Grid
 from ..results.grouping import describe, differing, group, method_values, plain, setting_values
 from ..results.runs import Run, by_headline
 from ..results.tables import NONE, Statistic, compare, number
+from ..results.verdict import verdicts
 from .diagnostics import Shown
 from .page import escape, listed, places_of_charts, table
 from .repeat import command
-from .verdict import verdicts
 
 
 def results(runs: Sequence[Run], targets: Mapping[str, float]) -> str:

@@ -102,6 +102,11 @@ class Group:
         """The configuration of the first run; the others differ only in the seed and in keys without effect."""
         return self.runs[0].config
 
+    @property
+    def identity(self) -> str:
+        """The method with all its values, which does not depend on the other runs, as its label does."""
+        return json.dumps([self.runs[0].method, method_values(self.config)])
+
 
 def newest(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     """For each method, setting and seed only the newest run, completed runs preferred; remarks on the others.

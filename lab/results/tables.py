@@ -25,7 +25,11 @@ NONE = "–"
 
 @dataclass(frozen=True)
 class Statistic:
-    """The number of a run: mean of its last rounds, best round, or number of rounds to reach a target."""
+    """The number of a run: mean of its last evaluations, best round, or number of rounds to reach a target.
+
+    An evaluation is a round, from round 1 on, that has the metric; if every round has it, the last evaluations are
+    the last rounds.
+    """
 
     last: int = 1
     best: bool = False
@@ -33,7 +37,7 @@ class Statistic:
 
     def __post_init__(self) -> None:
         if self.last < 1:
-            raise ConfigError(f"last = {self.last} is not allowed: it must be at least 1 round")
+            raise ConfigError(f"last = {self.last} is not allowed: it must be at least 1 evaluation")
         if (self.last > 1) + self.best + (self.target is not None) > 1:
             raise ConfigError("last, best and target exclude each other: make one table for each")
 
@@ -53,7 +57,7 @@ class Statistic:
         if self.best:
             best = best_round(rows, metric)
             return None if best is None else best[1]
-        measured = [(at, value) for at, value in points(rows, metric) if at > 0]
+        measured = _measured(rows, metric)
         if self.target is not None:
             reached = (at for at, value in measured if not is_better(metric, self.target, value))
             first = next(reached, None)
@@ -61,13 +65,19 @@ class Statistic:
         values = [value for _, value in measured[-self.last :]]
         return math.fsum(values) / len(values) if values else None
 
-    def title(self, metric: str) -> str:
-        """The statistic for a title, such as `test accuracy (%), last round`."""
+    def gaps(self, rows: Sequence[Row], metric: str) -> bool:
+        """Whether the run's last evaluations are not its last rounds."""
+        at = [number for number, _ in _measured(rows, metric)][-self.last :]
+        return bool(at) and at != list(range(rows[-1]["round"] - len(at) + 1, rows[-1]["round"] + 1))
+
+    def title(self, metric: str, gaps: bool = False) -> str:
+        """The statistic for a title, such as `test accuracy (%), last round`; `gaps`: of any of the runs."""
         if self.target is not None:
             known = fact(metric)
             value = f"{known.factor * self.target:g}{' ' + known.unit if known.unit else ''}"
             return f"rounds until {shown(metric)} is {value}"
-        last = "last round" if self.last == 1 else f"mean of the last {self.last} rounds"
+        of = "evaluation" if gaps else "round"
+        last = f"last {of}" if self.last == 1 else f"mean of the last {self.last} {of}s"
         smaller = ", smaller is better" if fact(metric).better == "smaller" else ""
         return f"{with_unit(metric)}, {'best round' if self.best else last}{smaller}"
 
@@ -77,6 +87,11 @@ class Statistic:
         if self.target is not None:
             return f"rounds to {self.target:g}"
         return "best" if self.best else f"last {self.last}"
+
+
+def _measured(rows: Sequence[Row], metric: str) -> list[tuple[int, float]]:
+    """(round, value) of each evaluation."""
+    return [(at, value) for at, value in points(rows, metric) if at > 0]
 
 
 @dataclass(frozen=True)
@@ -115,7 +130,8 @@ class Comparison:
         """The table for people; the title has the number of runs if it is the same in all cells."""
         counts = {(cell.n, cell.of) for cell in self.cells.values()}
         shared = len(counts) == 1 and self.statistic.target is None
-        title = f"{self.statistic.title(self.metric)}, mean ± standard deviation over seeds"
+        gaps = any(self.statistic.gaps(run.rows, self.metric) for each in self.groups for run in each.runs)
+        title = f"{self.statistic.title(self.metric, gaps)}, mean ± standard deviation over seeds"
         title += f" (n = {next(iter(counts))[0]})" if shared else ""
         rows = [
             [method, *(self.written((method, setting), with_n=not shared) for setting in self.settings)]
@@ -209,7 +225,18 @@ def compare(
         )
         for place, row in numbers.iterrows()
     }
+    remarks += _fewer(groups, metric, statistic.last)
     return Comparison(metric, statistic, groups, cells, [*remarks, *fairness(groups)], tune)
+
+
+def _fewer(groups: Sequence[Group], metric: str, last: int) -> list[str]:
+    """A remark on each run with fewer evaluations than are averaged."""
+    counts = [(run.folder, len(_measured(run.rows, metric))) for each in groups for run in each.runs]
+    return [
+        f"{folder} has only {count} evaluations of {metric}, fewer than {last}: its mean is over these"
+        for folder, count in counts
+        if last > 1 and count < last
+    ]
 
 
 def _counts(row: pd.Series) -> tuple[int, int]:

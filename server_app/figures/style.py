@@ -18,7 +18,7 @@ STYLES: tuple[dict[str, Any], ...] = (
     {"color": "#2f7d46", "linestyle": (0, (6.4, 1.6, 1, 1.6)), "marker": "^"},
     {"color": "#8e44ad", "linestyle": (0, (1, 1.65)), "marker": "D"},
     {"color": "#b03a2e", "linestyle": (0, (8, 2)), "marker": "v"},
-    {"color": "#2389c4", "linestyle": (0, ()), "marker": "P"},
+    {"color": "#2389c4", "linestyle": (0, (2, 1, 5, 1)), "marker": "P"},
     {"color": "#555555", "linestyle": (0, (1, 1)), "marker": "X"},
     {"color": "#7c8612", "linestyle": (0, (5, 1, 1, 1, 1, 1)), "marker": "<"},
 )
@@ -33,21 +33,26 @@ MAP, DARK_MAP = ("#e2ecf4", "#0b3c5d"), ("#22303c", "#8ec5ee")
 """The ends of a map, on a light and on a dark page; readable in greyscale. White means that there is no value."""
 
 
-def style(number: int, points: int = 0) -> dict[str, Any]:
+def style(number: int, points: int = 0, colour: int | None = None, above: int = 0) -> dict[str, Any]:
     """The style of line `number`. With many points, only every n-th gets a marker, so that markers do not touch.
 
-    From the ninth line on the colours repeat, with other markers.
+    From the ninth line on the colours repeat, with other markers and dashes. `colour`: the number of its colour,
+    if it is another one. `above`: how many lines are drawn over it; it is so much wider that it is seen.
     """
-    look = STYLES[number % len(STYLES)]
-    turn = number // len(STYLES)
-    marker = STYLES[(number + 3 * turn) % len(STYLES)]["marker"]
+    look = STYLES[_dashed(number)]
     every = max(1, points // 20)
-    return {**look, "marker": marker, "markersize": 4.2, "linewidth": 1.6, "markevery": every}
+    shade = STYLES[(number if colour is None else colour) % len(STYLES)]["color"]
+    return {**look, "color": shade, "markersize": 4.2, "linewidth": 1.6 + 2.4 * above, "markevery": every}
+
+
+def _dashed(number: int) -> int:
+    """The style of which line `number` has dashes and marker."""
+    return (number + 3 * (number // len(STYLES))) % len(STYLES)
 
 
 def dash(number: int, width: float = 2.0) -> list[float]:
     """The dashes and gaps of line `number` in pixels, for a line of this width; empty for a line without gaps."""
-    return [length * width for length in STYLES[number % len(STYLES)]["linestyle"][1]]
+    return [length * width for length in STYLES[_dashed(number)]["linestyle"][1]]
 
 
 LONGEST, LONGEST_LABEL = 120, 50

@@ -15,6 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedstride import metrics
 from fedstride.errors import ConfigError
 from fedstride.scores import MAX_SUMS, SCORES, bins_for
 from fedstride.tasks.goals import loss_of, rates_of, scores_of
@@ -217,3 +218,18 @@ def test_a_loss_or_figure_of_another_task() -> None:
         loss_of(spec(Target.VALUES, 1), "hinge")
     with pytest.raises(ConfigError, match=r"'accuracy' is not a figure of this task, which has rmse, mae, r2"):
         scores_of(spec(Target.VALUES, 1), ["accuracy"])
+
+
+@pytest.mark.parametrize("name", [name for name, score in SCORES.items() if score.finish and score.most == 1.0])
+@pytest.mark.parametrize("outputs", [2, 3, 7])
+def test_no_figure_is_above_1_by_rounding(name: str, outputs: int) -> None:
+    """Of right predictions of 3 to 120 examples, and from the mean of the rates of two clients."""
+    for count in range(3, 121, 3):
+        y = torch.arange(count) % outputs
+        z = torch.nn.functional.one_hot(y, outputs).float() * 4.0 + 0.001 * torch.arange(count)[:, None]
+        sums = scores_of(spec(Target.CLASS, outputs), [name])[name](z, y)
+        rates = rates_of(sums, count)
+        shares = [0.3 * rate + 0.7 * rate for rate in rates]
+        of_clients = [metrics.finished(f"local/{name}", given) for given in (rates, shares)]
+        for each in (SCORES[name].of(rates), *of_clients):
+            assert math.isnan(each) or each <= 1.0

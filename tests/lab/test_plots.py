@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -16,13 +17,18 @@ from matplotlib.figure import Figure
 from fedstride.errors import ConfigError
 from fedstride.tasks.data import Data
 from fedstride.tasks.spec import Spec
-from lab.plots import KINDS, draw, kind
+from lab.plots import KINDS, draw, kind, numbers_of_methods
 from lab.plots.canvas import drawn, heat_map, save
 from lab.plots.labels import Counts, counts_of, draw_labels, maps_of
 from lab.plots.labels import figure as label_figure
-from lab.plots.panels import Map, over_rounds, some
+from lab.plots.panels import Band, Lines, Map, over_rounds, some
+from lab.plots.panels import Figure as DrawnOf
+from lab.report.charts import charts
+from lab.report.diagnostics import diagnostics as diagnostics_of
+from lab.report.drawings import data
+from lab.results.grouping import group
 from lab.results.runs import Run, find_runs, load
-from server_app.figures.style import STYLES, style
+from server_app.figures.style import STYLES, dash, style
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -277,6 +283,72 @@ def test_heat_maps_get_darker_with_the_value_and_contain_it(tmp_path: Path) -> N
 def test_some_keeps_the_first_and_the_last() -> None:
     assert some(["a", "b"], 3) == ["a", "b"]
     assert some([str(n) for n in range(10)], 4) == ["0", "3", "6", "9"]
+
+
+def colours_of(panels: Sequence[Lines], name: str) -> set[int]:
+    return {panel.look(name).colour for panel in panels if panel.bands.get(name) is not None}
+
+
+def test_a_method_has_one_colour_in_all_panels_of_a_page(tmp_path: Path) -> None:
+    """Although its label has other words where fewer runs are shown, and some runs have another metric."""
+    for alpha, beta, method in itertools.product((1, 10), (0.2, 0.8), ("fedavg", "fednnnn", "norm_norm")):
+        more = [f"strategy.beta={beta}"] if method == "fednnnn" else []
+        if method != "norm_norm" or alpha == 10:
+            settings = config(f"strategy={method}", f"partition.alpha={alpha}", f"seed={int(10 * beta)}", *more)
+            make(tmp_path / f"{method}-{alpha}-{beta}", settings, [0.3, 0.4], extra=diagnostics(method))
+    make(tmp_path / "lost", config("strategy=norm_norm", "partition.alpha=10", "seed=3"), [0.2], state="failed")
+    make(tmp_path / "other", config("strategy=norm_norm", "best=test/loss"), [0.2, 0.3])
+    runs = find_runs([tmp_path])[0]
+    colours = numbers_of_methods(runs)
+    assert len(colours) == 4
+    curves = charts(runs, colours)
+    measured = [panel for part in diagnostics_of(runs, colours) for panel in part.drawings]
+    panels = [*curves, *(panel for panel in measured if isinstance(panel, Lines))]
+    one: dict[str, set[int]] = {}
+    for name in {name for panel in panels for name in panel.bands}:
+        method = name.split(",")[0].replace(" (failed)", "")
+        one.setdefault(method, set()).update(colours_of(panels, name))
+    assert all(len(found) == 1 for found in one.values())
+    assert len(set.union(*one.values())) == len(one) == 4
+    for panel in panels:  # and no two lines of a panel look alike
+        looks = [panel.look(name) for name, band in panel.bands.items() if band is not None]
+        assert len(set(looks)) == len(looks)
+
+
+@pytest.mark.parametrize("name", ["fednlr", "fedalr", "fedlws", "two_d_lrd"])
+def test_lines_that_are_parts_of_a_method_have_its_colour(runs: list[Run], name: str) -> None:
+    colours = numbers_of_methods(runs)
+    figure = kind(name).figure(kind(name).shown(runs), colours)
+    panels = [panel for part in figure.parts for panel in part if isinstance(panel, Lines)]
+    own = {colours[each.identity] for each in group(kind(name).shown(runs))}
+    assert {panel.look(line).colour for panel in panels for line in panel.bands} == own
+
+
+@pytest.mark.parametrize(
+    ("values", "above"),
+    [
+        ({"a": [1.0, 2, 3], "b": [1.0, 2, 3]}, [1, 0]),
+        ({"a": [1.0, 2, 3], "b": [1.0, 2, 3.001], "c": [1.0, 2, 3]}, [2, 1, 0]),
+        ({"a": [1.0, 2, 3], "b": [3.0, 2, 1], "c": [1.0, 2.001, 3]}, [1, 0, 0]),
+        ({"a": [1.0, 1, 1], "b": [1.0, 1, 1]}, [1, 0]),
+        ({"a": [1.0, 2, 3], "b": [1.2, 2.2, 3.2]}, [0, 0]),
+        ({"a": [1.0, 2, 3]}, [0]),
+    ],
+)
+@pytest.mark.parametrize("log", [False, True])
+def test_a_line_below_another_is_wider(values: dict[str, list[float]], above: list[int], log: bool) -> None:
+    bands = {name: Band([1.0, 2.0, 3.0], each, each, each, 1) for name, each in values.items()}
+    panel = Lines("", "", "", bands, log=log)
+    assert list(panel.above().values()) == above
+    axes = drawn(DrawnOf("", [], [[panel]], (4.0, 3.0))).axes[0]
+    widths = [line.get_linewidth() for line in axes.lines]
+    assert widths == [1.6 + 2.4 * count for count in above]
+    assert [line["above"] for line in data(panel)["lines"]] == above
+
+
+def test_sixteen_lines_differ_in_dashes_where_colours_repeat() -> None:
+    assert len({(n % len(STYLES), tuple(dash(n))) for n in range(2 * len(STYLES))}) == 2 * len(STYLES)
+    assert [n for n in range(len(STYLES)) if not dash(n)] == [0]  # only the first line has no gaps
 
 
 # ---------------------------------------------------------------- files and the command

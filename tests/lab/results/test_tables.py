@@ -70,6 +70,34 @@ def test_mean_of_the_last_rounds_best_and_rounds_to_a_target(tmp_path: Path) -> 
     assert made.sheet().rows[0][3:] == ["rounds to 0.95", None, None, 0, 2]
 
 
+@pytest.mark.parametrize(
+    ("accuracy", "last", "title", "mean"),
+    [
+        ([0.1, 0.2, 0.3, 0.4], 3, "mean of the last 3 rounds", 0.3),
+        ([None, 0.2, None, 0.4, None, 0.6], 2, "mean of the last 2 evaluations", 0.5),
+        ([0.1, None, None, 0.4], 1, "last round", 0.4),
+        ([0.1, 0.3, None], 1, "last evaluation", 0.3),
+        ([0.1, 0.3, 0.5, None], 2, "mean of the last 2 evaluations", 0.4),
+    ],
+)
+def test_the_title_says_rounds_only_if_each_was_evaluated(
+    tmp_path: Path, accuracy: list[float | None], last: int, title: str, mean: float
+) -> None:
+    made = compare(seeds(tmp_path, accuracy), statistic=Statistic(last=last))
+    assert made.grid().title.startswith(f"test accuracy (%), {title}, mean ±")
+    assert only(made)[0] == pytest.approx(mean)
+    made = compare(seeds(tmp_path / "b", accuracy), "seconds/train", Statistic(last=last))  # of every round
+    assert "evaluation" not in made.grid().title
+
+
+def test_a_run_with_fewer_evaluations_is_named(tmp_path: Path) -> None:
+    runs = seeds(tmp_path, [None, 0.2, None, 0.4], [0.1, 0.2, 0.3, 0.4])
+    (remark,) = compare(runs, statistic=Statistic(last=3)).remarks
+    assert (
+        remark == f"{runs[0].folder} has only 2 evaluations of test/accuracy, fewer than 3: its mean is over these"
+    )
+
+
 def test_round_0_does_not_count(tmp_path: Path) -> None:
     assert only(compare(seeds(tmp_path, [0.05]), statistic=Statistic(best=True)))[0] == 0.05
     assert only(compare(seeds(tmp_path / "b", [0.05, 0.2]), statistic=Statistic(target=0.1)))[0] == 2.0
