@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Arrays
+from ..arrays import Arrays, plain_bytes
 from ..errors import DataError
+from ..kinds import TWO_BYTES, bfloat16
 from .cache import cache_dir, cached, discard
 
 KIND = "frozen"
@@ -25,7 +26,7 @@ def digest_of(arrays: Mapping[str, Any]) -> str:
     for name, array in arrays.items():
         kept = np.asarray(array, order="C")
         digest.update(f"{len(name)} {name} {kept.dtype.str} {kept.shape}".encode())
-        digest.update(kept.data if kept.size else b"")
+        digest.update(plain_bytes(kept) if kept.size else b"")
     return digest.hexdigest()
 
 
@@ -58,13 +59,18 @@ def _verified(digest: str, names: tuple[str, ...], folder: str) -> Arrays:
     key = {"digest": digest}
     try:
         found = cached(KIND, key, _missing)
-        arrays = dict(zip(names, (found[each] for each in sorted(found)), strict=True))
+        arrays = dict(zip(names, (_typed(found[each]) for each in sorted(found)), strict=True))
     except (OSError, ValueError, EOFError):
         arrays = {}
     if digest_of(arrays) != digest:
         discard(KIND, key)
         raise LookupError(digest)
     return arrays
+
+
+def _typed(array: np.ndarray) -> np.ndarray:
+    """The array with the dtype that it was kept with, which a `.npy` file does not name if it is bfloat16."""
+    return array.view(bfloat16()) if array.dtype == TWO_BYTES else array
 
 
 def _missing() -> Mapping[str, np.ndarray]:

@@ -29,7 +29,7 @@ def check_arrays(network: nn.Module, name: str, inputs: Inputs) -> None:
     memory; a `state_dict` with other names, shapes or dtypes than those of the parameters and buffers; a
     `load_state_dict` that does not load what it gets; no parameter of real numbers; NaN in a parameter, or
     infinity in one that is trained; a buffer with values that are not finite, if a forward pass in train mode
-    changes them. The network does not change.
+    changes them. A network that is not refused does not change.
     """
     where = f"model = {name!r} ({type(network).__name__})"
     state = network.state_dict()
