@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, get_args
 
 import federation as fed
 import numpy as np
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from reference import Model
 
 from strategies import Fedalr, fedalr
-from strategies.fedalr import SCALES, FedalrState
+from strategies.fedalr import FedalrState, Scale
 from strategies.limits import Screening
 
 
@@ -44,13 +44,13 @@ class Oracle:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", get_args(Scale))
 def test_five_rounds_agree_with_the_oracle(dtype: str, scale: str) -> None:
     fed.follow(Fedalr(scale=scale, server_lr=0.5, **OPEN), fed.make_model(dtype), Oracle(scale, 0.5))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", get_args(Scale))
 def test_five_pure_steps_agree_with_the_oracle(dtype: str, scale: str) -> None:
     sent = start = fed.make_model(dtype)
     expected, oracle, state = fed.widened(start), Oracle(scale, 0.5), FedalrState()
@@ -249,7 +249,7 @@ def test_mean_norm_has_the_direction_of_unit() -> None:
 # ---------------------------------------------------------------- torch
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", get_args(Scale))
 def test_torch_tensors_give_the_same_numbers(scale: str) -> None:
     sent = fed.make_model(np.float64)
     torch_sent, state, torch_state = fed.to_torch(sent), FedalrState(), FedalrState()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import federation as fed
 import numpy as np
@@ -172,7 +172,7 @@ def test_any_counts(counts: list[list[int]], a: float, b: float, random: Any) ->
         assert q == pytest.approx(wanted, abs=1e-6)
 
 
-@pytest.mark.parametrize("distance", feddisco.DISTANCES)
+@pytest.mark.parametrize("distance", get_args(feddisco.Distance))
 def test_distances_from_a_given_target(distance: str) -> None:
     """Against numpy; equal counts are a target like the default."""
     P_k, T = np.array(COUNTS, float) / np.sum(COUNTS, 1, keepdims=True), np.array([6, 3, 1]) / 10
@@ -194,7 +194,7 @@ def test_distances_from_a_given_target(distance: str) -> None:
 def test_a_client_with_the_labels_of_the_test_set_counts_most() -> None:
     """With equal shares as the target it would be the other one."""
     found = {}
-    for target in feddisco.TARGETS:
+    for target in get_args(feddisco.Target):
         strategy = FedDisco(num_classes=3, target=target, test_labels=[8, 2, 1], a=1.0, b=0.0, **OPEN)
         message = fed.configure(strategy, 1, SENT)[0]
         arrived = replies(message, dict(enumerate(CLIENTS, 1)), {1: [8, 2, 1], 2: [4, 4, 4]}, {1: 10, 2: 10})
@@ -218,7 +218,7 @@ def test_weights_that_are_all_zero_fall_back_to_p() -> None:
     assert feddisco.disco_shares(P, [0.5, 0.5], a=10.0, b=0.0) == P
 
 
-@pytest.mark.parametrize("distance", feddisco.DISTANCES)
+@pytest.mark.parametrize("distance", get_args(feddisco.Distance))
 def test_equal_shares_of_all_classes_are_at_no_distance(distance: str) -> None:
     assert feddisco.discrepancies([[7, 7, 7]], distance) == pytest.approx([0.0], abs=1e-12)
 

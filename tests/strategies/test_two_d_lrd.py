@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args
 
 import federation as fed
 import numpy as np
@@ -19,7 +19,7 @@ from reference import Model
 
 from fedstride.arrays import difference, inner
 from strategies import FedAvg, FedDyn, FedLWS, FedNNNN, TwoDLRD
-from strategies.two_d_lrd import DECAYS, Detector, detect, rate_factors
+from strategies.two_d_lrd import Decay, Detector, detect, rate_factors
 
 WORKED_STEPS = [1, 0.5, -0.4, 0.3, -0.3, 0.2, -0.2, 0.2, -0.2, 0.1, -0.1, 0.1, -0.1]
 WORKED_D = [0] * 6 + [1] * 3 + [2] * 3 + [3]
@@ -175,7 +175,7 @@ def test_one_step_a_round_once_c_d_reaches_one(decay: str, attenuation: float, d
     st.sampled_from([0.0, 0.05, 0.1, 0.2, 0.25, 0.3, 1.0]),
     st.integers(0, 25),
     st.integers(1, 6),
-    st.sampled_from(DECAYS),
+    st.sampled_from(get_args(Decay)),
 )
 def test_the_rates_are_the_oracles(attenuation: float, d: int, local_steps: int, decay: str) -> None:
     got = rate_factors(d, attenuation=attenuation, local_steps=local_steps, decay=decay)
@@ -229,7 +229,7 @@ def test_the_round_after_a_trigger_gets_the_new_factors() -> None:
     assert [one.metrics["two_d_lrd/tau"] for one in done] == [3, 3, 3, 3, 3, 1, 1]
 
 
-@pytest.mark.parametrize("decay", DECAYS)
+@pytest.mark.parametrize("decay", get_args(Decay))
 def test_every_message_carries_the_factors_and_the_callers_config_does_not(decay: str) -> None:
     strategy = TwoDLRD(FlowerFedAvg(**OPEN), local_steps=4, decay=decay)
     strategy.state = Detector(d=2)
