@@ -14,7 +14,7 @@ from desk import SMALL
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 
-from client_app import state
+from client_app import state_folder
 from client_app.app import app as real_client
 from fedstride import wire
 from fedstride.arrays import Layout, views
@@ -155,7 +155,7 @@ class FaultyGrid(LocalGrid):
         if absence.forgets:
             context.state.clear()
         if absence.wiped and absence not in self.back:  # only once: it saves new states afterwards
-            for folder in state.root(context.node_config).glob(f"*/{absence.client}"):
+            for folder in state_folder.root(context.node_config).glob(f"*/{absence.client}"):
                 shutil.rmtree(folder)
         self.back.add(absence)
         if absence.new_id is not None and node != absence.new_id:

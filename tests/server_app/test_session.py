@@ -18,7 +18,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from safetensors.numpy import load_file
 
-from client_app import state
+from client_app import state_folder
 from client_app.app import app as real_client
 from fedstride import wire
 from fedstride.arrays import to_record, views
@@ -396,7 +396,9 @@ def test_a_client_with_a_new_process_in_every_round_keeps_its_state(tmp_path: Pa
 def test_a_lost_client_state_is_noted(tmp_path: Path) -> None:
     def losing(message: Message, context: Context, reply: Message) -> Message:
         if partition_of(context) == 2:
-            shutil.rmtree(state.root(context.node_config) / str(message.content[wire.CONFIG][wire.RUN]) / "2")
+            shutil.rmtree(
+                state_folder.root(context.node_config) / str(message.content[wire.CONFIG][wire.RUN]) / "2"
+            )
         return reply
 
     outcome = play(tmp_path, "rounds=3", "strategy=scaffold", app=broken(losing))
