@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+import numpy as np
+
 MAX_SUMS: Final = 4_000
 """Numbers of one figure that a client sends at most; the bins of `auroc` become wider with many classes."""
 
@@ -139,6 +141,49 @@ def _average_precision(negative: Sequence[float], positive: Sequence[float]) -> 
         total += p * (share + rest)
         above, right = above + size, right + p
     return total / right
+
+
+def exact_auroc(scores: np.ndarray, positive: np.ndarray) -> float:
+    """The area under the ROC curve from all scores: a pair with equal scores counts half.
+
+    `scores`: float64 (n, k), a column for each class or label; `positive`: bool (n, k). The mean over columns;
+    those without negative or without positive examples do not count. NaN if none does.
+    """
+    return _mean(_exact_area(*each) for each in _columns(scores, positive))
+
+
+def exact_average_precision(scores: np.ndarray, positive: np.ndarray) -> float:
+    """The sum over distinct scores of (rise of the recall) x precision, from all scores; else as `exact_auroc`."""
+    return _mean(_exact_precision(*each) for each in _columns(scores, positive))
+
+
+EXACT: Final[Mapping[str, Callable[[np.ndarray, np.ndarray], float]]] = {
+    "auroc": exact_auroc,
+    "average_precision": exact_average_precision,
+}
+"""The figures that are exact where the scores themselves are; from sums over clients they have bins."""
+
+
+def _columns(scores: np.ndarray, positive: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """For each column: the negative and the positive examples with each distinct score, in rising order."""
+    for k in range(scores.shape[1]):
+        hits = positive[:, k]
+        if 0 < np.count_nonzero(hits) < len(hits):
+            _, place = np.unique(scores[:, k], return_inverse=True)
+            counts = [np.bincount(place[chosen], minlength=place.max() + 1) for chosen in (~hits, hits)]
+            yield counts[0], counts[1]
+
+
+def _exact_area(negative: np.ndarray, positive: np.ndarray) -> float:
+    """Whole numbers, twice the pairs, so that the only rounding is that of the division."""
+    below = np.cumsum(negative) - negative
+    twice = sum(int(p) * (2 * int(b) + int(n)) for n, p, b in zip(negative, positive, below, strict=True))
+    return twice / (2 * int(negative.sum()) * int(positive.sum()))
+
+
+def _exact_precision(negative: np.ndarray, positive: np.ndarray) -> float:
+    right, above = np.cumsum(positive[::-1]), np.cumsum((negative + positive)[::-1])
+    return math.fsum((positive[::-1] * (right / above)).tolist()) / int(right[-1])
 
 
 def bins_for(histograms: int) -> int:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ..errors import ConfigError
-from ..scores import bins_for
+from ..scores import EXACT, bins_for
 from .spec import LOSSES, Spec, Target
 
 
@@ -23,6 +23,8 @@ class Loss(Protocol):
 
 Sums = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """(outputs, targets) -> sums over the examples, float64 (k,)."""
+
+Ranked = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 LOGIT = 15.0
 """Scores of `auroc` are logits, in bins between -LOGIT and LOGIT."""
@@ -60,10 +62,15 @@ def figures_of(target: Target) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Goal:
-    """What is learnt: a loss, and the figures that are reported."""
+    """What is learnt: a loss, and the figures that are reported.
+
+    `ranked`: (outputs, targets) -> the scores by which examples are ranked, float64 (n, k), and which of them are
+    positive, bool (n, k); None if no figure needs them.
+    """
 
     loss: Loss
     scores: Mapping[str, Sums]
+    ranked: Ranked | None = None
 
 
 def goal_of(spec: Spec, loss: str | None = None, metrics: Sequence[str] | None = None) -> Goal:
@@ -71,7 +78,8 @@ def goal_of(spec: Spec, loss: str | None = None, metrics: Sequence[str] | None =
 
     Raises ConfigError if they do not fit the task.
     """
-    return Goal(loss_of(spec, loss), scores_of(spec, metrics))
+    scores = scores_of(spec, metrics)
+    return Goal(loss_of(spec, loss), scores, _RANKED[spec.target] if EXACT.keys() & scores.keys() else None)
 
 
 def rates_of(sums: Iterable[float], count: int) -> list[float]:
@@ -144,16 +152,27 @@ def _class_counts(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 def _class_scores(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Each class against the others; with two classes, class 1 against class 0."""
+    return _histograms(*_ranked_classes(outputs, targets))
+
+
+def _ranked_classes(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """log p / (1 - p) of each class; with two classes, of class 1 alone."""
     outputs = outputs.double()
     positive = nn.functional.one_hot(targets, outputs.shape[1]).bool()
     if outputs.shape[1] == 2:
-        return _histograms((outputs[:, 1] - outputs[:, 0])[:, None], positive[:, 1:])
-    log_p = outputs.log_softmax(1)
-    return _histograms(log_p - torch.log(-torch.expm1(log_p)), positive)  # infinite if p rounds to 1
+        return (outputs[:, 1] - outputs[:, 0])[:, None], positive[:, 1:]
+    log_p, top = outputs.log_softmax(1), outputs.argmax(1, keepdim=True)
+    others = outputs.scatter(1, top, -torch.inf).logsumexp(1, keepdim=True) - outputs.logsumexp(1, keepdim=True)
+    rest = torch.log1p(-log_p.exp()).scatter(1, top, others)  # 1 - p of the largest p from the others: p may be 1
+    return log_p - rest, positive
 
 
 def _label_scores(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    return _histograms(outputs.double(), targets > 0.5)
+    return _histograms(*_ranked_labels(outputs, targets))
+
+
+def _ranked_labels(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return outputs.double(), targets > 0.5
 
 
 def _histograms(logits: torch.Tensor, positive: torch.Tensor) -> torch.Tensor:
@@ -197,8 +216,14 @@ def _explained(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 BY_CLASS = ("f1", "precision", "recall", "specificity", "jaccard")
 """Figures from the examples, the predicted and the right ones of each class or label."""
 
-BY_SCORE = ("auroc", "average_precision")
-"""Figures from histograms of the outputs."""
+BY_SCORE = tuple(EXACT)
+"""Figures from histograms of the outputs, or from the outputs themselves."""
+
+_RANKED: Mapping[Target, Ranked | None] = {
+    Target.CLASS: _ranked_classes,
+    Target.LABELS: _ranked_labels,
+    Target.VALUES: None,
+}
 
 _SUMS: Mapping[Target, Mapping[str, Sums]] = {
     Target.CLASS: {

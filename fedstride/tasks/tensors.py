@@ -19,7 +19,7 @@ from .. import seeds
 from ..arrays import Arrays, host
 from ..errors import ConfigError
 from ..placing import tensor_of
-from ..scores import SCORES
+from ..scores import EXACT, SCORES
 from .goals import Goal, goal_of, rates_of
 from .inputs import Kind
 from .layout import as_images
@@ -191,14 +191,16 @@ def buffer_names(model: nn.Module) -> list[str]:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The mean loss of a model on some examples, and the rates of its figures."""
+    """The mean loss of a model on some examples, the rates of its figures, and the figures that are exact."""
 
     loss: float
     rates: Mapping[str, list[float]]
+    exact: Mapping[str, float]
 
     def figures(self) -> dict[str, float]:
-        """The loss and the figures, by name."""
-        return {"loss": self.loss, **{name: SCORES[name].of(rates) for name, rates in self.rates.items()}}
+        """The loss and the figures, by name, exact where they can be."""
+        each = {name: SCORES[name].of(rates) for name, rates in self.rates.items()}
+        return {"loss": self.loss, **each, **self.exact}
 
     def reported(self) -> dict[str, float | list[float]]:
         """What a client reports: the loss, and for each figure the rates, which add over clients."""
@@ -207,10 +209,11 @@ class Evaluation:
 
 
 class BatchSums(NamedTuple):
-    """Of one batch: the sum of the losses, and the sums of each figure."""
+    """Of one batch: the sum of the losses, the sums of each figure, and the ranked scores (`Goal.ranked`)."""
 
     loss: float
     sums: Mapping[str, np.ndarray]
+    ranked: tuple[np.ndarray, np.ndarray] | None
 
 
 def evaluate(model: nn.Module, examples: Examples, seed: int | None = None) -> Evaluation:
@@ -242,9 +245,12 @@ def measure(
             outputs = model(x)
         loss = goal.loss(outputs.double(), y if y.dtype == torch.int64 else y.double(), reduction="sum")
         outputs, y = examples.in_units(outputs), examples.in_units(y)
-        found.append(
-            BatchSums(float(loss), {name: of(outputs, y).cpu().numpy() for name, of in goal.scores.items()})
-        )
+        sums = {name: of(outputs, y).cpu().numpy() for name, of in goal.scores.items()}
+        ranked = None
+        if goal.ranked is not None:
+            scores, positive = (each.cpu().numpy() for each in goal.ranked(outputs, y))
+            ranked = np.nan_to_num(scores, nan=0.0, posinf=np.inf, neginf=-np.inf), positive
+        found.append(BatchSums(float(loss), sums, ranked))
     model.train(was_training)
     return found
 
@@ -256,4 +262,8 @@ def combined(batches: Sequence[BatchSums], count: int) -> Evaluation:
         loss += batch.loss
         for name, each in batch.sums.items():
             sums[name] = sums.get(name, 0.0) + each
-    return Evaluation(loss / count, {name: rates_of(each, count) for name, each in sums.items()})
+    exact = {}
+    if ranked := [batch.ranked for batch in batches if batch.ranked is not None]:
+        scores, positive = (np.concatenate(each) for each in zip(*ranked, strict=True))
+        exact = {name: of(scores, positive) for name, of in EXACT.items() if name in sums}
+    return Evaluation(loss / count, {name: rates_of(each, count) for name, each in sums.items()}, exact)
