@@ -14,6 +14,7 @@ from typing import Any
 from fedstride import mechanism, seeds, wire
 from fedstride.arrays import Arrays
 from fedstride.errors import ConfigError
+from fedstride.finite import held_in, put_back, taken_out
 from fedstride.placing import placed
 
 
@@ -97,14 +98,15 @@ def protect(
             f"({wire.CLIPPING_NORM} = {protection.clipping_norm:g}); choose a method that sends the model only"
         )
     sent, model = placed(sent, None), placed(model, None)
+    held = held_in(sent)  # a mask, say, which is no part of the update
     moved, too_long = mechanism.protect(
-        sent,
-        model,
+        taken_out(sent, held),
+        taken_out(model, held),
         clipping_norm=protection.clipping_norm,
         stddev=protection.noise_multiplier * protection.clipping_norm,
         rng=seeds.secret_generator(seeds.new_secret(protection.noise_seed), "privacy", server_round, client_id),
     )
-    protected = mechanism.rounded(moved, sent)
+    protected = put_back(mechanism.rounded(moved, sent), held)
     if not protection.is_local:
         return protected, {**metrics, wire.CLIPPED: float(too_long)}
     reported = {

@@ -54,7 +54,9 @@ def put_back(model: Mapping[str, Any], held: Mapping[str, Held]) -> Arrays:
 
 
 def _with(model: Mapping[str, Any], held: Mapping[str, Held], values: Callable[[Held], Any]) -> Arrays:
-    result = dict(model)
+    result: Arrays = Declared(model) if isinstance(model, Declared) else dict(model)
+    if isinstance(result, Declared) and isinstance(model, Declared):
+        result.buffers, result.held = model.buffers, model.held
     for name in result.keys() & held.keys():
         array = model[name].clone() if is_tensor(model[name]) else np.array(model[name])
         array[held[name].places] = values(held[name])

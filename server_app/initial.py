@@ -113,7 +113,13 @@ def read(path: str, network: Arrays) -> Arrays:
             "folder, or write one with safetensors.numpy.save_file"
         ) from error
     held = held_in(network)  # a mask, say: the run's own network has it too
-    bad = first_changed(arrays, held) or first_not_finite(taken_out(arrays, held))
+    other = first_changed(arrays, held)
+    if other is not None:
+        raise ConfigError(
+            f"initial = {path!r}: {other!r} has other values than the network where those are not finite; give a "
+            "model of this network"
+        )
+    bad = first_not_finite(taken_out(arrays, held))
     if bad is not None:
         raise ConfigError(
             f"initial = {path!r}: {bad!r} contains NaN or infinity; give a model that did not diverge"

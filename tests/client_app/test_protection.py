@@ -11,7 +11,7 @@ import pytest
 from client_app import protection
 from client_app.protection import Protection, protect
 from fedstride import wire
-from fedstride.arrays import difference, norm
+from fedstride.arrays import declare, difference, norm
 from fedstride.errors import ConfigError
 
 SENT = {"w": np.zeros(50_000, np.float32)}
@@ -38,6 +38,25 @@ def test_a_client_reports_whether_it_clipped() -> None:
         model, metrics = leave(read({wire.CLIPPING_NORM: clipping_norm}, {}))
         assert norm(difference(model, SENT, ["w"])) <= clipping_norm * (1 + 1e-6)
         assert metrics == METRICS | {wire.CLIPPED: bit}
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+@pytest.mark.parametrize("value", [-np.inf, np.inf, np.nan])
+def test_a_mask_is_no_part_of_a_protected_update(value: float, noise: float) -> None:
+    """It would make the length of the update infinite, and an update without a finite length counts as zero."""
+    mask = {
+        "mask": np.array([0.0, value], np.float32),
+        "table": np.array(value),
+        "moving": np.zeros(2, np.float32),
+    }
+    sent, moved = declare(SENT | mask, ["moving"]), MOVED | mask | {"moving": np.ones(2, np.float32)}
+    model, _ = protect(Protection(1.0, noise), sent, moved, METRICS, server_round=1, client_id=4)
+    assert model["mask"][1:].tobytes() == mask["mask"][1:].tobytes()
+    assert model["table"].tobytes() == mask["table"].tobytes()
+    assert model["moving"].tolist() == [0.0, 0.0]
+    if not noise:
+        assert norm({"w": model["w"]}) == pytest.approx(1.0)
 
 
 def test_with_local_noise_a_client_reports_no_metrics_of_its_data() -> None:

@@ -60,7 +60,7 @@ def test_a_dtype_that_numpy_does_not_have(tmp_path: Path) -> None:
     from safetensors.torch import save_file as save_torch
 
     save_torch({name: torch.tensor(a).bfloat16() for name, a in NETWORK.items()}, tmp_path / "m")
-    assert "'fc.weight' is BF16[2, 3] instead of float32[2, 3]" in refused(str(tmp_path / "m"))
+    assert "'fc.weight' is bfloat16[2, 3] instead of float32[2, 3]" in refused(str(tmp_path / "m"))
 
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
@@ -137,3 +137,14 @@ def test_the_file_is_a_setting_of_a_comparison(tmp_path: Path, pretrained: Path)
     found = group(runs)
     assert sorted(len(each.runs) for each in found) == [1, 1, 2]
     assert len({each.setting for each in found}) == 3
+
+
+@pytest.mark.parametrize("value", [-np.inf, np.inf, np.nan])
+def test_a_value_that_the_network_itself_has_is_not_refused(tmp_path: Path, value: float) -> None:
+    mask = np.array([0.0, value], np.float32)
+    network = {**NETWORK, "mask": mask}
+    assert initial.read(written(tmp_path / "same", mask=mask), network)["mask"].tobytes() == mask.tobytes()
+    other, more = "'mask' has other values than the network", "'mask' contains NaN or infinity"
+    for changed, why in (([0.0, 1.0], other), ([1.0, 0.0], other), ([value] * 2, more)):
+        with pytest.raises(ConfigError, match=why):
+            initial.read(written(tmp_path / "m", mask=np.array(changed, np.float32)), network)

@@ -10,7 +10,6 @@ import flwr.serverapp.strategy as flwr
 import numpy as np
 import pytest
 from federation import NODES, OPEN
-from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping
 from reference import Model
 from test_contracts import ALL, make_model, same
 
@@ -189,7 +188,7 @@ def test_privacy_clips_the_finite_values_alone(inside: Any) -> None:
 
 def test_flowers_own_clipping_inside_a_wrapper_sees_finite_values() -> None:
     def make() -> Any:
-        inner = DifferentialPrivacyServerSideFixedClipping(flwr.FedAvg(**OPEN), 0.0, 0.05, 3)
+        inner = flwr.DifferentialPrivacyServerSideFixedClipping(flwr.FedAvg(**OPEN), 0.0, 0.05, 3)
         return NormAnalysis(inner)
 
     def rounds(finite: bool) -> list[fed.Round]:
