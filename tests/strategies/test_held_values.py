@@ -25,7 +25,7 @@ NAN = np.array([0x7FC12345], np.uint32).view(np.float32)[0]  # a NaN with bits o
 MASKS: Model = {
     "attention.mask": np.triu(np.full((4, 4), -np.inf, np.float32), 1),
     "attention.unused": np.array([[NAN, 1.0, -np.inf]], np.float32),
-    "lowest": np.array(-np.inf),
+    "lowest": np.array([-np.inf]),  # the oldest Flower's FedAdam fails with an array without axes
     "half.limits": np.array([np.inf, -np.inf, 0.5], np.float16),
 }
 DECLARED = ("attention.*", "lowest")  # not the last one, which is a parameter for the server
@@ -264,3 +264,17 @@ def test_a_screening_of_a_model_without_such_values_is_as_ever() -> None:
     sent = {"w": np.zeros(2)}
     cohort = screen([fed.reply(1, {"w": np.array([np.inf, 0.0])}), fed.reply(2, sent)], sent)
     assert [each.node_id for each in cohort.rejected] == [1]
+
+
+@pytest.mark.parametrize("rule", [FedAvg, FedNNNN])
+def test_an_array_without_axes_is_kept_too(rule: Any) -> None:
+    sent = {**make_model(), "lowest": np.array(-np.inf)}
+
+    def moved(model: Model, server_round: int) -> list[Model]:
+        plain = {name: array for name, array in model.items() if name != "lowest"}
+        return [{**each, "lowest": model["lowest"]} for each in fed.noisy()(plain, server_round)]
+
+    done = fed.play(rule(buffers=["lowest"], **OPEN), 1, sent, moved)
+    assert done.returned is not None
+    assert done.returned["lowest"].tobytes() == sent["lowest"].tobytes()
+    assert done.returned["lowest"].shape == ()
