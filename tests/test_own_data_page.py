@@ -48,7 +48,7 @@ def test_the_file_is_as_short_as_the_page_says() -> None:
 
 def test_the_hospitals_learn(run: Path) -> None:
     status = json.loads((run / "status.json").read_text())
-    assert status["final"]["local/auroc"] > 0.98
+    assert status["final"]["local/auroc"] > 0.97
     assert status["final"]["local/auroc/worst"] > 0.95
     assert set(status["best"]) == {"local/auroc", "round"}
     assert not [name for name in table(run)[0] if name.startswith("test/")]

@@ -25,11 +25,11 @@ def test_the_strategy_has_gone_on_when_the_run_ends(
     evaluate = CentralEvaluation.__call__
     calls: list[int] = []
 
-    def ends(self: CentralEvaluation, arrays: ArrayRecord) -> Mapping[str, Any]:
+    def ends(self: CentralEvaluation, arrays: ArrayRecord, server_round: int) -> Mapping[str, Any]:
         calls.append(1)
         if len(calls) == 4:  # round 0 is the initial model
             raise error
-        return evaluate(self, arrays)
+        return evaluate(self, arrays, server_round)
 
     with monkeypatch.context() as patch:
         patch.setattr(CentralEvaluation, "__call__", ends)
