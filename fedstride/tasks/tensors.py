@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -191,16 +191,19 @@ def buffer_names(model: nn.Module) -> list[str]:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The mean loss of a model on some examples, the rates of its figures, and the figures that are exact."""
+    """The mean loss of a model on some examples, the rates of its figures, and the scores (`Goal.ranked`)."""
 
     loss: float
     rates: Mapping[str, list[float]]
-    exact: Mapping[str, float]
+    ranked: tuple[np.ndarray, np.ndarray] | None = field(compare=False)
 
     def figures(self) -> dict[str, float]:
         """The loss and the figures, by name, exact where they can be."""
-        each = {name: SCORES[name].of(rates) for name, rates in self.rates.items()}
-        return {"loss": self.loss, **each, **self.exact}
+        return {"loss": self.loss, **{name: self._figure(name) for name in self.rates}}
+
+    def _figure(self, name: str) -> float:
+        exact = EXACT.get(name)
+        return SCORES[name].of(self.rates[name]) if exact is None or self.ranked is None else exact(*self.ranked)
 
     def reported(self) -> dict[str, float | list[float]]:
         """What a client reports: the loss, and for each figure the rates, which add over clients."""
@@ -262,8 +265,7 @@ def combined(batches: Sequence[BatchSums], count: int) -> Evaluation:
         loss += batch.loss
         for name, each in batch.sums.items():
             sums[name] = sums.get(name, 0.0) + each
-    exact = {}
-    if ranked := [batch.ranked for batch in batches if batch.ranked is not None]:
-        scores, positive = (np.concatenate(each) for each in zip(*ranked, strict=True))
-        exact = {name: of(scores, positive) for name, of in EXACT.items() if name in sums}
-    return Evaluation(loss / count, {name: rates_of(each, count) for name, each in sums.items()}, exact)
+    ranked = [batch.ranked for batch in batches if batch.ranked is not None]
+    scores, positive = ([each[part] for each in ranked] for part in (0, 1))
+    joined = (np.concatenate(scores), np.concatenate(positive)) if ranked else None
+    return Evaluation(loss / count, {name: rates_of(each, count) for name, each in sums.items()}, joined)

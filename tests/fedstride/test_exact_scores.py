@@ -114,6 +114,7 @@ def test_the_figures_do_not_depend_on_who_measures_which_batch() -> None:
     examples = examples_of(rng.standard_normal((200, 3)), y, Target.CLASS)
     parts = [*measure(Given(), examples, [0, 1]), *measure(Given(), examples, [2, 3])]
     assert combined(parts, 200) == evaluate(Given(), examples)
+    assert combined(parts, 200).figures() == evaluate(Given(), examples).figures()
 
 
 def test_outputs_that_are_no_numbers_rank_in_the_middle() -> None:
