@@ -11,9 +11,14 @@ from .errors import FedstrideError, printable
 
 
 def run(command: Callable[[], object]) -> None:
-    """Run a command. Exit codes: 0 completed, 1 failed, 2 invalid request, 130 interrupted, 143 terminated."""
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
-        signal.signal(signal.SIGTERM, signals.RaiseOnce())
+    """Run a command. Exit codes: 0 completed, 1 failed, 2 invalid request, 130 interrupted, 143 terminated.
+
+    A closed terminal (SIGHUP) terminates it too, unless it goes on (`signals.outlast_the_terminal`).
+    """
+    ends = signals.RaiseOnce()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, ends)
     with outputs.lasting() as streams:
         end: SystemExit | None = None
         try:

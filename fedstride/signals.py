@@ -1,7 +1,7 @@
-"""SIGTERM and Ctrl-C (SIGINT): what they raise, and sections of code that they do not divide.
+"""SIGTERM, a closed terminal (SIGHUP) and Ctrl-C (SIGINT): what they raise, and sections that they do not divide.
 
-SIGTERM raises `Terminated`, as Ctrl-C raises KeyboardInterrupt, so that `finally` and `with` clean up. Python
-delivers signals to the main thread only; elsewhere the functions here do nothing.
+SIGTERM and SIGHUP raise `Terminated`, as Ctrl-C raises KeyboardInterrupt, so that `finally` and `with` clean up.
+Python delivers signals to the main thread only; elsewhere the functions here do nothing.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-NUMBERS = (signal.SIGINT, signal.SIGTERM)
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 EXIT_INTERRUPTED, EXIT_TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 
 Handler = Callable[[int, FrameType | None], object]
 
 
 class Terminated(BaseException):
-    """The process got SIGTERM. Not an Exception, so that no handler of errors takes it for an error."""
+    """The process got SIGTERM or SIGHUP. Not an Exception, so that no handler of errors takes it for an error."""
 
 
 STOPPED = (KeyboardInterrupt, Terminated)
@@ -40,12 +40,18 @@ class RaiseOnce:
         """Raise KeyboardInterrupt or Terminated, the first time only."""
         if self.number is None:
             self.number = number
-            raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+            raise KeyboardInterrupt if number == signal.SIGINT else Terminated
+
+
+def outlast_the_terminal() -> None:
+    """A closed terminal does not end this process, nor those that it starts from now on: as under nohup."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
 def handled(handler: Handler) -> Iterator[None]:
-    """Call `handler` for SIGINT and SIGTERM inside; afterwards the handlers before it are active again.
+    """Call `handler` for SIGINT, SIGTERM and SIGHUP inside; afterwards the handlers before it are active again.
 
     A signal that is ignored stays ignored: a shell script starts a process with `&` with SIGINT ignored, because
     Ctrl-C is then meant for another process.
@@ -100,7 +106,7 @@ def waking() -> Iterator[None]:
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
-    """SIGINT and SIGTERM that arrive inside take effect afterwards, so that files are written completely.
+    """Signals that arrive inside take effect afterwards, so that files are written completely.
 
     Also a decorator: `@held()`. If the section raises an exception, that exception takes precedence.
     """

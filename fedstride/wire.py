@@ -98,6 +98,7 @@ CLIENT_STATES: Final = "clients"
 FOLDER_LINE: Final = "the run's folder is %s"
 FINAL_LINE: Final = "final %s: %s, folder %s"  # the displayed name of a metric, and its value
 SUBMISSION_LINE: Final = "submitted by %s"
+ERROR_LINE: Final = "%s: %s"  # the kind of an error that ends the run, and its text
 PROGRESS_LINE: Final = "progress %s"  # JSON: how the clients of a round stand, see server_app/progress.py
 END_LINE: Final = "the run is ended by %s"  # who: SIGTERM, or one of the next two
 BY_THE_USER: Final = "the user"

@@ -15,7 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedstride import signals, wire
 from fedstride.errors import FedstrideError, require
 from fedstride.flower import grids
-from fedstride.flower.logs import log
+from fedstride.flower.logs import log, say_once
 from fedstride.metrics import as_text, shown
 
 from . import session, terms
@@ -62,8 +62,9 @@ def main(grid: Grid, context: Context) -> None:
                 word=None if signed is None else signed.run,
             )
     except FedstrideError as error:
-        log(ERROR, "%s: %s", type(error).__name__, error)
-        raise error.with_traceback(None) from None  # Flower would send a traceback to the user's terminal
+        log(ERROR, wire.ERROR_LINE, type(error).__name__, error)
+        say_once(type(error))
+        raise error.with_traceback(None) from None
     except signals.STOPPED as end:
         log(WARNING, wire.END_LINE, "SIGTERM" if isinstance(end, signals.Terminated) else stopped_by())
         if stop.number is not None:

@@ -56,7 +56,7 @@ def _too_few(grid: Grid, config: Config, nodes: Sequence[Node]) -> str:
     then = f"start {config.start_size} SuperNodes, or set clients={max(len(nodes), 1)}"
     if config.nodes is not None:
         then = "start the missing nodes, choose others with nodes, or start with fewer with min_clients"
-    online = listed([node.name or f"node {node.id}" for node in grids.nodes(grid)])
+    online = listed([str(node) for node in grids.nodes(grid)])
     return f"{of} after {config.node_wait:g} seconds (node_wait){absent}; connected: {online or 'none'}; {then}"
 
 

@@ -28,7 +28,14 @@ SHARE = 0.01
 WAITING, TRAINING, ANSWERED, REJECTED, LOST = "waiting", "training", "answered", "rejected", "lost"
 """States of a client: not asked in this round, asked, has replied, its reply was not used, it did not reply."""
 
-STATES = {"used": ANSWERED, "rejected": REJECTED, "refused": REJECTED, "no reply": LOST, "left out": LOST}
+STATES = {
+    "used": ANSWERED,
+    "rejected": REJECTED,
+    "refused": REJECTED,
+    "no reply": LOST,
+    "left": LOST,
+    "left out": LOST,
+}
 """The state of a client at the end of a round, by the status in its row."""
 
 Label = int | str
@@ -59,7 +66,8 @@ def closed(server_round: int, clients: Sequence[Row], value: float | None) -> Ev
     It has the reasons of the first `MOST_REASONS` replies that were not used: a large federation can have very
     many, and a client can write a long text.
     """
-    unused = [row for row in clients if row.get("client") is not None and STATES[row["status"]] != ANSWERED]
+    states = [(row, STATES.get(row["status"], ANSWERED)) for row in clients if row.get("client") is not None]
+    unused = [row for row, state in states if state != ANSWERED]
     return {
         "event": "closed",
         "round": server_round,

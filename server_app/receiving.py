@@ -176,5 +176,4 @@ class FromSuperLink:
 
 def unusable(message: Message, error: Exception) -> Message:
     """The reply of the node that got `message` when what it sent is not used: an error with the reason."""
-    reason = f"what node {message.metadata.dst_node_id} sent is not used: {error}"
-    return Message(Error(wire.UNUSABLE, str(ReplyError(reason))), reply_to=message)
+    return Message(Error(wire.UNUSABLE, str(ReplyError(f"what it sent is not used: {error}"))), reply_to=message)

@@ -42,7 +42,8 @@ class Roster:
     `client_config`: the configuration that is sent to every client. `owners`: the node that each client id
     belongs to, if the run is resumed. `code`: the digest that clients must state; empty if any may be. `facts`:
     what each client replied, by id. `left_out`: the connected clients that are left out of the current round
-    because they did not reply, each with the reason. `names`: the names of clients, by client id and by node id (a
+    because they did not reply, each with the reason. `joined`, `gone`: the clients that are connected since the
+    round before, and that no longer are. `names`: the names of clients, by client id and by node id (a
     partition id is below `clients`, a node id is a random number). `unpacking`: the nodes that understand a packed
     model.
     """
@@ -74,8 +75,12 @@ class Roster:
         self._seconds: deque[float] = deque(maxlen=1000)  # that replies to the roll call took
         self._refusals: set[tuple[str, str]] = set()  # key of the node, and reason
         self._refused: dict[int, str] = {}  # since the last round
+        self._names_refused: set[str] = set()
+        self._there: set[int] = set()  # the clients that are connected, as of the last round
         self.facts: dict[int, Mapping[str, Any]] = {}
         self.left_out: dict[int, str] = {}
+        self.joined: list[int] = []
+        self.gone: list[int] = []
         self.names = {client: owner.name for client, owner in self._claims.owners.items() if owner.name}
         self.unpacking: set[int] = set()
 
@@ -100,11 +105,16 @@ class Roster:
             held = (f"{node} waits for an approval" for node in self._nodes() if node.key in self._held)
             faults = [*self._refused.values(), *held, *(_mute(node) for node in self._unanswered())]
             known = [node.name for node in self._nodes()] + [str(self.label(client)) for client in self._node_of]
+            known += self._names_refused  # they were connected, and their reasons are among the faults
             absent = [f"{listed(names)} not connected"] if (names := self._chosen.missing(known)) else []
             raise RunError(
                 f"only {len(self._node_of)} of at least {needed} clients can take part: "
                 f"{'; '.join([*absent, *faults[:3]])}"
             )
+        self._there = set(self._connected())
+        if grids.has_keys(self._grid):
+            present = listed([str(self.label(client)) for client in sorted(self._there)])
+            log(INFO, "%d of %d clients take part: %s", len(self._there), self._config.clients, present)
 
     def refresh(self, server_round: int) -> None:
         """Send the roll call to new nodes. If no client can take part, wait up to `node_wait` seconds for one."""
@@ -114,6 +124,7 @@ class Roster:
         while not self._available(server_round) and time.monotonic() < deadline:
             time.sleep(0.5)
             self._call_newcomers(patience)
+        self._note_changes(server_round)
 
     def cohort(self, server_round: int) -> list[int]:
         """The nodes of the round's cohort, in the order of client ids.
@@ -134,11 +145,8 @@ class Roster:
     def close(self, server_round: int, *, mute: Collection[int], used: Collection[int]) -> None:
         """Count who replied in a round, by client id. A client that is left out is sent a roll call."""
         for client in self._attendance.close(server_round, mute=mute, used=used):
-            node = self._node_of[client]
-            log(
-                WARNING, "client %s (node %d) did not reply and is left out; see its log", self.label(client), node
-            )
-            self._pending |= send(self._grid, self._messages([node]))
+            log(WARNING, "client %s did not reply and is left out; see its log", self.label(client))
+            self._pending |= send(self._grid, self._messages([self._node_of[client]]))
 
     def refused(self) -> dict[int, str]:
         """The nodes that were refused since the last call of this method, each with the reason."""
@@ -162,9 +170,27 @@ class Roster:
     def _present(self) -> set[int]:
         return set(self._grid.get_node_ids())
 
-    def _available(self, server_round: int) -> list[int]:
+    def _connected(self) -> list[int]:
         present = self._present()
-        connected = [client for client, node in self._node_of.items() if node in present]
+        return [client for client, node in self._node_of.items() if node in present]
+
+    def _note_changes(self, server_round: int) -> None:
+        """Log which clients are connected since the round before, and which no longer are."""
+        there = set(self._connected())
+        self.joined, self.gone = sorted(there - self._there), sorted(self._there - there)
+        self._there = there
+        for client in self.joined:
+            log(INFO, "round %d: client %s has joined", server_round, self.label(client))
+        for client in self.gone:
+            log(
+                WARNING,
+                "round %d: client %s is no longer connected",
+                server_round,
+                self.label(client),
+            )
+
+    def _available(self, server_round: int) -> list[int]:
+        connected = self._connected()
         self.left_out = self._attendance.out(server_round, connected)
         return [client for client in connected if client not in self.left_out]
 
@@ -238,9 +264,13 @@ class Roster:
                 self._hold(node)
             elif node.id in replies:
                 self._held.pop(node.key, None)
+                names = {node.name}
                 try:
-                    self._register(node, facts_in(node, replies[node.id]), connected)
+                    facts = facts_in(node, replies[node.id])
+                    names.add(str(facts.get(wire.NAME, "")))
+                    self._register(node, facts, connected)
                 except ReplyError as error:
+                    self._names_refused |= set(filter(is_name, names))
                     self._refuse(node, str(error))
         self._node_of = {known: self._node_of[known] for known in self._claims.owners if known in self._node_of}
         self._client_of = {node: client for client, node in self._node_of.items()}
@@ -271,7 +301,7 @@ class Roster:
                 self.names[number] = name
         before = self._node_of.get(client)
         if before is not None and before != node.id:
-            log(INFO, "client %s is connected again, now as node %d", self.label(client), node.id)
+            log(INFO, "client %s is connected again, now as another node", self.label(client))
         self._node_of[client] = node.id
         self.facts[client] = {**facts, wire.CLIENT_ID: client}
         self._attendance.shows(client)

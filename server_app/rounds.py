@@ -30,7 +30,7 @@ from .delivery import Delivery
 from .exchange import CohortGrid, exchange
 from .progress import Progress
 from .roll_call import Roster
-from .rows import Row, absent_rows, bytes_in, client_rows, decision_figure, known_names, spread, with_names
+from .rows import LEFT, Row, bytes_in, decision_figure, known_names, rows_of_clients, spread, with_names
 from .stopping import quorum_of
 from .waiting import Wait, Waits
 
@@ -136,10 +136,9 @@ class Federation:
 
         current = last.arrays if model is None else model
         figures, evaluation, silent = self._evaluations(server_round, current, cohort, list(asked.replies))
-        clients = client_rows(
+        clients = rows_of_clients(
             server_round, asked.messages, asked.replies, cohort, self.roster, asked.wait.reason, evaluation
         )
-        clients += absent_rows(server_round, self.roster)
         self.roster.close(server_round, mute={*asked.wait.mute, *silent}, used=used)
         row: Row = {"round": server_round, "clients": len(cohort), **known_names(dict(metrics or {}))}
         row = with_names(row, self.roster.label)
@@ -336,7 +335,7 @@ def empty_rounds_reason(last: Round, empty: int, quorum: int) -> str:
             f"{rounds} changed nothing; in round {last.number} the strategy computed a model with "
             "NaN or infinity: use a smaller client.lr or server learning rate"
         )
-    reasons = sorted({str(row["reason"]) for row in last.clients if "reason" in row})
+    reasons = sorted({str(row["reason"]) for row in last.clients if "reason" in row and row["status"] != LEFT})
     return (
         f"{rounds} had fewer than {quorum} valid replies (screening.quorum); "
         f"in round {last.number}: {'; '.join(reasons[:3]) or 'no client was connected'}"

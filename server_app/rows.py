@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from logging import WARNING
 from typing import Any
 
 from flwr.app import Message
 
 from fedstride import chain, wire
 from fedstride.bounds import MAX_NAME
+from fedstride.flower.logs import log
 from fedstride.metrics import AGREED, fact, finished, over_clients
 from fedstride.placing import records_bytes
 from fedstride.records import array_records
@@ -35,6 +37,13 @@ MAX_UNUSUAL = 20
 """A client's row has the metrics that most clients of the round report, and at most this number of others, which
 must be plain numbers. So a client cannot fill the disk: its row is hardly longer than those of the others."""
 
+
+NO_REPLY = "no reply"
+JOINED = "joined"
+"""The status of a client that is connected since the round before. If it was asked, it has a second row."""
+
+LEFT = "left"
+GONE = "it is no longer connected; it is asked again when it is back"
 
 LARGEST_INT = 2**63
 """Larger whole numbers are written as floats, because some readers of JSON do not read them."""
@@ -92,6 +101,27 @@ def spread(evaluation: Cohort) -> Row:
     return row
 
 
+def rows_of_clients(
+    server_round: int,
+    messages: Sequence[Message],
+    replies: Mapping[int, Message],
+    cohort: Cohort,
+    roster: Roster,
+    no_reply: Callable[[int], str],
+    evaluation: Cohort | None = None,
+) -> list[Row]:
+    """All rows of a round: of clients that have joined, that were asked, that are absent. Logs who did not reply.
+
+    `no_reply`: the reason why there is no reply, by client id. `evaluation`: the replies to the round's federated
+    evaluation; their figures are added, and notes.
+    """
+    asked = client_rows(server_round, messages, replies, cohort, roster, no_reply, evaluation)
+    for row in asked:
+        if row["status"] == NO_REPLY:  # the strategy logs replies that are not used
+            log(WARNING, "round %d: client %s: %s", server_round, row["client"], row["reason"])
+    return [*_joined_rows(server_round, roster), *asked, *_absent_rows(server_round, roster)]
+
+
 def client_rows(
     server_round: int,
     messages: Sequence[Message],
@@ -101,11 +131,7 @@ def client_rows(
     no_reply: Callable[[int], str],
     evaluation: Cohort | None = None,
 ) -> list[Row]:
-    """One row for each message of the round: the client's metrics, or the reason why its reply was not used.
-
-    `no_reply`: the reason why there is no reply, by client id. `evaluation`: the replies to the round's federated
-    evaluation; their figures are added, and notes.
-    """
+    """One row for each message of the round: the client's metrics, or the reason why its reply was not used."""
     accepted = {reply.node_id: reply for reply in cohort.replies}
     reasons = {item.node_id: item.reason for item in cohort.rejected}
     figures = {} if evaluation is None else _figures(evaluation)
@@ -127,19 +153,28 @@ def client_rows(
         elif node in replies:
             row |= {"status": "rejected", "reason": reasons.get(node, "the reply has the id of another node")}
         else:
-            row |= {"status": "no reply", "reason": no_reply(client)}
+            row |= {"status": NO_REPLY, "reason": no_reply(client)}
         rows.append((client, row))
     return [row for _, row in sorted(rows, key=lambda each: each[0])]
 
 
-def absent_rows(server_round: int, roster: Roster) -> list[Row]:
-    """A row for each client that is left out of the round, and for each node that was refused before it.
+def _joined_rows(server_round: int, roster: Roster) -> list[Row]:
+    return [
+        {"round": server_round, "client": roster.label(client), **NO_BYTES, "status": JOINED}
+        for client in roster.joined
+    ]
+
+
+def _absent_rows(server_round: int, roster: Roster) -> list[Row]:
+    """A row for each client that has left or is left out of the round, and each node that was refused before it.
 
     A refused node is not a client, so its row has its node id.
     """
+    absent = [(LEFT, client, GONE) for client in roster.gone]
+    absent += [("left out", client, reason) for client, reason in sorted(roster.left_out.items())]
     rows: list[Row] = [
-        {"round": server_round, "client": roster.label(client), **NO_BYTES, "status": "left out", "reason": reason}
-        for client, reason in sorted(roster.left_out.items())
+        {"round": server_round, "client": roster.label(client), **NO_BYTES, "status": status, "reason": reason}
+        for status, client, reason in absent
     ]
     rows += [
         {"round": server_round, "client": None, "node": node, **NO_BYTES, "status": "refused", "reason": reason}

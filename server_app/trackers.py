@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -21,6 +22,7 @@ from fedstride.flower.logs import log
 
 from .config.keys import by_key
 from .config.schema import Config
+from .progress import STATES
 from .rounds import Round
 
 
@@ -32,8 +34,8 @@ class Tracker(Protocol):
 
     def __init__(self, config: Config, folder: Path) -> None: ...
 
-    def row(self, server_round: int, numbers: Mapping[str, float]) -> None:
-        """Record the metrics of a completed round."""
+    def row(self, server_round: int, numbers: Mapping[str, float], clients: Mapping[str, int]) -> None:
+        """Record the metrics of a completed round. `clients`: the rows of clients.jsonl, by their status."""
 
     def close(self) -> None:
         """Record that the run is over."""
@@ -49,7 +51,7 @@ class TensorBoard:
 
         self._writer = SummaryWriter(str(folder / "tensorboard"))
 
-    def row(self, server_round: int, numbers: Mapping[str, float]) -> None:
+    def row(self, server_round: int, numbers: Mapping[str, float], clients: Mapping[str, int]) -> None:
         """Write one scalar for each metric."""
         for name, value in numbers.items():
             self._writer.add_scalar(name, value, server_round)
@@ -74,7 +76,7 @@ class WandB:
             config=dataclasses.asdict(config),
         )
 
-    def row(self, server_round: int, numbers: Mapping[str, float]) -> None:
+    def row(self, server_round: int, numbers: Mapping[str, float], clients: Mapping[str, int]) -> None:
         """Log the metrics; the step is the round."""
         self._run.log(dict(numbers), step=server_round)
 
@@ -101,7 +103,7 @@ class MLflow:
         mlflow.start_run(run_name=folder.name)
         mlflow.log_params(by_key(config))
 
-    def row(self, server_round: int, numbers: Mapping[str, float]) -> None:
+    def row(self, server_round: int, numbers: Mapping[str, float], clients: Mapping[str, int]) -> None:
         """Log the metrics; the step is the round."""
         self._mlflow.log_metrics(dict(numbers), step=server_round)
 
@@ -133,19 +135,28 @@ class Prometheus:
         self._round = self._gauge("fedstride_round", "the last completed round")
         self._rounds = self._gauge("fedstride_rounds", "the last round that was asked for")
         self._last = self._gauge(
-            "fedstride_last_round_seconds", "Unix time at the end of the last completed round"
+            "fedstride_last_round_seconds", "Unix time at the end of the last completed round, or at the start"
         )
         self._metric = self._gauge("fedstride_metric", "a metric of the last round, by its name", "name")
+        self._clients = prometheus_client.Counter(
+            "fedstride_clients", "lines of clients.jsonl, by status", ["run", "status"], registry=self._registry
+        )
+        for status in STATES:  # each begins at 0: an increase from nothing is none for Prometheus
+            self._clients.labels(self._run, status)
         self._rounds.labels(self._run).set(config.rounds)
         self._running.labels(self._run).set(1)
+        self._last.labels(self._run).set(time.time())
+        self._write()
 
-    def row(self, server_round: int, numbers: Mapping[str, float]) -> None:
+    def row(self, server_round: int, numbers: Mapping[str, float], clients: Mapping[str, int]) -> None:
         """Write the file; a metric that the round does not have is left out."""
         self._round.labels(self._run).set(server_round)
         self._last.labels(self._run).set(time.time())
         self._metric.clear()
         for name, value in numbers.items():
             self._metric.labels(self._run, name).set(value)
+        for status, count in clients.items():
+            self._clients.labels(self._run, status).inc(count)
         self._write()
 
     def close(self) -> None:
@@ -196,8 +207,9 @@ class Tracking:
             for key, value in done.row.items()
             if isinstance(value, (int, float)) and key != "round"
         }
+        clients = Counter(str(row["status"]) for row in done.clients)
         for name, tracker in list(self._trackers.items()):
-            self._try(name, partial(tracker.row, done.number, numbers))
+            self._try(name, partial(tracker.row, done.number, numbers, clients))
 
     def close(self) -> None:
         """Close all trackers."""

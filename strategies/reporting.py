@@ -25,8 +25,8 @@ def report(server_round: int, cohort: Cohort, warned: set[str], names: Mapping[i
     """
     report_figures(server_round, cohort, warned, names)
     for item in cohort.rejected:
-        who = names.get(item.node_id, item.node_id)
-        log(WARNING, "round %d: the reply of node %s is rejected: %s", server_round, who, item.reason)
+        who = names.get(item.node_id, f"node {item.node_id}")
+        log(WARNING, "round %d: the reply of %s is rejected: %s", server_round, who, item.reason)
     for half, clients in cohort.not_done.items():
         if half not in warned:
             warned.add(half)

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from flwr.serverapp import Grid
 
+from ..names import is_name
+
 
 def is_simulation(grid: object) -> bool:
     """Whether this is the Grid of a Flower simulation, in which all nodes exist from the start (1.39 to 1.42)."""
@@ -45,7 +47,10 @@ class Node(NamedTuple):
     connected: str = ""  # since when it is connected, as in ISO 8601
 
     def __str__(self) -> str:
-        return f"node {self.id}" + (f" ({self.name[:100]!r})" if self.name else "")
+        """The name with which its key was registered, else its id."""
+        if not self.name:
+            return f"node {self.id}"
+        return self.name if is_name(self.name) else f"node {self.id} ({self.name[:100]!r})"
 
 
 def has_keys(grid: Grid) -> bool:

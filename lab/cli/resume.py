@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from fedstride import signals
+
 from ..terminal import say
 from .run import title, train
 
@@ -33,6 +35,7 @@ def resume(
     from server_app.config.overrides import parse, written
     from server_app.config.variables import with_variables
 
+    signals.outlast_the_terminal()
     config = compose([*with_variables(parse(overrides or []), os.environ), written("resume", str(folder))])
     console = Console()
     if not quiet:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from fedstride import signals
 from fedstride.cores import cores
 from fedstride.signals import STOPPED
 
@@ -63,6 +64,7 @@ def run(
     from server_app.config.overrides import parse
     from server_app.config.variables import with_variables
 
+    signals.outlast_the_terminal()
     console = Console()
     require(on in ("local", "ray"), "--on", on, "local or ray")
     require(multirun or on == "local", "--on", on, "local without -m; for the clients of one run, use engine=ray")

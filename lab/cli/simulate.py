@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from fedstride import signals
 from fedstride.errors import require
 
 from ..terminal import line, say
@@ -32,6 +33,7 @@ def simulate(
 
     from ..flower.simulation import run_simulation
 
+    signals.outlast_the_terminal()
     given = with_variables(parse(overrides or []), os.environ)  # the server in the simulation replaces none
     config = compose(given)
     require(

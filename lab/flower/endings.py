@@ -21,6 +21,9 @@ FINAL = re.compile(wire.FINAL_LINE.replace("%s", "(.+)") + "$")
 PROGRESS = re.compile(wire.PROGRESS_LINE.replace("%s", r"(\{.+\})") + "$")
 """A line for `fedstride watch`, which other commands do not show."""
 
+ERROR = re.compile(r"^ERROR :\s+" + wire.ERROR_LINE.replace("%s", r"\w+Error", 1).replace("%s", "(.+)") + "$")
+"""The line with the reason why a run failed, which the command that follows it says at its end."""
+
 END = re.compile(wire.END_LINE.replace("%s", "(.+)") + "$")
 ROUND = re.compile(r"round +(\d{1,9})(?:   train loss \S+)?(?:   (.+?))?(?:   \d+ clients)?   [\d.]+ s$")
 

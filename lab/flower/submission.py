@@ -22,7 +22,7 @@ from server_app.config.overrides import Override, parse, parts_in, with_parts
 
 from .bundle import app_folder
 from .control import control
-from .endings import PROGRESS, Standing, plain, standing
+from .endings import ERROR, PROGRESS, Standing, plain, standing
 from .following import Followed
 from .target import Target
 
@@ -107,7 +107,7 @@ def follow(target: Target, run_id: str, show: Callable[[str], None]) -> Submitte
         try:
             for line in map(plain, followed):
                 log.append(line)
-                if not PROGRESS.search(line):
+                if not (PROGRESS.search(line) or ERROR.search(line)):
                     show(line)
         except RunError as error:
             raise RunError(f"run {run_id} can no longer be followed ({error}); it may still continue") from error

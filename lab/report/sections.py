@@ -121,7 +121,7 @@ def _reasons(run: Run) -> str:
         clients = run.clients
     except FedstrideError as error:
         return str(error)
-    reasons = Counter(str(row.get("reason")) for row in clients.rows if row.get("status") != "used")
+    reasons = Counter(str(row["reason"]) for row in clients.rows if "reason" in row)
     counted = [f"{count} times: {reason}" for reason, count in reasons.most_common(5)]
     return "; ".join([*counted, *([] if clients.fault is None else [clients.fault])])
 

@@ -167,6 +167,9 @@ def test_a_run_that_fails_on_the_superlink_fails_the_command(site: Site, invalid
     done = site.deployment.fedstride("submit", "tls", "clients=3", "node_wait=0", "model=mlp")
     assert done.returncode == 1
     assert re.search(r"^error: run \d+ failed: .*clients = 3, but the federation has 2 nodes", done.stderr, re.M)
+    whole = done.stdout + done.stderr
+    assert whole.count("clients = 3, but the federation has 2 nodes") == 1
+    assert "Traceback" not in whole and "Exit Code" not in whole
 
 
 @pytest.mark.usefixtures("ctrl_c")

@@ -278,7 +278,7 @@ def test_a_reply_with_more_than_the_bounds_allow(tmp_path: Path, monkeypatch, ki
     assert [len(cohort) for cohort in seen.cohorts] == [4, 3, 4]
     (row,) = (r for r in read_lines(folder / "clients.jsonl") if r["status"] != "used")
     assert (row["round"], row["client"], row["status"]) == (2, 1, "rejected")
-    assert re.fullmatch(r"what node 3 sent is not used: \d+ .*, at most \d+ are allowed", row["reason"])
+    assert re.fullmatch(r"what it sent is not used: \d+ .*, at most \d+ are allowed", row["reason"])
 
 
 @pytest.mark.parametrize("reason", ["", " \n\t ", "x\n" * 10_000, "\x1b[2J\ud800"])
@@ -287,7 +287,7 @@ def test_a_node_that_fails_at_the_roll_call(tmp_path: Path, monkeypatch, reason:
     assert [reply.client_id for reply in seen.cohorts[0].replies] == [0, 2, 3]
     (row,) = (row for row in read_lines(folder / "clients.jsonl") if row["status"] == "refused")
     assert (row["client"], row["node"]) == (None, 3)  # it is not a client
-    assert row["reason"].startswith("node 3 ('site-3') cannot take part (code 2): ")
+    assert row["reason"].startswith("site-3 cannot take part (code 2): ")
 
 
 ABSENT: dict[str, Fault] = {

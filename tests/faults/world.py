@@ -312,7 +312,7 @@ def check(folder: Path, seen: Seen, quorum: int, weighting: str | None) -> None:
     rows = read_lines(folder / "metrics.jsonl")
     clients = read_lines(folder / "clients.jsonl")
     assert [row["round"] for row in rows] == list(range(len(rows)))
-    keys = [(row["round"], row["client"], row.get("node")) for row in clients]
+    keys = [(row["round"], row["client"], row.get("node")) for row in clients if row["status"] != "joined"]
     assert len(keys) == len(set(keys))
     for t, (before, after, sent, cohort) in enumerate(
         zip(seen.models, seen.models[1:], seen.sent, seen.cohorts, strict=False), start=1
@@ -320,7 +320,9 @@ def check(folder: Path, seen: Seen, quorum: int, weighting: str | None) -> None:
         used = [row for row in clients if row["round"] == t and row["status"] == "used"]
         assert sorted(row["client"] for row in used) == [reply.client_id for reply in cohort.replies]
         assert rows[t]["clients"] == len(used)
-        assert all(row["reason"] for row in clients if row["round"] == t and row["status"] != "used")
+        assert all(
+            row["reason"] for row in clients if row["round"] == t and row["status"] not in ("used", "joined")
+        )
         for name in before:
             np.testing.assert_array_equal(sent[name], before[name])
         if len(cohort) < quorum:

@@ -125,7 +125,8 @@ def test_with_many_clients_the_file_is_written_less_often(tmp_path: Path) -> Non
 
 def test_every_status_of_a_row_has_a_state(tmp_path: Path) -> None:
     """Those that the documentation of clients.jsonl lists, and an unknown event changes nothing."""
-    assert set(STATES) == {"used", "rejected", "refused", "no reply", "left out"}
+    assert set(STATES) == {"used", "rejected", "refused", "no reply", "left", "left out"}
+    assert closed(1, [row("a", "joined"), row("a", "used")], None)["states"] == {}
     assert after({"a": TRAINING}, {"event": "something else"}) == {"a": TRAINING}
     assert begins(["a"], 3, "m", 2)["round"] == 2 and asked(3, [1])["clients"] == [1]
     assert closed(1, [row("a", "used")], None)["states"] == {}

@@ -431,7 +431,7 @@ def test_the_bounds_hold_in_process_too() -> None:
     replies = exchange(grid, messages, timeout=5)
     assert replies[2].error.code == wire.UNUSABLE
     assert replies[2].error.reason == (
-        "what node 2 sent is not used: 10001 items in 'list', at most 10000 are allowed"
+        "what it sent is not used: 10001 items in 'list', at most 10000 are allowed"
     )
     assert replies[3].has_content()
 

@@ -70,14 +70,14 @@ def test_prometheus(tmp_path: Path, monkeypatch) -> None:
         for family in text_string_to_metric_families(path.read_text()):
             for sample in family.samples:
                 assert sample.labels["run"] == "watched"
-                found[sample.name, sample.labels.get("name", "")] = sample.value
+                found[sample.name, sample.labels.get("name") or sample.labels.get("status", "")] = sample.value
         return found
 
     seen = []
     row = trackers.Prometheus.row
 
-    def and_read(tracker, server_round: int, numbers: dict[str, float]) -> None:
-        row(tracker, server_round, numbers)
+    def and_read(tracker, server_round: int, numbers: dict[str, float], clients: dict[str, int]) -> None:
+        row(tracker, server_round, numbers, clients)
         seen.append(samples(tmp_path / "metrics/fedstride-watched.prom"))
 
     monkeypatch.setattr(trackers.Prometheus, "row", and_read)
@@ -87,6 +87,8 @@ def test_prometheus(tmp_path: Path, monkeypatch) -> None:
     assert {found["fedstride_rounds", ""] for found in seen} == {2}
     assert {found["fedstride_running", ""] for found in seen} == {1}
     assert [found["fedstride_metric", "test/accuracy"] for found in seen] == list(wanted(outcome.rows).values())
+    assert [found["fedstride_clients_total", "used"] for found in seen] == [0, 4, 8]
+    assert {found["fedstride_clients_total", "no reply"] for found in seen} == {0}  # from which it can rise
     times = [found["fedstride_last_round_seconds", ""] for found in seen]
     assert times == sorted(times)
     (file,) = (tmp_path / "metrics").iterdir()
@@ -100,7 +102,7 @@ def test_a_tracker_that_fails_does_not_end_the_run(tmp_path: Path, monkeypatch) 
 
         def __init__(self, config, folder) -> None: ...
 
-        def row(self, server_round: int, numbers: dict[str, float]) -> None:
+        def row(self, server_round: int, numbers: dict[str, float], clients: dict[str, int]) -> None:
             Failing.rows += 1
             assert all(isinstance(value, float) and not math.isnan(value) for value in numbers.values())
             raise ConnectionError("no route")

@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from fedstride import signals
 from fedstride.signals import Terminated
 from lab.engine.interrupt import InterruptHandler
 
@@ -67,3 +68,27 @@ def test_signals_after_the_first_one_are_ignored_while_the_run_closes() -> None:
             interrupt.replied(1, 1, 3)
         press()
         terminate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_each_signal_but_ctrl_c_terminates(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    signal.signal(number, signal.SIG_DFL)
+    try:
+        with InterruptHandler(), pytest.raises(Terminated):
+            os.kill(os.getpid(), number)
+    finally:
+        signal.signal(number, before)
+
+
+def test_a_run_outlasts_its_terminal() -> None:
+    """Also inside a handler that would end it: a signal that is ignored stays so."""
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        signals.outlast_the_terminal()
+        with InterruptHandler() as interrupt:
+            os.kill(os.getpid(), signal.SIGHUP)
+            interrupt.replied(1, 1, 3)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
