@@ -15,6 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedstride import signals, wire
 from fedstride.errors import FedstrideError, require
 from fedstride.flower import grids
+from fedstride.flower.keeping import forget_idle_connections
 from fedstride.flower.logs import log, say_once
 from fedstride.metrics import as_text, shown
 
@@ -43,6 +44,7 @@ def main(grid: Grid, context: Context) -> None:
         log(INFO, wire.SUBMISSION_LINE, by)
     try:
         with signals.handled(stop), signals.waking():
+            forget_idle_connections(grid)
             signed = terms.signed_terms(context.run_config)
             config = compose(overrides_of(context.run_config))
             _check_no_files(config)
