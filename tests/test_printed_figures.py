@@ -1,0 +1,77 @@
+"""Figures on the pages name the code that made them: what `.ci/check_figures.py` reads, and what it says."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from server_app.config.compose import compose
+
+ROOT = Path(__file__).resolve().parents[1]
+
+PAGE = """
+| method | accuracy | overrides | digest |
+|---|--:|---|---|
+| **FedNNNN** | 1.0 | `method=fednnnn` | `060f979a` |
+| a heading | | | |
+| FedNLR | 2.0 | `method=fednlr client.lr=0.1` | `7343f646` (older) |
+| new row | 3.0 | `method=fedavg` | |
+
+| method | accuracy |
+|---|--:|
+| no digest here | 1.0 |
+"""
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("check_figures", ROOT / ".ci/check_figures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_rows_of_a_page(script: ModuleType, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(PAGE)
+    assert list(script.rows(page)) == [
+        ("page.md:4", "FedNNNN", "method=fednnnn", "060f979a", False),
+        ("page.md:6", "FedNLR", "method=fednlr client.lr=0.1", "7343f646", True),
+        ("page.md:7", "new row", "method=fedavg", "", False),
+    ]
+
+
+def test_older_rows_are_marked_and_no_others(script: ModuleType, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(PAGE)
+    rows = list(script.rows(page))
+    now = {"method=fednnnn": "060f979a", "method=fednlr client.lr=0.1": "11111111", "method=fedavg": "22222222"}
+    [line] = script.faults(rows, now)
+    assert "page.md:7: the figures of new row (method=fedavg) are of nothing, now 22222222" in line
+    [changed, _] = script.faults(rows, {**now, "method=fednnnn": "33333333"})
+    assert "page.md:4: the figures of FedNNNN (method=fednnnn) are of 060f979a, now 33333333" in changed
+    [marked, _] = script.faults(rows, {**now, "method=fednlr client.lr=0.1": "7343f646"})
+    assert marked == (
+        "page.md:6: the figures of FedNLR (method=fednlr client.lr=0.1) are of this code: remove (older)"
+    )
+
+
+def test_the_pages_rows_are_found_and_can_be_run(script: ModuleType) -> None:
+    found = [row for page in script.PAGES for row in script.rows(page)]
+    assert {row.where.partition(":")[0] for row in found} >= {"README.md", "baselines.md"}
+    assert all(re.fullmatch("[0-9a-f]{8}", row.digest) for row in found)
+    for overrides in {row.overrides for row in found}:
+        compose([*script.SHORT, *overrides.split()])
+
+
+def test_the_digest_is_of_the_model(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script, "SHORT", ("rounds=1", "clients=4", "cohort=2", "task=breast_cancer", "model=mlp"))
+    avg = script.digest("method=fedavg")
+    assert avg == script.digest("method=fedavg strategy.weighting=examples")
+    assert avg != script.digest("method=fedavg client.lr=0.07")
