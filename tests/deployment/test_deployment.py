@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -290,18 +290,51 @@ CANARY = "Jane-Doe-19560412"
 ASKS = ["task=own_table", "task.target=ill", "task.classes=[no,yes]", "model=mlp", "rounds=1", "partition=own"]
 
 
-def test_errors_at_nodes_leave_without_a_word_of_the_data(site: Site, pair: Any, tmp_path: Path) -> None:
-    """A submitter asks for names; then a row does not fit. One node is ours, the other one Flower's own."""
+class Tables(NamedTuple):
+    """Two nodes with a table each; one node is ours, the other one Flower's own."""
+
+    files: list[Path]
+    ours: Running
+    flowers: Running
+
+
+ROWS = "".join(f"{CANARY},{30 + n / 4},{'yes' if n % 3 else 'no'}\n" for n in range(400))
+HEAD = "patient,age,ill\n"
+
+
+@pytest.fixture(scope="module")
+def tables(site: Site, pair: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tables]:
     stop(*pair)
-    folder = tmp_path / CANARY
-    folder.mkdir()
-    rows = "".join(f"{CANARY},{30 + n},{'yes' if n % 3 else 'no'}\n" for n in range(120))
+    folder = tmp_path_factory.mktemp(CANARY)
     files = [folder / f"{k}.csv" for k in range(2)]
     for file in files:
-        file.write_text(f"patient,age,ill\n{rows}")
+        file.write_text(HEAD + ROWS)
     said = 'targets = ["ill"]\n[columns]\nage = { least = 0, most = 200 }\nill = ["no", "yes"]\n'
-    own = site.joined({"one": own_data(folder / "one", files[0], said)})
-    flowers = site.joined({"two": f'data="{files[1]}"'}, program=STOCK)
+    [ours] = site.joined({"one": own_data(folder / "one", files[0], said)})
+    [flowers] = site.joined({"two": f'data="{files[1]}"'}, program=STOCK)
+    yield Tables(files, ours, flowers)
+    stop(ours, flowers)
+
+
+def test_a_run_is_not_resumed_with_other_data(site: Site, tables: Tables) -> None:
+    """A row more at our node: it refuses, and goes on when the submitter allows it."""
+
+    def submitted(*overrides: str) -> tuple[int, str]:
+        done = site.deployment.fedstride("submit", "tls", *overrides)
+        return done.returncode, done.stdout + done.stderr
+
+    code, said = submitted(*ASKS, "task.columns=[age]", "clients=2", "name=ages")
+    assert code == 0, said
+    resumed = (f"resume={site.link.run_folder('ages')}", "rounds=2")
+    tables.files[0].write_text(f"{HEAD}{ROWS}P,31,no\n")
+    code, said = submitted(*resumed)
+    assert (code, str(Fault(Kind.CHANGED_DATA)) in said) == (1, True), said
+    code, said = submitted(*resumed, "allow=[changed_data]")
+    assert code == 0, said
+
+
+def test_errors_at_nodes_leave_without_a_word_of_the_data(site: Site, tables: Tables) -> None:
+    """A submitter asks for names; then a row does not fit."""
     answers = {
         'task.columns=["patient=?|??"]': ("reading.columns", Kind.SETTING, Kind.DATA),
         "task.columns=[age]": ("", Kind.DATA, Kind.DATA),
@@ -311,12 +344,11 @@ def test_errors_at_nodes_leave_without_a_word_of_the_data(site: Site, pair: Any,
         said_of_it = done.stdout + done.stderr
         assert done.returncode == 1, said_of_it
         assert str(Fault(ours, key)) in said_of_it and str(Fault(others)) in said_of_it, said_of_it
-        for file in files:  # with one row that is not as the data file says
-            file.write_text(f"patient,age,ill\n{rows}P,{CANARY},no\n")
-    assert CANARY in own[0].log() and CANARY in flowers[0].log()
+        for file in tables.files:  # with one row that is not as the data file says
+            file.write_text(f"{HEAD}{ROWS}P,{CANARY},no\n")
+    assert CANARY in tables.ours.log() and CANARY in tables.flowers.log()
     root = site.deployment.root
     seen = [each for name in ("superlink", "desk") for each in (root / name).rglob("*") if each.is_file()]
     assert any(each.name.startswith("state.db") for each in seen)
     assert [each for each in seen if CANARY.encode() in each.read_bytes()] == []
     assert CANARY not in said_of_it
-    stop(*own, *flowers)
