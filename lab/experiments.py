@@ -32,7 +32,14 @@ which `fedstride list experiment NAME` prints; their parameters in this experime
 they are chosen, `rounds` of FedDyn among them. A preset states every setting of its methods, so a new
 default changes no experiment of a paper. A shorter run of the same setting: `rounds=20`, `client.local_steps=5`.
 
-To compare with the paper, run its methods and print both side by side:
+To repeat a table, or some of its columns, within a time, with the paper's figures beside ours
+([commands.md](commands.md)):
+
+```bash
+fedstride reproduce fednnnn/table2 --columns mnist_noniid_b --budget 8h
+```
+
+To compare runs of your own with the paper, name them:
 
 ```bash
 fedstride run -m experiment=fednnnn/table2_mnist_noniid_b \\

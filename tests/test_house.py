@@ -34,6 +34,7 @@ LAB_MAY_IMPORT = {  # packages of lab/, and modules beside them; lab/cli may imp
     "papers": {"results"},
     "flower": {"results", "engine", "terminal"},
     "report": {"results", "engine", "plots", "papers"},
+    "reproduction": {"results", "engine", "plots", "papers"},
     "watch": {"results", "flower", "terminal"},
 }
 ALLOWED_MODULE = {  # a single module of a package that must not be imported otherwise

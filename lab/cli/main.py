@@ -22,6 +22,7 @@ from . import partition as partition_group
 from . import plot as plot_group
 from . import register as register_group
 from . import report as report_group
+from . import reproduce as reproduce_group
 from . import resume as resume_group
 from . import run as run_group
 from . import runs as runs_group
@@ -61,6 +62,7 @@ app.command("doctor")(doctor_group.doctor)
 app.command("table")(table_group.table)
 app.command("plot")(plot_group.plot)
 app.command("report")(report_group.report)
+app.command("reproduce")(reproduce_group.reproduce)
 
 
 def main() -> None:

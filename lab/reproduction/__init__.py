@@ -1,0 +1,1 @@
+"""Repeats a paper's table or figure: its cells in the order that decides most, within a budget of time."""

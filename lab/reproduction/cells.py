@@ -1,0 +1,120 @@
+"""Which runs a table or a figure of a paper consists of, and in which order they decide most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from fedstride.errors import ConfigError, unknown
+from server_app.config.papers import experiment
+from server_app.config.presets import Line, names, preset
+from server_app.config.terms import method_of
+from server_app.folder import folder_name
+
+BASE = "fedavg"
+"""The method with which a paper's own is compared."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A run: a method of an experiment with a seed."""
+
+    experiment: str  # fednnnn/table2_mnist_noniid_b
+    column: str  # its name within the table: mnist_noniid_b
+    line: Line
+    seed: int
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """What `fedstride run` needs for it."""
+        return (f"experiment={self.experiment}", *(self.line.overrides or ()), f"seed={self.seed}")
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        return folder_name(f"{self.column}-{self.line.label}-seed{self.seed}".replace(" ", "-"))
+
+    def __str__(self) -> str:
+        return f"{self.column}, {self.line.label}, seed {self.seed}"
+
+
+def cells(
+    target: str, columns: Sequence[str] = (), methods: Sequence[str] = (), seeds: Sequence[int] = (1, 2, 3)
+) -> tuple[list[Cell], list[str]]:
+    """The cells of a table, a figure or an experiment, in the order that decides most; and what cannot be run.
+
+    `columns`: names within the table, or patterns such as `mnist_*`, in the order in which they are to be run;
+    `methods`: names as in the table. All, if there are none. Raises ConfigError, with what there is, for others.
+
+    For each column come the paper's method and plain averaging with all seeds, in turn, since only both decide;
+    then the other methods with the first seed; and at the end those with the other seeds.
+    """
+    found = experiments_of(target)
+    chosen = _columns(found, columns) if columns else list(found)
+    lines = {column: preset(found[column]).lines for column in chosen}
+    known = dict.fromkeys(name for each in lines.values() for line in each for name in (line.label, line.name))
+    for method in methods:
+        if method not in known:
+            raise unknown(f"method of {target}", method, known)
+    first: list[Cell] = []
+    rest: list[Cell] = []
+    absent: list[str] = []
+    for column in chosen:
+        wanted = [each for each in lines[column] if not methods or {each.label, each.name} & set(methods)]
+        absent += [f"{column}, {each.label}: not in this version" for each in wanted if each.overrides is None]
+        ours = preset(found[column]).method.label
+        there = [each for each in wanted if each.overrides is not None]
+        deciding = [each for each in there if _is(each, BASE) or _is(each, ours)]
+        others = [each for each in there if each not in deciding]
+        first += [Cell(found[column], column, line, seed) for seed in seeds for line in deciding]
+        first += [Cell(found[column], column, line, seed) for seed in seeds[:1] for line in others]
+        rest += [Cell(found[column], column, line, seed) for seed in seeds[1:] for line in others]
+    return [*first, *rest], absent
+
+
+def _is(line: Line, label: str) -> bool:
+    """Whether a line is this method, in whatever variant: `fedlws` is `fedavg+fedlws`."""
+    known = method_of(line.name)
+    return known is not None and known.label == label
+
+
+def experiments_of(target: str) -> dict[str, str]:
+    """The experiments of a table (`fednnnn/table2`), a figure (`two_d_lrd/fig1`) or one, by column.
+
+    Raises ConfigError, with similar names, if there is none that can be run.
+    """
+    if target in names():
+        return {target.partition("/")[2]: target}
+    paper = target.partition("/")[0]
+    tables = {name: _table(name) for name in names()}
+    found = [name for name, table in tables.items() if table == target or name.startswith(f"{target}_")]
+    if not found:
+        figures = (name.rpartition("_")[0] for name in tables)
+        raise unknown("table, figure or experiment of a paper", target, {*filter(None, tables.values()), *figures})
+    start = f"{target}_"
+    return {name.removeprefix(start if name.startswith(start) else f"{paper}/"): name for name in found}
+
+
+def _table(name: str) -> str:
+    """The table whose figures an experiment has, as in `fednnnn/table2`; empty if a figure has them."""
+    table = (experiment(name)["results"] or {}).get("table")
+    return f"{name.partition('/')[0]}/{table}" if table else ""
+
+
+def _columns(found: dict[str, str], wanted: Sequence[str]) -> list[str]:
+    chosen: dict[str, None] = {}
+    for pattern in wanted:
+        fitting = [column for column in found if fnmatchcase(column, pattern)]
+        if not fitting:
+            raise unknown("column", pattern, found)
+        chosen |= dict.fromkeys(fitting)
+    return list(chosen)
+
+
+def seeds_in(text: str) -> list[int]:
+    """The seeds of a text such as `1,2,3`. Raises ConfigError for any other text."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
+        raise ConfigError(f"--seeds {text!r} is not allowed: write different whole numbers, as in 1,2,3")
+    return [int(part) for part in parts]

@@ -1,0 +1,92 @@
+"""Writes what a reproduction shows: the table beside the paper's, a picture, and what differs from the paper."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedstride import atomic
+from fedstride.cores import cores
+from fedstride.errors import FedstrideError
+from server_app.config.papers import Source
+from server_app.config.presets import preset
+
+from ..papers import paper_table, table_names
+from ..papers.side_by_side import side_by_side
+from ..plots import draw
+from ..plots.canvas import save
+from ..results.formats import markdown
+from ..results.grouping import plain
+from ..results.runs import Run
+from ..results.tables import compare_all
+from ..results.verdict import verdicts
+from .running import Place
+
+PAGE, PICTURE = "README.md", "accuracy.png"
+
+
+def write_page(
+    out: Path, target: str, command: str, done: Sequence[Place], left: Sequence[Place], absent: Sequence[str]
+) -> Path:
+    """Write README.md and the picture below `out`; the path of the page."""
+    runs = [run for place in done if place.is_complete() and (run := place.run) is not None]
+    parts = [_head(target, command), *_tables(target, runs)]
+    if runs:
+        try:
+            save(draw("accuracy", runs), out / PICTURE)
+            parts.append(f"![Against rounds, mean and range over seeds]({PICTURE})")
+        except FedstrideError as error:  # a plot is never worth a run
+            parts.append(f"No picture: {error}")
+    parts += _differences(target, done, runs)
+    missing = [f"{place.cell}: not complete" for place in done if not place.is_complete()]
+    missing += [*(f"{place.cell}: not within the budget" for place in left), *absent]
+    if missing:
+        parts += ["## Not run to the end", "\n".join(f"- {each}" for each in missing)]
+    path = out / PAGE
+    atomic.write(path, ("\n\n".join(parts) + "\n").encode())
+    return path
+
+
+def _head(target: str, command: str) -> str:
+    import torch
+
+    caption = f": {paper_table(target).caption}" if target in table_names() else ""
+    machine = (
+        f"{cores()} cores, {platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}"
+    )
+    return f"# {target}{caption}\n\n```bash\n{command}\n```\n\n{time.strftime('%Y-%m-%d')}, {machine}."
+
+
+def _tables(target: str, runs: Sequence[Run]) -> list[str]:
+    """Beside the paper's figures, if its table is known; and between the methods."""
+    parts = []
+    if target in table_names():
+        parts.append(markdown(side_by_side(paper_table(target), runs).grid()))
+    if runs:
+        parts += [markdown(each.grid()) for each in compare_all(runs)]
+        parts += [f"- {each.text}" for each in verdicts(runs)]
+    return parts
+
+
+def _differences(target: str, done: Sequence[Place], runs: Sequence[Run]) -> list[str]:
+    """What runs have otherwise than the paper, and what we chose where it is silent."""
+    remarks: list[str] = []
+    if target in table_names():
+        remarks += side_by_side(paper_table(target), runs).remarks
+    seeds = sorted({place.cell.seed for place in done})
+    remarks.append(f"seeds {', '.join(map(str, seeds))}")
+    for name in dict.fromkeys(place.cell.experiment for place in done):
+        for key, value in preset(name).values.items():
+            if value.source is not Source.PAPER:
+                why = f": {value.why}" if value.why else ""
+                remarks.append(f"{key} = {plain(value.value)} ({value.source}){why}")
+    lines = "\n".join(f"- {each}" for each in dict.fromkeys(remarks))
+    return ["## What differs from the paper, and what it leaves open", lines] if done else []
+
+
+def shown(path: Path) -> str:
+    """A path from here, if that is shorter."""
+    return min(os.path.relpath(path), str(path), key=len)

@@ -1,0 +1,75 @@
+"""Measures a round of each method in each column, and plans which runs are done within a budget of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fedstride.errors import RunError
+
+from .budget import Pace, Planned, within
+from .running import Place, first_round, pace_of
+
+Kind = tuple[str, str]
+"""An experiment and a method: its runs differ by their seeds only, and take equally long."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How fast each kind is, and why the first round of others failed, as if their data are not here."""
+
+    paces: Mapping[Kind, Pace]
+    failed: Mapping[Kind, str]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs that are done, in their order, and the others; each with the seconds that it still needs."""
+
+    chosen: list[Planned[Place]]
+    left: list[Planned[Place]]
+
+    @property
+    def seconds(self) -> float:
+        """Of all that are done."""
+        return sum(each.seconds for each in self.chosen)
+
+
+def kind_of(place: Place) -> Kind:
+    """What decides how long a run takes."""
+    return place.cell.experiment, place.cell.line.label
+
+
+def measure(places: Sequence[Place], on_measured: Callable[[Place, Pace | str], None]) -> Measured:
+    """The pace of each kind: in the rounds that a run of it has done, else in its first one, which is run now.
+
+    `on_measured` gets the first place of each kind with its pace, or with the reason why the round failed. Raises
+    RunError, with the first reason, if all failed.
+    """
+    known: dict[Kind, Pace] = {}
+    failed: dict[Kind, str] = {}
+    for place in places:
+        if (found := pace_of(place)) is not None:
+            known.setdefault(kind_of(place), found)
+    for kind, place in {kind_of(place): place for place in reversed(places)}.items():
+        for ended in () if kind in known else first_round(place):
+            if (found := pace_of(place)) is not None:
+                known[kind] = found
+            else:
+                failed[kind] = ended.reason
+        on_measured(place, known[kind] if kind in known else failed[kind])
+    if failed and not known:
+        raise RunError(next(iter(failed.values())))
+    return Measured(known, failed)
+
+
+def plan(places: Sequence[Place], measured: Measured, budget: float | None) -> Plan:
+    """The runs in the order of `places`, of which those are done that fit `budget`, in seconds."""
+    able = [place for place in places if kind_of(place) in measured.paces]
+    return Plan(
+        *within([Planned(place, _seconds(place, measured.paces[kind_of(place)])) for place in able], budget)
+    )
+
+
+def _seconds(place: Place, pace: Pace) -> float:
+    return 0.0 if place.is_complete() else pace.of(place.config, place.done())
