@@ -18,8 +18,8 @@ In this form it is exactly 1 if V = O = 0, and never above 1 or below 0. It is e
 examples overlaps one with negative examples.
 
 **Average precision** is the sum over positive examples x of T_x / (T_x + F_x) / P, where T_x and F_x are the
-masses of positive and of negative examples with at least the score of x. Let x be in bin i. Of each kind (+, -), let
-A_i be the mass in bins above i, and R_i the mass in bins that are not below i: A_i, and all that overlap i.
+masses of positive and of negative examples with at least the score of x. Let x be in bin i. Of each kind (+, -),
+let A_i be the mass in bins above i, and R_i the mass in bins that are not below i: A_i, and all that overlap i.
 The figure takes the examples of bin i as equal, and half of the others that overlap i as above x:
 
     T_i = (A_i^+ + R_i^+ + p_i) / 2,   F_i = (A_i^- + R_i^- + n_i) / 2,   AP = sum_i p_i T_i / (T_i + F_i) / P.

@@ -7,8 +7,11 @@ e_(j-1) < s < e_j.
 - An edge inside, e_1 to e_(m-1), is the middle a / 2 + b / 2 of two neighbouring distinct scores a < b. It is not
   a score itself: where no float64 lies between a and b, both are in one bin, as equal scores are.
 - Each bin has at least `least` examples; with fewer in all, there is one bin.
-- With `least` <= 1 the outer edges are the lowest and the highest score, rounded outwards to 8 significant bits.
-  Else they are -LARGEST and LARGEST, which say nothing: each of these scores is that of a single example.
+- With `least` > 1, a middle would say too much of two examples: a model can be made so that a score is a whole row
+  of a table. So it is rounded to 8 significant bits (`rounded`); if no such number lies between a and b, both are
+  in one bin. Which numbers can be edges then does not depend on the data.
+- The outer edges are the lowest and the highest score, rounded outwards in the same way. With `least` > 1 they are
+  -LARGEST and LARGEST, which say nothing: each of these scores is that of a single example.
 
 The form in a message (`packed`) is, for each class or label in turn: m, the m + 1 edges, the m numbers of negative
 examples, and the m numbers of positive ones. `pooled_scores.py` computes figures from the bins of many clients.
@@ -34,7 +37,7 @@ MAX_COUNT: Final = 1e12
 LARGEST: Final = sys.float_info.max
 
 BITS: Final = 8
-"""Significant bits of the outer edges."""
+"""Significant bits of a rounded edge."""
 
 
 class Bins(NamedTuple):
@@ -60,10 +63,13 @@ def bins_of(scores: np.ndarray, positive: np.ndarray, most: int, least: int = 1)
     values, place = np.unique(np.clip(scores, -LARGEST, LARGEST), return_inverse=True)
     counts = np.stack([np.bincount(place[kind], minlength=len(values)) for kind in (~positive, positive)])
     middle = values[:-1] / 2 + values[1:] / 2
+    if least > 1:
+        lower = rounded(middle)
+        middle = np.where(lower > values[:-1], lower, -rounded(-middle))
     can_end = np.flatnonzero((values[:-1] < middle) & (middle < values[1:]))
     ends = np.append(can_end, len(values) - 1)  # the last score of each group that must not be split
     ends = ends[_last_groups(np.cumsum(counts.sum(0))[ends], most, least)]
-    low, high = (_below(values[0]), -_below(-values[-1])) if least <= 1 else (-LARGEST, LARGEST)
+    low, high = (-LARGEST, LARGEST) if least > 1 else (_below(values[0]), -_below(-values[-1]))
     starts = np.concatenate([[0], ends[:-1] + 1])
     negative, positives = np.add.reduceat(counts, starts, axis=1).astype(np.float64)
     return Bins(np.concatenate([[low], middle[ends[:-1]], [high]]), negative, positives)
@@ -92,16 +98,18 @@ def _last_groups(upto: np.ndarray, most: int, least: int) -> list[int]:
     return found
 
 
+def rounded(values: np.ndarray) -> np.ndarray:
+    """The next number with at most 8 significant bits that is not above the value; at least -LARGEST."""
+    mantissa, exponent = np.frexp(values)
+    with np.errstate(over="ignore"):
+        found: np.ndarray = np.ldexp(np.floor(mantissa * 2**BITS), exponent - BITS)
+    return np.clip(found, -LARGEST, LARGEST)
+
+
 def _below(value: float) -> float:
-    """The next smaller number with so few significant bits; it is not the value itself."""
-    if value == 0.0:
-        return -sys.float_info.min
-    mantissa, exponent = math.frexp(value)
-    scaled = mantissa * 2**BITS
-    try:
-        return max(-LARGEST, math.ldexp(math.ceil(scaled) - 1, exponent - BITS))
-    except OverflowError:
-        return -LARGEST
+    """The value, rounded down to another one."""
+    before = min(math.nextafter(value, -math.inf), -sys.float_info.min if value == 0.0 else value)
+    return float(rounded(np.array([before]))[0])
 
 
 # ---------------------------------------------------------------- in a message
