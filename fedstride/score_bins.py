@@ -102,8 +102,8 @@ def rounded(values: np.ndarray) -> np.ndarray:
     """The next number with at most 8 significant bits that is not above the value; at least -LARGEST."""
     mantissa, exponent = np.frexp(values)
     with np.errstate(over="ignore"):
-        found: np.ndarray = np.ldexp(np.floor(mantissa * 2**BITS), exponent - BITS)
-    return np.clip(found, -LARGEST, LARGEST)
+        found: np.ndarray = np.ldexp(np.floor(mantissa * 2**BITS), exponent - BITS).clip(-LARGEST, LARGEST)
+    return found
 
 
 def _below(value: float) -> float:
