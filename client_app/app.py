@@ -72,7 +72,7 @@ def evaluate_message(message: Message, context: Context) -> Message:
     _, held = load_model(job, message)
     examples = job.held_out or job.examples
     seed = seeds.derive(job.seed, "evaluate", job.server_round, job.client_id)
-    figures = withheld.figures(evaluate(job.model, examples, seed).reported(), examples, job.min_rows)
+    figures = withheld.figures(evaluate(job.model, examples, seed), examples, job.min_rows)
     metrics = MetricRecord(
         {
             wire.NUM_EXAMPLES: len(examples),

@@ -7,75 +7,44 @@ out: they are rounded, or given to another class.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from fedstride.errors import ConfigError, DataError
 from fedstride.scores import SCORES
 from fedstride.tasks.class_moments import ClassMoments
-from fedstride.tasks.goals import BY_SCORE
 from fedstride.tasks.spec import Target
-from fedstride.tasks.tensors import Examples
+from fedstride.tasks.tensors import Evaluation, Examples
 
 Step = tuple[np.ndarray, float]
 """The positions of a mini-batch, and its rate."""
 
-Reported = Mapping[str, float | list[float]]
 
-
-def figures(reported: Reported, examples: Examples, least: int) -> dict[str, float | list[float]]:
+def figures(evaluation: Evaluation, examples: Examples, least: int) -> dict[str, float | list[float]]:
     """The figures of these examples that may leave.
 
     A figure that is made from counts of classes or labels leaves only if each one that has examples, and of labels
-    each one that some examples do not have, has at least `least`; and so for each count. Bins of scores are merged
-    (`merged`). Loss and accuracy leave as they are: of models that somebody has made for that, they say more.
+    each one that some examples do not have, has at least `least`; and so for each count. Each
+    bin of scores has as many, negative and positive examples together, and the outermost bins are open
+    (`score_bins.py`). Loss and accuracy leave as they are: of models made for that, they say more.
     """
-    found = dict(reported)
+    reported = evaluation.reported(least)
     if least <= 1 or examples.spec.target is Target.VALUES:
-        return found
+        return reported
     few = any(0 < count < least for count in _sizes(examples))
+    found = dict(reported)
     for name, value in reported.items():
-        by_class = name in SCORES and SCORES[name].finish is not None
-        if not by_class:
+        if not isinstance(value, list):
             continue
-        assert isinstance(value, list)
-        if few or (name not in BY_SCORE and _has_few(value, len(examples), least)):
+        if few or (SCORES[name].pool is None and _has_few(value, len(examples), least)):
             del found[name]
-        elif name in BY_SCORE:
-            found[name] = merged(value, len(examples), least)
     return found
 
 
 def _has_few(rates: list[float], count: int, least: int) -> bool:
     """Whether one of these shares of `count` examples is of fewer than `least`, and not of none."""
     return any(0 < round(rate * count) < least for rate in rates)
-
-
-def merged(rates: list[float], count: int, least: int) -> list[float]:
-    """Histograms of scores (`scores.auroc`) in which no value is of fewer than `least` examples.
-
-    Neighbouring bins of a class are joined until they have `least` examples, negative and positive ones together,
-    and their contents are spread evenly over them. So the examples of joined bins count half to each other.
-    """
-    bins = round(1.0 / rates[0])
-    pairs = np.array(rates[1:]).reshape(-1, 2, bins)
-    for pair in pairs:
-        for start, end in _groups(np.rint(pair.sum(0) * count).astype(np.int64), least):
-            pair[:, start:end] = pair[:, start:end].mean(1, keepdims=True)
-    return [rates[0], *pairs.ravel().tolist()]
-
-
-def _groups(sizes: np.ndarray, least: int) -> list[tuple[int, int]]:
-    """Neighbouring bins that have at least `least` examples together, from first to last."""
-    ends, inside = [], 0
-    for at, size in enumerate(sizes.tolist(), start=1):
-        inside += size
-        if inside >= least:
-            ends.append(at)
-            inside = 0
-    ends = [*ends[:-1], len(sizes)]  # what is left joins the last group
-    return list(zip([0, *ends], ends, strict=False))
 
 
 def label_counts(counts: np.ndarray, least: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from . import wire
 from .errors import ConfigError
-from .scores import SCORES, Score
+from .scores import SCORES, Pool, Score
 
 Better = Literal["larger", "smaller"]
 OverClients = Literal["mean", "min", "max", "none"]
@@ -36,6 +36,7 @@ class Metric:
     most: float = math.inf  # largest possible value
     scale: float = 1.0  # size of a usual value; values up to 50 times this are plausible whatever others report
     finish: Callable[[Sequence[float]], float] | None = None  # the figure, from a list of rates (`scores.py`)
+    pool: Pool | None = None  # the figure of all clients, from the bins of each (`score_bins.py`)
 
 
 def of_score(score: Score) -> Metric:
@@ -47,6 +48,7 @@ def of_score(score: Score) -> Metric:
         least=-score.most if score.signed else 0.0,
         most=score.most,
         finish=None if score.finish is None else score.of,
+        pool=score.pool,
     )
 
 
@@ -57,6 +59,9 @@ SHARE: Final = Metric(least=0.0, most=1.0)
 
 AGREED: Final = "median/"
 """Prefix of the value of a metric that more than half of the clients reached; written by the server only."""
+
+ERROR: Final = "error"
+"""Last part of the name of a metric: how far a figure from bins of scores can be from that of the scores."""
 
 SCREENING: Final = "screening/"
 """Prefix of the metrics that count a round's replies; written by the server only."""
@@ -71,6 +76,7 @@ FACTS: dict[str, Metric] = {
     "test/loss": LOSS,
     **{f"test/{name}": of_score(score) for name, score in SCORES.items()},
     **{f"{wire.LOCAL}/{name}": of_score(score) for name, score in SCORES.items()},
+    **{f"{wire.LOCAL}/{name}/{ERROR}": SHARE for name, score in SCORES.items() if score.pool},
     wire.TRAIN_LOSS: LOSS,
     wire.TRAIN_ACCURACY: ACCURACY,
     "train_loss": LOSS,  # Flower's name; its QFedAvg raises the value to a power

@@ -2,9 +2,10 @@
 
 A mean of the clients' AUROCs is not the AUROC of all their examples. So a client sends sums over its examples,
 divided by their number (rates). The mean of the rates by number of examples is the rate of all examples, and
-`finish` computes the figure from it. Accuracy and errors are their own rates.
+`finish` computes the figure from it. Accuracy and errors are their own rates. AUROC and average precision have no
+such sums: a client sends bins of its scores (`score_bins.py`), and `pool` computes the figure of all from them.
 
-This module needs no torch: `tasks/goals.py` computes the sums.
+This module needs no torch: `tasks/goals.py` computes the sums and the scores.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from typing import Final, Literal
 
 import numpy as np
 
-MAX_SUMS: Final = 4_000
-"""Numbers of one figure that a client sends at most; the bins of `auroc` become wider with many classes."""
+from . import pooled_scores
+from .pooled_scores import Pooled
 
-MAX_BINS: Final = 256
+Pool = Callable[[Sequence[Sequence[float]], Sequence[float]], Pooled]
+"""(what each client sends, its weight) -> the figure of all clients' examples."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Score:
     percent: bool = False  # how it is displayed
     most: float = math.inf  # largest possible rate; the smallest is 0, or -most if `signed`
     signed: bool = False
+    pool: Pool | None = None  # the figure, from bins of scores; without it, from rates
 
     def of(self, rates: Sequence[float]) -> float:
         """The figure, from rates; at most `most`, which sums of rates exceed by rounding."""
@@ -98,51 +101,6 @@ def matthews(rates: Sequence[float]) -> float:
     return together / math.sqrt(varied[0] * varied[1]) if min(varied) > 0 else math.nan
 
 
-def auroc(rates: Sequence[float]) -> float:
-    """The area under the ROC curve, from histograms; the mean over classes (each against the others) or labels.
-
-    The first of `rates` is 1 / (number of bins). Then follow, for each class in turn, the negative examples in
-    bins of rising score and the positive ones. Examples in one bin count half. Classes without negative or
-    positive examples do not count. NaN if none does.
-    """
-    return _mean(_area_under_roc(*each) for each in _histograms(rates) if min(map(math.fsum, each)) > 0)
-
-
-def average_precision(rates: Sequence[float]) -> float:
-    """The sum over thresholds of (rise of the recall) x precision; the mean over classes or labels.
-
-    Rates and exceptions as for `auroc`. The examples of a bin are taken as evenly mixed.
-    """
-    return _mean(_average_precision(*each) for each in _histograms(rates) if min(map(math.fsum, each)) > 0)
-
-
-def _histograms(rates: Sequence[float]) -> Iterator[tuple[Sequence[float], Sequence[float]]]:
-    """The negative and the positive examples of each class, in bins of rising score."""
-    bins = round(1.0 / rates[0])
-    for start in range(1, len(rates), 2 * bins):
-        yield rates[start : start + bins], rates[start + bins : start + 2 * bins]
-
-
-def _area_under_roc(negative: Sequence[float], positive: Sequence[float]) -> float:
-    below = area = 0.0
-    for n, p in zip(negative, positive, strict=True):
-        area += p * (below + 0.5 * n)
-        below += n
-    return area / (math.fsum(negative) * math.fsum(positive))
-
-
-def _average_precision(negative: Sequence[float], positive: Sequence[float]) -> float:
-    above = right = total = 0.0
-    for n, p in zip(reversed(negative), reversed(positive), strict=True):
-        if (size := n + p) == 0:
-            continue
-        share = p / size  # the integral of (right + t p) / (above + t size) for t from 0 to 1
-        rest = (right - above * share) / size * math.log1p(size / above) if above > 0 else 0.0
-        total += p * (share + rest)
-        above, right = above + size, right + p
-    return total / right
-
-
 def exact_auroc(scores: np.ndarray, positive: np.ndarray) -> float:
     """The area under the ROC curve from all scores: a pair with equal scores counts half.
 
@@ -161,7 +119,7 @@ EXACT: Final[Mapping[str, Callable[[np.ndarray, np.ndarray], float]]] = {
     "auroc": exact_auroc,
     "average_precision": exact_average_precision,
 }
-"""The figures that are exact where the scores themselves are; from sums over clients they have bins."""
+"""The figures that are exact where the scores themselves are; clients send bins of them."""
 
 
 def _columns(scores: np.ndarray, positive: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -184,11 +142,6 @@ def _exact_area(negative: np.ndarray, positive: np.ndarray) -> float:
 def _exact_precision(negative: np.ndarray, positive: np.ndarray) -> float:
     right, above = np.cumsum(positive[::-1]), np.cumsum((negative + positive)[::-1])
     return math.fsum((positive[::-1] * (right / above)).tolist()) / int(right[-1])
-
-
-def bins_for(histograms: int) -> int:
-    """The number of bins of each of so many pairs of histograms."""
-    return max(8, min(MAX_BINS, (MAX_SUMS - 1) // (2 * histograms)))
 
 
 def r2(rates: Sequence[float]) -> float:
@@ -214,8 +167,10 @@ SCORES: Final[Mapping[str, Score]] = {
     "jaccard": Score("mean over classes or labels of the Jaccard index", "larger", jaccard, True, 1.0),
     "cohen_kappa": Score("Cohen's kappa", "larger", cohen_kappa, most=1.0),
     "matthews": Score("Matthews' correlation coefficient", "larger", matthews, most=1.0),
-    "auroc": Score("area under the ROC curve", "larger", auroc, most=1.0),
-    "average_precision": Score("area under the precision-recall curve", "larger", average_precision, most=1.0),
+    "auroc": Score("area under the ROC curve", "larger", most=1.0, pool=pooled_scores.auroc),
+    "average_precision": Score(
+        "area under the precision-recall curve", "larger", most=1.0, pool=pooled_scores.average_precision
+    ),
     "rmse": Score("root of the mean squared error", "smaller", _root),
     "mae": Score("mean absolute error", "smaller"),
     "r2": Score("share of explained variance", "larger", r2, signed=True),

@@ -101,7 +101,7 @@ class CentralEvaluation:
 
         Empty if the server has no test set.
         """
-        figures = combined(batches, len(self._members)).figures() if len(self._members) else {}
+        figures = combined(batches, len(self._members), self._goal).figures() if len(self._members) else {}
         return {f"test/{name}": value for name, value in figures.items()}
 
     def __call__(self, arrays: ArrayRecord, server_round: int) -> dict[str, float]:

@@ -18,12 +18,13 @@ from fedstride import wire
 from fedstride.arrays import Arrays, Layout
 from fedstride.bounds import MAX_LIST, MAX_METRICS, MAX_NAME
 from fedstride.finite import held_of, put_back
-from fedstride.metrics import AGREED, SCREENING, fact, over_clients
+from fedstride.metrics import AGREED, ERROR, SCREENING, fact, over_clients
 from fedstride.placing import device_in, placed, plain, record_of
+from fedstride.pooled_scores import Pooled
 from fedstride.records import array_records, metric_records
 
 from .blocks import difference, norm
-from .figures import Selection, Value, agreed, combine, fault_of, form_of, numbers, select
+from .figures import Selection, Value, agreed, combine, fault_of, form_of, numbers, pooled, recorded_form, select
 from .known_updates import KnownUpdates, Models, known_updates
 from .reported import Number
 
@@ -111,7 +112,7 @@ class Cohort:
 
     @cached_property
     def usual_forms(self) -> dict[str, int]:
-        """The metrics that more than half of the clients report, and their usual form (`form_of`), in order.
+        """The metrics that more than half of the clients report, and their usual form (`recorded_form`), in order.
 
         They are limited in number, in the length of their names, and in how many numbers they have in total.
         Clients cannot report what only the server writes.
@@ -122,13 +123,33 @@ class Cohort:
         for name, count in reported.items():
             if 2 * count <= len(self) or len(name) > MAX_NAME or name.startswith((SCREENING, AGREED)):
                 continue
-            forms = Counter(form_of(reply.metrics.get(name)) for reply in self.replies)
+            forms = Counter(recorded_form(reply.metrics.get(name), fact(name)) for reply in self.replies)
             form = max((f for f in forms if f is not None), key=lambda f: (forms[f], -f), default=None)
             if form is None or numbers + abs(form) > MAX_LIST or len(usual) == MAX_METRICS:
                 continue
             usual[name] = form
             numbers += abs(form)  # a plain number is one
         return usual
+
+    @cached_property
+    def pooled(self) -> dict[str, Pooled]:
+        """The figures of the round that are computed from bins of the clients' scores, by number of examples."""
+        weights = self.weights("examples")
+        found = {
+            name: pooled(name, selection.used, weights)
+            for name, selection in self.selections.items()
+            if self._counts(selection)
+        }
+        return {name: figure for name, figure in found.items() if figure is not None}
+
+    @property
+    def pooled_metrics(self) -> dict[str, float]:
+        """The figures of `pooled`, and how far each can be from that of the scores, as `local/auroc/error`."""
+        return {
+            key: value
+            for name, (figure, error) in self.pooled.items()
+            for key, value in ((name, figure), (f"{name}/{ERROR}", error))
+        }
 
     @property
     def uncounted(self) -> set[str]:
@@ -217,11 +238,17 @@ class Cohort:
         arrays = [reply.extras[record] for reply in self.replies]
         return Models.of(arrays, known_updates(arrays[0], arrays))
 
+    def _valid(self, name: str) -> Mapping[int, Value]:
+        """By place: the values that count; of bins, the figures of single clients."""
+        used = self.selections[name].used
+        return used if fact(name).pool is None else numbers(name, used)
+
     def completed_metrics(self) -> list[dict[str, Any]]:
         """For each client the same metrics, all valid, for a strategy that reads each client's.
 
         What a client does not report, or what does not count, is the mean of the values that count. Ids, counts
-        and flags cannot be replaced, so these are only the ones that all clients report.
+        and flags cannot be replaced, so these are only the ones that all clients report. In place of bins of
+        scores is the figure of the client alone; without one, that of all clients.
         """
         completed: list[dict[str, Any]] = [{self.count_key: reply.num_examples} for reply in self.replies]
         weights = self.weights("examples")
@@ -232,8 +259,8 @@ class Cohort:
             if name not in self.selections:
                 if any(form_of(value) != form or fault_of(value, fact(name)) for value in values):
                     continue
-            elif used := self.selections[name].used:
-                other = combine(name, used, weights)
+            elif used := self._valid(name):
+                other = combine(name, self.selections[name].used, weights)
                 values = [used.get(place, other) for place in range(len(self))]
             else:
                 continue

@@ -10,6 +10,10 @@ A client reports what it likes, so no client alone decides a combined figure:
 3. A metric has a combined figure if more than half of the replies have such a value. The mean is over these, with
    their weights; nothing else is changed, so if all count it is exactly sum_k p_k v_k.
 
+Bins of scores (`fedstride/score_bins.py`) are such a list too. Their form is the number of their classes or
+labels, 2 does not apply (whatever they say, the client has its weight and no more), and in place of a mean, the
+figure is that of all clients' examples (`fedstride/pooled_scores.py`).
+
 Medians count clients, not examples: a client can claim any number of examples. Two clients have no majority, so
 if their values are too far apart, neither counts for the other and there is no combined figure.
 """
@@ -26,6 +30,8 @@ from fedstride.arrays import total
 from fedstride.bounds import MAX_LIST
 from fedstride.errors import printable
 from fedstride.metrics import Metric, OverClients, fact, finished
+from fedstride.pooled_scores import Pooled
+from fedstride.score_bins import unpacked
 
 BAND = 100.0
 """Half the width of the plausible band, in units of |c| + d + s."""
@@ -54,6 +60,12 @@ def form_of(value: object) -> int | None:
     return NUMBER if _is_number(value) else None
 
 
+def recorded_form(value: object, known: Metric) -> int | None:
+    """The form in which a value can stand in a client's row: of bins it is a number, the figure."""
+    form = form_of(value)
+    return form if known.pool is None or form is None else NUMBER
+
+
 def fault_of(value: object, known: Metric) -> str | None:
     """Why a value cannot count, regardless of what the others report; None if it can."""
     form = form_of(value)
@@ -61,6 +73,8 @@ def fault_of(value: object, known: Metric) -> str | None:
         return f"{type(value).__name__}, not a number or a list of numbers"
     if form > MAX_LIST:
         return f"a list of {form} numbers, the most is {MAX_LIST}"
+    if known.pool is not None and isinstance(value, list):
+        return _fault_of_bins(value)
     for item in _column(value):  # type: ignore[arg-type]
         if not math.isfinite(item):
             return f"{item} is not finite"
@@ -81,12 +95,15 @@ def select(name: str, reported: Sequence[object]) -> Selection:
             left_out[place] = fault
         else:
             values[place] = value  # type: ignore[assignment]
-    common = _common_form(values.values())
+    forms = {place: _form(value, known) for place, value in values.items()}
+    common = _common_form(forms.values())
     if common is None:
         return Selection({}, left_out)
-    for place in [place for place, value in values.items() if form_of(value) != common]:
-        left_out[place] = f"{_in_words(form_of(values.pop(place)))}, most clients report {_in_words(common)}"
-    for place, text in _implausible(values, known.scale).items():
+    for place in [place for place, form in forms.items() if form != common]:
+        left_out[place] = f"{_in_words(forms[place], known)}, most clients report {_in_words(common, known)}"
+        del values[place]
+    are_bins = known.pool is not None and common != NUMBER
+    for place, text in {}.items() if are_bins else _implausible(values, known.scale).items():
         del values[place]
         left_out[place] = text
     return Selection(values, dict(sorted(left_out.items())))
@@ -95,8 +112,10 @@ def select(name: str, reported: Sequence[object]) -> Selection:
 def combine(name: str, used: Mapping[int, Value], weights: Sequence[float]) -> Value:
     """The mean of at least one value of equal forms by weight, or their minimum or maximum; see `Metric`.
 
-    `weights` has one number above 0 per reply. A list is combined item by item.
+    `weights` has one number above 0 per reply. A list is combined item by item; bins give a number.
     """
+    if (figure := pooled(name, used, weights)) is not None:
+        return figure.value
     how = fact(name).over_clients
     kept = [weights[place] for place in used]
     whole = math.fsum(kept)
@@ -104,6 +123,13 @@ def combine(name: str, used: Mapping[int, Value], weights: Sequence[float]) -> V
     columns = [_column(value) for value in used.values()]
     items = [_over_clients(how, item, shares) for item in zip(*columns, strict=True)]
     return items if isinstance(next(iter(used.values())), list) else items[0]
+
+
+def pooled(name: str, used: Mapping[int, Value], weights: Sequence[float]) -> Pooled | None:
+    """The figure of all clients' examples from the bins of each, and its bound; None if these are not bins."""
+    pool = fact(name).pool
+    clients = [value for value in used.values() if isinstance(value, list)]
+    return pool(clients, [weights[place] for place in used]) if pool and clients else None
 
 
 def real(value: float) -> float:
@@ -121,12 +147,13 @@ def agreed(values: Collection[float], better: str | None) -> float | None:
 
 
 def numbers(name: str, used: Mapping[int, Value]) -> dict[int, float]:
-    """The figure of each client, by its place among the replies: plain numbers, or computed from rates.
+    """The figure of each client, by its place among the replies: plain numbers, or computed from rates or bins.
 
-    Lists that are not rates of a figure have no number, and neither have figures that a client's examples do not
-    allow (an AUROC of one class).
+    Other lists have no number, and neither have figures that a client's examples do not allow (an AUROC of one
+    class).
     """
-    figures = {place: finished(name, value) for place, value in used.items()}
+    alone = {place: pooled(name, {0: value}, [1.0]) for place, value in used.items()}
+    figures = {place: finished(name, used[place]) if one is None else one.value for place, one in alone.items()}
     return {
         place: real(figure)
         for place, figure in figures.items()
@@ -152,15 +179,30 @@ def _column(value: Value) -> list[float]:
     return [real(item) for item in value] if isinstance(value, list) else [real(value)]
 
 
-def _common_form(values: Collection[Value]) -> int | None:
-    """The form that more than half of the values have; None if there is none."""
-    for form, count in Counter(map(form_of, values)).most_common(1):
-        return form if 2 * count > len(values) else None
+def _fault_of_bins(value: list[float]) -> str | None:
+    try:
+        unpacked(_column(value))
+    except ValueError as fault:
+        return str(fault)
     return None
 
 
-def _in_words(form: int | None) -> str:
-    return "a number" if form == NUMBER else f"a list of {form}"
+def _form(value: Value, known: Metric) -> int | None:
+    """The form of a value that has no fault; of bins the number of classes or labels."""
+    return len(unpacked(_column(value))) if known.pool and isinstance(value, list) else form_of(value)
+
+
+def _common_form(forms: Collection[int | None]) -> int | None:
+    """The form that more than half of the values have; None if there is none."""
+    for form, count in Counter(forms).most_common(1):
+        return form if 2 * count > len(forms) else None
+    return None
+
+
+def _in_words(form: int | None, known: Metric) -> str:
+    if form == NUMBER:
+        return "a number"
+    return f"bins of {form} classes or labels" if known.pool else f"a list of {form}"
 
 
 def _implausible(values: Mapping[int, Value], scale: float) -> dict[int, str]:

@@ -22,8 +22,10 @@ from fedstride.finite import held_in, held_of, put_back, taken_out
 from fedstride.flower.logs import log
 from fedstride.flower.strategies import (
     ADAPTIVE,
+    AVERAGES_METRICS,
     AggregationError,
     builtin_state,
+    chain,
     forget_current_arrays,
     load_builtin_state,
 )
@@ -106,6 +108,13 @@ class Foreign(Core):
     @override
     def aggregate_evaluation(self, server_round: int, cohort: Cohort) -> MetricRecord | None:
         return self.strategy.aggregate_evaluate(server_round, messages_of(cohort))
+
+    @property
+    @override
+    def averages_evaluations(self) -> bool:
+        """Also of a strategy around others, such as Flower's for privacy: what the innermost one does."""
+        innermost = list(chain(self.strategy))[-1]
+        return getattr(innermost, "evaluate_metrics_aggr_fn", None) is AVERAGES_METRICS
 
     def _model_in(self, message: Message) -> ArrayRecord:
         records = array_records(message.content)

@@ -76,7 +76,7 @@ def figures(cohort: Cohort, found: Mapping[str, Any] | None, *, alone: bool) -> 
     if alone:
         return dict(found)
     extremes = {name: value for name, value in reported.items() if over_clients(name) in ("min", "max")}
-    return reported | without(found, cohort.uncounted) | extremes
+    return reported | without(found, cohort.uncounted) | extremes | cohort.pooled_metrics
 
 
 def checked(who: str, metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -191,6 +191,11 @@ class RuleStrategy(Core, Shell, FlowerFedAvg):
         """Flower's aggregation."""
         return FlowerFedAvg.aggregate_evaluate(self, server_round, messages_of(cohort))
 
+    @property
+    @override
+    def averages_evaluations(self) -> bool:
+        return self.evaluate_metrics_aggr_fn is AVERAGES_METRICS
+
     # -------------------------------------------------------- messages
 
     def _messages(

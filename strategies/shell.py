@@ -206,12 +206,18 @@ class Shell(Part, Strategy):
         return self.stack.core.ask_for_evaluation(server_round, arrays, config, grid)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """The core's aggregation, of the valid replies."""
+        """The core's aggregation, of the valid replies.
+
+        A mean of the clients' own figures by Flower's function is replaced by the figure of all clients' examples.
+        """
         cohort = screen_metrics(replies, self.weighted_by_key, self.last_cohort, self.screening.max_share)
         report_figures(server_round, cohort, self._warned, self.names)
         self.last_evaluation = cohort
         metrics = self.stack.core.aggregate_evaluation(server_round, cohort)
-        return None if metrics is None else MetricRecord(without(metrics, cohort.uncounted))
+        if metrics is None:
+            return None
+        found = without(metrics, cohort.uncounted)
+        return MetricRecord(found | cohort.pooled_metrics if self.stack.core.averages_evaluations else found)
 
     # -------------------------------------------------------- state
 

@@ -181,6 +181,11 @@ class Core(Part):
         """The aggregated metrics of the valid replies to an evaluation."""
 
     @property
+    def averages_evaluations(self) -> bool:
+        """Whether `aggregate_evaluation` is a mean by Flower's own function, and not by one of the user's."""
+        return False
+
+    @property
     def summed_by(self) -> str | None:
         """The weighting with which the core sums the updates; None if it is not known, or if it needs no sum."""
         return None

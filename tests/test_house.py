@@ -60,6 +60,8 @@ STRATEGIES_MAY_USE = {
     "parts",
     "metrics",
     "mechanism",
+    "pooled_scores",
+    "score_bins",
     "varying",
 }
 

@@ -1,4 +1,4 @@
-"""The loss of a batch, and the sums from which figures of predictions are computed."""
+"""The loss of a batch, and the sums and scores from which figures of predictions are computed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ..errors import ConfigError
-from ..scores import EXACT, bins_for
+from ..scores import EXACT
 from .spec import LOSSES, Spec, Target
 
 
@@ -25,9 +25,7 @@ Sums = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """(outputs, targets) -> sums over the examples, float64 (k,)."""
 
 Ranked = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
-
-LOGIT = 15.0
-"""Scores of `auroc` are logits, in bins between -LOGIT and LOGIT."""
+"""(outputs, targets) -> scores by which examples are ranked, float64 (n, k); which are positive, bool (n, k)."""
 
 
 def loss_of(spec: Spec, name: str | None = None) -> Loss:
@@ -39,12 +37,12 @@ def loss_of(spec: Spec, name: str | None = None) -> Loss:
     return _LOSSES[chosen]
 
 
-def scores_of(spec: Spec, names: Sequence[str] | None = None) -> dict[str, Sums]:
-    """The functions that compute the sums of these figures; the task's default figures if None.
+def chosen_figures(spec: Spec, names: Sequence[str] | None = None) -> tuple[str, ...]:
+    """The figures with these names; the task's default figures if None.
 
     Raises ConfigError for a figure that the task does not have.
     """
-    possible = _SUMS[spec.target]
+    possible = figures_of(spec.target)
     chosen = DEFAULT_SCORES[spec.target] if names is None else tuple(names)
     for name in chosen:
         if name not in possible:
@@ -52,24 +50,25 @@ def scores_of(spec: Spec, names: Sequence[str] | None = None) -> dict[str, Sums]
                 f"metrics = {list(chosen)} is not allowed: {name!r} is not a figure of this task, which has "
                 f"{', '.join(possible)}"
             )
-    return {name: possible[name] for name in chosen}
+    return tuple(dict.fromkeys(chosen))
 
 
 def figures_of(target: Target) -> tuple[str, ...]:
     """The figures that a task with this target can have."""
-    return tuple(_SUMS[target])
+    return FIGURES[target]
 
 
 @dataclass(frozen=True)
 class Goal:
     """What is learnt: a loss, and the figures that are reported.
 
-    `ranked`: (outputs, targets) -> the scores by which examples are ranked, float64 (n, k), and which of them are
-    positive, bool (n, k); None if no figure needs them.
+    `figures`: their names, in order. `sums`: of those that are computed from sums. `ranked`: for those that need
+    the scores themselves; None if no figure does.
     """
 
     loss: Loss
-    scores: Mapping[str, Sums]
+    figures: tuple[str, ...]
+    sums: Mapping[str, Sums]
     ranked: Ranked | None = None
 
 
@@ -78,8 +77,10 @@ def goal_of(spec: Spec, loss: str | None = None, metrics: Sequence[str] | None =
 
     Raises ConfigError if they do not fit the task.
     """
-    scores = scores_of(spec, metrics)
-    return Goal(loss_of(spec, loss), scores, _RANKED[spec.target] if EXACT.keys() & scores.keys() else None)
+    figures, possible = chosen_figures(spec, metrics), _SUMS[spec.target]
+    sums = {name: possible[name] for name in figures if name in possible}
+    ranked = None if len(sums) == len(figures) else _RANKED[spec.target]
+    return Goal(loss_of(spec, loss), figures, sums, ranked)
 
 
 def rates_of(sums: Iterable[float], count: int) -> list[float]:
@@ -150,13 +151,8 @@ def _class_counts(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return torch.cat(_per_class(outputs, targets))
 
 
-def _class_scores(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Each class against the others; with two classes, class 1 against class 0."""
-    return _histograms(*_ranked_classes(outputs, targets))
-
-
 def _ranked_classes(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """log p / (1 - p) of each class; with two classes, of class 1 alone."""
+    """Each class against the others, by log p / (1 - p); with two classes, class 1 alone."""
     outputs = outputs.double()
     positive = nn.functional.one_hot(targets, outputs.shape[1]).bool()
     if outputs.shape[1] == 2:
@@ -167,22 +163,8 @@ def _ranked_classes(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch
     return log_p - rest, positive
 
 
-def _label_scores(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    return _histograms(*_ranked_labels(outputs, targets))
-
-
 def _ranked_labels(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return outputs.double(), targets > 0.5
-
-
-def _histograms(logits: torch.Tensor, positive: torch.Tensor) -> torch.Tensor:
-    """Examples / bins; then for each column the negative ones in bins of rising score, and the positive ones."""
-    columns = logits.shape[1]
-    bins = bins_for(columns)
-    place = ((logits / LOGIT + 1.0) / 2.0 * bins).nan_to_num(0.0).clamp(0, bins - 1).long()
-    start = 2 * bins * torch.arange(columns, device=logits.device) + bins * positive.long()
-    counts = torch.bincount((place + start).flatten(), minlength=2 * bins * columns).double()
-    return torch.cat([counts.new_tensor([len(logits) / bins]), counts])
 
 
 def _top5(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -216,9 +198,6 @@ def _explained(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 BY_CLASS = ("f1", "precision", "recall", "specificity", "jaccard")
 """Figures from the examples, the predicted and the right ones of each class or label."""
 
-BY_SCORE = tuple(EXACT)
-"""Figures from histograms of the outputs, or from the outputs themselves."""
-
 _RANKED: Mapping[Target, Ranked | None] = {
     Target.CLASS: _ranked_classes,
     Target.LABELS: _ranked_labels,
@@ -231,15 +210,20 @@ _SUMS: Mapping[Target, Mapping[str, Sums]] = {
         "balanced_accuracy": _balanced,
         "top5_accuracy": _top5,
         **dict.fromkeys((*BY_CLASS, "cohen_kappa", "matthews"), _class_counts),
-        **dict.fromkeys(BY_SCORE, _class_scores),
     },
     Target.LABELS: {
-        **dict.fromkeys(BY_SCORE, _label_scores),
         **dict.fromkeys(BY_CLASS, _label_counts),
         "accuracy": _label_right,
     },
     Target.VALUES: {"rmse": _squared, "mae": _absolute, "r2": _explained},
 }
+
+FIGURES: Mapping[Target, tuple[str, ...]] = {
+    Target.CLASS: (*_SUMS[Target.CLASS], *EXACT),
+    Target.LABELS: (*EXACT, *_SUMS[Target.LABELS]),
+    Target.VALUES: tuple(_SUMS[Target.VALUES]),
+}
+"""The figures that a task can have."""
 
 DEFAULT_SCORES: Mapping[Target, tuple[str, ...]] = {
     Target.CLASS: ("accuracy",),

@@ -19,6 +19,7 @@ from .. import seeds
 from ..arrays import Arrays, host
 from ..errors import ConfigError
 from ..placing import tensor_of
+from ..score_bins import bins_for, bins_of, packed
 from ..scores import EXACT, SCORES
 from .goals import Goal, goal_of, rates_of
 from .inputs import Kind
@@ -191,24 +192,43 @@ def buffer_names(model: nn.Module) -> list[str]:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The mean loss of a model on some examples, the rates of its figures, and the scores (`Goal.ranked`)."""
+    """The mean loss of a model on some examples, its figures in order, and what they are computed from.
+
+    That is the rates, and for the other figures the scores (`Goal.ranked`).
+    """
 
     loss: float
+    names: tuple[str, ...]
     rates: Mapping[str, list[float]]
     ranked: tuple[np.ndarray, np.ndarray] | None = field(compare=False)
 
     def figures(self) -> dict[str, float]:
         """The loss and the figures, by name, exact where they can be."""
-        return {"loss": self.loss, **{name: self._figure(name) for name in self.rates}}
+        return {"loss": self.loss, **{name: self._figure(name) for name in self.names}}
 
     def _figure(self, name: str) -> float:
-        exact = EXACT.get(name)
-        return SCORES[name].of(self.rates[name]) if exact is None or self.ranked is None else exact(*self.ranked)
+        return EXACT[name](*self._scores()) if name in EXACT else SCORES[name].of(self.rates[name])
 
-    def reported(self) -> dict[str, float | list[float]]:
-        """What a client reports: the loss, and for each figure the rates, which add over clients."""
-        each = {name: rates if SCORES[name].finish else rates[0] for name, rates in self.rates.items()}
-        return {"loss": self.loss, **each}
+    def reported(self, least: int = 1) -> dict[str, float | list[float]]:
+        """What a client reports: the loss, and for each figure the rates, which add over clients.
+
+        For figures of scores it is bins; `least` is the smallest number of examples in one.
+        """
+        bins = self._bins(least) if EXACT.keys() & set(self.names) else []
+        return {"loss": self.loss, **{name: bins if name in EXACT else self._rates(name) for name in self.names}}
+
+    def _rates(self, name: str) -> float | list[float]:
+        rates = self.rates[name]
+        return rates if SCORES[name].finish else rates[0]
+
+    def _bins(self, least: int) -> list[float]:
+        scores, positive = self._scores()
+        columns = range(scores.shape[1])
+        return packed(bins_of(scores[:, k], positive[:, k], bins_for(len(columns)), least) for k in columns)
+
+    def _scores(self) -> tuple[np.ndarray, np.ndarray]:
+        assert self.ranked is not None, "measured without the scores that these figures need"
+        return self.ranked
 
 
 class BatchSums(NamedTuple):
@@ -221,7 +241,7 @@ class BatchSums(NamedTuple):
 
 def evaluate(model: nn.Module, examples: Examples, seed: int | None = None) -> Evaluation:
     """Loss and figures of `examples.goal`, with the model in eval mode. `seed`: see `measure`."""
-    return combined(measure(model, examples, range(batches_of(len(examples))), seed), len(examples))
+    return combined(measure(model, examples, range(batches_of(len(examples))), seed), len(examples), examples.goal)
 
 
 def batches_of(count: int) -> int:
@@ -248,7 +268,7 @@ def measure(
             outputs = model(x)
         loss = goal.loss(outputs.double(), y if y.dtype == torch.int64 else y.double(), reduction="sum")
         outputs, y = examples.in_units(outputs), examples.in_units(y)
-        sums = {name: of(outputs, y).cpu().numpy() for name, of in goal.scores.items()}
+        sums = {name: of(outputs, y).cpu().numpy() for name, of in goal.sums.items()}
         ranked = None
         if goal.ranked is not None:
             scores, positive = (each.cpu().numpy() for each in goal.ranked(outputs, y))
@@ -258,8 +278,8 @@ def measure(
     return found
 
 
-def combined(batches: Sequence[BatchSums], count: int) -> Evaluation:
-    """The evaluation of `count` examples from the sums of all batches. Adds in float64, in order."""
+def combined(batches: Sequence[BatchSums], count: int, goal: Goal) -> Evaluation:
+    """The evaluation of `count` examples from what was measured of all batches. Adds in float64, in order."""
     loss, sums = 0.0, dict[str, Any]()
     for batch in batches:
         loss += batch.loss
@@ -268,4 +288,5 @@ def combined(batches: Sequence[BatchSums], count: int) -> Evaluation:
     ranked = [batch.ranked for batch in batches if batch.ranked is not None]
     scores, positive = ([each[part] for each in ranked] for part in (0, 1))
     joined = (np.concatenate(scores), np.concatenate(positive)) if ranked else None
-    return Evaluation(loss / count, {name: rates_of(each, count) for name, each in sums.items()}, joined)
+    rates = {name: rates_of(each, count) for name, each in sums.items()}
+    return Evaluation(loss / count, goal.figures, rates, joined)

@@ -8,7 +8,7 @@ from fedstride import wire
 from fedstride.errors import require
 from fedstride.tasks.augmentation import check_augmentation
 from fedstride.tasks.data import Data
-from fedstride.tasks.goals import scores_of
+from fedstride.tasks.goals import chosen_figures
 from fedstride.tasks.proxy import TEST, TRAIN
 from fedstride.tasks.spec import LOSSES, Spec
 
@@ -39,7 +39,7 @@ def resolved(config: Config, source: Data) -> Config:
     by_clients = not test_set if config.evaluate_clients is None else config.evaluate_clients
     holdout = (0.0 if test_set else HOLDOUT) if config.holdout is None else config.holdout
     _check_losses(config, spec)
-    figures = list(scores_of(spec, config.task.metrics))
+    figures = chosen_figures(spec, config.task.metrics)
     places = [*(["test"] if test_set else []), *([wire.LOCAL] if by_clients else [])]
     reported = [f"{place}/{name}" for place in places for name in [*figures, "loss"]]
     reported += [wire.TRAIN_LOSS, *([wire.TRAIN_ACCURACY] if spec.classes else [])]

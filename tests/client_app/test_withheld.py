@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
@@ -12,12 +10,11 @@ from hypothesis import strategies as st
 
 from client_app import withheld
 from fedstride.errors import ConfigError, DataError
-from fedstride.scores import SCORES
+from fedstride.score_bins import unpacked
 from fedstride.tasks import class_moments
-from fedstride.tasks.goals import scores_of
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.spec import Spec, Target
-from fedstride.tasks.tensors import Examples
+from fedstride.tasks.tensors import Evaluation, Examples
 
 COUNTS = st.lists(st.integers(0, 60), min_size=1, max_size=8).filter(any)
 
@@ -62,52 +59,74 @@ def of_classes(counts: list[int], target: Target = Target.CLASS) -> Examples:
     return Examples(np.zeros((len(y), 1), np.float32), y, spec, device=torch.device("cpu"))
 
 
-FIGURES = {"loss": 0.3, "accuracy": 0.5, "f1": [0.5] * 6, "balanced_accuracy": [0.5] * 4}
+RATES = {"accuracy": [0.5], "f1": [0.5] * 6, "balanced_accuracy": [0.5] * 4}
+FIGURES = {"loss": 0.3, **RATES, "accuracy": 0.5}
+
+
+def evaluated(rates: dict[str, list[float]], ranked: tuple[np.ndarray, np.ndarray] | None = None) -> Evaluation:
+    """With the figures of these rates, and the AUROC of these scores."""
+    return Evaluation(0.3, (*rates, *([] if ranked is None else ["auroc"])), rates, ranked)
 
 
 def test_figures_of_classes_need_enough_of_each() -> None:
-    assert withheld.figures(FIGURES, of_classes([60, 40]), 20) == FIGURES
-    assert withheld.figures(FIGURES, of_classes([60, 19]), 20) == {"loss": 0.3, "accuracy": 0.5}
-    assert withheld.figures(FIGURES, of_classes([60, 0]), 20) == FIGURES
-    assert withheld.figures(FIGURES, of_classes([60, 3]), 1) == FIGURES
-    few = FIGURES | {"f1": [0.6, 0.4, 0.99, 0.01, 0.59, 0.01]}  # one example is predicted to be of class 1
-    assert "f1" not in withheld.figures(few, of_classes([60, 40]), 20)
+    assert withheld.figures(evaluated(RATES), of_classes([60, 40]), 20) == FIGURES
+    assert withheld.figures(evaluated(RATES), of_classes([60, 19]), 20) == {"loss": 0.3, "accuracy": 0.5}
+    assert withheld.figures(evaluated(RATES), of_classes([60, 0]), 20) == FIGURES
+    assert withheld.figures(evaluated(RATES), of_classes([60, 3]), 1) == FIGURES
+    few = RATES | {"f1": [0.6, 0.4, 0.99, 0.01, 0.59, 0.01]}  # one example is predicted to be of class 1
+    assert "f1" not in withheld.figures(evaluated(few), of_classes([60, 40]), 20)
 
 
 def test_figures_of_labels_need_enough_with_and_without_each() -> None:
     labels = of_classes([50, 60], Target.LABELS)
-    assert withheld.figures(FIGURES, labels, 50) == FIGURES
-    assert withheld.figures(FIGURES, labels, 51) == {"loss": 0.3, "accuracy": 0.5}
-
-
-def rates_of(logits: torch.Tensor, labels: torch.Tensor) -> list[float]:
-    spec = Spec(Inputs(Kind.TABLE, (1,)), 2)
-    sums = scores_of(spec, ["auroc"])["auroc"](torch.stack([-logits / 2, logits / 2], 1), labels)
-    return [float(value) / len(labels) for value in sums]
+    assert withheld.figures(evaluated(RATES), labels, 50) == FIGURES
+    assert withheld.figures(evaluated(RATES), labels, 51) == {"loss": 0.3, "accuracy": 0.5}
 
 
 @given(st.integers(2, 40), st.integers(0, 1000), st.integers(40, 300))
 def test_no_bin_is_of_fewer_examples(least: int, seed: int, count: int) -> None:
-    draw = torch.Generator().manual_seed(seed)
-    labels = (torch.rand(count, generator=draw) < 0.4).long()
-    logits = 3 * torch.randn(count, generator=draw) + 2 * labels
-    before = rates_of(logits, labels)
-    after = withheld.merged(before, count, least)
-    bins = round(1 / before[0])
-    pair = np.array(after[1:]).reshape(2, bins) * count
-    edges = [0, *(np.flatnonzero(np.abs(np.diff(pair, axis=1)).sum(0) > 1e-9) + 1), bins]
-    sizes = [pair[:, a:b].sum() for a, b in itertools.pairwise(edges)]
-    assert all(size < 1e-9 or size >= least - 1e-6 for size in sizes) or len(sizes) == 1
-    assert pair.sum() == pytest.approx(count)
-    assert abs(SCORES["auroc"].of(after) - SCORES["auroc"].of(before)) <= 0.5
+    draw = np.random.default_rng(seed)
+    labels = (draw.random(count) < 0.4).astype(np.int64)
+    scores = 3 * draw.standard_normal((count, 1)) + 2 * labels[:, None]
+    said = withheld.figures(evaluated({}, (scores, labels[:, None] == 1)), of_classes([count, count]), least)
+    (bins,) = unpacked(said["auroc"])  # type: ignore[arg-type]
+    sizes = bins.negative + bins.positive
+    assert sizes.sum() == count
+    assert sizes.min() >= least
+    assert len(sizes) >= count // (3 * least)
+    assert not set(bins.edges.tolist()) & set(scores[:, 0].tolist())
 
 
-def test_merged_bins_keep_the_auroc_of_many_examples() -> None:
-    draw = torch.Generator().manual_seed(3)
-    labels = (torch.rand(4000, generator=draw) < 0.4).long()
-    before = rates_of(torch.randn(4000, generator=draw) + 2 * labels, labels)
-    after = withheld.merged(before, 4000, 20)
-    assert SCORES["auroc"].of(after) == pytest.approx(SCORES["auroc"].of(before), abs=0.001)
+def test_bins_of_two_sets_that_differ_in_an_outlier_say_nothing_of_it() -> None:
+    """Neither its score nor its sign of being the largest one: as if it had any other large score."""
+    others = np.random.default_rng(5).standard_normal(100)
+    labels = np.arange(101) % 2 == 1
+    said = [
+        withheld.figures(
+            evaluated({}, (np.append(others, outlier)[:, None], labels[:, None])), of_classes([51, 50]), 20
+        )
+        for outlier in (5.0, 17.25, 1e30, np.inf)
+    ]
+    assert all(each == said[0] for each in said)
+    assert len(unpacked(said[0]["auroc"])[0].negative) == 5  # type: ignore[arg-type]
+
+
+def test_an_edge_says_little_of_the_two_scores_beside_it() -> None:
+    """Scores that are whole rows: other rows with the same first digits give the same edges."""
+    rows = np.sort(np.random.default_rng(6).random(400)) + 1.0
+    rng = np.random.default_rng(7)
+    said = []
+    for _ in range(3):
+        scores = rows + 1e-6 * rng.random(400)
+        ranked = scores[:, None], (np.arange(400) % 3 == 0)[:, None]
+        said.append(withheld.figures(evaluated({}, ranked), of_classes([266, 134]), 20)["auroc"])
+    assert said[0] == said[1] == said[2]
+
+
+def test_bins_leave_only_if_each_class_has_enough() -> None:
+    ranked = np.arange(79.0)[:, None], np.arange(79)[:, None] >= 60
+    assert withheld.figures(evaluated({}, ranked), of_classes([60, 19]), 20) == {"loss": 0.3}
+    assert "auroc" in withheld.figures(evaluated({}, ranked), of_classes([60, 19]), 19)
 
 
 @given(st.lists(st.integers(1, 60), max_size=12), st.integers(2, 40))

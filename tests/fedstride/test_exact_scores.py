@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sklearn import metrics as reference
 from torch import nn
 
+from fedstride.scores import SCORES as FIGURES
 from fedstride.scores import exact_auroc, exact_average_precision
 from fedstride.tasks.goals import goal_of
 from fedstride.tasks.inputs import Inputs, Kind
@@ -70,7 +71,7 @@ def examples_of(outputs: np.ndarray, targets: np.ndarray, target: Target) -> Exa
 @pytest.mark.parametrize("scale", RANGES)
 @pytest.mark.parametrize("outputs", [2, 3, 7])
 def test_classes(scale: str, outputs: int) -> None:
-    """130 examples, so three batches; sizes at which bins of the logit see nothing."""
+    """130 examples, so three batches."""
     rng = np.random.default_rng(outputs)
     y = rng.integers(0, outputs, 130)
     z = ((rng.standard_normal((130, outputs)) + np.eye(outputs)[y]) * RANGES[scale]).astype(np.float32)
@@ -113,8 +114,40 @@ def test_the_figures_do_not_depend_on_who_measures_which_batch() -> None:
     y = rng.integers(0, 3, 200)
     examples = examples_of(rng.standard_normal((200, 3)), y, Target.CLASS)
     parts = [*measure(Given(), examples, [0, 1]), *measure(Given(), examples, [2, 3])]
-    assert combined(parts, 200) == evaluate(Given(), examples)
-    assert combined(parts, 200).figures() == evaluate(Given(), examples).figures()
+    found = combined(parts, 200, examples.goal)
+    assert found == evaluate(Given(), examples)
+    assert found.figures() == evaluate(Given(), examples).figures()
+    assert found.reported() == evaluate(Given(), examples).reported()
+
+
+@pytest.mark.parametrize("scale", RANGES)
+@pytest.mark.parametrize("target", [Target.CLASS, Target.LABELS])
+def test_what_clients_report_gives_the_figure_of_all_their_examples(scale: str, target: Target) -> None:
+    rng = np.random.default_rng(8)
+    y = rng.integers(0, 4, 700) if target is Target.CLASS else (rng.random((700, 4)) < 0.3).astype(np.float32)
+    hits = np.eye(4)[y] if target is Target.CLASS else y
+    z = (rng.standard_normal((700, 4)) + hits) * RANGES[scale]
+    parts = [slice(0, 2), slice(2, 100), slice(100, 700)]
+    reported = [evaluate(Given(), examples_of(z[part], y[part], target)).reported() for part in parts]
+    exact = evaluate(Given(), examples_of(z, y, target)).figures()
+    for name in ("auroc", "average_precision"):
+        pool = FIGURES[name].pool
+        assert pool is not None
+        value, error = pool([each[name] for each in reported], [2.0, 98.0, 600.0])  # type: ignore[misc]
+        assert abs(value - exact[name]) <= error + 1e-12
+        assert value == pytest.approx(exact[name], abs=1e-2)
+        assert list(reported[0]) == ["loss", "auroc", "average_precision"]
+
+
+@pytest.mark.parametrize("outputs", [2, 3])
+@pytest.mark.parametrize("size", [0.03, 40.0, 1e4, 1e30])
+def test_confident_outputs_have_an_auroc(outputs: int, size: float) -> None:
+    z, y = np.tile(np.eye(outputs), (10, 1)) * size, np.tile(np.arange(outputs), 10)
+    found = evaluate(Given(), examples_of(z, y, Target.CLASS))
+    assert found.figures()["auroc"] == 1.0
+    pool = FIGURES["auroc"].pool
+    assert pool is not None
+    assert pool([found.reported()["auroc"]] * 2, [1.0, 3.0])[0] == 1.0  # type: ignore[list-item]
 
 
 def test_outputs_that_are_no_numbers_rank_in_the_middle() -> None:

@@ -1,0 +1,163 @@
+"""AUROC and average precision of the examples of many clients, from each client's bins (`score_bins.py`).
+
+Client k counts with the weight w_k. Its bin i has an interval (l_i, h_i), c_i^- negative and c_i^+ positive
+examples; t_k examples are in all its bins. With u_k = w_k / t_k the masses are n_i = u_k c_i^- and
+p_i = u_k c_i^+, and N = sum_i n_i, P = sum_i p_i. With w_k = t_k each example counts once.
+
+Bin j is below bin i, j < i, if h_j <= l_i: then each score of j is below each score of i. If neither is below the
+other they overlap, and the order of their scores is not known. Two bins of one client do not overlap; each bin
+overlaps itself.
+
+**AUROC** is the share of pairs (positive, negative) in order; equal scores count half, and so do pairs in bins
+that overlap:
+
+    W = sum_{j < i} p_i n_j       V = sum_{i < j} p_i n_j       O = N P - W - V = sum_{i, j overlap} p_i n_j
+    AUROC = (W + O / 2) / (W + V + O)            |AUROC - that of the scores| <= (O / 2) / (N P)
+
+In this form it is exactly 1 if V = O = 0, and never above 1 or below 0. It is exact if no bin with positive
+examples overlaps one with negative examples.
+
+**Average precision** is the sum over positive examples x of T_x / (T_x + F_x) / P, where T_x and F_x are the
+masses of positive and of negative examples with at least the score of x. Let x be in bin i. Of each kind (+, -),
+let A_i be the mass in bins above i, and R_i the mass in bins that are not below i: A_i, and all that overlap i.
+The figure takes the examples of bin i as equal, and half of the others that overlap i as above x:
+
+    T_i = (A_i^+ + R_i^+ + p_i) / 2,   F_i = (A_i^- + R_i^- + n_i) / 2,   AP = sum_i p_i T_i / (T_i + F_i) / P.
+
+So it is exact if bins do not overlap and each has one distinct score. As T_x <= R_i^+ and F_x >= A_i^-,
+
+    AP of the scores <= sum_i p_i R_i^+ / (R_i^+ + A_i^-) / P.
+
+The r-th best of the c positive examples of bin i, each of mass u, has T_x >= g_r = A_i^+ + r u and F_x <= R_i^-.
+As f(r) = g_r / (g_r + R_i^-) rises with r, f(1) + ... + f(c) >= f(1) + int_1^c f(r) dr, so
+
+    AP of the scores >= sum_i [u f(1) + (p_i - u) - R_i^- log((g_c + R_i^-) / (g_1 + R_i^-))] / P.
+
+Both figures are means over the classes or labels that have positive and negative examples, and so are the bounds.
+All bits are independent of the order of the clients: masses are added in the order of edges, and sums over bins by
+`math.fsum`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from .score_bins import unpacked
+
+
+class Pooled(NamedTuple):
+    """A figure, and how far it can be from that of the scores themselves. Both NaN if no class has both kinds."""
+
+    value: float
+    error: float
+
+
+class Segments(NamedTuple):
+    """The bins of all clients for one class or label, each (bins,) float64; `unit`: the mass of one example."""
+
+    low: np.ndarray
+    high: np.ndarray
+    negative: np.ndarray
+    positive: np.ndarray
+    unit: np.ndarray
+
+
+class Around(NamedTuple):
+    """The mass of one kind of examples around each of some bins: below, above, and not below."""
+
+    below: np.ndarray
+    above: np.ndarray
+    reach: np.ndarray
+    beside: np.ndarray
+
+
+def auroc(clients: Sequence[Sequence[float]], weights: Sequence[float]) -> Pooled:
+    """The AUROC of all clients' examples, from what each client sends (`score_bins.packed`), by weight above 0.
+
+    Raises ValueError if they have bins of different numbers of classes or labels, or what cannot be bins.
+    """
+    return _mean(_area, clients, weights)
+
+
+def average_precision(clients: Sequence[Sequence[float]], weights: Sequence[float]) -> Pooled:
+    """The average precision of all clients' examples; else as `auroc`."""
+    return _mean(_precision, clients, weights)
+
+
+def _mean(
+    of: Callable[[Segments], Pooled], clients: Sequence[Sequence[float]], weights: Sequence[float]
+) -> Pooled:
+    each = [of(column) for column in _columns(clients, weights) if column.negative.any() and column.positive.any()]
+    if not each:
+        return Pooled(math.nan, math.nan)
+    value, error = (math.fsum(part) / len(each) for part in zip(*each, strict=True))
+    return Pooled(min(1.0, value), min(1.0, error))
+
+
+def _columns(clients: Sequence[Sequence[float]], weights: Sequence[float]) -> Iterator[Segments]:
+    """The bins of each class or label in turn."""
+    found = [unpacked(numbers) for numbers in clients]
+    for column in zip(*found, strict=True):
+        parts = []
+        for bins, weight in zip(column, weights, strict=True):
+            unit = weight / float(bins.negative.sum() + bins.positive.sum())
+            parts.append(
+                Segments(
+                    bins.edges[:-1],
+                    bins.edges[1:],
+                    bins.negative * unit,
+                    bins.positive * unit,
+                    np.full(len(bins.negative), unit),
+                )
+            )
+        yield Segments(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _area(found: Segments) -> Pooled:
+    kept = found.positive > 0
+    mass = found.positive[kept]
+    negative = _around(found, found.negative, kept)
+    right, wrong, unknown = (
+        math.fsum((mass * part).tolist()) for part in (negative.below, negative.above, negative.beside)
+    )
+    pairs = right + wrong + unknown
+    return Pooled((right + unknown / 2) / pairs, unknown / 2 / pairs)
+
+
+def _precision(found: Segments) -> Pooled:
+    kept = found.positive > 0
+    mass, unit = found.positive[kept], found.unit[kept]
+    positive, negative = _around(found, found.positive, kept), _around(found, found.negative, kept)
+    above, reach = positive.above, np.maximum(positive.reach, mass)
+    hits, misses = (above + reach + mass) / 2, (negative.above + negative.reach + found.negative[kept]) / 2
+    first = above + unit
+    least = (
+        unit * first / (first + negative.reach)
+        + (mass - unit)
+        - negative.reach * np.log1p((mass - unit) / (first + negative.reach))
+    )
+    total = math.fsum(mass.tolist())
+    value, high, low = (
+        math.fsum(part.tolist()) / total
+        for part in (mass * (hits / (hits + misses)), mass * (reach / (reach + negative.above)), least)
+    )
+    return Pooled(value, max(0.0, high - value, value - low))
+
+
+def _around(found: Segments, masses: np.ndarray, kept: np.ndarray) -> Around:
+    """The masses around the bins `kept`, of all bins that have any."""
+    some = masses > 0
+    low, high, mass = found.low[some], found.high[some], masses[some]
+    by_low, by_high = np.lexsort((mass, low)), np.lexsort((mass, high))
+    upto_low, upto_high = (np.concatenate([[0.0], np.cumsum(mass[order])]) for order in (by_low, by_high))
+    begun = np.searchsorted(
+        low[by_low], found.high[kept], side="left"
+    )  # bins that begin below the end of this one
+    ended = np.searchsorted(high[by_high], found.low[kept], side="right")  # bins that end below its begin
+    below, above = upto_high[ended], upto_low[-1] - upto_low[begun]
+    beside = np.where(begun == ended, 0.0, np.maximum(0.0, upto_low[begun] - below))
+    return Around(below, above, upto_high[-1] - below, beside)
