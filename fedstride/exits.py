@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Callable
 
-from . import outputs, signals
+from . import homes, outputs, signals
 from .errors import FedstrideError, printable
 
 
@@ -15,6 +15,7 @@ def run(command: Callable[[], object]) -> None:
 
     A closed terminal (SIGHUP) terminates it too, unless it goes on (`signals.outlast_the_terminal`).
     """
+    homes.settle()
     ends = signals.RaiseOnce()
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -40,6 +41,11 @@ def _run(command: Callable[[], object]) -> None:
     except FedstrideError as error:
         print(f"error: {printable(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except RuntimeError as error:
+        if not homes.is_unknown(error):
+            raise
+        print(f"error: {homes.fault()}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(signals.EXIT_INTERRUPTED)
