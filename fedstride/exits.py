@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 from . import homes, outputs, signals
-from .errors import FedstrideError, printable
+from .errors import ConfigError, FedstrideError, printable
 
 
 def run(command: Callable[[], object]) -> None:
@@ -41,11 +41,11 @@ def _run(command: Callable[[], object]) -> None:
     except FedstrideError as error:
         print(f"error: {printable(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except RuntimeError as error:
-        if not homes.is_unknown(error):
+    except (RuntimeError, FileNotFoundError) as error:
+        if (said := homes.fault(error)) is None:
             raise
-        print(f"error: {homes.fault()}", file=sys.stderr)
-        sys.exit(2)
+        print(f"error: {said}", file=sys.stderr)
+        sys.exit(ConfigError.exit_code)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(signals.EXIT_INTERRUPTED)

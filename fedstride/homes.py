@@ -37,16 +37,21 @@ def expanded(path: str | Path) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
-        raise ConfigError(fault()) from error
+        raise ConfigError(_unknown_home()) from error
 
 
-def is_unknown(error: RuntimeError) -> bool:
-    """Whether this is the error of Python for a home folder that is not known."""
-    return "home directory" in str(error)
+def fault(error: Exception) -> str | None:
+    """What to do about this error of Python for a home folder that is not known, or if no folder for temporary
+    files can be written; None for any other error.
+    """
+    if isinstance(error, RuntimeError) and "home directory" in str(error):
+        return _unknown_home()
+    if isinstance(error, FileNotFoundError) and "temporary directory" in str(error):
+        return "no folder for temporary files can be written: set TMPDIR to one that this user may write"
+    return None
 
 
-def fault() -> str:
-    """Why `expanduser` found no home folder, and what to do."""
+def _unknown_home() -> str:
     if os.path.isabs(os.path.expanduser("~")):
         return "a path begins with ~ and the name of a user whom this machine does not know: write it in full"
     return (

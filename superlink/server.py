@@ -16,7 +16,7 @@ import uvicorn
 
 from confinement import no_dump, support
 from fedstride import private, signals
-from fedstride.errors import RunError
+from fedstride.errors import ConfigError, RunError
 
 from . import grants, token
 from .executor import Address, Executor
