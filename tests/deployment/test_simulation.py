@@ -84,8 +84,7 @@ def test_a_run_resumed_in_the_simulation_has_its_client_states(tmp_path: Path) -
     assert table(tmp_path / "runs/begun") == table(local)
 
 
-@pytest.mark.parametrize("address", ["auto", "127.0.0.1:6379", "ray://head", "not an address"])
-def test_it_uses_a_ray_of_its_own_in_a_short_folder(tmp_path: Path, address: str) -> None:
+def test_it_uses_a_ray_of_its_own_in_a_short_folder(tmp_path: Path) -> None:
     """Not the cluster of the environment, which may not exist; nor a folder that is too long for Ray's sockets."""
     long = tmp_path / ("a-long-name" * 10)
     long.mkdir()
@@ -93,7 +92,7 @@ def test_it_uses_a_ray_of_its_own_in_a_short_folder(tmp_path: Path, address: str
         *("simulate", *SMALL, "rounds=1", "clients=2", "name=odd"),
         cwd=tmp_path,
         TMPDIR=str(long),
-        RAY_ADDRESS=address,
+        RAY_ADDRESS="ray://head",
         RAY_TMPDIR=str(long),
     )
     assert done.returncode == 0, done.stdout + done.stderr
