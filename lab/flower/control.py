@@ -137,6 +137,8 @@ def control(target: Target) -> Iterator[Control]:
             trusted=None if trusted is None else trusted.read_bytes(),
             headers=headers,
         )
+    except ConfigError:
+        raise
     except (OSError, ValueError) as error:
         raise ConfigError(f"{trusted} is not a CA's certificate ({error}); name the SuperLink's ca.crt") from error
     try:
