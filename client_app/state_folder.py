@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedstride import wire
+from fedstride import homes, wire
 from fedstride.errors import ConfigError
 
 RUN_ID = re.compile(r"[0-9a-f]{16}")  # the run id is used as a folder name
@@ -54,13 +54,5 @@ def root(node_config: Mapping[str, Any]) -> Path:
             f"node-config state = {chosen!r} is not allowed: it must be the path of a folder; "
             "start the node with --node-config 'state=\"/path\"'"
         )
-    base = os.environ.get("XDG_STATE_HOME")
-    try:
-        if chosen := chosen or os.environ.get("FEDSTRIDE_STATE"):
-            return Path(chosen).expanduser()
-        return (Path(base) if base else Path.home() / ".local" / "state") / "fedstride" / "state"
-    except RuntimeError as error:  # a user id without a home folder, as in some containers
-        raise ConfigError(
-            f"there is no default folder for the clients' states ({error}); set state in the node-config, or "
-            "FEDSTRIDE_STATE"
-        ) from error
+    base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return homes.expanded(chosen or os.environ.get("FEDSTRIDE_STATE") or f"{base}/fedstride/state")

@@ -6,8 +6,8 @@ import signal
 import sys
 from collections.abc import Callable
 
-from . import outputs, signals
-from .errors import FedstrideError, printable
+from . import homes, outputs, signals
+from .errors import ConfigError, FedstrideError, printable
 
 
 def run(command: Callable[[], object]) -> None:
@@ -15,6 +15,7 @@ def run(command: Callable[[], object]) -> None:
 
     A closed terminal (SIGHUP) terminates it too, unless it goes on (`signals.outlast_the_terminal`).
     """
+    homes.settle()
     ends = signals.RaiseOnce()
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -40,6 +41,11 @@ def _run(command: Callable[[], object]) -> None:
     except FedstrideError as error:
         print(f"error: {printable(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except (RuntimeError, FileNotFoundError) as error:
+        if (said := homes.fault(error)) is None:
+            raise
+        print(f"error: {said}", file=sys.stderr)
+        sys.exit(ConfigError.exit_code)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(signals.EXIT_INTERRUPTED)

@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedstride import ports
+from fedstride import homes, ports
 from fedstride.cores import cores
 
 if TYPE_CHECKING:
@@ -132,8 +132,8 @@ def _certificates(given: Sequence[Path]) -> list[Finding]:
     from .deployment.expiry import expiries
     from .flower.target import deployed, named
 
-    paths = [path.expanduser() for path in given]
     try:
+        paths = [homes.expanded(path) for path in given]
         paths += [trusted for name in deployed() if (trusted := named(name).root_certificates) is not None]
     except ConfigError as error:
         return [Finding("certificates", "warn", str(error))]
@@ -154,9 +154,14 @@ def _expiry(each: Expiry) -> Finding:
 
 def _secrets(given: Sequence[Path], with_tokens: bool) -> list[Finding]:
     """Private keys in what is given, and this user's submit tokens, that others can use; and how many are fine."""
+    from fedstride.errors import ConfigError
+
     from .deployment.key_files import secrets, tokens
 
-    found = [*secrets(path.expanduser() for path in given), *(tokens() if with_tokens else [])]
+    try:
+        found = [*secrets(map(homes.expanded, given)), *(tokens() if with_tokens else [])]
+    except ConfigError as error:
+        return [Finding("keys", "warn", str(error))]
     wrong = [Finding("keys", "fail", f"the {each.what} {each.path} {each.fault}") for each in found if each.fault]
     fine = [f"{each.what} {each.path}" for each in found if not each.fault]
     return [*wrong, *([Finding("keys", "ok", f"only their user can use: {', '.join(fine)}")] if fine else [])]
@@ -218,16 +223,20 @@ def _folders() -> list[Finding]:
     from server_app.config.schema import Config
     from server_app.folder import runs_dir
 
-    home = Path(os.environ.get("FLWR_HOME", Path.home() / ".flwr")).expanduser()
-    folders = {
-        "runs": (runs_dir(Config()), "set out=FOLDER or FEDSTRIDE_RUNS"),
-        "cache": (cache_dir(), "set FEDSTRIDE_CACHE"),
-        "flower": (home, "set FLWR_HOME"),
-    }
-    return [_folder(topic, folder, advice) for topic, (folder, advice) in folders.items()]
+    return [
+        _folder("runs", lambda: runs_dir(Config()), "set out=FOLDER or FEDSTRIDE_RUNS"),
+        _folder("cache", cache_dir, "set FEDSTRIDE_CACHE"),
+        _folder("flower", homes.flower, "set FLWR_HOME"),
+    ]
 
 
-def _folder(topic: str, folder: Path, advice: str) -> Finding:
+def _folder(topic: str, where: Callable[[], Path], advice: str) -> Finding:
+    from fedstride.errors import ConfigError
+
+    try:
+        folder = where()
+    except ConfigError as error:
+        return Finding(topic, "fail", str(error), advice)
     existing = next(parent for parent in [folder, *folder.parents] if parent.exists())
     free = shutil.disk_usage(existing).free / 1e9
     if not os.access(existing, os.W_OK):

@@ -17,10 +17,12 @@ def node_approve(
 
     For a node with approve = "ask" in its policy. An approval ends when the policy or the data change.
     """
+    from fedstride import homes
+
     from . import places
     from .approval import approve, find, in_words, waiting
 
-    folder = places.home() / places.APPROVALS
+    folder = homes.flower() / places.APPROVALS
     if number is None:
         found = waiting(folder)
         for each in found:

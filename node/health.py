@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fedstride import __version__, atomic
+from fedstride import __version__, atomic, homes
 
 from . import places
 
@@ -77,7 +77,7 @@ class Health:
 
 def report(path: Path | None = None) -> tuple[int, str]:
     """The exit code, and what a person wants to know, in one line."""
-    path = places.home() / places.STATUS if path is None else path
+    path = homes.flower() / places.STATUS if path is None else path
     try:
         heard, facts = path.stat().st_mtime, json.loads(path.read_text())
     except OSError as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedstride import homes
 from fedstride.chain import OWN
 from fedstride.errors import ConfigError, printable
 
@@ -61,7 +62,7 @@ def node_log(
 
     It says what the log proves, and what not, and prints the newest head: keep it on another machine.
     """
-    path = Path(os.path.realpath((log or places.home() / places.LOG).expanduser()))
+    path = Path(os.path.realpath((log or homes.flower() / places.LOG).expanduser()))
     kept = None if head is None else _kept(head)
     if not files(path):
         raise ConfigError(

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 from client_app.state_folder import root
-from fedstride import private
+from fedstride import homes, private
 from fedstride.errors import ConfigError
 from fedstride.flower.link import Place
 from fedstride.flower.trusting import context
@@ -97,7 +97,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
     """The settings in these arguments. Raises ConfigError for what is not allowed."""
     given = _parser().parse_args(list(arguments))
     config = node_config(given.node_config)
-    home = places.home(environment)
+    home = homes.flower(environment)
     site, log, policy = _site(config), _log(config, home / places.LOG), read_policy(_path(config, "policy"))
     if given.insecure and given.root_certificates:
         raise ConfigError("--insecure and --root-certificates exclude each other: with certificates there is TLS")
@@ -118,7 +118,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
         policy=policy,
         site=site,
         states=root(config).absolute(),
-        cache=_cache(),
+        cache=cache_dir().absolute(),
         scratch=home / places.SCRATCH / f"{os.getpid()}-{os.urandom(4).hex()}",
         output=home / places.OUTPUT,
         rows=home / places.ROWS,
@@ -292,15 +292,6 @@ def _site(config: Mapping[str, Value]) -> Site | None:
     return None if path is None else read_data(path)
 
 
-def _cache() -> Path:
-    try:
-        return cache_dir().absolute()
-    except RuntimeError as error:  # a user id without a home folder, as in some containers
-        raise ConfigError(
-            f"there is no default folder for prepared data ({error}); set FEDSTRIDE_CACHE"
-        ) from error
-
-
 def _for_apps(config: Mapping[str, Value], site: Site | None, policy: Policy) -> dict[str, Value]:
     """The node-config as apps see it: without the node's own files, and with what the policy demands of updates.
 
@@ -324,7 +315,7 @@ def _secret(
     """The files that apps must not read, by what they are."""
     found = {"the node's key": key, "the policy": _path(config, "policy"), "the node's log": log}
     found |= {"the node's folder (FLWR_HOME)": home, "the folder of the clients' states": root(config)}
-    found |= {"the cache": _cache()}
+    found |= {"the cache": cache_dir().absolute()}
     found |= {"the data file": _path(config, "data"), "the secret of the hold-out": site.secret if site else None}
     return {what: path.expanduser().absolute() for what, path in found.items() if path is not None}
 

@@ -16,7 +16,7 @@ import uvicorn
 
 from confinement import no_dump, support
 from fedstride import private, signals
-from fedstride.errors import RunError
+from fedstride.errors import ConfigError, RunError
 
 from . import grants, token
 from .executor import Address, Executor
@@ -83,7 +83,13 @@ def _say(place: grants.Place) -> None:
 def _check(settings: Settings) -> None:
     """Raises ConfigError if another user could read or change what the SuperLink keeps."""
     if settings.database is not None:
-        settings.database.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            settings.database.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"the folder of the database {settings.database} cannot be made ({error.strerror}); make it, or "
+                "give another file with --database"
+            ) from error
         check_database(settings.database)
         private.check_folder(settings.database.parent, "the folder of the database", others=private.CHANGE)
     if settings.key is not None:

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from fedstride import atomic, private
+from fedstride import atomic, homes, private
 from fedstride.errors import ConfigError
 
 HEADER = b"fedstride-token"
@@ -31,20 +31,22 @@ def place(address: str, environment: Mapping[str, str] = os.environ) -> Path:
     """The file of the SuperLink at this address, HOST:PORT; all names of the loopback have one."""
     host, _, port = address.rpartition(":")
     name = "localhost" if is_loopback(host.strip("[]")) else host
-    home = Path(environment.get("FLWR_HOME") or "~/.flwr").expanduser().absolute()
-    return home / FOLDER / f"{name}:{port}"
+    return homes.flower(environment) / FOLDER / f"{name}:{port}"
 
 
 def renew(path: Path) -> str:
     """Write a new token of 256 random bits, and return it. Raises ConfigError if another user could change it."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    private.check_folder(path.parent, "the folder of the token")
-    private.check_file(path, "the token")
     token = secrets.token_urlsafe(32)
     try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private.check_folder(path.parent, "the folder of the token")
+        private.check_file(path, "the token")
         atomic.write(path, f"{token}\n".encode(), mode=0o600)
     except OSError as error:
-        raise ConfigError(f"the token {path} cannot be written ({error.strerror}); check its folder") from error
+        raise ConfigError(
+            f"the token {path} cannot be written ({error.strerror}); make its folder writable, or give "
+            f"another one with {homes.FLOWER}"
+        ) from error
     return token
 
 
@@ -68,7 +70,7 @@ def found(address: str, insecure: bool, environment: Mapping[str, str] = os.envi
 def _read(path: Path, required: bool) -> str | None:
     try:
         content, fault = private.read(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         if required:
             raise ConfigError(f"{VARIABLE}={path} does not exist: copy the SuperLink's token to it") from None
         return None

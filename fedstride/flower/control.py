@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ from flwr.proto.fab_pb2 import Fab
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
-from ..errors import last_line
+from ..errors import ConfigError, last_line
 from .trusting import verified
 
 NO_SUCH_RUN = "[code: 16]"
@@ -84,37 +85,58 @@ class KnownNode(NamedTuple):
     registered: str  # when, as in ISO 8601
 
 
+@contextlib.contextmanager
+def _without_proxies() -> Iterator[None]:
+    """The environment names no proxy inside."""
+    named = {name: text for name, text in os.environ.items() if name.lower().endswith("_proxy")}
+    for name in named:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(named)
+
+
 class ControlApi:
     """One connection to a SuperLink. Nothing is sent before the first question; each one may raise AnswerError.
 
     `trusted`: the certificate of the CA to trust; with TLS and None, those of this machine are. Raises ValueError
-    if it is no certificate. `headers`: sent with each question, to this address only: no redirect is followed.
+    if it is no certificate, and ConfigError for a proxy of the environment that cannot be used. `headers`: sent
+    with each question, to this address only: no redirect is followed.
     """
 
     def __init__(
         self, address: str, *, insecure: bool, trusted: bytes | None, headers: Mapping[str, str] | None = None
     ) -> None:
         try:
-            self._client = ControlHttpClient.from_server_address(
-                server_address=address,
-                insecure=insecure,
-                root_certificates=trusted,
-                interceptors=[
-                    CliClientHttpInterceptor(),
-                    RuntimeVersionHttpInterceptor(component_name="flwr CLI"),
-                ],
-            )
+            trust = False if insecure else verified(trusted)
+            with _without_proxies():  # Flower's own client reads the environment; it is closed at once
+                self._client = ControlHttpClient.from_server_address(
+                    server_address=address,
+                    insecure=insecure,
+                    root_certificates=trusted,
+                    interceptors=[
+                        CliClientHttpInterceptor(),
+                        RuntimeVersionHttpInterceptor(component_name="flwr CLI"),
+                    ],
+                )
             self._client._client.close()
+        except (OSError, httpx.HTTPError) as error:  # ssl.SSLError is an OSError
+            raise ValueError(str(error)) from error
+        try:
             self._client._client = httpx.Client(
                 headers={**(headers or {}), "accept-encoding": "identity"},
                 event_hooks={"response": [_bound]},
-                verify=False if insecure else verified(trusted),
+                verify=trust,
                 timeout=ANSWER_SECONDS,
                 follow_redirects=False,
                 trust_env=not insecure,  # in plain text, a proxy of the environment could read the headers
             )
-        except (OSError, httpx.HTTPError) as error:  # ssl.SSLError is an OSError
-            raise ValueError(str(error)) from error
+        except (ImportError, ValueError, httpx.InvalidURL) as error:
+            raise ConfigError(
+                f"the proxy that the environment names cannot be used ({error}): set HTTPS_PROXY or ALL_PROXY to "
+                "a URL as http://proxy.example.org:3128, or NO_PROXY to the address of the SuperLink"
+            ) from error
 
     def runs(self, *, run_id: int | None = None, limit: int | None = None) -> list[KnownRun]:
         """The newest runs, in no order, or the one with this id."""

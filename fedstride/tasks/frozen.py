@@ -60,7 +60,7 @@ def _verified(digest: str, names: tuple[str, ...], folder: str) -> Arrays:
     try:
         found = cached(KIND, key, _missing)
         arrays = dict(zip(names, (_typed(found[each]) for each in sorted(found)), strict=True))
-    except (OSError, ValueError, EOFError):
+    except (LookupError, DataError, OSError, ValueError, EOFError):
         arrays = {}
     if digest_of(arrays) != digest:
         discard(KIND, key)

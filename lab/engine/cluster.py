@@ -27,6 +27,13 @@ SAME = ("python", "fedstride", "flwr", "torch", "numpy")
 
 REACH_SECONDS = 10.0
 
+SETTINGS = b"\x04"
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + SETTINGS + bytes(5)
+"""How both sides of HTTP/2, and so of gRPC, begin (RFC 9113, 3.4): three bytes, then this kind of frame."""
+
+OF_CLIENTS = "10001"
+"""The port of `ray://HOST`, if it names none."""
+
 
 class Facts(NamedTuple):
     """What a process on a machine of the cluster says of itself."""
@@ -60,7 +67,12 @@ def connected(closed: bool = True) -> Iterator[Any]:
     ray = imported()
     if closed and not asks_for_token():
         raise RunError(f"the Ray cluster is not used: {OPEN}")
-    address = os.environ.get("RAY_ADDRESS", "auto")
+    address = os.environ.get("RAY_ADDRESS") or "auto"
+    if address == "local":
+        raise RunError(
+            "no Ray cluster that can be used: RAY_ADDRESS=local names none, but lets Ray start one that only this "
+            "command would use; start one with `ray start --head`, and unset RAY_ADDRESS, or run without Ray"
+        )
     where = "this machine" if address == "auto" else address
     before = {number: signal.getsignal(number) for number in signals.NUMBERS}
     try:
@@ -98,10 +110,24 @@ def imported() -> Any:
 
 
 def _reach(address: str) -> None:
-    """Raise OSError if nothing answers at HOST:PORT: Ray itself would try for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
+    """Raise OSError if no Ray answers at HOST:PORT or ray://HOST: Ray itself would try for minutes."""
+    place = address.removeprefix("ray://")
+    host, _, port = place.rpartition(":")
+    if place != address and not port.isdigit():
+        host, port = place, OF_CLIENTS
     if host and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=REACH_SECONDS).close()
+        with socket.create_connection((host, int(port)), timeout=REACH_SECONDS) as connection:
+            _check_it_is_grpc(connection)
+
+
+def _check_it_is_grpc(connection: socket.socket) -> None:
+    """Raise OSError if the server does not begin as those of gRPC do. One with TLS is left to Ray."""
+    if os.environ.get("RAY_USE_TLS") == "1":
+        return
+    connection.sendall(PREFACE)
+    with connection.makefile("rb") as answer:
+        if answer.read(4)[3:] != SETTINGS:
+            raise ConnectionError("what answers there is not Ray")
 
 
 def environment() -> dict[str, str]:

@@ -129,14 +129,16 @@ class Control:
 @contextlib.contextmanager
 def control(target: Target) -> Iterator[Control]:
     """A connection to the SuperLink, which is closed at the end. Nothing is sent before the first question."""
-    trusted = target.root_certificates
+    trusted, headers = target.root_certificates, target.headers()
     try:
         api = ControlApi(
             target.address,
             insecure=target.insecure,
             trusted=None if trusted is None else trusted.read_bytes(),
-            headers=target.headers(),
+            headers=headers,
         )
+    except ConfigError:
+        raise
     except (OSError, ValueError) as error:
         raise ConfigError(f"{trusted} is not a CA's certificate ({error}); name the SuperLink's ca.crt") from error
     try:

@@ -43,6 +43,12 @@ STOP_SECONDS = 20.0
 """For the simulation to end what it has started."""
 
 
+MOST_BYTES = 107 - len("/fedstride-12345678/session_2026-01-31_12-34-56_123456_1234567/sockets/plasma_store")
+"""Of the path of a folder in which Ray can make its sockets."""
+
+SHORT = ("/tmp", "/var/tmp")
+
+
 @dataclass(frozen=True)
 class Simulated:
     """How a simulated run ended."""
@@ -82,7 +88,7 @@ def _run(
 ) -> str:
     """Run the app until it ends, with all that it has started; its log."""
     with contextlib.ExitStack() as stack:
-        home = Path(tempfile.mkdtemp(prefix="fedstride-"))
+        home = _new_home()
         stack.callback(shutil.rmtree, home, ignore_errors=True)
         app = stack.enter_context(app_folder(config.parts))
         order = {
@@ -97,6 +103,22 @@ def _run(
 
 
 # ---------------------------------------------------------------- before
+
+
+def _new_home() -> Path:
+    """A new folder, of this user alone, for what Ray keeps while the run lasts: in TMPDIR if that is short enough.
+
+    Ray makes sockets there, and Linux allows their paths 107 bytes. Raises ConfigError if no folder is possible.
+    """
+    usual = tempfile.gettempdir()
+    for place in (usual, *SHORT):
+        if len(os.fsencode(place)) <= MOST_BYTES:
+            with contextlib.suppress(OSError):
+                return Path(tempfile.mkdtemp(prefix="fedstride-", dir=place))
+    raise ConfigError(
+        f"Ray makes sockets in the folder for temporary files, {usual}, whose path is longer than {MOST_BYTES} "
+        f"bytes, and {' and '.join(SHORT)} cannot be written: set TMPDIR to a shorter path"
+    )
 
 
 def _gpus(config: Config) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import os
 import re
 import shlex
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedstride import homes
 from fedstride.errors import ConfigError, unknown
 from fedstride.ports import SUBMITTING
 from superlink import token
@@ -42,11 +42,6 @@ class Target:
         return [f"{what + ':':<11} fedstride {verb} {run_id} {name}" for what, verb in verbs.items()]
 
 
-def flower_home() -> Path:
-    """The folder of Flower's config.toml, which contains the connections."""
-    return Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr").expanduser()
-
-
 def named(name: str) -> Target:
     """The connection of this name in Flower's config.toml. Raises ConfigError, which lists the known names."""
     path, connections = _connections()
@@ -75,7 +70,7 @@ def deployed() -> list[str]:
 
 
 def _connections() -> tuple[Path, dict[str, dict[str, object]]]:
-    path = flower_home() / "config.toml"
+    path = homes.flower() / "config.toml"
     try:
         known = tomllib.loads(path.read_text(encoding="utf-8")).get("superlink", {}) if path.is_file() else {}
     except (OSError, ValueError) as error:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import stat
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -134,16 +135,15 @@ def test_an_old_state_that_cannot_be_deleted_does_not_end_the_round(
 
 
 def test_the_error_for_a_user_without_a_home_says_to_set_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    def homeless(*args: object) -> Path:
-        raise RuntimeError("Could not determine home directory.")
+    def nobody(user: object) -> NoReturn:
+        raise KeyError(user)
 
-    for name in ("FEDSTRIDE_STATE", "XDG_STATE_HOME"):
+    for name in ("FEDSTRIDE_STATE", "XDG_STATE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(Path, "home", homeless)
-    with pytest.raises(
-        ConfigError, match=r"no default folder for the clients' states .*; set state in the node-config"
-    ):
-        root({})
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    for config in ({}, {"state": "~/here"}, {"state": "~nobody-of-this-name/here"}):
+        with pytest.raises(ConfigError, match=r"home folder of user .* is not known.*FEDSTRIDE_STATE"):
+            root(config)
 
 
 @pytest.mark.parametrize(

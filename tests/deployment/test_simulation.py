@@ -21,9 +21,9 @@ from lab.flower.simulating import PRIVATE
 pytestmark = pytest.mark.slow
 
 
-def fedstride(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def fedstride(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "lab.cli.main", *arguments]
-    env = os.environ | {"FEDSTRIDE_RUNS": str(cwd / "runs")}
+    env = os.environ | {"FEDSTRIDE_RUNS": str(cwd / "runs")} | variables
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=300, check=False)
 
 
@@ -82,6 +82,21 @@ def test_a_run_resumed_in_the_simulation_has_its_client_states(tmp_path: Path) -
     local = play(tmp_path / "desk", *given, "rounds=3").folder
     assert weights(tmp_path / "runs/begun") == weights(local)
     assert table(tmp_path / "runs/begun") == table(local)
+
+
+def test_it_uses_a_ray_of_its_own_in_a_short_folder(tmp_path: Path) -> None:
+    """Not the cluster of the environment, which may not exist; nor a folder that is too long for Ray's sockets."""
+    long = tmp_path / ("a-long-name" * 10)
+    long.mkdir()
+    done = fedstride(
+        *("simulate", *SMALL, "rounds=1", "clients=2", "name=odd"),
+        cwd=tmp_path,
+        TMPDIR=str(long),
+        RAY_ADDRESS="ray://head",
+        RAY_TMPDIR=str(long),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not list(long.iterdir())
 
 
 def test_it_prints_the_run_folder_and_leaves_no_process(simulated: Simulated) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import pwd
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
+import strangers
 
-from fedstride.errors import DataError
+from fedstride.errors import ConfigError, DataError
 from fedstride.tasks import cache
 from fedstride.tasks.cache import cache_dir, cached
 
@@ -134,20 +139,199 @@ def test_two_processes_at_once(own_cache: Path) -> None:
     assert len(list(own_cache.iterdir())) == 1
 
 
-def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def entry(own_cache: Path) -> Path:
+    """The folder of the entry that `numbers` makes."""
+    cached("kind", {}, numbers)
+    (folder,) = own_cache.iterdir()
+    return folder
+
+
+def cut(folder: Path) -> None:
+    os.truncate(folder / "a.npy", 140)
+
+
+def emptied(folder: Path) -> None:
+    (folder / "b.npy").write_bytes(b"")
+
+
+def lengthened(folder: Path) -> None:
+    with (folder / "a.npy").open("ab") as file:
+        file.write(bytes(8))
+
+
+def another_number(folder: Path) -> None:
+    content = bytearray((folder / "a.npy").read_bytes())
+    content[-8] ^= 1
+    (folder / "a.npy").write_bytes(content)
+
+
+def another_header(folder: Path) -> None:
+    content = (folder / "b.npy").read_bytes()
+    (folder / "b.npy").write_bytes(content.replace(b"<f4", b"<i4"))
+
+
+def exchanged(folder: Path) -> None:
+    (folder / "a.npy").rename(folder / "c.npy")
+    (folder / "b.npy").rename(folder / "a.npy")
+    (folder / "c.npy").rename(folder / "b.npy")
+
+
+def one_deleted(folder: Path) -> None:
+    (folder / "b.npy").unlink()
+
+
+def a_folder_for_an_array(folder: Path) -> None:
+    (folder / "a.npy").unlink()
+    (folder / "a.npy").mkdir()
+
+
+def no_list(folder: Path) -> None:
+    """As versions wrote entries that did not have it."""
+    (folder / cache.FILES).unlink()
+
+
+def a_torn_list(folder: Path) -> None:
+    os.truncate(folder / cache.FILES, 20)
+
+
+def a_list_of_another_form(folder: Path) -> None:
+    (folder / cache.FILES).write_text('[["a", 3]]')
+
+
+def a_list_with_words(folder: Path) -> None:
+    (folder / cache.FILES).write_text('{"a": ["long", "ago", 3], "b": null}')
+
+
+def a_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_text("not a folder")
+
+
+def a_link_to_nothing(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.symlink_to("nowhere")
+
+
+DAMAGES = (
+    cut,
+    emptied,
+    lengthened,
+    another_number,
+    another_header,
+    exchanged,
+    one_deleted,
+    a_folder_for_an_array,
+    no_list,
+    a_torn_list,
+    a_list_of_another_form,
+    a_list_with_words,
+    a_file,
+    a_link_to_nothing,
+)
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_an_entry_that_is_not_as_it_was_written_is_made_again(
+    own_cache: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = entry(own_cache)
+    damage(folder)
+    for make in (numbers, never):
+        found = cached("kind", {}, make)
+        assert found["a"].tolist() == [0, 1, 2, 3, 4] and found["b"].tolist() == [[1.5]]
+        assert list(found) == ["a", "b"] and found["b"].dtype == np.float32
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the cache entry {folder} was damaged or incomplete, and is made again"
+    ]
+    assert list(own_cache.iterdir()) == [folder]
+
+
+def test_a_copy_whose_files_have_other_times_is_used(own_cache: Path, tmp_path: Path) -> None:
+    """As a copy by `cp -r`, or in the image of a container."""
+    folder = entry(own_cache)
+    folder.rename(tmp_path / "elsewhere")
+    shutil.copytree(tmp_path / "elsewhere", folder, copy_function=shutil.copyfile)
+    os.utime(folder / "a.npy", (0, 0))
+    assert cached("kind", {}, never)["a"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_arrays_without_an_element(own_cache: Path) -> None:
+    for make in (lambda: {"a": np.zeros((0, 3), np.uint8)}, never):
+        assert cached("kind", {}, make)["a"].shape == (0, 3)
+
+
+def test_an_entry_that_disappears_at_once_is_answered_from_what_was_made(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_put", lambda temporary, folder: None)  # another process has removed it
+    found = cached("kind", {}, numbers)
+    assert found["a"].tolist() == [0, 1, 2, 3, 4] and not found["a"].flags.writeable
+
+
+@pytest.mark.parametrize("place", ["file", "file/cache", "link", "/dev/null", "/proc/fedstride"])
+def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("FEDSTRIDE_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(DataError, match=r"is not writable .*set FEDSTRIDE_CACHE"):
+    (tmp_path / "link").symlink_to("link")
+    monkeypatch.setenv("FEDSTRIDE_CACHE", str(tmp_path / place))
+    with pytest.raises(DataError, match=r"is not writable .*set FEDSTRIDE_CACHE") as caught:
         cached("kind", {}, numbers)
+    assert "None" not in str(caught.value)
 
 
-def test_a_disk_that_fills_up(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
+MODES = {
+    (0o311, 0o700): "5",  # it can be entered, and not listed
+    (0o300, 0o500): "5",
+    (0o111, 0o100): "5",
+    (0o700, 0o600): "cannot be read (Permission denied)",  # an entry as another user's looks like
+    (0o700, 0o000): "cannot be read (Permission denied)",
+    (0o400, 0o700): "cannot be read (Permission denied)",
+    (0o000, 0o700): "cannot be read (Permission denied)",
+}
+"""The modes of a cache and of its entry, and what is said."""
 
-    monkeypatch.setattr(np, "save", full)
-    with pytest.raises(DataError, match=r"No space left on device.*free disk space"):
-        cached("kind", {}, numbers)
+
+def test_what_permissions_allow(own_cache: Path) -> None:
+    folder = entry(own_cache)
+    code = (
+        "import os, sys\n"
+        "from fedstride.errors import DataError\n"
+        "from fedstride.tasks.cache import cached\n"
+        "cache, folder = sys.argv[1:3]\n"
+        "for text in sys.argv[3:]:\n"
+        "    outer, inner = (int(mode) for mode in text.split())\n"
+        "    os.chmod(folder, inner); os.chmod(cache, outer)\n"
+        "    try:\n"
+        "        print(len(cached('kind', {}, dict)['a']))\n"
+        "    except DataError as error:\n"
+        "        print(error)\n"
+        "    os.chmod(cache, 0o700); os.chmod(folder, 0o700)\n"
+    )
+    modes = [f"{outer} {inner}" for outer, inner in MODES]
+    said = strangers.run("-c", code, str(own_cache), str(folder), *modes, cwd=ROOT, check=True).stdout.splitlines()
+    assert len(said) == len(MODES)
+    for line, expected in zip(said, MODES.values(), strict=True):
+        assert expected in line
+        assert expected == "5" or "set FEDSTRIDE_CACHE" in line
+
+
+@pytest.mark.parametrize("bytes_left", [0, 100, 130, 5000, 20100])
+def test_a_disk_that_fills_up(own_cache: Path, bytes_left: int) -> None:
+    """At the header of an array, in an array, and at the list of files."""
+    code = (
+        "import numpy as np, resource, sys\n"
+        "from fedstride.errors import DataError\n"
+        "from fedstride.tasks.cache import cached\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))\n"
+        "try:\n"
+        "    cached('kind', {}, lambda: {f'a{k}': np.zeros(20000, np.uint8) for k in range(400)})\n"
+        "except DataError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(bytes_left)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    (line,) = done.stdout.splitlines()
+    assert "cannot be written" in line and "free disk space" in line and "None" not in line
     assert list(own_cache.iterdir()) == []
 
 
@@ -159,3 +343,16 @@ def test_the_location_of_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert cache_dir() == tmp_path / "fedstride"
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert cache_dir() == Path.home() / ".cache" / "fedstride"
+
+
+@pytest.mark.parametrize("chosen", ["", "~/mine", "~nobody-of-this-name/cache"])
+def test_the_location_of_the_cache_without_a_home(monkeypatch: pytest.MonkeyPatch, chosen: str) -> None:
+    def nobody(user: object) -> NoReturn:
+        raise KeyError(user)
+
+    monkeypatch.setenv("FEDSTRIDE_CACHE", chosen)
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    with pytest.raises(ConfigError, match=r"home folder of user .* is not known.*FEDSTRIDE_CACHE"):
+        cache_dir()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
+import threading
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from desk import SMALL, play, table, weights
@@ -35,6 +37,77 @@ def test_without_a_cluster_there_is_one_line(monkeypatch: pytest.MonkeyPatch, tm
     )
     with expected, cluster.connected():
         pass
+
+
+class Server(NamedTuple):
+    """What answers at a port, and what is said of it."""
+
+    answer: bytes
+    said: str
+
+
+SERVERS = {
+    "of Redis": Server(b"-ERR unknown command 'PRI'\r\n", "what answers there is not Ray"),
+    "of mail": Server(b"220 mail.example ESMTP\r\n", "what answers there is not Ray"),
+    "that closes": Server(b"", "what answers there is not Ray"),
+    "with three bytes": Server(b"\x00\x00\x04", "what answers there is not Ray"),
+}
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+@pytest.mark.parametrize("name", SERVERS)
+def test_another_server_is_not_taken_for_ray(monkeypatch: pytest.MonkeyPatch, name: str, scheme: str) -> None:
+    """Redis has the port that Ray has by default. Ray itself would try for minutes."""
+    if find_spec("ray") is None:
+        pytest.skip("Ray is not installed")
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(SERVERS[name].answer)
+            connection.shutdown(socket.SHUT_WR)
+            connection.recv(1000)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        monkeypatch.setenv("RAY_ADDRESS", f"{scheme}127.0.0.1:{listener.getsockname()[1]}")
+        monkeypatch.setenv("RAY_AUTH_MODE", "token")
+        with pytest.raises(RunError, match=SERVERS[name].said), cluster.connected():
+            pass
+        thread.join()
+
+
+def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    if find_spec("ray") is None:
+        pytest.skip("Ray is not installed")
+    monkeypatch.setattr(cluster, "REACH_SECONDS", 0.2)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{listener.getsockname()[1]}")
+        with pytest.raises(RunError, match=r"no Ray cluster .*timed out"), cluster.connected():
+            pass
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("", "at this machine: "),
+        ("local", "RAY_ADDRESS=local names none"),
+        ("ray://no-such-host.invalid", "at ray://no-such-host.invalid: gaierror"),
+        ("ray://127.0.0.1:1", "Connection refused"),
+        ("127.0.0.1", "Invalid address format"),
+        ("head node", "Invalid address format"),
+    ],
+)
+def test_an_address_without_a_cluster(monkeypatch: pytest.MonkeyPatch, address: str, said: str) -> None:
+    if find_spec("ray") is None:
+        pytest.skip("Ray is not installed")
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    with pytest.raises(RunError, match=said) as caught, cluster.connected():
+        pass
+    assert "ray start --head" in str(caught.value)
 
 
 def test_other_versions_and_folders_are_named() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +221,35 @@ def test_the_token_of_the_address_is_sent(ask: Ask, flower_home: Path, monkeypat
     with control(target) as connection:
         connection.runs()
     assert server.got[1] is None
+
+
+ODD_PROXIES = (
+    {"ALL_PROXY": "socks5://127.0.0.1:9"},
+    {"all_proxy": "socks5h://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"},
+    {"HTTP_PROXY": ":::", "HTTPS_PROXY": "nonsense"},
+    {"http_proxy": "ftp://127.0.0.1:9", "NO_PROXY": "*"},
+)
+
+
+@pytest.mark.parametrize("variables", ODD_PROXIES)
+def test_a_proxy_of_the_environment_does_not_matter_in_plain_text(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+    assert ask(list_runs=good(ListRunsResponse())).runs() == []
+    assert {name: os.environ.get(name) for name in variables} == variables
+
+
+@pytest.mark.parametrize("variables", ODD_PROXIES[:2])
+def test_a_proxy_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    if find_spec("socksio") is not None:
+        pytest.skip("this environment can use SOCKS")
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+    expected = pytest.raises(ConfigError, match=r"^the proxy that the environment names .*SOCKS.*NO_PROXY")
+    with expected, control(Target("", "superlink.example:8000")):
+        pass
 
 
 def test_a_redirect_is_not_followed(ask: Ask) -> None:
