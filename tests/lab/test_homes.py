@@ -76,6 +76,7 @@ def test_commands_without_a_known_home(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_commands_with_a_home_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "a file").write_text("")
     (tmp_path / "read-only").mkdir(mode=0o500)
