@@ -8,23 +8,31 @@ Bin j is below bin i, j < i, if h_j <= l_i: then each score of j is below each s
 other they overlap, and the order of their scores is not known. Two bins of one client do not overlap; each bin
 overlaps itself.
 
-**AUROC** is the share of pairs (positive, negative) in order; equal scores count half, and so do pairs in bins
-that overlap:
+What is certain is an interval for each figure. Within it the figure is computed as if the examples of a bin were
+spread evenly over the pieces into which the edges of all clients divide it: m_i pieces for bin i, so piece e has
+
+    N_e = sum_{i has e} n_i / m_i,    P_e = sum_{i has e} p_i / m_i.
+
+The error beside a figure is its distance to the farther end of its interval, so it holds however the scores lie.
+
+**AUROC** is the share of pairs (positive, negative) in order; equal scores count half:
 
     W = sum_{j < i} p_i n_j       V = sum_{i < j} p_i n_j       O = N P - W - V = sum_{i, j overlap} p_i n_j
-    AUROC = (W + O / 2) / (W + V + O)            |AUROC - that of the scores| <= (O / 2) / (N P)
+    W / (N P) <= AUROC of the scores <= (W + O) / (N P)
+    AUROC = sum_e P_e (sum_{f below e} N_f + N_e / 2) / (N P), within the interval.
 
-In this form it is exactly 1 if V = O = 0, and never above 1 or below 0. It is exact if no bin with positive
-examples overlaps one with negative examples.
+It is exactly 1 if V = O = 0, never above 1 or below 0, and exact if no bin with positive examples overlaps one
+with negative examples.
 
 **Average precision** is the sum over positive examples x of T_x / (T_x + F_x) / P, where T_x and F_x are the
-masses of positive and of negative examples with at least the score of x. Let x be in bin i. Of each kind (+, -),
-let A_i be the mass in bins above i, and R_i the mass in bins that are not below i: A_i, and all that overlap i.
-The figure takes the examples of bin i as equal, and half of the others that overlap i as above x:
+masses of positive and of negative examples with at least the score of x. The figure takes the examples of a piece
+as equal:
 
-    T_i = (A_i^+ + R_i^+ + p_i) / 2,   F_i = (A_i^- + R_i^- + n_i) / 2,   AP = sum_i p_i T_i / (T_i + F_i) / P.
+    T_e = P_e + sum_{f above e} P_f,   F_e = N_e + sum_{f above e} N_f,   AP = sum_e P_e T_e / (T_e + F_e) / P.
 
-So it is exact if bins do not overlap and each has one distinct score. As T_x <= R_i^+ and F_x >= A_i^-,
+So it is exact if bins do not overlap and each has one distinct score. Let x be in bin i. Of each kind (+, -), let
+A_i be the mass in bins above i, and R_i the mass in bins that are not below i: A_i, and all that overlap i. As
+T_x <= R_i^+ and F_x >= A_i^-,
 
     AP of the scores <= sum_i p_i R_i^+ / (R_i^+ + A_i^-) / P.
 
@@ -120,32 +128,55 @@ def _columns(clients: Sequence[Sequence[float]], weights: Sequence[float]) -> It
 def _area(found: Segments) -> Pooled:
     kept = found.positive > 0
     mass = found.positive[kept]
-    negative = _around(found, found.negative, kept)
+    around = _around(found, found.negative, kept)
     right, wrong, unknown = (
-        math.fsum((mass * part).tolist()) for part in (negative.below, negative.above, negative.beside)
+        math.fsum((mass * part).tolist()) for part in (around.below, around.above, around.beside)
     )
     pairs = right + wrong + unknown
-    return Pooled((right + unknown / 2) / pairs, unknown / 2 / pairs)
+    negative, positive = _spread(found, found.negative), _spread(found, found.positive)
+    below = np.cumsum(negative) - negative / 2
+    value = math.fsum((positive * below).tolist()) / (math.fsum(positive.tolist()) * math.fsum(negative.tolist()))
+    return _inside(value, right / pairs, (right + unknown) / pairs)
 
 
 def _precision(found: Segments) -> Pooled:
     kept = found.positive > 0
     mass, unit = found.positive[kept], found.unit[kept]
     positive, negative = _around(found, found.positive, kept), _around(found, found.negative, kept)
-    above, reach = positive.above, np.maximum(positive.reach, mass)
-    hits, misses = (above + reach + mass) / 2, (negative.above + negative.reach + found.negative[kept]) / 2
-    first = above + unit
+    reach, first = np.maximum(positive.reach, mass), positive.above + unit
     least = (
         unit * first / (first + negative.reach)
         + (mass - unit)
         - negative.reach * np.log1p((mass - unit) / (first + negative.reach))
     )
     total = math.fsum(mass.tolist())
-    value, high, low = (
-        math.fsum(part.tolist()) / total
-        for part in (mass * (hits / (hits + misses)), mass * (reach / (reach + negative.above)), least)
-    )
+    low, high = (math.fsum(part.tolist()) / total for part in (least, mass * (reach / (reach + negative.above))))
+    pieces, others = _spread(found, found.positive)[::-1], _spread(found, found.negative)[::-1]
+    hits, misses, some = np.cumsum(pieces), np.cumsum(others), pieces > 0
+    parts = pieces[some] * (hits[some] / (hits[some] + misses[some]))
+    return _inside(math.fsum(parts.tolist()) / math.fsum(pieces.tolist()), low, high)
+
+
+def _inside(value: float, low: float, high: float) -> Pooled:
+    """The value within the interval, and its distance to the farther end."""
+    value = min(max(value, low), high)
     return Pooled(value, max(0.0, high - value, value - low))
+
+
+def _spread(found: Segments, masses: np.ndarray) -> np.ndarray:
+    """The mass in each piece between two neighbouring edges of all bins, in ascending order."""
+    edges = np.unique(np.concatenate([found.low, found.high]))
+    some = masses > 0
+    start, end = np.searchsorted(edges, found.low[some]), np.searchsorted(edges, found.high[some])
+    rate = masses[some] / (end - start)
+    begins, ends = (
+        np.bincount(place[order], weights=rate[order], minlength=len(edges))
+        for place in (start, end)
+        for order in (np.lexsort((rate, place)),)
+    )
+    bins = np.bincount(start, minlength=len(edges)) - np.bincount(end, minlength=len(edges))
+    mass = np.maximum(0.0, np.cumsum(begins) - np.cumsum(ends))
+    return np.where(np.cumsum(bins) > 0, mass, 0.0)[:-1]  # differences of sums are not exactly 0 in a gap
 
 
 def _around(found: Segments, masses: np.ndarray, kept: np.ndarray) -> Around:

@@ -191,13 +191,13 @@ def test_the_order_of_clients_changes_no_bit(examples: Any, most: int, random: A
 
 @PROPERTY
 @given(CLIENTS)
-def test_the_error_of_auroc_is_half_the_pairs_in_overlapping_bins(examples: Any) -> None:
-    """The equation of the docstring, pair by pair of bins, in exact arithmetic."""
+def test_auroc_and_its_error_as_in_the_equations(examples: Any) -> None:
+    """Those of the docstring, pair by pair of bins and of pieces, in exact arithmetic."""
     clients = [(np.array([s for s, _ in each]), np.array([p for _, p in each])) for each in examples]
-    bins = [bins_of(scores, positive, 4) for scores, positive in clients]
     segments = [
         (low, high, int(n), int(p))
-        for found in bins
+        for scores, positive in clients
+        for found in [bins_of(scores, positive, 4)]
         for low, high, n, p in zip(found.edges[:-1], found.edges[1:], found.negative, found.positive, strict=True)
     ]
     total = sum(n for *_, n, _ in segments) * sum(p for *_, p in segments)
@@ -207,9 +207,44 @@ def test_the_error_of_auroc_is_half_the_pairs_in_overlapping_bins(examples: Any)
     for (low, high, _, p), (other_low, other_high, n, _) in itertools.product(segments, segments):
         right += p * n if other_high <= low else 0
         overlapping += p * n if other_high > low and other_low < high else 0
+    edges = sorted({edge for low, high, _, _ in segments for edge in (low, high)})
+    pieces = {edge: [Fraction(0), Fraction(0)] for edge in edges}
+    for low, high, n, p in segments:
+        own = [edge for edge in edges if low <= edge < high]
+        for edge in own:
+            pieces[edge][0] += Fraction(n, len(own))
+            pieces[edge][1] += Fraction(p, len(own))
+    spread, below = Fraction(0), Fraction(0)
+    for n, p in (pieces[edge] for edge in edges):
+        spread += p * (below + n / 2)
+        below += n
+    want = min(max(spread, Fraction(right)), Fraction(right + overlapping)) / total
+    ends = (Fraction(right, total), Fraction(right + overlapping, total))
     value, error = auroc(said(clients, most=4), sizes(clients))
-    assert error == pytest.approx(float(Fraction(overlapping, 2 * total)), abs=1e-15)
-    assert value == pytest.approx(float(Fraction(2 * right + overlapping, 2 * total)), abs=1e-15)
+    assert value == pytest.approx(float(want), abs=1e-14)
+    assert error == pytest.approx(float(max(want - ends[0], ends[1] - want)), abs=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "rows", "least", "near"), [(3, 38, 10, 0.09), (20, 100, 20, 0.03), (10, 500, 20, 0.005)]
+)
+def test_spread_examples_are_nearer_than_the_stated_error(nodes: int, rows: int, least: int, near: float) -> None:
+    """Clients with the same distribution, and a policy that leaves few bins: the mean of ten draws."""
+    distances = []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        clients = []
+        for _ in range(nodes):
+            positive = rng.random(rows) < 0.5
+            clients.append((rng.standard_normal(rows) + 2.0 * positive, positive))
+        value, error = auroc(said(clients, 256, least), sizes(clients))
+        scores, positive, _ = joined(clients, sizes(clients))
+        ranks = np.argsort(np.argsort(scores)) + 1
+        n, p = (~positive).sum(), positive.sum()
+        want = (ranks[positive].sum() - p * (p + 1) / 2) / (n * p)
+        distances.append(want - value)
+        assert abs(want - value) <= error
+    assert abs(np.mean(distances)) < near
 
 
 def test_many_clients_of_very_different_sizes() -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import strangers
 
 ROOT = Path(__file__).parents[2]
