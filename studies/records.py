@@ -1,0 +1,75 @@
+"""Keeps the records of runs in small files, and gives them back as run folders, without models and checkpoints.
+
+    uv run python studies/records.py pack runs/reproduce-fednnnn-table2 docs/records/fednnnn-table2
+    uv run python studies/records.py unpack docs/records/fednnnn-table2 runs/records
+
+A run becomes NAME.tar.xz with its configuration, its metrics and how it ended; folders of the machine on which it
+ran are left out. The same run gives the same bytes. What is unpacked is read by `fedstride table`, `plot` and
+`report`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+from lab.results.runs import METRICS, STATUS, Run, find_runs
+from server_app.config.compose import to_yaml
+
+CONFIG = "config.yaml"
+FILES = (CONFIG, METRICS, STATUS)
+
+
+def files_of(run: Run) -> dict[str, bytes]:
+    """The content of each file that is kept of a completed run."""
+    config = replace(run.config, out=None, resume=None)
+    status = {**run.status, "hardware": {**run.status.get("hardware", {})}}
+    status["hardware"].pop("system", None)
+    contents = (
+        to_yaml(config).encode(),
+        (run.folder / METRICS).read_bytes(),
+        json.dumps(status, indent=1, sort_keys=True).encode(),
+    )
+    return dict(zip(FILES, contents, strict=True))
+
+
+def pack(runs: Path, to: Path) -> list[Path]:
+    """Write the records of all completed runs below a folder; what is there already is left as it is."""
+    to.mkdir(parents=True, exist_ok=True)
+    written = []
+    for run in find_runs([runs])[0]:
+        path = to / f"{run.folder.name}.tar.xz"
+        if not run.completed or path.exists():
+            continue
+        with tarfile.open(path, "x:xz", preset=9) as archive:
+            for name, content in files_of(run).items():
+                entry = tarfile.TarInfo(name)
+                entry.size, entry.mode = len(content), 0o644
+                archive.addfile(entry, io.BytesIO(content))
+        written.append(path)
+    return written
+
+
+def unpack(records: Path, to: Path) -> list[Path]:
+    """Write each of these records as a run folder below `to`. Raises FileExistsError if there is one already."""
+    folders = []
+    for path in sorted(records.rglob("*.tar.xz")):
+        folder = to / path.relative_to(records).parent / path.name.removesuffix(".tar.xz")
+        folder.mkdir(parents=True)
+        with tarfile.open(path) as archive:
+            for name in FILES:
+                content = archive.extractfile(name)
+                assert content is not None
+                (folder / name).write_bytes(content.read())
+        folders.append(folder)
+    return folders
+
+
+if __name__ == "__main__":
+    what, source, target = sys.argv[1:]
+    for each in {"pack": pack, "unpack": unpack}[what](Path(source), Path(target)):
+        print(each)

@@ -1,0 +1,58 @@
+"""Records of runs as they are kept in the repository: the same bytes for the same run, and read as runs are."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from desk import play
+
+from lab.results.runs import find_runs
+from lab.results.tables import compare_all
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def records() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("records", ROOT / "studies/records.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_what_is_unpacked_gives_the_same_table(records: ModuleType, tmp_path: Path) -> None:
+    for seed in (1, 2):
+        play(tmp_path / "runs", f"seed={seed}", f"name=run-{seed}")
+    packed = records.pack(tmp_path / "runs", tmp_path / "kept")
+    assert [path.name for path in packed] == ["run-1.tar.xz", "run-2.tar.xz"]
+    assert records.pack(tmp_path / "runs", tmp_path / "kept") == []
+    again = records.pack(tmp_path / "runs", tmp_path / "again")
+    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in packed]
+
+    records.unpack(tmp_path / "kept", tmp_path / "back")
+    runs, remarks = find_runs([tmp_path / "back"])
+    assert remarks == []
+    [table] = compare_all(runs)
+    [original] = compare_all(find_runs([tmp_path / "runs"])[0])
+    assert table.cells == original.cells
+    for path in (tmp_path / "back").rglob("*"):
+        assert path.is_dir() or str(tmp_path).encode() not in path.read_bytes()
+    with pytest.raises(FileExistsError):
+        records.unpack(tmp_path / "kept", tmp_path / "back")
+
+
+def test_what_the_repository_keeps_can_be_read_and_is_small(records: ModuleType, tmp_path: Path) -> None:
+    kept = ROOT / "docs/records"
+    paths = sorted(kept.rglob("*.tar.xz"))
+    if not paths:
+        pytest.skip("no records are kept yet")
+    assert sum(path.stat().st_size for path in paths) < 5_000_000
+    records.unpack(kept, tmp_path)
+    runs, remarks = find_runs([tmp_path])
+    assert len(runs) == len(paths) and remarks == []
+    assert all(run.completed for run in runs)
