@@ -31,27 +31,27 @@ def script() -> ModuleType:
 
 
 def test_rows_of_a_page(script: ModuleType, tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
+    page = tmp_path / "README.md"
     page.write_text(PAGE)
     assert list(script.rows(page)) == [
-        ("page.md:4", "FedNNNN", "method=fednnnn", "060f979a", False),
-        ("page.md:6", "FedNLR", "method=fednlr client.lr=0.1", "7343f646", True),
-        ("page.md:7", "new row", "method=fedavg", "", False),
+        ("README.md:4", "FedNNNN", "method=fednnnn", "060f979a", False),
+        ("README.md:6", "FedNLR", "method=fednlr client.lr=0.1", "7343f646", True),
+        ("README.md:7", "new row", "method=fedavg", "", False),
     ]
 
 
 def test_older_rows_are_marked_and_no_others(script: ModuleType, tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
+    page = tmp_path / "README.md"
     page.write_text(PAGE)
     rows = list(script.rows(page))
     now = {"method=fednnnn": "060f979a", "method=fednlr client.lr=0.1": "11111111", "method=fedavg": "22222222"}
     [line] = script.faults(rows, now)
-    assert "page.md:7: the figures of new row (method=fedavg) are of nothing, now 22222222" in line
+    assert "README.md:7: the figures of new row (method=fedavg) are of nothing, now 22222222" in line
     [changed, _] = script.faults(rows, {**now, "method=fednnnn": "33333333"})
-    assert "page.md:4: the figures of FedNNNN (method=fednnnn) are of 060f979a, now 33333333" in changed
+    assert "README.md:4: the figures of FedNNNN (method=fednnnn) are of 060f979a, now 33333333" in changed
     [marked, _] = script.faults(rows, {**now, "method=fednlr client.lr=0.1": "7343f646"})
     assert marked == (
-        "page.md:6: the figures of FedNLR (method=fednlr client.lr=0.1) are of this code: remove (older)"
+        "README.md:6: the figures of FedNLR (method=fednlr client.lr=0.1) are of this code: remove (older)"
     )
 
 
