@@ -36,8 +36,8 @@ class SuperLinkLike(http.server.BaseHTTPRequestHandler):
         self.send_header("content-type", "application/protobuf")
         self.send_header("content-length", str(len(body)))
         self.end_headers()
+        self.answers[-1] += 1  # before the client has the answer, and goes on
         self.wfile.write(body)
-        self.answers[-1] += 1
 
     def log_request(self, *_: object) -> None:
         """Print nothing."""
