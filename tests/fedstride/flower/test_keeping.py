@@ -31,12 +31,12 @@ class SuperLinkLike(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
+        self.answers[-1] += 1  # first: an empty answer ends with its headers, and the client goes on
         body = GetNodesResponse().SerializeToString()
         self.send_response(200)
         self.send_header("content-type", "application/protobuf")
         self.send_header("content-length", str(len(body)))
         self.end_headers()
-        self.answers[-1] += 1  # before the client has the answer, and goes on
         self.wfile.write(body)
 
     def log_request(self, *_: object) -> None:
