@@ -15,7 +15,7 @@ from server_app.config.papers import Source
 from server_app.config.presets import preset
 
 from ..papers import paper_table, table_names
-from ..papers.side_by_side import side_by_side
+from ..papers.side_by_side import SideBySide, side_by_side
 from ..plots import draw
 from ..plots.canvas import save
 from ..results.formats import markdown
@@ -33,14 +33,15 @@ def write_page(
 ) -> Path:
     """Write README.md and the picture below `out`; the path of the page."""
     runs = [run for place in done if place.is_complete() and (run := place.run) is not None]
-    parts = [_head(target, command), *_tables(target, runs)]
+    beside = side_by_side(paper_table(target), runs) if target in table_names() else None
+    parts = [_head(target, command), *_tables(beside, runs)]
     if runs:
         try:
             save(draw("accuracy", runs), out / PICTURE)
             parts.append(f"![Against rounds, mean and range over seeds]({PICTURE})")
         except FedstrideError as error:  # a plot is never worth a run
             parts.append(f"No picture: {error}")
-    parts += _differences(target, done, runs)
+    parts += _differences(beside, done)
     missing = [f"{place.cell}: not complete" for place in done if not place.is_complete()]
     missing += [*(f"{place.cell}: not within the budget" for place in left), *absent]
     if missing:
@@ -60,22 +61,20 @@ def _head(target: str, command: str) -> str:
     return f"# {target}{caption}\n\n```bash\n{command}\n```\n\n{time.strftime('%Y-%m-%d')}, {machine}."
 
 
-def _tables(target: str, runs: Sequence[Run]) -> list[str]:
+def _tables(beside: SideBySide | None, runs: Sequence[Run]) -> list[str]:
     """Beside the paper's figures, if its table is known; and between the methods."""
     parts = []
-    if target in table_names():
-        parts.append(markdown(side_by_side(paper_table(target), runs).grid()))
+    if beside is not None:
+        parts.append(markdown(beside.grid()))
     if runs:
         parts += [markdown(each.grid()) for each in compare_all(runs)]
         parts += [f"- {each.text}" for each in verdicts(runs)]
     return parts
 
 
-def _differences(target: str, done: Sequence[Place], runs: Sequence[Run]) -> list[str]:
+def _differences(beside: SideBySide | None, done: Sequence[Place]) -> list[str]:
     """What runs have otherwise than the paper, and what we chose where it is silent."""
-    remarks: list[str] = []
-    if target in table_names():
-        remarks += side_by_side(paper_table(target), runs).remarks
+    remarks = [] if beside is None else list(beside.remarks)
     seeds = sorted({place.cell.seed for place in done})
     remarks.append(f"seeds {', '.join(map(str, seeds))}")
     for name in dict.fromkeys(place.cell.experiment for place in done):
