@@ -33,8 +33,7 @@ def read(site: Site, spec: Spec) -> Found:
     ConfigError if the task does not name its columns.
     """
     columns = _columns(spec)
-    inputs = [column.name for column in columns] or list(spec.reading.texts)
-    wanted = list(dict.fromkeys([*inputs, *_targets(spec), *([site.id] if site.id else [])]))
+    wanted = list(dict.fromkeys([*inputs_of(spec), *_targets(spec), *([site.id] if site.id else [])]))
     parts = list(_converted(_reader(site.path)(site.path, wanted), columns, spec, site))
     if not parts:
         raise DataError(f"{site.path} contains no examples: it has no rows")
@@ -42,6 +41,30 @@ def read(site: Site, spec: Spec) -> Found:
     if spec.target is Target.CLASS:
         y = y[:, 0].astype(np.int64)
     return Found(x, stored_targets(y, len(x), spec, str(site.path)), rows, contents)
+
+
+def inputs_of(spec: Spec) -> list[str]:
+    """The columns of which an example consists. Raises ConfigError if the task does not name them."""
+    return [column.name for column in _columns(spec)] or list(spec.reading.texts)
+
+
+def unlabelled(path: Path, spec: Spec) -> Iterator[tuple[np.ndarray, Rows]]:
+    """The examples in some thousands of rows at a time, without targets, and the rows. See `examples`."""
+    return ((examples(rows, spec), rows) for rows in _reader(path)(path, inputs_of(spec)))
+
+
+def examples(rows: Rows, spec: Spec) -> np.ndarray:
+    """The examples in these rows, to be predicted: a category that the task does not know is a missing one.
+
+    Raises DataError, with the place, for other cells that are not allowed, and for empty ones and unknown
+    categories if the task has no missing cells.
+    """
+    columns, missing = _columns(spec), spec.reading.missing == "mean"
+    return (
+        cells.inputs(rows, columns, {}, may_be_missing=missing, may_be_unknown=missing)
+        if columns
+        else _tokens(rows, spec)
+    )
 
 
 def faults(site: Site) -> tuple[int, list[str]]:
