@@ -115,7 +115,8 @@ def number(text: str) -> float:
         value = None
     if value is None or "_" in text:  # which Python allows in a number
         raise CellError(
-            f"{quoted(text)} is not a number; write it with a decimal point, without a unit and without separators"
+            f"{quoted(text)} is not a number; write it with a decimal point, without a unit and without "
+            "separators, or say in [file] of the data file how numbers are written"
         )
     if not -LARGEST <= value <= LARGEST:  # also for NaN
         raise CellError(f"{quoted(text)} is not allowed: numbers must be finite in float32")

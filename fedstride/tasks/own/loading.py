@@ -148,7 +148,13 @@ def examples_in(site: Site, those: list[tuple[Path, int]], spec: Spec) -> Found:
 def form(site: Site, spec: Spec) -> dict[str, object]:
     """Everything of a site's file and of a task on which the arrays depend."""
     is_table = site.path.name.lower().endswith(tables.SUFFIXES)
-    return {**of_task(spec), "id": site.id, "columns": is_table, "dictionary": repr(site.dictionary)}
+    return {
+        **of_task(spec),
+        "id": site.id,
+        "columns": is_table,
+        "dictionary": repr(site.dictionary),
+        "file": repr(site.form),
+    }
 
 
 def of_task(spec: Spec) -> dict[str, object]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ...errors import ConfigError, DataError
 from ..columns import Column, alike, parsed, width
-from ..dictionary import TEXT, Cells
+from ..dictionary import NUMBER, TEXT, Cells
+from ..file_form import FileForm
 from ..holdout import digest_of, stacked
 from ..inputs import Kind
 from ..site import Site
@@ -19,6 +20,7 @@ from . import cells, csvs, parquets
 from .checks import quoted, stored_targets
 from .found import Found
 from .rows import Rows
+from .translated import Read, translated
 
 KINDS = (Kind.TABLE, Kind.TOKENS)
 """The kinds of examples that are rows of a table."""
@@ -34,7 +36,7 @@ def read(site: Site, spec: Spec) -> Found:
     """
     columns = _columns(spec)
     wanted = list(dict.fromkeys([*inputs_of(spec), *_targets(spec), *([site.id] if site.id else [])]))
-    parts = list(_converted(_reader(site.path)(site.path, wanted), columns, spec, site))
+    parts = list(_converted(_rows(site, wanted, _numbers(spec)), columns, spec, site))
     if not parts:
         raise DataError(f"{site.path} contains no examples: it has no rows")
     x, y, rows, contents = (np.concatenate(each) for each in zip(*parts, strict=True))
@@ -77,7 +79,7 @@ def faults(site: Site) -> tuple[int, list[str]]:
     found: dict[str, tuple[int, DataError]] = {}
     wanted = [*said, *([site.id] if site.id and site.id not in said else [])]
     count = 0
-    for rows in _reader(site.path)(site.path, wanted):
+    for rows in _rows(site, wanted, [name for name, each in said.items() if each.kind == NUMBER]):
         count += len(rows)
         for name, cells_of in said.items():
             _count(rows, name, cells_of, found)
@@ -97,8 +99,21 @@ def _count(rows: Rows, name: str, said: Cells, found: dict[str, tuple[int, DataE
         found[name] = times + 1, first or rows.error(place, name, error)
 
 
-def _reader(path: Path) -> Callable[[Path, Sequence[str]], Iterator[Rows]]:
-    return parquets.read if path.name.lower().endswith(parquets.SUFFIXES) else csvs.read
+def _rows(site: Site, wanted: Sequence[str], numbers: Collection[str]) -> Iterator[Rows]:
+    """The rows of a site's table, with the wanted columns as the task writes them."""
+    return translated(_reader(site.path, site.form), site.path, wanted, site.form, numbers)
+
+
+def _numbers(spec: Spec) -> list[str]:
+    """The columns of numbers: of the examples, and targets that are values or labels."""
+    targets = [] if spec.target is Target.CLASS else list(spec.reading.targets)
+    return [*(column.name for column in _columns(spec) if not column.categories), *targets]
+
+
+def _reader(path: Path, form: FileForm = csvs.COMMON) -> Read:
+    if path.name.lower().endswith(parquets.SUFFIXES):
+        return parquets.read
+    return lambda path, columns: csvs.read(path, columns, form)
 
 
 def _columns(spec: Spec) -> list[Column]:
