@@ -51,7 +51,10 @@ def measure(places: Sequence[Place], on_measured: Callable[[Place, Pace | str], 
     for place in places:
         if (found := pace_of(place)) is not None:
             known.setdefault(kind_of(place), found)
-    for kind, place in {kind_of(place): place for place in reversed(places)}.items():
+    first: dict[Kind, Place] = {}
+    for place in places:
+        first.setdefault(kind_of(place), place)
+    for kind, place in first.items():
         for ended in () if kind in known else first_round(place):
             if (found := pace_of(place)) is not None:
                 known[kind] = found
