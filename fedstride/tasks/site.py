@@ -109,6 +109,17 @@ def read_site(given: Path) -> Site:
     if given.suffix != SUFFIX:
         return Site(given)
     values = _values(given)
+    site = _described(given, values)
+    key, secret = _key(given, values)
+    return replace(site, key=key, secret=secret)
+
+
+def read_form_of(given: Path) -> Site:
+    """The same without key and secret, so none is made: for whoever holds nothing out."""
+    return Site(given) if given.suffix != SUFFIX else _described(given, _values(given))
+
+
+def _described(given: Path, values: Mapping[str, Any]) -> Site:
     named = values.get("path")
     if not isinstance(named, str) or not named:
         raise ConfigError(f'{given}: it must name the data, as in path = "/srv/data/patients.csv"')
@@ -126,8 +137,7 @@ def read_site(given: Path) -> Site:
     fault = _form_fault(path, values) or (_kind_fault(path, dictionary) if dictionary is not None else "")
     if fault:
         raise ConfigError(f"{given}: {fault}")
-    key, secret = _key(given, values)
-    return Site(path, key, id_column, secret, dictionary, form)
+    return Site(path, id=id_column, dictionary=dictionary, form=form)
 
 
 def _values(path: Path) -> dict[str, Any]:

@@ -50,9 +50,9 @@ def inputs_of(spec: Spec) -> list[str]:
     return [column.name for column in _columns(spec)] or list(spec.reading.texts)
 
 
-def unlabelled(path: Path, spec: Spec) -> Iterator[tuple[np.ndarray, Rows]]:
+def unlabelled(site: Site, spec: Spec) -> Iterator[tuple[np.ndarray, Rows]]:
     """The examples in some thousands of rows at a time, without targets, and the rows. See `examples`."""
-    return ((examples(rows, spec), rows) for rows in _reader(path)(path, inputs_of(spec)))
+    return ((examples(rows, spec), rows) for rows in _rows(site, inputs_of(spec), _numbers_of_examples(spec)))
 
 
 def examples(rows: Rows, spec: Spec) -> np.ndarray:
@@ -107,10 +107,14 @@ def _rows(site: Site, wanted: Sequence[str], numbers: Collection[str]) -> Iterat
 def _numbers(spec: Spec) -> list[str]:
     """The columns of numbers: of the examples, and targets that are values or labels."""
     targets = [] if spec.target is Target.CLASS else list(spec.reading.targets)
-    return [*(column.name for column in _columns(spec) if not column.categories), *targets]
+    return [*_numbers_of_examples(spec), *targets]
 
 
-def _reader(path: Path, form: FileForm = csvs.COMMON) -> Read:
+def _numbers_of_examples(spec: Spec) -> list[str]:
+    return [column.name for column in _columns(spec) if not column.categories]
+
+
+def _reader(path: Path, form: FileForm) -> Read:
     if path.name.lower().endswith(parquets.SUFFIXES):
         return parquets.read
     return lambda path, columns: csvs.read(path, columns, form)

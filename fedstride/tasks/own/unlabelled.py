@@ -10,6 +10,7 @@ import numpy as np
 
 from ...errors import DataError
 from ..files import files_in
+from ..site import read_form_of
 from ..spec import Spec
 from . import folders, npz, tables
 from .checks import stored_examples
@@ -27,10 +28,14 @@ class Unlabelled(NamedTuple):
 def read(source: Path, spec: Spec) -> Unlabelled:
     """The examples of a table, of an .npz file with x, of a file of one example, or of all such files in a folder.
 
+    `source` can also be a site's own file about a table (`data.toml`), which says how it is written.
+
     Of a table, other columns than those of the task are ignored. Where the task takes an empty cell for the mean
     of its column, it does so with a category that it does not know. Raises DataError, with the place, for what
     does not fit the task.
     """
+    site = read_form_of(source)
+    source = site.path
     if not source.exists():
         raise DataError(f"{source} does not exist: name a table, an {npz.SUFFIX} file, or a folder")
     if source.is_dir() or source.suffix.lower() in folders.SUFFIXES.get(spec.inputs.kind, ()):
@@ -38,7 +43,7 @@ def read(source: Path, spec: Spec) -> Unlabelled:
     if source.suffix.lower() == npz.SUFFIX:
         return of_array(npz.inputs(source, spec), spec, str(source))
     if source.name.lower().endswith(tables.SUFFIXES) and spec.inputs.kind in tables.KINDS:
-        return _joined(tables.unlabelled(source, spec), spec, source)
+        return _joined(tables.unlabelled(site, spec), spec, source)
     raise DataError(f"{source} cannot be read as examples of kind {spec.inputs.kind}: {_possible(spec)}")
 
 

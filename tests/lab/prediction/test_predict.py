@@ -90,6 +90,21 @@ def test_files_and_tables_in_memory_give_the_same(run: Path, tmp_path: Path) -> 
         pd.testing.assert_frame_equal(found.reset_index(drop=True), want.reset_index(drop=True))
 
 
+def test_a_table_that_is_written_in_another_way(run: Path, tmp_path: Path) -> None:
+    table = rows(10)
+    named = table.rename(columns={"age": "Alter"}).replace({"group": {"a": "Gruppe A"}})
+    named.to_csv(tmp_path / "export.csv", index=False, sep=";", decimal=",", na_rep="?", encoding="utf-16")
+    (tmp_path / "data.toml").write_text(
+        'path = "export.csv"\ntargets = []\n[file]\nseparator = ";"\ndecimal = ","\nmissing = ["?"]\n'
+        'encoding = "utf-16"\n[columns]\nage = { from = "Alter" }\npressure = "number"\n'
+        'group = { categories = ["a", "b", "c"], words = { "Gruppe A" = "a" } }\n'
+    )
+    found = load(run).predict(tmp_path / "data.toml")
+    want = load(run).predict(table)
+    pd.testing.assert_frame_equal(found.reset_index(drop=True), want.reset_index(drop=True))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data.toml", "export.csv"]  # and no secret
+
+
 def test_the_accuracy_of_the_predictions_is_that_of_the_run(tmp_path: Path) -> None:
     outcome = play(tmp_path, "rounds=2", "name=digits")
     source = data.load(compose([]).task)
