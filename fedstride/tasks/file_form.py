@@ -13,6 +13,7 @@ sex = { categories = ["female", "male"], words = { w = "female", m = "male" } }
 crp = { factor = 10 }               # mg/dL in the file, mg/L in the task: cell * factor + offset
 visit = { date = "%d.%m.%Y", days_since = "2020-01-01" }
 born = { date = "%Y-%m-%d", years_until = "2026-01-01" }
+chol = { missing = ["0"], empty = true }                 # a 0 in this column is no value
 smoker = { categories = ["yes", "no"], absent = true }   # this site has no such column: all its cells are empty
 """
 
@@ -33,7 +34,7 @@ KEYS = ("separator", "decimal", "thousands", "encoding", "header", "missing")
 OF_TEXT = ("separator", "encoding", "header")
 """Those of a file that is text."""
 
-OF_COLUMNS = ("from", "words", "factor", "offset", "date", "days_since", "years_until", "absent")
+OF_COLUMNS = ("from", "words", "factor", "offset", "date", "days_since", "years_until", "missing", "absent")
 """Keys of a column that say how its cells are written; all others say what they may be."""
 
 YEAR = 365.2425
@@ -51,6 +52,7 @@ class Origin:
     date: str = ""  # a format of strptime; empty: no dates
     since: str = ""  # as in 2020-01-01: a date becomes the days since this one
     until: str = ""  # a date becomes the years until this one
+    missing: tuple[str, ...] = ()  # cells of this column that are empty
     absent: bool = False
 
     @property
@@ -79,7 +81,7 @@ class FileForm:
     def of_plain(cls, values: Mapping[str, Any]) -> FileForm:
         """What `dataclasses.asdict` made, perhaps after JSON."""
         columns = {
-            name: Origin(**{**each, "words": tuple((old, new) for old, new in each["words"])})
+            name: Origin(**{**each, "words": tuple(map(tuple, each["words"])), "missing": tuple(each["missing"])})
             for name, each in values["columns"].items()
         }
         return cls(
@@ -160,7 +162,8 @@ def _checked(given: Mapping[str, Any]) -> Origin:
     factor, offset = (_number(given, key, usual) for key, usual in (("factor", 1.0), ("offset", 0.0)))
     if factor == 0.0:
         raise ValueError("factor = 0 is not allowed: all cells would be the same number")
-    return Origin(name.strip(), tuple(words.items()), factor, offset, *_dates(given), absent)
+    missing = _texts(given, "missing", "")
+    return Origin(name.strip(), tuple(words.items()), factor, offset, *_dates(given), missing, absent)
 
 
 def _dates(given: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -209,11 +212,11 @@ def _encoding(given: Mapping[str, Any]) -> str:
     return "utf-8-sig" if found.name == "utf-8" else found.name
 
 
-def _texts(given: Mapping[str, Any], key: str) -> tuple[str, ...]:
+def _texts(given: Mapping[str, Any], key: str, where: str = "[file]: ") -> tuple[str, ...]:
     value = given.get(key, [])
     if not isinstance(value, list) or not all(isinstance(each, str) and each.strip() for each in value):
-        raise ValueError(f'[file]: {key} = {value!r} must be a list of texts, as in ["one", "two"]')
+        raise ValueError(f'{where}{key} = {value!r} must be a list of texts, as in ["one", "two"]')
     found = tuple(each.strip() for each in value)
     if len(set(found)) < len(found):
-        raise ValueError(f"[file]: {key} has a text twice")
+        raise ValueError(f"{where}{key} has a text twice")
     return found

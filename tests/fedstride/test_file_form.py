@@ -55,11 +55,15 @@ def same(found: Any, tmp_path: Path, x: list[list[float]] | None = None) -> None
         (PLAIN.partition("\n")[2].replace(",,", ",?,"),
          'header = ["age", "sex", "crp", "label"]\nmissing = ["?"]'),
         (PLAIN.encode("utf-16"), 'encoding = "utf-16"'),
+        (PLAIN.replace(",,", ",0.0,"),
+         '[columns]\nage = { empty = true }\ncrp = { missing = ["0"], empty = true }\n'
+         'sex = { categories = ["female", "male"], empty = true }\nlabel = { least = 0, most = 1, whole = true }'),
         (PLAIN.replace(",,", ",n/a,").replace("1200", "1|200"), 'thousands = "|"\nmissing = ["n/a"]'),
     ],
 )  # fmt: skip
 def test_separators_numbers_headers_and_missing_cells(tmp_path: Path, content: str | bytes, said: str) -> None:
-    same(read(tmp_path / "site", content, f"[file]\n{said}"), tmp_path)
+    begin = 'targets = ["label"]\n' if "[columns]" in said else "[file]\n"
+    same(read(tmp_path / "site", content, f"{begin}{said}"), tmp_path)
 
 
 def test_names_words_units_and_an_encoding_of_its_own(tmp_path: Path) -> None:
@@ -148,6 +152,7 @@ def test_what_cannot_be_read_is_one_line_with_what_to_write(
         ("targets = []\n[columns]\na = { from = '' }", "from = '' must be the name"),
         ("targets = []\n[columns]\na = { words = ['w'] }", "words must be a table"),
         ("targets = []\n[columns]\na = { absent = true, factor = 2 }", "absent = true excludes"),
+        ("targets = []\n[columns]\na = { missing = '0' }", "column 'a': missing = '0' must be a list"),
         ("targets = []\n[columns]\na = { absent = 'no' }", "absent = 'no' must be true or false"),
         ("targets = ['a']\n[columns]\na = { absent = true }", "'a' cannot be predicted"),
     ],

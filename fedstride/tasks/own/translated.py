@@ -39,7 +39,7 @@ def translated(
 def as_task(cells: Sequence[str], form: FileForm, origin: Origin, *, is_number: bool) -> Sequence[str]:
     """The cells of one column as the task writes them. `is_number`: whether it is one of numbers."""
     words = {alike(old): new for old, new in origin.words}
-    missing = {alike(each) for each in form.missing}
+    missing = {alike(each) for each in (*form.missing, *origin.missing)}
     changes = is_number and _changes(form, origin)
     if not words and not missing and not changes:
         return cells
