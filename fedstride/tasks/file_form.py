@@ -1,6 +1,7 @@
 """How a site's table is written: separators, dates, names and words of its own. Read from its `data.toml`.
 
 [file]
+format = "csv"                      # whatever the name of the file ends with
 separator = ";"
 decimal = ","                       # 1,5 is one and a half; thousands = "." for 1.234,5
 encoding = "latin-1"
@@ -26,9 +27,9 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
-COMMA, POINT = ",", "."
+CSV, COMMA, POINT = "csv", ",", "."
 
-KEYS = ("separator", "decimal", "thousands", "encoding", "header", "missing")
+KEYS = ("format", "separator", "decimal", "thousands", "encoding", "header", "missing")
 """Of [file]."""
 
 OF_TEXT = ("separator", "encoding", "header")
@@ -65,6 +66,7 @@ class Origin:
 class FileForm:
     """How a table is written; the default is a CSV file in UTF-8 with commas, decimal points and a header."""
 
+    is_csv: bool = False  # whatever the name of the file ends with
     separator: str = COMMA
     decimal: str = POINT
     thousands: str = ""
@@ -118,7 +120,11 @@ def read_form(said: object, columns: Mapping[str, object]) -> FileForm:
         raise ValueError(f'[file]: decimal = {decimal!r} is not allowed: it must be "," or "."')
     if thousands == decimal:
         raise ValueError(f"[file]: thousands and decimal are both {decimal!r}; they must be different")
+    kind = given.get("format", "")
+    if kind not in ("", CSV):
+        raise ValueError(f'[file]: format = {kind!r} is not allowed: it can only be "{CSV}"')
     return FileForm(
+        kind == CSV,
         separator,
         decimal,
         thousands,

@@ -62,6 +62,11 @@ class Site:
         return hashlib.blake2b(b"fedstride order", key=self.key, digest_size=KEY_BYTES).digest()
 
     @property
+    def is_table(self) -> bool:
+        """Whether the data are one table."""
+        return _is_table(self.path, self.form)
+
+    @property
     def is_of_sounds(self) -> bool:
         """Whether the data are recordings, of which a run makes examples of any length."""
         return self.dictionary is not None and self.dictionary.examples.get("kind") == SOUND
@@ -134,7 +139,8 @@ def _described(given: Path, values: Mapping[str, Any]) -> Site:
     if id_column and dictionary is not None and not dictionary.columns:
         raise ConfigError(f"{given}: id = {id_column!r} is not allowed: only a table has columns")
     path = (given.parent / Path(named).expanduser()).absolute()
-    fault = _form_fault(path, values) or (_kind_fault(path, dictionary) if dictionary is not None else "")
+    kind_fault = "" if dictionary is None else _kind_fault(path, dictionary, form)
+    fault = _form_fault(path, values, form) or kind_fault
     if fault:
         raise ConfigError(f"{given}: {fault}")
     return Site(path, id=id_column, dictionary=dictionary, form=form)
@@ -173,24 +179,27 @@ def _form(values: Mapping[str, Any]) -> FileForm:
     return read_form(values.get("file"), columns if isinstance(columns, dict) else {})
 
 
-def _form_fault(path: Path, values: Mapping[str, Any]) -> str:
+def _is_table(path: Path, form: FileForm) -> bool:
+    return form.is_csv or path.name.lower().endswith(TABLES)
+
+
+def _form_fault(path: Path, values: Mapping[str, Any], form: FileForm) -> str:
     """Why [file] says what cannot be said of a file with this name; empty if it can."""
-    name = path.name.lower()
     if "file" not in values:
         return ""
-    if not name.endswith(TABLES):
-        return f"[file] is about a table ({', '.join(TABLES)}), and {path.name} is none"
-    if not name.endswith(COMMA_SEPARATED) and (
-        key := next((key for key in OF_TEXT if key in values["file"]), None)
-    ):
-        return f"[file]: {key} is about text, and {path.name} is none: remove it"
-    return ""
+    if not _is_table(path, form):
+        return (
+            f"[file] is about a table ({', '.join(TABLES)}), and {path.name} is none; if it is text with "
+            'separators, write format = "csv"'
+        )
+    is_text = form.is_csv or path.name.lower().endswith(COMMA_SEPARATED)
+    key = None if is_text else next((key for key in OF_TEXT if key in values["file"]), None)
+    return "" if key is None else f"[file]: {key} is about text, and {path.name} is none: remove it"
 
 
-def _kind_fault(path: Path, dictionary: Dictionary) -> str:
+def _kind_fault(path: Path, dictionary: Dictionary, form: FileForm) -> str:
     """Why data at this path cannot be what the file says; empty if they can."""
-    is_table = path.name.lower().endswith(TABLES)
-    if is_table != bool(dictionary.columns):
+    if _is_table(path, form) != bool(dictionary.columns):
         return "a table has [columns], and what is no table has [examples]"
     if dictionary.examples.get("kind") in FOLDERS and path.suffix.lower() == ARRAYS:
         return f"kind = {dictionary.examples['kind']!r} is of folders; say the kind of the arrays in {path.name}"

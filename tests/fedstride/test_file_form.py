@@ -133,7 +133,7 @@ def test_what_cannot_be_read_is_one_line_with_what_to_write(
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ("[file]\nseperator = ';'", "'seperator' is not a key; allowed are separator"),
+        ("[file]\nseperator = ';'", "'seperator' is not a key; allowed are format, separator"),
         ("[file]\nseparator = ';;'", "separator = ';;' must be one character"),
         ("[file]\nseparator = 'x'", "separator = 'x' must be one character"),
         ("[file]\nseparator = 3", "separator = 3 must be one character"),
@@ -143,6 +143,7 @@ def test_what_cannot_be_read_is_one_line_with_what_to_write(
         ("[file]\nencoding = 'base64'", "encoding = 'base64' is not known"),
         ("[file]\nheader = ['a', 'a']", "header has a text twice"),
         ("[file]\nmissing = 'NA'", "missing = 'NA' must be a list"),
+        ("[file]\nformat = 'xlsx'", "format = 'xlsx' is not allowed"),
         ("file = 3", r"\[file\] must be a table"),
         ("targets = []\n[columns]\na = { factor = 0 }", "column 'a': factor = 0 is not allowed"),
         ("targets = []\n[columns]\na = { factor = 'ten' }", "column 'a': factor = 'ten' must be a number"),

@@ -42,7 +42,7 @@ def read(source: Path, spec: Spec) -> Unlabelled:
         return _of_files(source, spec)
     if source.suffix.lower() == npz.SUFFIX:
         return of_array(npz.inputs(source, spec), spec, str(source))
-    if source.name.lower().endswith(tables.SUFFIXES) and spec.inputs.kind in tables.KINDS:
+    if site.is_table and spec.inputs.kind in tables.KINDS:
         return _joined(tables.unlabelled(site, spec), spec, source)
     raise DataError(f"{source} cannot be read as examples of kind {spec.inputs.kind}: {_possible(spec)}")
 
