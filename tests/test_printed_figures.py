@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from scripts import loaded
 
 from server_app.config.compose import compose
-
-ROOT = Path(__file__).resolve().parents[1]
 
 PAGE = """
 | method | accuracy | overrides | digest |
@@ -29,12 +27,7 @@ PAGE = """
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("check_figures", ROOT / ".ci/check_figures.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(".ci/check_figures.py")
 
 
 def test_rows_of_a_page(script: ModuleType, tmp_path: Path) -> None:

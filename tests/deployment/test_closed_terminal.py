@@ -30,6 +30,7 @@ class Terminal:
     def __init__(self, *arguments: str) -> None:
         self.process, self._end = pty.fork()
         if self.process == 0:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup themselves
             os.execv(sys.executable, [sys.executable, "-m", "lab.cli.main", *arguments])
         self.seen = ""
 

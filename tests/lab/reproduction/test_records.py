@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from desk import play
+from scripts import ROOT, loaded
 
 from lab.results.runs import find_runs
 from lab.results.tables import compare_all
 
-ROOT = Path(__file__).resolve().parents[3]
-
 
 @pytest.fixture(scope="module")
 def records() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("records", ROOT / "studies/records.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded("studies/records.py")
 
 
 def test_what_is_unpacked_gives_the_same_table(records: ModuleType, tmp_path: Path) -> None:
