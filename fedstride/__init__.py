@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from client_app import Plan as Plan
     from client_app import Returned as Returned
     from client_app import network_rates as network_rates
+    from lab.prediction.model import load as load
     from strategies import *  # noqa: F403
 
     from .metrics import Metric as Metric
@@ -44,6 +45,9 @@ _MODULE_OF = {
     "part": "parts",
 }
 
+_AT_THE_DESK = {"load": "lab.prediction.model"}
+"""Names from the package of tools, which is not in a Flower bundle."""
+
 
 def __getattr__(name: str) -> Any:
     if name == "__all__":  # for `from fedstride import *`
@@ -57,6 +61,8 @@ def __getattr__(name: str) -> Any:
     import client_app
     import strategies
 
+    if name in _AT_THE_DESK:
+        return _at_the_desk(name)
     if name in strategies.places():
         return getattr(strategies, name)
     if name not in client_app.MODULE_OF:
@@ -69,16 +75,24 @@ def __getattr__(name: str) -> Any:
         raise ImportError(f"{name} needs torch: pip install 'fedstride[client]'") from error
 
 
+def _at_the_desk(name: str) -> Any:
+    try:
+        return getattr(import_module(_AT_THE_DESK[name]), name)
+    except ModuleNotFoundError as error:
+        raise ImportError(f"{name} needs {error.name}: pip install 'fedstride[desk]'") from error
+
+
 def _importable() -> list[str]:
-    """The public names; without torch, those that do not need it."""
+    """The public names; those that need torch only with it, and those of the tools only where they are."""
     import client_app
 
-    needs_torch = set() if find_spec("torch") else set(client_app.MODULE_OF)
-    return [name for name in __dir__() if not name.startswith("_") and name not in needs_torch]
+    absent = set() if find_spec("torch") else {*client_app.MODULE_OF, *_AT_THE_DESK}
+    absent |= set() if find_spec("lab") else set(_AT_THE_DESK)
+    return [name for name in __dir__() if not name.startswith("_") and name not in absent]
 
 
 def __dir__() -> list[str]:
     import client_app
     import strategies
 
-    return sorted([*_MODULE_OF, *strategies.places(), *client_app.MODULE_OF, "__version__"])
+    return sorted([*_MODULE_OF, *_AT_THE_DESK, *strategies.places(), *client_app.MODULE_OF, "__version__"])

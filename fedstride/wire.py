@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+MESSAGE_BYTES: Final = 4 * 2**30
+"""Most bytes of a message that a node accepts, and of its reply."""
+
 # Records of a message
 ARRAYS: Final = "arrays"  # ArrayRecord: the model, down and up
 CONFIG: Final = "config"  # ConfigRecord: the client's configuration, as plain values

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
+from fedstride import wire
+
 VERSION = 1
 MAGIC = b"FSN"
 SETTINGS_BYTES = 2**20
@@ -54,7 +56,7 @@ class Bounds:
     """How much a reader accepts. `bytes` are those of all fields together; the other sizes are of one field."""
 
     objects: int = 20_000
-    bytes: int = 4 * 2**30
+    bytes: int = wire.MESSAGE_BYTES
     state: int = 64 * 2**20
     settings: int = 65536
 

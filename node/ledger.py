@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedstride import private
+from fedstride import private, wire
 from fedstride.errors import ConfigError
 from fedstride.signed import DAY, Form, Terms, same
 
@@ -27,8 +27,6 @@ from .signers import Signer
 
 MOST_BYTES = 2**30
 """Of the ledger."""
-
-MOST_REPLY = 4 * 2**30
 
 
 class ReplayError(Exception):
@@ -141,7 +139,7 @@ class Ledger:
     def kept(self, question: Question) -> Answer | None:
         """The answer to this question; None if it is not kept any more."""
         try:
-            found = _unpacked(private.kept(self._place(question), MOST_REPLY))
+            found = _unpacked(private.kept(self._place(question), wire.MESSAGE_BYTES))
         except (OSError, ValueError, struct.error):
             return None
         return found[1] if found[0] == question.round else None

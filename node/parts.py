@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
+from fedstride import wire
 from fedstride.flower.link import (
     FailingError,
     Head,
@@ -37,9 +38,8 @@ FAILING_SECONDS = 600.0
 
 NO_ANSWER = "the SuperLink does not answer as it should (%s); it is asked again until it does"
 
-MOST_BYTES = 4 * 2**30
 MOST_SECONDS = 7 * 86400.0
-"""Of a message, and of its time."""
+"""Of the time of a message."""
 
 _log = logging.getLogger("flwr").log
 
@@ -93,7 +93,7 @@ def persistent(call: Callable[[], T], until: Until) -> T:
 
 
 def fetched(
-    link: Link, run: int, ids: Sequence[str], until: Until, most_bytes: int = MOST_BYTES
+    link: Link, run: int, ids: Sequence[str], until: Until, most_bytes: int = wire.MESSAGE_BYTES
 ) -> dict[str, bytes]:
     """The contents of all objects. Raises LinkError, at the latest when the message's time is over."""
     found: dict[str, bytes] = {}

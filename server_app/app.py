@@ -27,6 +27,7 @@ from .config.schema import Config
 from .progress import Event
 from .round_line import line
 from .rounds import Round
+from .sizes import check_size
 
 app = ServerApp()
 
@@ -52,6 +53,8 @@ def main(grid: Grid, context: Context) -> None:
             prepared = session.prepare(config)
             if signed is not None:
                 terms.check(signed, prepared)
+            if grids.is_deployment(grid):
+                check_size(prepared.evaluation.initial, config.model.name)
             for note in prepared.notes:
                 log(WARNING, "%s", note)
             outcome = session.run(

@@ -32,6 +32,7 @@ LAB_MAY_IMPORT = {  # packages of lab/, and modules beside them; lab/cli may imp
     "engine": {"results", "attacks", "terminal"},
     "plots": {"results"},
     "papers": {"results"},
+    "prediction": set(),
     "flower": {"results", "engine", "terminal"},
     "report": {"results", "engine", "plots", "papers"},
     "reproduction": {"results", "engine", "plots", "papers"},

@@ -15,16 +15,20 @@ LONGEST_FIELD = 2**30
 """Characters of a field; the default of `csv` is too small for long texts."""
 
 
-def rows(path: Path, repair: str) -> Iterator[tuple[int, list[str]]]:
+def rows(
+    path: Path, repair: str, *, separator: str = ",", encoding: str = "utf-8-sig"
+) -> Iterator[tuple[int, list[str]]]:
     """(line, cells) of each row that is not empty; `line` is the row's first one, from 1. `NAME.gz` is unpacked.
 
-    The encoding is UTF-8, with or without a byte order mark. Raises DataError, with file, line and what `repair`
-    says, for bytes that are not UTF-8, and for a damaged or truncated file.
+    The default encoding is UTF-8, with or without a byte order mark. Raises DataError, with file, line and what
+    `repair` says, for bytes that are not of the encoding, and for a damaged or truncated file.
     """
     last = 0
     try:
         with opened(path) as file:
-            reader = csv.reader(io.TextIOWrapper(file, encoding="utf-8-sig", newline=""), strict=True)
+            reader = csv.reader(
+                io.TextIOWrapper(file, encoding=encoding, newline=""), delimiter=separator, strict=True
+            )
             while (row := _next(reader)) is not None:
                 first, last = last + 1, reader.line_num
                 if row:  # some editors add an empty line at the end
@@ -32,7 +36,8 @@ def rows(path: Path, repair: str) -> Iterator[tuple[int, list[str]]]:
     except csv.Error as error:
         raise DataError(f"{path}, after line {last}: damaged or truncated ({error}); {repair}") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}, after line {last}: the bytes are not UTF-8; {repair}") from error
+        name = "UTF-8" if encoding == "utf-8-sig" else encoding
+        raise DataError(f"{path}, after line {last}: the bytes are not {name}; {repair}") from error
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} is damaged or cannot be read: {error}; {repair}") from error
 

@@ -17,7 +17,7 @@ import hashlib
 import secrets
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +25,18 @@ from .. import atomic
 from ..errors import ConfigError, nearest
 from .dictionary import FOLDERS, SOUND, Cells, Dictionary
 from .dictionary_file import read_columns, read_examples
+from .file_form import OF_TEXT, FileForm, read_form, without_form
 from .holdout import KEY_BYTES, key_of
 from .spec import Spec
 
 SUFFIX = ".toml"
 
 ARRAYS = ".npz"
-TABLES = (".csv", ".csv.gz", ".parquet")
+COMMA_SEPARATED = (".csv", ".csv.gz")
+TABLES = (*COMMA_SEPARATED, ".parquet")
 """How the names of files with arrays, and with a table, end."""
 
-KEYS = ("path", "id", "secret", "split_seed", "targets", "columns", "examples")
+KEYS = ("path", "id", "secret", "split_seed", "targets", "file", "columns", "examples")
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Site:
     id: str = ""
     secret: Path | None = None  # the file of the key; None: it comes from a seed
     dictionary: Dictionary | None = None
+    form: FileForm = field(default_factory=FileForm)  # of a table
 
     @property
     def order(self) -> bytes | None:
@@ -57,6 +60,11 @@ class Site:
         if self.secret is None or self.key is None:
             return None
         return hashlib.blake2b(b"fedstride order", key=self.key, digest_size=KEY_BYTES).digest()
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the data are one table."""
+        return _is_table(self.path, self.form)
 
     @property
     def is_of_sounds(self) -> bool:
@@ -72,7 +80,7 @@ class Site:
         """As values for JSON, with the key."""
         secret = self.secret and str(self.secret)
         said = {"path": str(self.path), "id": self.id, "key": self.key and self.key.hex(), "secret": secret}
-        return {**said, "dictionary": self.dictionary and asdict(self.dictionary)}
+        return {**said, "dictionary": self.dictionary and asdict(self.dictionary), "form": asdict(self.form)}
 
     @classmethod
     def of_plain(cls, values: Mapping[str, Any]) -> Site:
@@ -88,7 +96,8 @@ class Site:
         )
         key = values["key"] and bytes.fromhex(values["key"])
         secret = values["secret"] and Path(values["secret"])
-        return cls(Path(values["path"]), key or None, values["id"], secret or None, dictionary or None)
+        form = FileForm.of_plain(values["form"])
+        return cls(Path(values["path"]), key or None, values["id"], secret or None, dictionary or None, form)
 
     def described(self) -> str:
         """Everything on which what is read depends, with a digest in place of the key."""
@@ -105,6 +114,17 @@ def read_site(given: Path) -> Site:
     if given.suffix != SUFFIX:
         return Site(given)
     values = _values(given)
+    site = _described(given, values)
+    key, secret = _key(given, values)
+    return replace(site, key=key, secret=secret)
+
+
+def read_form_of(given: Path) -> Site:
+    """The same without key and secret, so none is made: for whoever holds nothing out."""
+    return Site(given) if given.suffix != SUFFIX else _described(given, _values(given))
+
+
+def _described(given: Path, values: Mapping[str, Any]) -> Site:
     named = values.get("path")
     if not isinstance(named, str) or not named:
         raise ConfigError(f'{given}: it must name the data, as in path = "/srv/data/patients.csv"')
@@ -112,16 +132,18 @@ def read_site(given: Path) -> Site:
     if not isinstance(id_column, str) or ("id" in values and not id_column):
         raise ConfigError(f"{given}: id = {id_column!r} is not allowed: it must be the name of a column")
     try:
+        form = _form(values)
         dictionary = _dictionary(values)
     except ValueError as error:
         raise ConfigError(f"{given}: {error}") from None
     if id_column and dictionary is not None and not dictionary.columns:
         raise ConfigError(f"{given}: id = {id_column!r} is not allowed: only a table has columns")
     path = (given.parent / Path(named).expanduser()).absolute()
-    if dictionary is not None and (fault := _kind_fault(path, dictionary)):
+    kind_fault = "" if dictionary is None else _kind_fault(path, dictionary, form)
+    fault = _form_fault(path, values, form) or kind_fault
+    if fault:
         raise ConfigError(f"{given}: {fault}")
-    key, secret = _key(given, values)
-    return Site(path, key, id_column, secret, dictionary)
+    return Site(path, id=id_column, dictionary=dictionary, form=form)
 
 
 def _values(path: Path) -> dict[str, Any]:
@@ -142,16 +164,42 @@ def _dictionary(values: Mapping[str, Any]) -> Dictionary | None:
     if "columns" in values and "examples" in values:
         raise ValueError("[columns] and [examples] exclude each other: a table has columns")
     if "columns" in values:
-        return read_columns(values["columns"], values.get("targets"))
+        columns = values["columns"]
+        plain = (
+            {name: without_form(each) for name, each in columns.items()} if isinstance(columns, dict) else columns
+        )
+        return read_columns(plain, values.get("targets"))
     if "targets" in values:
         raise ValueError("targets needs [columns]")
     return read_examples(values["examples"]) if "examples" in values else None
 
 
-def _kind_fault(path: Path, dictionary: Dictionary) -> str:
+def _form(values: Mapping[str, Any]) -> FileForm:
+    columns = values.get("columns")
+    return read_form(values.get("file"), columns if isinstance(columns, dict) else {})
+
+
+def _is_table(path: Path, form: FileForm) -> bool:
+    return form.is_csv or path.name.lower().endswith(TABLES)
+
+
+def _form_fault(path: Path, values: Mapping[str, Any], form: FileForm) -> str:
+    """Why [file] says what cannot be said of a file with this name; empty if it can."""
+    if "file" not in values:
+        return ""
+    if not _is_table(path, form):
+        return (
+            f"[file] is about a table ({', '.join(TABLES)}), and {path.name} is none; if it is text with "
+            'separators, write format = "csv"'
+        )
+    is_text = form.is_csv or path.name.lower().endswith(COMMA_SEPARATED)
+    key = None if is_text else next((key for key in OF_TEXT if key in values["file"]), None)
+    return "" if key is None else f"[file]: {key} is about text, and {path.name} is none: remove it"
+
+
+def _kind_fault(path: Path, dictionary: Dictionary, form: FileForm) -> str:
     """Why data at this path cannot be what the file says; empty if they can."""
-    is_table = path.name.lower().endswith(TABLES)
-    if is_table != bool(dictionary.columns):
+    if _is_table(path, form) != bool(dictionary.columns):
         return "a table has [columns], and what is no table has [examples]"
     if dictionary.examples.get("kind") in FOLDERS and path.suffix.lower() == ARRAYS:
         return f"kind = {dictionary.examples['kind']!r} is of folders; say the kind of the arrays in {path.name}"

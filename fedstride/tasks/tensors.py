@@ -74,10 +74,14 @@ class Examples:
 
         x is float32 with the shape of an example, or int64 for tokens; y is int64 for classes, else float32.
         """
-        rows = self.members[positions]
-        x = torch.from_numpy(np.ascontiguousarray(self.x[rows])).to(self.device)
-        y = torch.from_numpy(np.ascontiguousarray(self.y[rows])).to(self.device)
-        return self.prepared(x, y)
+        y = torch.from_numpy(np.ascontiguousarray(self.y[self.members[positions]])).to(self.device)
+        return self.inputs(positions), self._prepared_targets(y)
+
+    def inputs(self, positions: np.ndarray) -> torch.Tensor:
+        """The x of `batch`, alone."""
+        return self._prepared(
+            torch.from_numpy(np.ascontiguousarray(self.x[self.members[positions]])).to(self.device)
+        )
 
     def prepared(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(x, y) of stored examples, given as tensors on the device, as `batch` returns them."""

@@ -20,6 +20,7 @@ from . import listing, one_run
 from . import nodes as nodes_group
 from . import partition as partition_group
 from . import plot as plot_group
+from . import predict as predict_group
 from . import register as register_group
 from . import report as report_group
 from . import reproduce as reproduce_group
@@ -61,6 +62,7 @@ app.command("partition")(partition_group.partition)
 app.command("doctor")(doctor_group.doctor)
 app.command("table")(table_group.table)
 app.command("plot")(plot_group.plot)
+app.command("predict")(predict_group.predict)
 app.command("report")(report_group.report)
 app.command("reproduce")(reproduce_group.reproduce)
 

@@ -270,7 +270,10 @@ def test_a_table_without_rows(tmp_path: Path, write: Write) -> None:
     ("content", "said"),
     [
         ("", "is empty: its first row must have the names of the columns"),
-        ("age;mass;stage;label\n50;70;I;0\n", "no column 'age': its header has no comma but ';'; columns must be"),
+        (
+            "age;mass;stage;label\n50;70;I;0\n",
+            "no column 'age': its header has no comma but ';'; separate columns by commas, or",
+        ),
         ("age\tmass\tstage\tlabel\n", r"no comma but '\t'"),
         ("50,70,I,0\n", "has no column 'age'; its columns are '50, 70, I, 0'"),
         ("age,mass,stage,label,age\n1,1,I,0,1\n", "has 2 columns 'age'; give each column another name"),

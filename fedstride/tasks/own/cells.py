@@ -24,18 +24,24 @@ class CellError(Exception):
 
 
 def inputs(
-    rows: Rows, columns: Sequence[Column], said: Mapping[str, Cells], *, may_be_missing: bool
+    rows: Rows,
+    columns: Sequence[Column],
+    said: Mapping[str, Cells],
+    *,
+    may_be_missing: bool,
+    may_be_unknown: bool = False,
 ) -> np.ndarray:
     """The numbers of the examples, float32 (rows, width): one for a column of numbers, one for each category.
 
-    `said`: what the site's data file says of its columns. Numbers of an empty cell that may be missing are NaN.
-    Raises DataError, with file, line and column, for another empty cell, another category, and text that is not a
-    number.
+    `said`: what the site's data file says of its columns. Numbers of an empty cell that may be missing are NaN,
+    and so are those of a category that is not known, if it may be unknown. Raises DataError, with file, line and
+    column, for another empty cell, another category, and text that is not a number.
     """
     blocks = []
     for column in columns:
         known = {name: float(index) for index, name in enumerate(column.categories)}
         convert = _one_of(known, "category") if known else within(number, said.get(column.name))
+        convert = _or_missing(convert) if known and may_be_unknown else convert
         may_be = may_be_missing and (column.name not in said or said[column.name].empty)
         values = _values(rows, column.name, convert, may_be)[:, None]
         if known:
@@ -109,7 +115,8 @@ def number(text: str) -> float:
         value = None
     if value is None or "_" in text:  # which Python allows in a number
         raise CellError(
-            f"{quoted(text)} is not a number; write it with a decimal point, without a unit and without separators"
+            f"{quoted(text)} is not a number; write it with a decimal point, without a unit and without "
+            "separators, or say in [file] of the data file how numbers are written"
         )
     if not -LARGEST <= value <= LARGEST:  # also for NaN
         raise CellError(f"{quoted(text)} is not allowed: numbers must be finite in float32")
@@ -150,6 +157,16 @@ def _one_of(known: Mapping[str, float], what: str) -> Convert:
             raise CellError(f"{what} {quoted(text)} is not allowed: it must be one of {allowed}") from None
 
     return convert
+
+
+def _or_missing(convert: Convert) -> Convert:
+    def converted(text: str) -> float:
+        try:
+            return convert(text)
+        except CellError:
+            return float("nan")
+
+    return converted
 
 
 def _values(rows: Rows, column: str, convert: Convert, may_be_missing: bool) -> np.ndarray:

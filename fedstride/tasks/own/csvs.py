@@ -1,4 +1,4 @@
-"""A table in a CSV file whose first row has the names of the columns."""
+"""A table in a CSV file, whose first row has the names of the columns unless the site gives them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ from pathlib import Path
 
 from ...errors import DataError
 from .. import comma_separated
+from ..file_form import FileForm
 from .rows import RowDigests, Rows, in_chunks, positions
 
 SUFFIXES = (".csv", ".csv.gz")
+COMMON = FileForm()
 
 
-def read(path: Path, columns: Sequence[str]) -> Iterator[Rows]:
+def read(path: Path, columns: Sequence[str], form: FileForm = COMMON) -> Iterator[Rows]:
     """The rows with these columns. Blanks at the ends of the names of columns do not count.
 
     Raises DataError, with the file and the line, for a file without such a header, for a row of another length and
     for a file that is damaged.
     """
-    rows = comma_separated.rows(path, "write the file again, as UTF-8")
-    _, header = next(rows, (0, None))
+    rows = comma_separated.rows(
+        path, "write the file again, as UTF-8, or say its encoding in the data file", separator=form.separator,
+        encoding=form.encoding,
+    )  # fmt: skip
+    _, header = (0, list(form.header)) if form.header else next(rows, (0, None))
     if header is None:
         raise DataError(f"{path} is empty: its first row must have the names of the columns")
     names = [name.strip() for name in header]

@@ -43,7 +43,7 @@ def _faults(site: Site, dictionary: Dictionary) -> tuple[int, list[str]]:
     """The number of rows, and what is not as the dictionary says. Raises DataError if the data cannot be read."""
     if not dictionary.columns:
         spec = spec_of(dictionary.examples)
-        return len(examples_in(site, files(site.path, spec), spec).y), []
+        return len(examples_in(site, files(site, spec), spec).y), []
     return tables.faults(site)
 
 
@@ -57,7 +57,7 @@ def prepared(wanted: Mapping[str, Any]) -> dict[str, Any]:
     site, spec, folder = _site(wanted["site"]), Spec.unflatten(wanted["form"]), Path(wanted["folder"])
     site.check(spec)
     try:
-        found = examples_in(site, files(site.path, spec), spec)
+        found = examples_in(site, files(site, spec), spec)
     except DataError as error:
         raise DataError(printable(str(error))) from error
     about_columns = Path(wanted["statistics"]), found, spec, form(site, spec), wanted["min_rows"]

@@ -121,7 +121,7 @@ def resolved(path: str | Path) -> Path:
 
 
 def _load(site: Site, spec: Spec) -> NodeData:
-    those = files(site.path, spec)
+    those = files(site, spec)
     key = {"source": str(site.path), "files": digest(those, site.path), **form(site, spec)}
 
     def arrays() -> dict[str, np.ndarray]:
@@ -133,9 +133,9 @@ def _load(site: Site, spec: Spec) -> NodeData:
     return NodeData(found["x"], found["y"], found["rows"], found["content"].tobytes(), site.key, order=site.order)
 
 
-def files(source: Path, spec: Spec) -> list[tuple[Path, int]]:
+def files(site: Site, spec: Spec) -> list[tuple[Path, int]]:
     """The files with examples; in a folder, each with its class."""
-    return folders.labelled_files(source, spec) if source.is_dir() else [(_file(source, spec), 0)]
+    return folders.labelled_files(site.path, spec) if site.path.is_dir() else [(_file(site, spec), 0)]
 
 
 def examples_in(site: Site, those: list[tuple[Path, int]], spec: Spec) -> Found:
@@ -147,8 +147,13 @@ def examples_in(site: Site, those: list[tuple[Path, int]], spec: Spec) -> Found:
 
 def form(site: Site, spec: Spec) -> dict[str, object]:
     """Everything of a site's file and of a task on which the arrays depend."""
-    is_table = site.path.name.lower().endswith(tables.SUFFIXES)
-    return {**of_task(spec), "id": site.id, "columns": is_table, "dictionary": repr(site.dictionary)}
+    return {
+        **of_task(spec),
+        "id": site.id,
+        "columns": site.is_table,
+        "dictionary": repr(site.dictionary),
+        "file": repr(site.form),
+    }
 
 
 def of_task(spec: Spec) -> dict[str, object]:
@@ -157,13 +162,13 @@ def of_task(spec: Spec) -> dict[str, object]:
     return flat | {"words": RULE, "floor": FLOOR, "turned": UPRIGHT, "names": ALIKE}
 
 
-def _file(source: Path, spec: Spec) -> Path:
+def _file(site: Site, spec: Spec) -> Path:
     """The path, if it is a file in one of the layouts of this kind of example."""
-    layouts = layouts_of(spec)
+    source, layouts = site.path, layouts_of(spec)
     if not source.exists():
         raise DataError(f"data = {str(source)!r} does not exist on this node: it must be {layouts}")
-    suffixes = (npz.SUFFIX, *(tables.SUFFIXES if spec.inputs.kind in tables.KINDS else ()))
-    if not source.is_file() or not source.name.lower().endswith(suffixes):
+    is_table = site.is_table and spec.inputs.kind in tables.KINDS
+    if not source.is_file() or not (is_table or source.suffix.lower() == npz.SUFFIX):
         raise DataError(f"data = {str(source)!r} cannot be read: it must be {layouts}")
     return source
 

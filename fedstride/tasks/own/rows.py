@@ -49,7 +49,10 @@ def _missing(source: Path, found: Sequence[str], name: str) -> DataError:
     close = [other for other in found if other.casefold() == name.casefold()] or nearest(name, found, 1)
     hint = f" (did you mean {quoted(close[0])}?)" if close else ""
     if len(found) == 1 and (other := next((mark for mark in ";\t|" if mark in found[0]), None)):
-        hint = f": its header has no comma but {other!r}; columns must be separated by commas"
+        hint = (
+            f": its header has no comma but {other!r}; separate columns by commas, or write separator = {other!r} "
+            "in [file] of the data file"
+        )
     return DataError(
         f"{source} has no column {quoted(name)}{hint}; its columns are {quoted(', '.join(found), 200)}, and the "
         "task chooses them by name"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ...errors import ConfigError, DataError
 from ..columns import Column, alike, parsed, width
-from ..dictionary import TEXT, Cells
+from ..dictionary import NUMBER, TEXT, Cells
+from ..file_form import FileForm
 from ..holdout import digest_of, stacked
 from ..inputs import Kind
 from ..site import Site
@@ -19,6 +20,7 @@ from . import cells, csvs, parquets
 from .checks import quoted, stored_targets
 from .found import Found
 from .rows import Rows
+from .translated import Read, translated
 
 KINDS = (Kind.TABLE, Kind.TOKENS)
 """The kinds of examples that are rows of a table."""
@@ -33,15 +35,38 @@ def read(site: Site, spec: Spec) -> Found:
     ConfigError if the task does not name its columns.
     """
     columns = _columns(spec)
-    inputs = [column.name for column in columns] or list(spec.reading.texts)
-    wanted = list(dict.fromkeys([*inputs, *_targets(spec), *([site.id] if site.id else [])]))
-    parts = list(_converted(_reader(site.path)(site.path, wanted), columns, spec, site))
+    wanted = list(dict.fromkeys([*inputs_of(spec), *_targets(spec), *([site.id] if site.id else [])]))
+    parts = list(_converted(_rows(site, wanted, _numbers(spec)), columns, spec, site))
     if not parts:
         raise DataError(f"{site.path} contains no examples: it has no rows")
     x, y, rows, contents = (np.concatenate(each) for each in zip(*parts, strict=True))
     if spec.target is Target.CLASS:
         y = y[:, 0].astype(np.int64)
     return Found(x, stored_targets(y, len(x), spec, str(site.path)), rows, contents)
+
+
+def inputs_of(spec: Spec) -> list[str]:
+    """The columns of which an example consists. Raises ConfigError if the task does not name them."""
+    return [column.name for column in _columns(spec)] or list(spec.reading.texts)
+
+
+def unlabelled(site: Site, spec: Spec) -> Iterator[tuple[np.ndarray, Rows]]:
+    """The examples in some thousands of rows at a time, without targets, and the rows. See `examples`."""
+    return ((examples(rows, spec), rows) for rows in _rows(site, inputs_of(spec), _numbers_of_examples(spec)))
+
+
+def examples(rows: Rows, spec: Spec) -> np.ndarray:
+    """The examples in these rows, to be predicted: a category that the task does not know is a missing one.
+
+    Raises DataError, with the place, for other cells that are not allowed, and for empty ones and unknown
+    categories if the task has no missing cells.
+    """
+    columns, missing = _columns(spec), spec.reading.missing == "mean"
+    return (
+        cells.inputs(rows, columns, {}, may_be_missing=missing, may_be_unknown=missing)
+        if columns
+        else _tokens(rows, spec)
+    )
 
 
 def faults(site: Site) -> tuple[int, list[str]]:
@@ -54,7 +79,7 @@ def faults(site: Site) -> tuple[int, list[str]]:
     found: dict[str, tuple[int, DataError]] = {}
     wanted = [*said, *([site.id] if site.id and site.id not in said else [])]
     count = 0
-    for rows in _reader(site.path)(site.path, wanted):
+    for rows in _rows(site, wanted, [name for name, each in said.items() if each.kind == NUMBER]):
         count += len(rows)
         for name, cells_of in said.items():
             _count(rows, name, cells_of, found)
@@ -74,8 +99,25 @@ def _count(rows: Rows, name: str, said: Cells, found: dict[str, tuple[int, DataE
         found[name] = times + 1, first or rows.error(place, name, error)
 
 
-def _reader(path: Path) -> Callable[[Path, Sequence[str]], Iterator[Rows]]:
-    return parquets.read if path.name.lower().endswith(parquets.SUFFIXES) else csvs.read
+def _rows(site: Site, wanted: Sequence[str], numbers: Collection[str]) -> Iterator[Rows]:
+    """The rows of a site's table, with the wanted columns as the task writes them."""
+    return translated(_reader(site.path, site.form), site.path, wanted, site.form, numbers)
+
+
+def _numbers(spec: Spec) -> list[str]:
+    """The columns of numbers: of the examples, and targets that are values or labels."""
+    targets = [] if spec.target is Target.CLASS else list(spec.reading.targets)
+    return [*_numbers_of_examples(spec), *targets]
+
+
+def _numbers_of_examples(spec: Spec) -> list[str]:
+    return [column.name for column in _columns(spec) if not column.categories]
+
+
+def _reader(path: Path, form: FileForm) -> Read:
+    if path.name.lower().endswith(parquets.SUFFIXES):
+        return parquets.read
+    return lambda path, columns: csvs.read(path, columns, form)
 
 
 def _columns(spec: Spec) -> list[Column]:

@@ -1,0 +1,56 @@
+"""`fedstride predict`: writes what a run's model predicts for a table, images, texts or recordings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..terminal import line
+
+
+def predict(
+    folder: Annotated[Path, typer.Argument(help="The run folder.", show_default=False)],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="A table (.csv, .csv.gz, .parquet), an .npz file, a file of one example or a folder of them.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The CSV file to write.")] = Path(
+        "predictions.csv"
+    ),
+    best: Annotated[bool, typer.Option("--best", help="Use the model of the best round, not the last.")] = False,
+    parts: Annotated[
+        Path | None,
+        typer.Option(
+            help="The file of parts with the network, if it is not where the run had it.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Write predictions of a run's model, with probabilities, as a CSV file: a row for each example, in order.
+
+    The columns of a table are found by name; the target and other columns are ignored. The data of the task are
+    not needed, and nothing is sent.
+    """
+    from fedstride import atomic
+    from fedstride.errors import ConfigError
+    from server_app.spreadsheet import inert
+
+    from ..prediction.model import load
+
+    if output.exists():
+        raise ConfigError(f"{output} exists and is not overwritten: choose another file with --output")
+    model = load(folder, "best" if best else "last", parts=parts)
+    table = model.predict(source)
+    safe = table.set_axis([inert(name) for name in table.columns], axis=1)
+    words = safe.select_dtypes(exclude="number").columns
+    safe[words] = safe[words].map(inert)
+    safe.index = safe.index.map(inert)
+    try:
+        atomic.create(output, safe.to_csv().encode())
+    except OSError as error:
+        raise ConfigError(f"{output} cannot be written ({error.strerror}): choose another file") from error
+    line(f"{len(table)} predictions of the model in {folder}: {output.resolve()}")

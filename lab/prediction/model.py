@@ -1,0 +1,160 @@
+"""Loads the model of a run's folder, with its network and the preparation of its inputs, and predicts with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedstride import reading
+from fedstride.errors import ConfigError, FedstrideError
+from fedstride.tasks import models
+from fedstride.tasks.own import unlabelled
+from fedstride.tasks.own.unlabelled import Unlabelled
+from fedstride.tasks.parts import MODELS
+from fedstride.tasks.spec import Spec, Target
+from fedstride.tasks.tensors import Examples, load_arrays
+from server_app.config.compose import from_yaml
+from server_app.config.schema import Config
+from server_app.records import BEST, MODEL, TASK
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Which = Literal["last", "best"]
+FILES: dict[Which, str] = {"last": MODEL, "best": BEST}
+
+HINGE = "hinge"
+"""The loss whose outputs are no logits."""
+
+BATCH = 256
+"""Examples in a forward pass."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained model that predicts on the processor.
+
+    `network` takes prepared batches; `spec` says how they are prepared, and the names of what is predicted.
+    """
+
+    network: nn.Module
+    spec: Spec
+    config: Config
+    folder: Path
+
+    def predict(self, source: str | Path | np.ndarray | pd.DataFrame) -> pd.DataFrame:
+        """A row for each example, in order, indexed by its line, row or file.
+
+        `source`: a table (.csv, .csv.gz, .parquet), an .npz file with x, a file of one example or a folder of
+        them; a DataFrame with the task's columns; or an array (n, ...) in the form of an .npz file. Targets and
+        other columns are ignored.
+
+        Columns, float64: of classes `class`, and `p(NAME)`, the probability of each, or `score(NAME)` if it was
+        trained with the hinge loss, which gives no probabilities; of labels `p(NAME)`; of values NAME, in the unit
+        of the training data. Raises DataError, with the place, for what does not fit the task.
+        """
+        examples = self._read(source)
+        return self._table(self.outputs(examples.x), examples)
+
+    def outputs(self, x: np.ndarray) -> np.ndarray:
+        """What the network returns for examples in the stored form of the task (n, ...): float64 (n, outputs).
+
+        Of values it is in their unit; of classes and labels logits.
+        """
+        examples = Examples(x, np.zeros(len(x), np.int64), self.spec, device=torch.device("cpu"))
+        with torch.no_grad():
+            parts = [
+                examples.in_units(
+                    self.network(examples.inputs(np.arange(start, min(start + BATCH, len(x))))).double()
+                )
+                for start in range(0, len(x), BATCH)
+            ]
+        found: np.ndarray = torch.cat(parts).numpy()
+        return found
+
+    @property
+    def names(self) -> list[str]:
+        """Of the classes, labels or values; their numbers from 0 if the task has no names."""
+        return list(self.spec.names) or [str(number) for number in range(self.spec.outputs)]
+
+    def _read(self, source: Any) -> Unlabelled:
+        if isinstance(source, (str, Path)):
+            return unlabelled.read(Path(source).expanduser(), self.spec)
+        if isinstance(source, np.ndarray):
+            return unlabelled.of_array(source, self.spec)
+        return unlabelled.of_frame(list(source.columns), source.itertuples(index=False, name=None), self.spec)
+
+    def _table(self, outputs: np.ndarray, examples: Unlabelled) -> pd.DataFrame:
+        import pandas as pd
+
+        index = pd.Index(examples.where, name=examples.unit)
+        if self.spec.target is Target.VALUES:
+            return pd.DataFrame(outputs, index, self.names)
+        if self.spec.target is Target.LABELS:
+            return pd.DataFrame(_logistic(outputs), index, [f"p({name})" for name in self.names])
+        shown = ("score", outputs) if getattr(self.config.task, "loss", None) == HINGE else ("p", softmax(outputs))
+        table = pd.DataFrame(shown[1], index, [f"{shown[0]}({name})" for name in self.names])
+        table.insert(0, "class", [self.names[at] for at in outputs.argmax(1)])
+        return table
+
+
+def load(folder: str | Path, which: Which = "last", *, parts: str | Path | None = None) -> Model:
+    """The model of a run's folder: of its `last` round, or of the `best` one by the metric that decides.
+
+    The folder needs `config.yaml`, `task.json` and the file with the weights; the task's data are not needed. A
+    network of a user's own is built by the file of parts that the run names, or by `parts`; that file is
+    executed. Raises ConfigError, in one line with the file, for what is missing, damaged or does not fit.
+    """
+    place = Path(folder).expanduser()
+    if which not in FILES:
+        raise ConfigError(f"which = {which!r} is not allowed: it must be {' or '.join(FILES)}")
+    name = "config.yaml"
+    try:
+        config = _config(reading.text(place / name), None if parts is None else str(parts))
+        name = TASK
+        spec = Spec.unflatten(reading.from_json(reading.content(place / name, reading.SMALL)))
+        network = models.build(config.model, spec.inputs, spec.outputs, config.seed)
+        name = FILES[which]
+        load_arrays(network, _arrays(place / name))
+    except FileNotFoundError as error:
+        raise ConfigError(f"{place} is not the folder of a run with a model: {name} does not exist") from error
+    except (OSError, ValueError, RuntimeError, FedstrideError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ConfigError(f"{place / name} cannot be used: {reason[:300]}") from error
+    return Model(network.eval(), spec, config, place.absolute())
+
+
+def _config(text: str, parts: str | None) -> Config:
+    """The configuration; a file of parts is executed only if the network is one of them."""
+    config = from_yaml(text, execute=False)
+    return config if config.model.name in MODELS else from_yaml(text, parts)
+
+
+def _arrays(path: Path) -> dict[str, torch.Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        found: dict[str, torch.Tensor] = load(reading.content(path))
+    except SafetensorError as error:
+        raise ValueError(str(error)) from error
+    return found
+
+
+def softmax(outputs: np.ndarray) -> np.ndarray:
+    """The probability of each class from logits, float64 (n, classes)."""
+    shifted = np.exp(outputs - outputs.max(1, keepdims=True))
+    found: np.ndarray = shifted / shifted.sum(1, keepdims=True)
+    return found
+
+
+def _logistic(outputs: np.ndarray) -> np.ndarray:
+    """The probability of each label from logits, float64 (n, labels)."""
+    small = np.exp(-np.abs(outputs))
+    found: np.ndarray = np.where(outputs >= 0, 1.0, small) / (1.0 + small)
+    return found

@@ -1,0 +1,20 @@
+"""Whether a model is small enough to be sent to nodes: asked before a run on a deployment begins."""
+
+from __future__ import annotations
+
+from flwr.app import ArrayRecord
+
+from fedstride import wire
+from fedstride.errors import ConfigError
+
+GIB = 2**30
+
+
+def check_size(arrays: ArrayRecord, model: str) -> None:
+    """Raise ConfigError if the arrays that are sent to a node have more bytes than it accepts in a message."""
+    size = arrays.count_bytes()
+    if size > wire.MESSAGE_BYTES:
+        raise ConfigError(
+            f"model = {model!r} has {size / GIB:.1f} GiB of arrays that are sent, but a node accepts messages of "
+            f"{wire.MESSAGE_BYTES / GIB:g} GiB: choose a smaller model, or train a part of it with train=[...]"
+        )

@@ -1,0 +1,199 @@
+"""Tables as sites have them, with a `data.toml` that says how they are written: read as the task writes them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from own_files import of_table, written
+
+from fedstride.errors import ConfigError, DataError
+from fedstride.tasks import own
+from fedstride.tasks.file_form import FileForm, Origin
+from fedstride.tasks.inputs import Inputs, Kind
+from fedstride.tasks.own.translated import as_task
+from fedstride.tasks.site import Site, read_site
+
+TASK = of_table(columns=("age", "sex=female|male", "crp"), inputs=Inputs(Kind.TABLE, (4,)), missing="mean")
+PLAIN = "age,sex,crp,label\n63,male,14.5,1\n41.5,female,,0\n1200,female,3,1\n"
+SAID = """
+targets = ["label"]
+[columns]
+label = { least = 0, most = 1, whole = true }
+"""
+
+
+@pytest.fixture(autouse=True)
+def _fresh(own_cache: Path) -> None:
+    """Every test has its own empty cache."""
+
+
+def read(folder: Path, content: str | bytes, said: str, name: str = "mine.csv") -> Any:
+    folder.mkdir(exist_ok=True)
+    written(folder / name, content)
+    written(folder / "data.toml", f'path = "{name}"\nsplit_seed = 0\n{said}')
+    return own.load(folder / "data.toml", TASK)
+
+
+def same(found: Any, tmp_path: Path, x: list[list[float]] | None = None) -> None:
+    want = own.load(written(tmp_path / "plain.csv", PLAIN), TASK)
+    np.testing.assert_array_equal(found.x, want.x if x is None else np.array(x, np.float32))
+    np.testing.assert_array_equal(found.y, want.y)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (PLAIN.replace(".", "#").replace(",", ";").replace("#", ","), 'separator = ";"\ndecimal = ","'),
+        ("age\tsex\tcrp\tlabel\n63\tmale\t14,5\t1\n41,5\tfemale\t-9\t0\n1.200\tfemale\t3\t1\n",
+         'separator = "\\t"\ndecimal = ","\nthousands = "."\nmissing = ["-9"]'),
+        (PLAIN.partition("\n")[2].replace(",,", ",?,"),
+         'header = ["age", "sex", "crp", "label"]\nmissing = ["?"]'),
+        (PLAIN.encode("utf-16"), 'encoding = "utf-16"'),
+        (PLAIN.replace(",,", ",0.0,"),
+         '[columns]\nage = { empty = true }\ncrp = { missing = ["0"], empty = true }\n'
+         'sex = { categories = ["female", "male"], empty = true }\nlabel = { least = 0, most = 1, whole = true }'),
+        (PLAIN.replace(",,", ",n/a,").replace("1200", "1|200"), 'thousands = "|"\nmissing = ["n/a"]'),
+    ],
+)  # fmt: skip
+def test_separators_numbers_headers_and_missing_cells(tmp_path: Path, content: str | bytes, said: str) -> None:
+    begin = 'targets = ["label"]\n' if "[columns]" in said else "[file]\n"
+    same(read(tmp_path / "site", content, f"{begin}{said}"), tmp_path)
+
+
+def test_names_words_units_and_an_encoding_of_its_own(tmp_path: Path) -> None:
+    content = "Alter;Geschlecht;Entzündung;Größe\n63;m;1,45;1\n41,5;w;;0\n1200;W ;0,3;1\n".replace("W ", "w ")
+    said = """
+targets = ["label"]
+[file]
+separator = ";"
+decimal = ","
+encoding = "latin-1"
+[columns]
+age = { from = "Alter", least = 0, most = 2000, empty = true }
+sex = { from = "Geschlecht", categories = ["female", "male"], words = { w = "female", m = "male" }, empty = true }
+crp = { from = "Entzündung", factor = 10, least = 0, empty = true }
+label = { from = "Größe", least = 0, most = 1, whole = true }
+"""
+    same(read(tmp_path / "site", content.encode("latin-1"), said), tmp_path)
+
+
+def test_a_column_that_a_site_does_not_have(tmp_path: Path) -> None:
+    content = "age,sex,label\n63,male,1\n41.5,female,0\n1200,female,1\n"
+    said = (
+        'targets = ["label"]\n[columns]\nage = { empty = true }\ncrp = { absent = true }\n'
+        'sex = { categories = ["female", "male"], empty = true }\nlabel = { least = 0, most = 1, whole = true }\n'
+    )
+    nan = float("nan")
+    same(read(tmp_path / "site", content, said), tmp_path, [[63, 0, 1, nan], [41.5, 1, 0, nan], [1200, 1, 0, nan]])
+
+
+def test_dates_become_days_and_years(tmp_path: Path) -> None:
+    content = (
+        "born,sex,seen,label\n31.12.1960,male,03.01.2020,1\n,female,31.12.2019,0\n01.01.2000,male,01.01.2020,1\n"
+    )
+    said = (
+        'targets = ["label"]\n[columns]\n'
+        'age = { from = "born", date = "%d.%m.%Y", years_until = "2020-01-01", empty = true }\n'
+        'crp = { from = "seen", date = "%d.%m.%Y", days_since = "2020-01-01", empty = true }\n'
+        'sex = { categories = ["female", "male"], empty = true }\nlabel = { least = 0, most = 1, whole = true }\n'
+    )
+    found = read(tmp_path / "site", content, said)
+    np.testing.assert_allclose(found.x[:, 0], [59.0018, np.nan, 19.9999], atol=1e-3)
+    np.testing.assert_array_equal(found.x[:, 3], [2, -1, 0])
+
+
+@pytest.mark.parametrize(
+    ("content", "said", "words"),
+    [
+        (PLAIN, '[file]\ndecimal = ","', r"line 3, column 'age': .41\.5 \(in this file, decimal = ','\)"),
+        (PLAIN.replace("14.5", "1.4.5"), "", "line 2, column 'crp': '1.4.5' is not a number; .*or say in"),
+        ("age;sex;crp;label\n1;male;2;0\n", "", r"its header has no comma but ';'.*separator = ';' in \[file\]"),
+        ("Zürich".encode("latin-1"), "", "are not UTF-8; write the file again, as UTF-8, or say its encoding"),
+        (PLAIN, '[file]\nheader = ["age", "sex"]', "no column 'crp'"),
+        ("1,male,2,0\n", '[file]\nheader = ["age", "sex", "crp", "label", "more"]',
+         "line 1 has 4 cells, but the header has 5 columns"),
+        ("1,male,12.34.567,0\n", '[file]\nheader = ["age", "sex", "crp", "label"]\nthousands = "."\ndecimal = ","',
+         "12.34.567"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_one_line_with_what_to_write(
+    tmp_path: Path, content: str | bytes, said: str, words: str
+) -> None:
+    with pytest.raises(DataError, match=words) as raised:
+        read(tmp_path / "site", content, said)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("[file]\nseperator = ';'", "'seperator' is not a key; allowed are format, separator"),
+        ("[file]\nseparator = ';;'", "separator = ';;' must be one character"),
+        ("[file]\nseparator = 'x'", "separator = 'x' must be one character"),
+        ("[file]\nseparator = 3", "separator = 3 must be one character"),
+        ("[file]\ndecimal = ';'", "decimal = ';' is not allowed"),
+        ("[file]\ndecimal = ','\nthousands = ','", "thousands and decimal are both ','"),
+        ("[file]\nencoding = 'utf-9'", "encoding = 'utf-9' is not known"),
+        ("[file]\nencoding = 'base64'", "encoding = 'base64' is not known"),
+        ("[file]\nheader = ['a', 'a']", "header has a text twice"),
+        ("[file]\nmissing = 'NA'", "missing = 'NA' must be a list"),
+        ("[file]\nformat = 'xlsx'", "format = 'xlsx' is not allowed"),
+        ("file = 3", r"\[file\] must be a table"),
+        ("targets = []\n[columns]\na = { factor = 0 }", "column 'a': factor = 0 is not allowed"),
+        ("targets = []\n[columns]\na = { factor = 'ten' }", "column 'a': factor = 'ten' must be a number"),
+        ("targets = []\n[columns]\na = { date = 'day' , days_since = '2020-01-01' }", "date must say how"),
+        ("targets = []\n[columns]\na = { date = '%d.%m.%Y' }", "needs one of days_since and years_until"),
+        ("targets = []\n[columns]\na = { date = '%Y', days_since = '1.1.2020' }", "'1.1.2020' is not a date"),
+        ("targets = []\n[columns]\na = { from = '' }", "from = '' must be the name"),
+        ("targets = []\n[columns]\na = { words = ['w'] }", "words must be a table"),
+        ("targets = []\n[columns]\na = { absent = true, factor = 2 }", "absent = true excludes"),
+        ("targets = []\n[columns]\na = { missing = '0' }", "column 'a': missing = '0' must be a list"),
+        ("targets = []\n[columns]\na = { absent = 'no' }", "absent = 'no' must be true or false"),
+        ("targets = ['a']\n[columns]\na = { absent = true }", "'a' cannot be predicted"),
+    ],
+)
+def test_what_a_data_file_cannot_say(tmp_path: Path, said: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        read(tmp_path / "site", PLAIN, said)
+
+
+@pytest.mark.parametrize("name", ["mine.parquet", "mine.npz", "scans"])
+def test_the_form_of_text_is_not_said_of_other_files(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=r"\[file\]"):
+        read(tmp_path / "site", "", "[file]\nseparator = ';'", name)
+
+
+def test_a_site_keeps_its_form_on_its_way_to_a_process(tmp_path: Path) -> None:
+    said = (
+        "targets = []\n[file]\nseparator = ';'\nmissing = ['?']\nheader = ['a', 'b']\n"
+        "[columns]\nx = { from = 'a', words = { one = '1' } }\n"
+    )
+    written(tmp_path / "mine.csv", PLAIN)
+    site = read_site(written(tmp_path / "data.toml", f'path = "mine.csv"\nsplit_seed = 1\n{said}'))
+    assert site.form != FileForm()
+    assert Site.of_plain(json.loads(json.dumps(site.plain()))) == site
+
+
+@given(st.floats(-1e12, 1e12).map(lambda value: round(value, 4)))
+def test_numbers_in_any_form_are_the_same_number(value: float) -> None:
+    texts: list[tuple[FileForm, str]] = [
+        (FileForm(), f"{value:.4f}"),
+        (FileForm(decimal=","), f"{value:.4f}".replace(".", ",")),
+        (FileForm(thousands=","), f"{value:,.4f}"),
+        (
+            FileForm(decimal=",", thousands="."),
+            f"{value:,.4f}".replace(",", "#").replace(".", ",").replace("#", "."),
+        ),
+        (FileForm(decimal=",", thousands=" "), f"{value:,.4f}".replace(",", " ").replace(".", ",")),
+    ]
+    for form, text in texts:
+        [found] = as_task([text], form, Origin(), is_number=True)
+        assert float(found) == float(f"{value:.4f}")
+        [scaled] = as_task([text], form, Origin(factor=2.0, offset=1.0), is_number=True)
+        assert float(scaled) == float(f"{value:.4f}") * 2.0 + 1.0
