@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from client_app import Returned as Returned
     from client_app import network_rates as network_rates
     from lab.prediction.model import load as load
+    from lab.python.calls import results as results
+    from lab.python.calls import resume as resume
+    from lab.python.calls import run as run
+    from lab.python.calls import sweep as sweep
+    from lab.python.result import Result as Result
+    from lab.python.results import Results as Results
     from strategies import *  # noqa: F403
 
     from .metrics import Metric as Metric
@@ -45,7 +51,15 @@ _MODULE_OF = {
     "part": "parts",
 }
 
-_AT_THE_DESK = {"load": "lab.prediction.model"}
+_AT_THE_DESK = {
+    "load": "lab.prediction.model",
+    "resume": "lab.python.calls",
+    "results": "lab.python.calls",
+    "run": "lab.python.calls",
+    "sweep": "lab.python.calls",
+    "Result": "lab.python.result",
+    "Results": "lab.python.results",
+}
 """Names from the package of tools, which is not in a Flower bundle."""
 
 
