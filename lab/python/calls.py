@@ -69,7 +69,7 @@ def resume(
 
 
 def results(*folders: Place) -> Results:
-    """The runs in these folders: run folders, or folders that contain some. Raises ConfigError if there is none."""
+    """The runs in these folders: run folders, or folders that contain some. Raises ConfigError without any."""
     require(bool(folders), "folders", folders, "one or more run folders, or folders that contain run folders")
     return _found([homes.expanded(os.fspath(folder)) for folder in folders])
 

@@ -37,13 +37,14 @@ def chosen(given: Sequence[Override]) -> Chosen:
     `__main__` and a file.
     """
     found: dict[tuple[str, str], Part] = {}
+    file = parts_in(given)
     for override in given:
         groups = list(USER_PARTS) if override.key == METHOD else [override.key] if override.key in TABLES else []
         for group in groups:
             for name, part in USER_PARTS.get(group, {}).items():
                 if name in override.name.split("+") or (override.key == METHOD and override.name == ALL):
-                    found |= _with_half(group, part)
-    if found and (file := parts_in(given)):
+                    found |= _with_half(group, part, file)
+    if found and file:
         (group, name), *_ = found
         raise ConfigError(
             f"{group} = {name!r} is defined in this session, and parts = {file!r} is a file: write it to that "
@@ -52,19 +53,19 @@ def chosen(given: Sequence[Override]) -> Chosen:
     return [(group, part) for (group, _), part in found.items()]
 
 
-def _with_half(group: str, part: Part) -> dict[tuple[str, str], Part]:
+def _with_half(group: str, part: Part, file: str | None) -> dict[tuple[str, str], Part]:
     """The part and its half, as far as they are of `__main__`."""
     half = USER_PARTS.get(HALF, {}).get(str(getattr(part.place, "half", None)))
     both = [(group, part), *([] if half is None else [(HALF, half)])]
-    return {(each, one.name): one for each, one in both if _is_of_main(each, one)}
+    return {(each, one.name): one for each, one in both if _is_of_main(each, one, file)}
 
 
-def _is_of_main(group: str, part: Part) -> bool:
+def _is_of_main(group: str, part: Part, file: str | None) -> bool:
     module = str(getattr(part.place, "__module__", ""))
-    if module != HERE and not module.startswith(MODULE_PREFIX):
-        file = getattr(sys.modules.get(module), "__file__", None) or "FILE"
+    if module != HERE and not module.startswith(MODULE_PREFIX) and not file:
+        its = getattr(sys.modules.get(module), "__file__", None) or "FILE"
         raise ConfigError(
-            f"{group} = {part.name!r} is defined in the module {module}: choose its file too, with parts={file!r}"
+            f"{group} = {part.name!r} is defined in the module {module}: choose its file too, with parts={its!r}"
         )
     return module == HERE
 

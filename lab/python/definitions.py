@@ -13,10 +13,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, GenericAlias, ModuleType, UnionType
 from typing import Any, NamedTuple
 
 from fedstride.errors import ConfigError
+from fedstride.settings import Setting
 
 HERE = "__main__"
 """The module of what is defined in a cell, and in the program that was started."""
@@ -29,6 +30,10 @@ class Source(NamedTuple):
 
     text: str
     body: list[ast.stmt]
+
+    def lines(self, numbers: range) -> str:
+        """These lines, counted from 1."""
+        return "\n".join(self.text.splitlines()[numbers.start - 1 : numbers.stop - 1])
 
 
 def sources() -> Iterator[Source]:
@@ -69,9 +74,13 @@ class Definitions:
         """
         if name in self._statements:
             return
-        text = next((found for found in self._texts(name) if is_source(found, value)), None)
+        text = self._text(name, value)
         if text is None:
             raise ConfigError(f"{what} needs {name}, whose source in this session is not known: {INSTEAD}")
+        self._state(what, name, text)
+
+    def _state(self, what: str, name: str, text: str) -> None:
+        """Add the statement that defines this name, after what it uses."""
         self._statements[name] = text  # noted now, since what it uses may use it too
         for used in used_names(text):
             self._add(what, used)
@@ -90,9 +99,13 @@ class Definitions:
             if value.__name__ != name:
                 self._statements[name] = f"{name} = {value.__name__}"
         elif isinstance(value, ModuleType):
-            self._imports[f"import {value.__name__} as {name}"] = None
+            self._imports |= dict.fromkeys(
+                [f"import {value.__name__}" + _as(value.__name__, name), *self._inside(name)]
+            )
         elif (line := self._import(name, value)) is not None:
             self._imports[line] = None
+        elif is_type(value) and (text := self._assigned(name)) is not None:
+            self._state(what, name, text)
         elif is_constant(value):
             self._statements[name] = f"{name} = {value!r}"
         else:
@@ -101,13 +114,36 @@ class Definitions:
                 f"it a setting or a constant of the part, or {INSTEAD}"
             )
 
-    def _texts(self, name: str) -> Iterator[str]:
-        """The sources of definitions with this name, the newest first."""
+    def _text(self, name: str, value: Any) -> str | None:
+        """The source of the definition with this name, the newest that was executed."""
         for cell in self._cells:
             for node in reversed(cell.body):
                 if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name == name:
                     start = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-                    yield "\n".join(cell.text.splitlines()[start - 1 : node.end_lineno])
+                    lines = range(start, (node.end_lineno or start) + 1)
+                    if is_source(cell.text, lines, value):
+                        return cell.lines(lines)
+        return None
+
+    def _assigned(self, name: str) -> str | None:
+        """The newest statement that gives this name a value, and nothing else."""
+        for cell in self._cells:
+            for node in reversed(cell.body):
+                targets = node.targets if isinstance(node, ast.Assign) else []
+                if len(targets) == 1 and isinstance(targets[0], ast.Name) and targets[0].id == name:
+                    return cell.lines(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        return None
+
+    def _inside(self, package: str) -> list[str]:
+        """The lines of cells that import modules of this package under its own name."""
+        return [
+            f"import {alias.name}"
+            for cell in self._cells
+            for node in cell.body
+            if isinstance(node, ast.Import)
+            for alias in node.names
+            if alias.asname is None and alias.name.startswith(f"{package}.")
+        ]
 
     def _import(self, name: str, value: Any) -> str | None:
         """The line that imports this object: as a cell does, or else from where the object says it is."""
@@ -122,8 +158,12 @@ class Definitions:
         its = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
         for module, attribute in [*places, its]:
             if isinstance(module, str) and isinstance(attribute, str) and _imported(module, attribute) is value:
-                return f"from {module} import {attribute} as {name}"
+                return f"from {module} import {attribute}" + _as(attribute, name)
         return None
+
+
+def _as(imported: str, name: str) -> str:
+    return "" if imported == name else f" as {name}"
 
 
 def _imported(module: str, attribute: str) -> Any:
@@ -141,6 +181,11 @@ def is_constant(value: object) -> bool:
     if type(value) is tuple:
         return all(map(is_constant, value))
     return value is None or value is ... or (type(value) in (bool, int, float, str, bytes) and is_literal(value))
+
+
+def is_type(value: object) -> bool:
+    """Whether a value only says what others are: a name for a type, or a Setting."""
+    return isinstance(value, (GenericAlias, UnionType, Setting)) or type(value).__module__ == "typing"
 
 
 def is_literal(value: object) -> bool:
@@ -167,18 +212,21 @@ def used_names(text: str) -> list[str]:
     return sorted(found)
 
 
-def is_source(text: str, value: Any) -> bool:
-    """Whether this is the source of a class or function: its functions have the same code.
+def is_source(text: str, lines: range, value: Any) -> bool:
+    """Whether these lines of a cell are the source of a class or function: its functions have the same code.
 
-    Another cell may have a definition of the same name that was not executed.
+    Another cell may have a definition of the same name that was not executed. The whole cell is compiled, as how a
+    function is compiled depends on what its module imports.
     """
-    compiled = dict(_codes(compile(text, "cell", "exec", dont_inherit=True)))
-    for each in vars(value).values() if isinstance(value, type) else [value]:
-        code = getattr(inspect.unwrap(getattr(each, "__func__", each)), "__code__", None)
-        found = None if code is None else compiled.get(code.co_qualname)
-        if code is not None and found is not None and not _alike(code, found):
-            return False
-    return True
+    functions = list(vars(value).values()) if isinstance(value, type) else [value]
+    codes = [getattr(inspect.unwrap(getattr(each, "__func__", each)), "__code__", None) for each in functions]
+    for flags in (0, annotations.compiler_flag):  # a notebook keeps this import for later cells
+        whole = compile(text, "cell", "exec", flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        found = {name: code for name, code in _codes(whole) if code.co_firstlineno in lines}
+        known = [(code, found[code.co_qualname]) for code in codes if code and code.co_qualname in found]
+        if all(_alike(one, other) for one, other in known):
+            return True
+    return False
 
 
 def _codes(code: CodeType) -> Iterator[tuple[str, CodeType]]:

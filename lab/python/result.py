@@ -69,7 +69,7 @@ class Result:
 
     @cached_property
     def figures(self) -> pd.DataFrame:
-        """A row for each figure of evaluations, float64: of the last round (`final`) and of `best_round` (`best`)."""
+        """A row for each figure of evaluations, float64: `final` of the last round, `best` of `best_round`."""
         names = [name for name in self.rounds.columns if name.startswith(FINAL)]
         best = self.best_round
         found = {

@@ -65,8 +65,8 @@ class Results(Sequence[Result]):
         """The table of `fedstride table`: a row for each method and setting.
 
         Columns: method, setting, metric, statistic, mean, std, n, runs, and with `tune` the chosen value. Values
-        are as in the records: shares, not percent. `metric`, `last`, `best`, `target` and `tune` are the options of
-        the command. Raises ConfigError as the command does.
+        are as in the records: shares, not percent. The arguments are the command's options. Raises ConfigError as
+        the command does.
         """
         sheets = [each.sheet() for each in self._compared(metric, Statistic(last, best, target), tune)]
         return pd.DataFrame([row for sheet in sheets for row in sheet.rows], columns=list(sheets[0].head))

@@ -154,13 +154,13 @@ def test_a_sweep_refuses_before_its_first_run(tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as error:
             fedstride.sweep({**SMALL, **keys})
         assert "\n" not in str(error.value)
-    with pytest.raises(ConfigError, match="^jobs = 0 is not allowed"):
+    with pytest.raises(ConfigError, match=r"^jobs = 0 is not allowed"):
         fedstride.sweep(SMALL, seed=[1, 2], jobs=0)
     assert not list(tmp_path.iterdir())
 
 
 def test_folders_without_runs_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="^folders = .* is not allowed"):
+    with pytest.raises(ConfigError, match=r"^folders = .* is not allowed"):
         fedstride.results()
     for path in ("nowhere", tmp_path):
         with pytest.raises(ConfigError):
@@ -240,7 +240,7 @@ def test_a_failed_run_is_named_and_the_others_remain(tmp_path: Path) -> None:
     assert "after=1" in name and "it fails here" in reason
     assert sorted(each.state for each in found) == ["completed", "failed"]
     assert "it fails here" in repr(found) and "it fails here" in found._repr_html_()
-    with pytest.raises(RunError, match="none of 2 runs is completed; the first: .*it fails here"):
+    with pytest.raises(RunError, match=r"none of 2 runs is completed; the first: .*it fails here"):
         fedstride.sweep({**SMALL, "strategy.after": 0}, strategy="failing", parts="failing.py", seed=[1, 2])
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import sys
 import textwrap
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
+from fedstride import Setting
 from fedstride.errors import ConfigError
 from lab.python.definitions import HERE, Definitions, Source, is_source, used_names
 
@@ -29,7 +31,9 @@ def written(name: str, *cells: str, also: Sequence[Source] = ()) -> dict[str, An
     together = Definitions(names, [*also, *sources])
     together.define(f"objective = {name!r}", name, names[name])
     module = ModuleType("alone")
-    exec(compile(f"from __future__ import annotations\n{together.text}", "file", "exec"), vars(module))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "alone", module)  # data classes look there
+        exec(compile(f"from __future__ import annotations\n{together.text}", "file", "exec"), vars(module))
     return vars(module)
 
 
@@ -54,6 +58,14 @@ def test_what_a_definition_uses_comes_with_it() -> None:
     value = found["Mine"]().value()
     assert value == (2, [5.0], {"a": "/"}, 3.141592653589793)
     assert {"Base", "helper", "other", "NAMES", "SCALE"} <= set(found) and "raise_if_run" not in found
+
+
+def test_modules_of_a_package_are_imported_as_in_the_cell() -> None:
+    names, sources = session("import xml.dom, xml.sax as s\nimport xml", "def f():\n    return xml.dom, s")
+    together = Definitions(names, sources)
+    together.define("x", "f", names["f"])
+    imports = [line for line in together.text.splitlines() if line.startswith("import")]
+    assert imports == ["import xml.sax as s", "import xml", "import xml.dom"]
 
 
 def test_functions_that_need_each_other_come_both() -> None:
@@ -81,6 +93,17 @@ def test_an_edited_definition_is_the_newest_that_was_executed() -> None:
 def test_another_name_for_a_definition_and_a_star_import() -> None:
     found = written("f", "from math import *\ndef g():\n    return floor(2.5)\nh = g", "def f():\n    return h()")
     assert found["f"]() == 2
+
+
+def test_types_and_settings_with_names() -> None:
+    found = written(
+        "f",
+        "from typing import Annotated, TypeVar\nfrom fedstride import Setting\nSIZE = Setting('size', above=0)",
+        "Size = Annotated[\n    float, SIZE\n]\nT = TypeVar('T')\nPair = tuple[Size, T]\nEither = int | None",
+        "def f(x: Size, y: Pair) -> Either:\n    return T",
+    )
+    hints = get_type_hints(found["f"], include_extras=True)
+    assert hints["x"].__metadata__ == (Setting("size", above=0),) and hints["return"] == int | None
 
 
 def test_a_decorated_helper_and_a_data_class() -> None:
@@ -123,6 +146,16 @@ def test_names_that_are_used() -> None:
 
 def test_another_source_of_the_same_name_is_told_apart() -> None:
     names, _ = session("class C:\n    def f(self):\n        return [x + 1 for x in (1, 2)]\n    y = 0")
-    assert is_source("class C:\n\n    def f(self):\n        return [x + 1 for x in (1, 2)]", names["C"])
+    same = "class C:\n\n    def f(self):\n        return [x + 1 for x in (1, 2)]"
+    assert is_source(same, range(1, 6), names["C"])
     for other in ("return [x + 2 for x in (1, 2)]", "return [x + 1 for x in (1, 3)]", "return 1", "return self.y"):
-        assert not is_source(f"class C:\n    def f(self):\n        {other}", names["C"])
+        assert not is_source(f"class C:\n    def f(self):\n        {other}", range(1, 5), names["C"])
+
+
+@pytest.mark.parametrize("before", ["import math\n", "from math import pi\n", "x = await y\n", "", "pass\n\n"])
+def test_what_the_cell_does_besides_is_no_matter(before: str) -> None:
+    text = "def f(x):\n    def g(y: int) -> str:\n        return math.floor(y)\n    return g(x)"
+    names: dict[str, object] = {}
+    exec(compile(before.replace("x = await y\n", "") + text, "cell", "exec", dont_inherit=True), names)
+    assert is_source(before + text, range(1 + before.count("\n"), 9), names["f"])
+    assert not is_source(before + text.replace("floor", "ceil"), range(1 + before.count("\n"), 9), names["f"])
