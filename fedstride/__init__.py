@@ -90,7 +90,7 @@ def _at_the_desk() -> list[str]:
 
 
 def _importable() -> list[str]:
-    """The public names; those that need torch only with it, and those of the tools only with all that they need."""
+    """The public names; those that need torch only with it, those of the tools only with all that they need."""
     import client_app
 
     from .__main__ import DESK, NODE

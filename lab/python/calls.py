@@ -153,15 +153,20 @@ def sweep(
     text = cells.text_of(parts) if parts else None
     with apart(), Line(quiet=quiet) as line:
         if text is None:
-            return _make(checked(plan(texts)), jobs, line)
+            return _make(_planned(texts), jobs, line)
         with cells.as_file(text, with_variables(given, os.environ)) as chosen:
-            planned = checked(plan([*texts, chosen.text]))
+            planned = _planned([*texts, chosen.text])
         return _make(planned, jobs, line)
+
+
+def _planned(texts: Sequence[str]) -> Sweep:
+    planned = plan(texts)
+    _check_copies(planned.jobs)
+    return checked(planned)
 
 
 def _make(planned: Sweep, at_once: int | None, line: Line) -> Results:
     jobs = planned.jobs
-    _check_copies(jobs)
     ended: list[Ended] = []
 
     def say(job: Job | None = None) -> None:
@@ -183,7 +188,7 @@ def _make(planned: Sweep, at_once: int | None, line: Line) -> Results:
     if len(failed) == len(jobs):
         raise RunError(f"none of {len(jobs)} runs is completed; the first: {next(iter(failed.values()))}")
     if failed:
-        warnings.warn(f"{len(failed)} of {len(jobs)} runs are not completed: see .failed", stacklevel=4)
+        warnings.warn(f"{len(failed)} of {len(jobs)} runs are not completed: see .failed", stacklevel=3)
     found = _found([job.folder for job in jobs if job.folder.is_dir()])
     return Results(list(found), [*planned.notes, *found.notes], failed)
 
