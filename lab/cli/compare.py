@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 import shutil
@@ -20,6 +21,8 @@ from .run import OVERRIDES
 if TYPE_CHECKING:
     from server_app.config.schema import Config
 
+    from ..comparison.compare import Planned
+    from ..comparison.figures import At
     from ..comparison.runs import Trained
     from ..engine.sweep import Ended
 
@@ -50,7 +53,7 @@ def compare(
     federations. Each model is measured on the same held-out rows of each site, with intervals. All rows must be on
     this machine.
     """
-    from fedstride.cores import cores
+    from fedstride.errors import require
     from server_app.config.schema import Config
     from server_app.folder import runs_dir
 
@@ -63,37 +66,47 @@ def compare(
     console, given, numbers = Console(), overrides or [], seeds_in(seeds)
     configs = _federations(given)
     folder = (out or runs_dir(Config()) / f"compare-{time.strftime('%Y%m%d-%H%M%S')}").expanduser().absolute()
-    _check_new(folder)
-    began = not folder.exists()
+    new = not folder.exists()
+    require(
+        new or _is_empty(folder), "--out", str(folder), "a folder that is new or empty; nothing is overwritten"
+    )
     try:
         planned = comparison.plan(configs, numbers, folder, folds or 0)
-        rows = ", ".join(f"{name} {held} of {count}" for name, count, held in planned.counts())
-        say(console, f"rows that are measured: {rows}")
-        say(console, f"{len(planned.runs)} runs in {shown(folder)}")
-        count = 0
-
-        def on_end(run: Trained, ended: Ended) -> None:
-            nonlocal count
-            count += 1
-            say(
-                console, f"[{count}/{len(planned.runs)}] {run.folder.name}: {ended.state} in {ended.seconds:.0f} s"
-            )
-
-        comparison.train(planned, min(jobs or cores(), len(planned.runs)), on_end)
-        found = comparison.measure(planned)
+        found = _found(console, planned, folder, jobs)
     finally:
         shutil.rmtree(folder / comparison.ROWS, ignore_errors=True)
-        if began and folder.exists() and not any(folder.iterdir()):
+        if new and _is_empty(folder):
             folder.rmdir()
     options = ["--seeds", seeds, *(["--folds", str(folds)] if folds else [])]
     command = shlex.join(["fedstride", "compare", *given, *options])
-    first = next(iter(configs.values()))
-    path = page.write(folder, found, command=command, seeds=numbers, what=_what(first, folds))
+    what = _what(next(iter(configs.values())), folds)
+    path = page.write(folder, found, command=command, seeds=numbers, what=what)
     main = next(iter(found[0].enough))
     block(page.text_of(found, main, console.width if console.is_terminal else None))
     for note in page.notes(found, main, numbers):
         say(console, note)
     say(console, f"all figures, the picture, and how they were found: {shown(path)}")
+
+
+def _found(console: Console, planned: Planned, folder: Path, jobs: int | None) -> list[At]:
+    """Train and measure, and say how far it is."""
+    from fedstride.cores import cores
+
+    from ..comparison import compare as comparison
+    from ..reproduction.page import shown
+
+    runs = len(planned.runs)
+    numbers = itertools.count(1)
+    rows = ", ".join(f"{name} {held} of {count}" for name, count, held in planned.counts())
+    say(console, f"rows that are measured: {rows}")
+    say(console, f"{runs} runs in {shown(folder)}")
+
+    def on_end(run: Trained, ended: Ended) -> None:
+        state = f"{ended.state} in {ended.seconds:.0f} s"
+        say(console, f"[{next(numbers)}/{runs}] {run.folder.name}: {state}")
+
+    comparison.train(planned, min(jobs or cores(), runs), on_end)
+    return comparison.measure(planned)
 
 
 def _federations(overrides: list[str]) -> dict[str, Config]:
@@ -120,20 +133,20 @@ def _federations(overrides: list[str]) -> dict[str, Config]:
     return found
 
 
-def _check_new(folder: Path) -> None:
-    from fedstride.errors import ConfigError
-
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{folder} exists and is not overwritten: choose another --out")
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())
 
 
 def _what(config: Config, folds: int | None) -> list[str]:
     """What the runs have in common, in words."""
     steps, passes = config.client.local_steps, config.client.local_epochs
     local = f"{steps} steps" if steps else f"{passes} {'pass' if passes == 1 else 'passes'} over the rows"
-    cross = [f"each row is measured once, by the models of the fold of {folds} that holds it out"] if folds else []
+    cross = [
+        f"each row is measured once, by the models of the fold of {folds} that holds it out; for figures of "
+        "ranks, scores of different folds are ranked together"
+    ]
     return [
-        *cross,
+        *(cross if folds else []),
         f"{config.rounds} rounds, {local} a round, batches of {config.client.batch_size}, "
         f"rate {config.client.lr:g}",
         "alone takes as many steps as the site does in the federation; pooled as many as all sites together",

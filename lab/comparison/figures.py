@@ -128,15 +128,13 @@ def _by_delong(found: At, columns: Columns, pairs: Pairs) -> At:
         weights[column][start : start + len(seeds)] = 1.0 / len(seeds)
         start += len(seeds)
     figures = {
-        column: {**each, AUROC: each[AUROC]._replace(interval=intervals.of_area(*areas.of(weights[column])))}
+        column: {**each, AUROC: each[AUROC]._replace(interval=intervals.of_area(areas.of(weights[column])))}
         for column, each in found.figures.items()
     }
     differences = {
         (one, other): {
             **each,
-            AUROC: each[AUROC]._replace(
-                interval=intervals.of_difference(*areas.of(weights[one] - weights[other]))
-            ),
+            AUROC: each[AUROC]._replace(interval=intervals.of_difference(areas.of(weights[one] - weights[other]))),
         }
         for (one, other), each in found.differences.items()
     }

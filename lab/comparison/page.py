@@ -71,8 +71,8 @@ def text_of(found: Sequence[At], figure: str, width: int | None) -> str:
 HOW = (
     "All models are measured on the same rows of each site, on which none was trained. Intervals are of these "
     f"rows alone: of an AUROC of two classes at a site by DeLong's method, else by a bootstrap of {DRAWS} draws "
-    "within each site. A difference is of the same rows; it is clear where its interval does not include 0. They say "
-    "nothing of another training, whose spread over the seeds is given beside them."
+    "within each site. A difference is of the same rows; it is clear where its interval does not include 0. They "
+    "say nothing of another training, whose spread over the seeds is given beside them."
 )
 
 

@@ -3,7 +3,7 @@
 All have the same network, the same rounds, and the same client settings. A site alone takes as many steps as in
 the federation. Pooled takes as many as all sites together: each row is used as often. Alone and pooled are trained
 by stochastic gradient descent, since there is nothing to aggregate. Statistics of columns that a task computes
-before training are those of the rows that a run has: of the site alone, of all sites, and of all training rows, pooled.
+before training are those of the rows that a run has: of the site alone, of all sites, and of all training rows.
 """
 
 from __future__ import annotations
