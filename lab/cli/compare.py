@@ -71,8 +71,12 @@ def compare(
         new or _is_empty(folder), "--out", str(folder), "a folder that is new or empty; nothing is overwritten"
     )
     try:
-        planned = comparison.plan(configs, numbers, folder, folds or 0)
-        found = _found(console, planned, folder, jobs)
+        with signals.handled(signals.RaiseOnce()):  # whenever it is ended, no copy of a row stays
+            planned = comparison.plan(configs, numbers, folder, folds or 0)
+            found = _found(console, planned, folder, jobs)
+    except signals.STOPPED:
+        say(console, f"stopped; the runs that are complete are in {shown(folder)}")
+        raise
     finally:
         shutil.rmtree(folder / comparison.ROWS, ignore_errors=True)
         if new and _is_empty(folder):

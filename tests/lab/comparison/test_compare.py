@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -216,3 +219,23 @@ def test_a_comparison_has_the_same_bits_each_time(sites: list[str], tmp_path: Pa
     assert one == other
     model = load(tmp_path / "one/runs/fedavg-seed1")
     assert replace(model.config, out=None) == replace(load(tmp_path / "other/runs/fedavg-seed1").config, out=None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_no_copy_of_a_row(sites: list[str], tmp_path: Path, number: signal.Signals) -> None:
+    out = tmp_path / "out"
+    with subprocess.Popen(
+        [sys.executable, "-m", "lab.cli.main", "compare", *sites, "rounds=5000", "--out", str(out)],
+        stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        for line in process.stdout:
+            if " runs in " in line:
+                break
+        assert (out / ROWS).is_dir()
+        process.send_signal(number)
+        rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert "the runs that are complete are in" in rest
+    assert not (out / ROWS).exists()
