@@ -19,7 +19,7 @@ from server_app.config.defaults import resolved
 from server_app.config.schema import Config
 
 from ..engine.sweep import Ended, run_jobs
-from ..prediction.model import load
+from ..prediction.model import Model, load
 from .figures import At, at_site, over_all
 from .runs import ALONE, POOLED, Trained, runs_of
 from .sites import Site, Split, as_held_out, folds, sites_of, with_files
@@ -106,7 +106,11 @@ def _by_seed(planned: Planned, place: int, column: str) -> list[PerRow]:
 
 
 def _measured(run: Trained, site: Site, held: np.ndarray) -> PerRow:
-    model = load(run.folder, parts=run.config.parts)
+    return rows_of(load(run.folder, parts=run.config.parts), site, held)
+
+
+def rows_of(model: Model, site: Site, held: np.ndarray) -> PerRow:
+    """What a model gives on these rows of a site, for the figures of the run that has trained it."""
     goal = goal_of(model.spec, model.config.task.loss, model.config.task.metrics)
     rows = Examples(site.x, site.y, model.spec, device=torch.device("cpu"), members=held, goal=goal)
     return per_row(model.network, rows)

@@ -53,10 +53,10 @@ def notes(found: Sequence[At], figure: str, seeds: Sequence[int]) -> list[str]:
         spreads = {column: each[figure].spread for column, each in found[-1].figures.items()}
         known = of_score(SCORES[figure])
         lines.append(
-            f"figures are means over seeds {', '.join(map(str, seeds))}; over all sites, they differ by "
+            f"figures are means over seeds {', '.join(map(str, seeds))}; standard deviations over all sites: "
             + ", ".join(f"{_number(known, spread)} ({column})" for column, spread in spreads.items())
         )
-    if SCORES[figure].pool is not None:
+    if SCORES[figure].pool is not None and ALONE in found[0].figures:
         lines.append(
             f"of {ALONE} over all sites, scores of different models are ranked together; compare it at each site"
         )
