@@ -31,8 +31,7 @@ def evaluate(
 ) -> None:
     """Measure models on the rows of sites that are on this machine: figures with intervals, and differences.
 
-    Nothing is trained, and no statistics are computed anew. For nodes of a deployment, submit a run with rounds=0
-    and initial=FILE.
+    Nothing is trained, and no statistics are computed anew.
     """
     from dataclasses import replace
 

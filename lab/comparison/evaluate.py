@@ -21,7 +21,7 @@ def measure(models: Mapping[str, Model], config: Config, *, all_rows: bool) -> l
     """What was found at each site, and over all of them; differences are those to the first model.
 
     `config`: with the files of the sites (partition=own), and what is held out there; `all_rows`: measure all.
-    Raises ConfigError for models of different forms or figures, for a run without files, and if no row is held out.
+    Raises ConfigError for models of different forms or figures, a run without files, and if no row is held out.
     """
     _check_same(models)
     if not getattr(config.partition, "files", None):
