@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import ConfigError
-from .columns import Column, alike, parsed
+from .columns import Column, alike
 from .inputs import Kind
+from .missing import ERROR, RULES
 from .spec import Spec, Target
 from .wav import FULL_SCALE
 
@@ -92,17 +93,16 @@ class Dictionary:
             raise _refused(
                 "spec.kind", str(spec.inputs.kind), "table or tokens: the data of this site are a table"
             )
-        for column in parsed(spec.reading.columns):
-            self._check_column(column, spec.reading.missing)
+        for column in spec.reading.parsed:
+            self._check_column(column, spec.reading.rules[column.name].fill)
 
     def _check_column(self, column: Column, missing: str) -> None:
         cells, key = self._column("reading.columns", column.name), "reading.columns"
         if not _same(column.categories, cells.categories) or cells.kind == TEXT:
             raise _refused(key, column.name, f"{column.name} with what its cells are: {cells}")
-        if cells.empty and missing == "error":
-            raise _refused(
-                "reading.missing", missing, f"mean with the column {column.name!r}, whose cells may be empty"
-            )
+        if cells.empty and missing == ERROR:
+            allowed = f"mean or median with the column {column.name!r}, whose cells may be empty"
+            raise _refused("reading.missing", missing, allowed)
 
     def _check_targets(self, spec: Spec) -> None:
         key = "reading.targets"
@@ -156,7 +156,7 @@ class Dictionary:
         if target is Target.CLASS and (names or not numbered):  # else numbers, which a run may name
             found["spec.names"] = [names]
         if empty:
-            found["reading.missing"] = ["mean"]
+            found["reading.missing"] = [each for each in RULES if each != ERROR]
         places = {
             "shape": "spec.shape",
             "vocabulary": "spec.vocabulary",

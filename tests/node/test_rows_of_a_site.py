@@ -87,7 +87,7 @@ def test_an_app_gets_the_columns_of_its_message_and_no_file_of_the_site(
     assert np.array_equal(found.x, expected.x) and np.array_equal(found.y, expected.y)
     assert found.x.dtype == expected.x.dtype and found.y.dtype == expected.y.dtype
     assert np.array_equal(found.draws(77), marks) and found.min_rows == 5
-    assert found.moments is not None and found.moments.mean[0] == expected.x[:, 0].mean(dtype=np.float64)
+    assert found.said is not None and found.said.moments.mean[0] == expected.x[:, 0].mean(dtype=np.float64)
     assert not any(b"Patient" in path.read_bytes() for path in folder.iterdir())
     if not support().possible:
         pytest.skip("the kernel of this machine cannot confine a process: the file itself can be read")

@@ -10,7 +10,8 @@ from ...settings import MOST_CLASSES, Setting
 from ..columns import parsed, twice, width
 from ..data import Data
 from ..inputs import Inputs, Kind
-from ..reading import MISSING, Reading
+from ..missing import RULES, divided
+from ..reading import Reading
 from ..spec import Spec, Target
 from .sound import Bands, Features, Step, Window, log_mel_of, sound_spec
 from .text import Length, Vocabulary
@@ -74,10 +75,19 @@ def own_table(
         Setting("for kind class: the number of classes, or their names in order", least=2, most=MOST_CLASSES),
     ] = None,
     missing: Annotated[
-        str, Setting("an empty cell of an example: an error, or the mean of its column", options=MISSING)
+        str | list[str],
+        Setting(
+            "an empty cell of an example: an error, or the mean or median of its column; with +indicator there is "
+            'one more number, 1 where it is empty; for single columns a list, as [mean, "age=median+indicator"]',
+            options=RULES,
+        ),
     ] = "error",
     mean: Mean = None,
     std: Std = None,
+    fill: Annotated[
+        list[float] | None,
+        Setting("with a median: what replaces an empty cell, one for each of these numbers; not computed then"),
+    ] = None,
     target_mean: Annotated[
         list[float] | None, Setting("for kind values: what is subtracted from each value")
     ] = None,
@@ -88,7 +98,8 @@ def own_table(
     """The nodes' own tables. A column of numbers gives one number of an example, a category one for each name.
 
     `mean` and `std`: one value for each of these numbers, both or none of the two; without them, they are computed
-    over all nodes before the first round. The same holds for `target_mean` and `target_std` of values to predict.
+    over all nodes before the first round. So are `target_mean` and `target_std` of values to predict, and `fill`
+    where a rule is a median: the medians of these columns, if they are of numbers, and the means of all others.
     """
     found = parsed(columns)
     require(bool(found), "task.columns", columns, "a list with at least one column")
@@ -99,20 +110,26 @@ def own_table(
     values = Target(kind) is Target.VALUES
     require(values or target_mean is None, "task.target_mean", target_mean, f"null with task.kind={kind}")
     numbers = width(found)
+    rule, single = divided([missing] if isinstance(missing, str) else missing, found)
+    reading = Reading(columns=tuple(columns), targets=targets, missing=rule, missing_of=single)
+    require(reading.has_medians or fill is None, "task.fill", fill, "null without a rule of a median")
     mean_of, std_of = _both("column", mean, std, numbers)
+    fill_of = _per("number", "fill", fill, numbers)
+    as_they_are = len(reading.indicators)
     target_mean_of, target_std_of = _both("value", target_mean, target_std, outputs, "target_")
     return Data.of_nodes(
         Spec(
-            Inputs(Kind.TABLE, (numbers,)),
+            Inputs(Kind.TABLE, (numbers + as_they_are,)),
             outputs,
             Target(kind),
-            mean=mean_of,
-            std=std_of,
+            mean=mean_of and (*mean_of, *[0.0] * as_they_are),
+            std=std_of and (*std_of, *[1.0] * as_they_are),
             target_mean=target_mean_of,
             target_std=target_std_of,
-            federated=not mean_of or (values and not target_mean_of),
+            federated=not mean_of or (values and not target_mean_of) or (reading.has_medians and not fill_of),
             names=names,
-            reading=Reading(columns=tuple(columns), targets=targets, missing=missing),
+            reading=reading,
+            fill=fill_of and (*fill_of, *[0.0] * as_they_are),
         )
     )
 

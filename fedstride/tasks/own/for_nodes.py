@@ -61,14 +61,14 @@ def prepared(wanted: Mapping[str, Any]) -> dict[str, Any]:
     except DataError as error:
         raise DataError(printable(str(error))) from error
     about_columns = Path(wanted["statistics"]), found, spec, form(site, spec), wanted["min_rows"]
-    moments = None if site.is_of_sounds else kept.moments(*about_columns)
+    report = None if site.is_of_sounds else kept.report(*about_columns)
     key = site.key or key_of(0)
     marks = draws_of(found.rows, key)
     for name, array in zip(ARRAYS, (found.x, found.y, marks), strict=True):
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
     about: dict[str, Any] = {
         "form": of_task(spec),
-        "moments": moments and moments.flatten(),
+        "moments": report and report.flatten(),
         "min_rows": wanted["min_rows"],
     }
     about["content"] = keyed(found.content(), key).hex()

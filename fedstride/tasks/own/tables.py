@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import ConfigError, DataError
-from ..columns import Column, alike, parsed, width
+from ..columns import Column, alike, width
 from ..dictionary import NUMBER, TEXT, Cells
 from ..file_form import FileForm
 from ..holdout import digest_of, stacked
@@ -61,12 +61,7 @@ def examples(rows: Rows, spec: Spec) -> np.ndarray:
     Raises DataError, with the place, for other cells that are not allowed, and for empty ones and unknown
     categories if the task has no missing cells.
     """
-    columns, missing = _columns(spec), spec.reading.missing == "mean"
-    return (
-        cells.inputs(rows, columns, {}, may_be_missing=missing, may_be_unknown=missing)
-        if columns
-        else _tokens(rows, spec)
-    )
+    return cells.inputs(rows, spec.reading, {}, may_be_unknown=True) if _columns(spec) else _tokens(rows, spec)
 
 
 def faults(site: Site) -> tuple[int, list[str]]:
@@ -124,12 +119,12 @@ def _columns(spec: Spec) -> list[Column]:
     """The columns of numbers and categories; none for texts."""
     if spec.inputs.kind is Kind.TOKENS:
         return []
-    columns = parsed(spec.reading.columns)
+    columns = spec.reading.parsed
     if not columns:
         raise ConfigError("the task does not name the columns of a table, so this node needs an .npz file")
-    if (width(columns),) != spec.inputs.shape:
+    if (numbers := width(columns) + len(spec.reading.indicators)) != spec.inputs.shape[0]:
         raise ConfigError(
-            f"the task's columns give {width(columns)} numbers, but its examples have {spec.inputs.shape[0]}"
+            f"the task's columns give {numbers} numbers, but its examples have {spec.inputs.shape[0]}"
         )
     return columns
 
@@ -153,9 +148,8 @@ def _converted(
         Target.VALUES: cells.number,
     }[spec.target]
     said = {} if site.dictionary is None else site.dictionary.columns
-    missing = spec.reading.missing == "mean"
     for rows in chunks:
-        x = cells.inputs(rows, columns, said, may_be_missing=missing) if columns else _tokens(rows, spec)
+        x = cells.inputs(rows, spec.reading, said) if columns else _tokens(rows, spec)
         contents = stacked(rows.digests)
         together = stacked(_ids(rows, site.id)) if site.id else contents
         yield x, cells.targets(rows, spec.reading.targets, convert, said), together, contents
