@@ -11,6 +11,7 @@ from ..dictionary import CATEGORY, NUMBER, TEXT, Cells
 from ..missing import ERROR, with_indicators
 from ..reading import Reading
 from .checks import quoted
+from .numbers import what_to_say, with_point
 from .rows import Rows
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -112,10 +113,10 @@ def number(text: str) -> float:
     except ValueError:
         value = None
     if value is None or "_" in text:  # which Python allows in a number
-        raise CellError(
-            f"{quoted(text)} is not a number; write it with a decimal point, without a unit and without "
-            "separators, or say in [file] of the data file how numbers are written"
-        )
+        plain = with_point(text)
+        if plain is None:
+            raise CellError(f"{quoted(text)} is not a number; {what_to_say(text)}")
+        value = float(plain)
     if not -LARGEST <= value <= LARGEST:  # also for NaN
         raise CellError(f"{quoted(text)} is not allowed: numbers must be finite in float32")
     return value
