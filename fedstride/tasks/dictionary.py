@@ -142,6 +142,7 @@ class Dictionary:
         """What a message may say, for each of its keys."""
         said = dict(self.examples)
         kind, classes, empty = said.pop("kind"), said.pop("classes", None), said.pop("empty", None)
+        said.pop("any_form", None)  # of the files, of which a run makes its own form
         names = _ordered(classes if isinstance(classes, list) else (), numbered)
         if classes is not None:
             target, outputs = Target.CLASS, len(names) or classes
@@ -185,6 +186,7 @@ NEEDED = {
     "sound": ("rate",),
     "text": (),
 }
+OPTIONAL = {str(Kind.IMAGE): ("any_form",), str(Kind.TABLE): ("empty",)}
 SCALE = {str(Kind.IMAGE): 255.0, str(Kind.SIGNAL): float(FULL_SCALE)}
 
 

@@ -6,8 +6,7 @@ import math
 from typing import Any, TypeGuard
 
 from .columns import twice
-from .dictionary import CATEGORY, NEEDED, NUMBER, SCALE, TEXT, Cells, Dictionary
-from .inputs import Kind
+from .dictionary import CATEGORY, NEEDED, NUMBER, OPTIONAL, SCALE, TEXT, Cells, Dictionary
 
 _FORMS = (
     '"number", "text", a list of categories, or a table as { least = 0, most = 120, whole = true, empty = true }'
@@ -76,8 +75,8 @@ def read_examples(said: object) -> Dictionary:
         raise ValueError(
             "[examples] must have one of classes, labels, values: their number, or the names of classes"
         )
-    may_be_empty = ["empty"] if said["kind"] == str(Kind.TABLE) and "empty" in given else []
-    different = sorted(set(given) ^ {*needed, *goals, *may_be_empty})
+    optional = [key for key in OPTIONAL.get(said["kind"], ()) if key in given]
+    different = sorted(set(given) ^ {*needed, *goals, *optional})
     if different:
         what = "is missing" if different[0] in needed else "is not a key"
         raise ValueError(
@@ -145,4 +144,5 @@ _CHECKS = {
     "labels": _count,
     "values": _count,
     "empty": _switch,
+    "any_form": _switch,
 }

@@ -5,16 +5,22 @@ It says nothing about where the files are: this is the node's own matter (`data=
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
+from ..errors import require
 from .columns import Column, parsed
 from .missing import ERROR, Rule, rules_of
 
 PREPARED_VARIABLE = "FEDSTRIDE_PREPARED"
 """The variable that names a folder with examples that a node has read itself, for its apps."""
+
+
+RESIZED = ("", "stretch", "crop", "pad")
+"""How an image gets another size; see `own/images.py`."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +39,17 @@ class Reading:
     window: float = 25.0  # of log-mel features: length of a frame, in ms
     step: float = 10.0  # of log-mel features: time from one frame to the next, in ms
     missing_of: tuple[str, ...] = ()  # the same of single columns, each as COLUMN=RULE
+    resize: str = ""  # how images of another size get the task's; empty: they are refused
+    convert: bool = False  # whether images of other pixels get the task's; else they are refused
+    lowest: float = 0.0  # value of grey with more than 8 bits that is 0 in the task
+    highest: float = 0.0  # and the one that is 255; not above the lowest: none is said
 
     def __post_init__(self) -> None:
         """Raises ConfigError for what is no rule of missing cells."""
+        require(self.resize in RESIZED, "reading.resize", self.resize, ", ".join(filter(None, RESIZED)))
+        require(
+            math.isfinite(self.lowest) and math.isfinite(self.highest), "reading.lowest", self.lowest, "finite"
+        )
         rule = Rule.parse(self.missing)
         if rule.indicator or self.missing_of:
             rules_of(self.missing, self.missing_of, parsed(self.columns))

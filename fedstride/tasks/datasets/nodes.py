@@ -11,7 +11,7 @@ from ..columns import parsed, twice, width
 from ..data import Data
 from ..inputs import Inputs, Kind
 from ..missing import RULES, divided
-from ..reading import Reading
+from ..reading import RESIZED, Reading
 from ..spec import Spec, Target
 from .sound import Bands, Features, Step, Window, log_mel_of, sound_spec
 from .text import Length, Vocabulary
@@ -34,24 +34,45 @@ TEXTS = ["text"]  # never changed
 def own_images(
     *,
     classes: Classes,
-    shape: Annotated[
-        list[int], Setting("channels, height and width of an image; images are not resized", least=1, most=100_000)
-    ] = SHAPE,
+    shape: Annotated[list[int], Setting("channels, height and width of an image", least=1, most=100_000)] = SHAPE,
     mean: Mean = None,
     std: Std = None,
+    resize: Annotated[
+        str,
+        Setting(
+            "images of another size: none (refused), stretch, crop (the middle, in the task's shape) or pad (with "
+            "black)",
+            options=("none", *filter(None, RESIZED)),
+        ),
+    ] = "none",
+    convert: Annotated[
+        bool,
+        Setting("convert images of other pixels (palette, transparent, CMYK, 16 bits); else they are refused"),
+    ] = False,
+    window: Annotated[
+        list[float] | None,
+        Setting("values of grey that become 0 and 255: of 16 bits (default: 0 and 65535), of DICOM and of NIfTI"),
+    ] = None,
 ) -> Data:
     """The nodes' own images, to classify: values from 0 to 255, divided by 255 for a network.
 
     `mean` and `std`: one value for each channel, of values in [0, 1]; 0.5 by default, so a network gets [-1, 1].
     """
     require(len(shape) == 3, "task.shape", shape, "three numbers: channels, height and width")
+    low, high = window if window is not None and len(window) == 2 else (0.0, 0.0)
+    require(window is None or low < high, "task.window", window, "two numbers, the lower one first")
+    reading = Reading(
+        resize="" if resize == "none" else resize, convert=convert, lowest=float(low), highest=float(high)
+    )
     outputs, names = _classes(classes)
     middle = (0.5,) * shape[0]
     mean_of, std_of = (
         _per("channel", key, each, shape[0]) or middle for key, each in (("mean", mean), ("std", std))
     )
     inputs = Inputs(Kind.IMAGE, (shape[0], shape[1], shape[2]))
-    return Data.of_nodes(Spec(inputs, outputs, mean=mean_of, std=std_of, scale=255.0, names=names))
+    return Data.of_nodes(
+        Spec(inputs, outputs, mean=mean_of, std=std_of, scale=255.0, names=names, reading=reading)
+    )
 
 
 def own_table(

@@ -96,6 +96,8 @@ def spec_of(said: Mapping[str, Any]) -> Spec:
     elif kind == "text":
         kind, (length, vocabulary) = Kind.TOKENS, CHECKED_WORDS
         shape = (length,)
+    if said.get("any_form"):
+        reading = Reading(resize="stretch", convert=True, lowest=0.0, highest=1.0)
     goal = next(name for name in ("classes", "labels", "values") if name in said)
     target = Target.CLASS if goal == "classes" else Target(goal)
     classes = said[goal]
