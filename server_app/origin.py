@@ -95,6 +95,7 @@ def _of_inputs(there: Spec, here: Spec) -> Iterator[str]:
         ("kind of example", str(there.inputs.kind), str(here.inputs.kind)),
         ("vocabulary", there.inputs.vocabulary, here.inputs.vocabulary),
         ("largest value", there.scale, here.scale),
+        ("list of channels", list(there.reading.signals), list(here.reading.signals)),
         ("sampling rate", there.reading.rate, here.reading.rate),
         ("window", there.reading.window, here.reading.window),
         ("step", there.reading.step, here.reading.step),

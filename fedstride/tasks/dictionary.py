@@ -89,6 +89,10 @@ class Dictionary:
                     "reading.texts", list(spec.reading.texts), "columns of texts, one of them never empty"
                 )
             return
+        if spec.reading.signals and spec.inputs.kind is Kind.SIGNAL:
+            for name in spec.reading.of_signals(spec.inputs.shape[1]):
+                self._check_column(Column(name), ERROR)
+            return
         if spec.inputs.kind is not Kind.TABLE:
             raise _refused(
                 "spec.kind", str(spec.inputs.kind), "table or tokens: the data of this site are a table"

@@ -19,6 +19,11 @@ PREPARED_VARIABLE = "FEDSTRIDE_PREPARED"
 """The variable that names a folder with examples that a node has read itself, for its apps."""
 
 
+def sample_of(channel: str, at: int) -> str:
+    """The column of a table with a sample of a channel."""
+    return f"{channel}_{at}"
+
+
 RESIZED = ("", "stretch", "crop", "pad")
 """How an image gets another size; see `own/images.py`."""
 
@@ -43,6 +48,7 @@ class Reading:
     convert: bool = False  # whether images of other pixels get the task's; else they are refused
     lowest: float = 0.0  # value of grey with more than 8 bits that is 0 in the task
     highest: float = 0.0  # and the one that is 255; not above the lowest: none is said
+    signals: tuple[str, ...] = ()  # channels of signals in a table
 
     def __post_init__(self) -> None:
         """Raises ConfigError for what is no rule of missing cells."""
@@ -53,6 +59,10 @@ class Reading:
         rule = Rule.parse(self.missing)
         if rule.indicator or self.missing_of:
             rules_of(self.missing, self.missing_of, parsed(self.columns))
+
+    def of_signals(self, samples: int) -> tuple[str, ...]:
+        """The columns of a table with signals of so many samples, channel by channel."""
+        return tuple(sample_of(name, at) for name in self.signals for at in range(samples))
 
     @cached_property
     def parsed(self) -> list[Column]:

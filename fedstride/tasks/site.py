@@ -8,6 +8,7 @@ targets = ["diagnosis"]            # columns that may be predicted
 [columns]
 age = { least = 0, most = 120, whole = true, empty = true }
 sex = ["female", "male"]
+ecg = { samples = 500 }            # the columns ecg_0 to ecg_499
 diagnosis = ["malignant", "benign"]
 """
 
@@ -24,7 +25,7 @@ from typing import Any
 from .. import atomic
 from ..errors import ConfigError, nearest
 from .dictionary import FOLDERS, SOUND, Cells, Dictionary
-from .dictionary_file import read_columns, read_examples
+from .dictionary_file import expanded, read_columns, read_examples
 from .file_form import OF_TEXT, FileForm, read_form, without_form
 from .holdout import KEY_BYTES, key_of
 from .spec import Spec
@@ -132,6 +133,7 @@ def _described(given: Path, values: Mapping[str, Any]) -> Site:
     if not isinstance(id_column, str) or ("id" in values and not id_column):
         raise ConfigError(f"{given}: id = {id_column!r} is not allowed: it must be the name of a column")
     try:
+        values = {**values, "columns": expanded(values["columns"])} if "columns" in values else values
         form = _form(values)
         dictionary = _dictionary(values)
     except ValueError as error:

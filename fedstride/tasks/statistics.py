@@ -65,7 +65,8 @@ def of_examples(x: np.ndarray, y: np.ndarray, spec: Spec) -> Moments:
 
 def names(spec: Spec) -> list[str]:
     """The names of what `of_examples` has moments of, for messages to people."""
-    own = [each for column in spec.reading.parsed for each in (column.categories or [column.name])]
+    own = list(spec.reading.signals)
+    own += [each for column in spec.reading.parsed for each in (column.categories or [column.name])]
     count = spec.inputs.shape[0 if spec.inputs.kind in (Kind.IMAGE, Kind.SIGNAL) else -1]
     count -= len(spec.reading.indicators)
     inputs = own if len(own) == count else [str(number) for number in range(count)]

@@ -64,7 +64,7 @@ def own_images(
     reading = Reading(
         resize="" if resize == "none" else resize, convert=convert, lowest=float(low), highest=float(high)
     )
-    outputs, names = _classes(classes)
+    outputs, names = classes_of(classes)
     middle = (0.5,) * shape[0]
     mean_of, std_of = (
         _per("channel", key, each, shape[0]) or middle for key, each in (("mean", mean), ("std", std))
@@ -125,8 +125,8 @@ def own_table(
     found = parsed(columns)
     require(bool(found), "task.columns", columns, "a list with at least one column")
     targets = (target,) if isinstance(target, str) else tuple(target)
-    both = sorted({column.name for column in found} & set(targets))
-    require(not both, "task.target", target, f"another column: {', '.join(both)} is in task.columns")
+    shared = sorted({column.name for column in found} & set(targets))
+    require(not shared, "task.target", target, f"another column: {', '.join(shared)} is in task.columns")
     outputs, names = _predicted(Target(kind), targets, classes)
     values = Target(kind) is Target.VALUES
     require(values or target_mean is None, "task.target_mean", target_mean, f"null with task.kind={kind}")
@@ -134,10 +134,10 @@ def own_table(
     rule, single = divided([missing] if isinstance(missing, str) else missing, found)
     reading = Reading(columns=tuple(columns), targets=targets, missing=rule, missing_of=single)
     require(reading.has_medians or fill is None, "task.fill", fill, "null without a rule of a median")
-    mean_of, std_of = _both("column", mean, std, numbers)
+    mean_of, std_of = both("column", mean, std, numbers)
     fill_of = _per("number", "fill", fill, numbers)
     as_they_are = len(reading.indicators)
-    target_mean_of, target_std_of = _both("value", target_mean, target_std, outputs, "target_")
+    target_mean_of, target_std_of = both("value", target_mean, target_std, outputs, "target_")
     return Data.of_nodes(
         Spec(
             Inputs(Kind.TABLE, (numbers + as_they_are,)),
@@ -167,7 +167,7 @@ def own_texts(
 ) -> Data:
     """The nodes' own texts, to classify. Words become numbers as in the other tasks of texts."""
     require(bool(columns), "task.columns", columns, "a list with at least one column")
-    outputs, names = _classes(classes)
+    outputs, names = classes_of(classes)
     inputs = Inputs(Kind.TOKENS, (length,), vocabulary)
     reading = Reading(texts=tuple(columns), targets=(target,))
     return Data.of_nodes(Spec(inputs, outputs, names=names, reading=reading))
@@ -197,11 +197,11 @@ def own_sounds(
     `mean` and `std`: one value for each band of log_mel, or one for waveform; both or none of the two. Without
     them, those of the bands are computed over all nodes before the first round, and samples are not changed.
     """
-    outputs, names = _classes(classes)
+    outputs, names = classes_of(classes)
     samples = round(rate * seconds)
     require(samples >= 1, "task.seconds", seconds, f"at least {1 / rate:g}, one sample")
     log_mel = log_mel_of(features, rate, window, step, bands)
-    normalised = _both("band", mean, std, bands) if log_mel else _both("channel", mean, std, 1)
+    normalised = both("band", mean, std, bands) if log_mel else both("channel", mean, std, 1)
     spec = sound_spec(log_mel, rate, samples, outputs, names, *normalised)
     return Data.of_nodes(replace(spec, federated=not spec.mean))
 
@@ -209,7 +209,7 @@ def own_sounds(
 # ---------------------------------------------------------------- settings
 
 
-def _classes(classes: int | list[str]) -> tuple[int, tuple[str, ...]]:
+def classes_of(classes: int | list[str]) -> tuple[int, tuple[str, ...]]:
     """The number of classes and their names. Raises ConfigError for empty or equal ones, or blanks at an end."""
     if isinstance(classes, int):
         return classes, ()
@@ -240,10 +240,10 @@ def _predicted(
     require(len(targets) == 1, "task.target", list(targets), "one column with task.kind=class")
     if classes is None:
         raise ConfigError("task.classes is missing: with task.kind=class it must be a number or a list of names")
-    return _classes(classes)
+    return classes_of(classes)
 
 
-def _both(
+def both(
     what: str, mean: list[float] | None, std: list[float] | None, count: int, prefix: str = ""
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation as given; both empty if none is."""

@@ -49,7 +49,7 @@ def labelled_files(source: Path, spec: Spec) -> list[tuple[Path, int]]:
         what = f"of kind {spec.inputs.kind}" if spec.classes else f"with {spec.target} to predict"
         raise DataError(
             f"data = {str(source)!r} is a folder, but examples {what} must be in one file: .npz"
-            + (f", {', '.join(tables.SUFFIXES)}" if spec.inputs.kind in tables.KINDS else "")
+            + (f", {', '.join(tables.SUFFIXES)}" if tables.possible(spec) else "")
         )
     suffixes = SUFFIXES[spec.inputs.kind]
     found = [(file, label) for label, folder in _classes(source, spec) for file in files_in(folder)]

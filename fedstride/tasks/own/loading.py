@@ -165,7 +165,7 @@ def _file(site: Site, spec: Spec) -> Path:
     source, layouts = site.path, layouts_of(spec)
     if not source.exists():
         raise DataError(f"data = {str(source)!r} does not exist on this node: it must be {layouts}")
-    is_table = site.is_table and spec.inputs.kind in tables.KINDS
+    is_table = site.is_table and tables.possible(spec)
     if not source.is_file() or not (is_table or source.suffix.lower() == npz.SUFFIX):
         raise DataError(f"data = {str(source)!r} cannot be read: it must be {layouts}")
     return source
@@ -175,7 +175,7 @@ def layouts_of(spec: Spec) -> str:
     """The layouts for the task's kind of example and target, in words."""
     kind = spec.inputs.kind
     found = [f"an {npz.SUFFIX} file with x and y"]
-    if kind in tables.KINDS:
+    if tables.possible(spec):
         found.append(f"one table ({', '.join(tables.SUFFIXES)})")
     if folders.possible(spec):
         found.append(f"a folder with one subfolder of {', '.join(folders.SUFFIXES[kind])} files for each class")
