@@ -14,6 +14,7 @@ from ..errors import ConfigError
 from .columns import Column, alike
 from .inputs import Kind
 from .missing import ERROR, RULES
+from .reading import sample_of
 from .spec import Spec, Target
 from .wav import FULL_SCALE
 
@@ -90,8 +91,7 @@ class Dictionary:
                 )
             return
         if spec.reading.signals and spec.inputs.kind is Kind.SIGNAL:
-            for name in spec.reading.of_signals(spec.inputs.shape[1]):
-                self._check_column(Column(name), ERROR)
+            self._check_signals(spec)
             return
         if spec.inputs.kind is not Kind.TABLE:
             raise _refused(
@@ -99,6 +99,15 @@ class Dictionary:
             )
         for column in spec.reading.parsed:
             self._check_column(column, spec.reading.rules[column.name].fill)
+
+    def _check_signals(self, spec: Spec) -> None:
+        """A run gets whole channels: statistics of all and of some samples would say what single ones are."""
+        samples = spec.inputs.shape[1]
+        for name in spec.reading.of_signals(samples):
+            self._check_column(Column(name), ERROR)
+        for name in spec.reading.signals:
+            if sample_of(name, samples) in self.columns:
+                raise _refused("spec.shape", list(spec.inputs.shape), f"all samples of {name}, which has more")
 
     def _check_column(self, column: Column, missing: str) -> None:
         cells, key = self._column("reading.columns", column.name), "reading.columns"

@@ -68,9 +68,10 @@ class Site:
         return _is_table(self.path, self.form)
 
     @property
-    def is_of_sounds(self) -> bool:
-        """Whether the data are recordings, of which a run makes examples of any length."""
-        return self.dictionary is not None and self.dictionary.examples.get("kind") == SOUND
+    def is_of_any_form(self) -> bool:
+        """Whether runs make examples of different forms of the data: of recordings, and of images of any form."""
+        said = {} if self.dictionary is None else self.dictionary.examples
+        return said.get("kind") == SOUND or bool(said.get("any_form"))
 
     def check(self, spec: Spec) -> None:
         """Raise ConfigError, with the key of the message, unless a run may ask for examples of this form."""

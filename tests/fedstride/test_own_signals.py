@@ -86,6 +86,8 @@ label = ["no", "yes"]
     for settings in ({"samples": 8}, {"channels": ["I", "V3"]}):
         with pytest.raises(ConfigError, match=r"reading\.columns: "):
             own.load(tmp_path / "data.toml", task(**settings))
+    with pytest.raises(ConfigError, match=r"spec\.shape: .* all samples of I, which has more"):
+        own.load(tmp_path / "data.toml", task(samples=6))
     loud = read_site(written(tmp_path / "loud.toml", said.replace("most = 9", "most = 0.5")))
     assert any(line.startswith("column 'I_") for line in checked({"check": loud.plain()})["faults"])
 

@@ -61,7 +61,7 @@ def prepared(wanted: Mapping[str, Any]) -> dict[str, Any]:
     except DataError as error:
         raise DataError(printable(str(error))) from error
     about_columns = Path(wanted["statistics"]), found, spec, form(site, spec), wanted["min_rows"]
-    report = None if site.is_of_sounds else kept.report(*about_columns)
+    report = None if site.is_of_any_form else kept.report(*about_columns)
     key = site.key or key_of(0)
     marks = draws_of(found.rows, key)
     for name, array in zip(ARRAYS, (found.x, found.y, marks), strict=True):

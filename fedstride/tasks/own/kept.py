@@ -234,6 +234,8 @@ def _names(spec: Spec, form: Mapping[str, Any]) -> list[str]:
             for name in each.categories or ("",)
         ]
         return [*own, *(spec.reading.targets if spec.target is Target.VALUES else ())]
+    if form["columns"] and spec.reading.signals:
+        return [f"{name}_0 to _{spec.inputs.shape[1] - 1}" for name in spec.reading.signals]
     text = hashlib.sha256(json.dumps(form, sort_keys=True).encode()).hexdigest()[:32]
     count = spec.inputs.shape[0 if spec.inputs.kind in (Kind.IMAGE, Kind.SIGNAL) else -1]
     values = spec.outputs if spec.target is Target.VALUES else 0
