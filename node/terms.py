@@ -54,7 +54,7 @@ class Terms:
             return
         if said.get(wire.MOMENTS) and self._site.is_of_any_form:
             raise RefusedError(
-                "it asks for moments of examples that runs make of recordings or images, which say what one contains",
+                "it asks for moments of examples that runs make of files, which say what single files contain",
                 Kind.POLICY,
                 wire.MOMENTS,
             )
