@@ -14,7 +14,7 @@ from fedstride.errors import ConfigError
 from fedstride.names import FORM, is_name
 from fedstride.parts import Choice
 from fedstride.tasks import own as node_data
-from fedstride.tasks.moments import Moments
+from fedstride.tasks.statistics import Report
 
 if TYPE_CHECKING:
     from .work import Settings
@@ -47,9 +47,9 @@ class ClientData(NamedTuple):
         return int.from_bytes(hashlib.blake2b(said.digest, key=self.own.order, digest_size=8).digest(), "big") >> 1
 
     @property
-    def moments(self) -> Moments | None:
-        """What a node says of its own data; None: they may be computed."""
-        return None if self.own is None else self.own.moments
+    def said(self) -> Report | None:
+        """What a node says of its own data; None: it may be computed."""
+        return None if self.own is None else self.own.said
 
     @property
     def min_rows(self) -> int:

@@ -27,10 +27,9 @@ from fedstride.tasks.goals import Goal, goal_of
 from fedstride.tasks.holdout import digests_of, draws_of, hold_out, key_of
 from fedstride.tasks.inputs import Inputs
 from fedstride.tasks.layout import place
-from fedstride.tasks.moments import Moments
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS, Task
 from fedstride.tasks.spec import Spec
-from fedstride.tasks.statistics import of_examples
+from fedstride.tasks.statistics import Report, report
 from fedstride.tasks.tensors import Examples, pick_device
 
 from . import protection, withheld
@@ -51,7 +50,7 @@ class Work(Job):
     held_out: Examples | None  # examples that training never sees; None: there are none
     all_examples: Examples  # those and the ones of training
     content: bytes | None  # the digest of the node's own data, as the client keeps it; None: it has none
-    said: Moments | None  # what the node says of its columns; None: what they are
+    said: Report | None  # what the node says of its columns; None: what they are
     augmentation: tuple[str, ...]  # random changes of the batches of training, by name
     needs_two: bool  # the network cannot be trained with one example
 
@@ -219,7 +218,7 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
         held_out=examples(measured) if len(measured) else None,
         all_examples=examples(np.arange(len(positions))),
         content=None if found.own is None else found.own.content_as_kept(said.split_seed),
-        said=found.moments,
+        said=found.said,
         min_rows=found.min_rows,
         model=network,
         parts=parts,
@@ -231,9 +230,9 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
 
 
 def moments(job: Work) -> dict[str, list[float]]:
-    """The moments of all examples, also held-out ones, for normalisation.
+    """The moments of all examples, also held-out ones, for normalisation, and bins for medians.
 
-    Moments of the training examples alone would, with those of another hold-out, say what single examples contain.
+    Those of the training examples alone would, with those of another hold-out, say what single examples contain.
     Raises ConfigError if this client adds noise.
     """
     if job.protection.is_local:
@@ -244,7 +243,8 @@ def moments(job: Work) -> dict[str, list[float]]:
     if job.said is not None:
         return job.said.flatten()
     examples = job.all_examples
-    return of_examples(examples.x[examples.members], examples.y[examples.members], examples.spec).flatten()
+    x, y = (each[examples.members] for each in (examples.x, examples.y))
+    return report(x, y, examples.spec, job.min_rows).flatten()
 
 
 def _digest(config: Mapping[str, Any]) -> bytes:

@@ -52,9 +52,9 @@ class Terms:
         form = form_of(said)
         if self._site is None:
             return
-        if said.get(wire.MOMENTS) and self._site.is_of_sounds:
+        if said.get(wire.MOMENTS) and self._site.is_of_any_form:
             raise RefusedError(
-                "it asks for moments of recordings, which say what the longest one contains",
+                "it asks for moments of examples that runs make of files, which say what single files contain",
                 Kind.POLICY,
                 wire.MOMENTS,
             )

@@ -1,29 +1,43 @@
-"""Mean and standard deviation of each column of data that stay on the nodes, from what each client reports.
+"""Mean, deviation and median of each column of data that stay on the nodes, from what each client reports.
 
-A client reports the number, the mean and the squared deviations of its values (`fedstride/tasks/moments.py`). This
-module checks the reports against each other and combines them. It does not know how they arrived.
+A client reports the number, the mean and the squared deviations of its values (`fedstride/tasks/moments.py`), and
+bins of them for a median (`fedstride/tasks/medians.py`). This module checks the reports against each other and
+combines them. It does not know how they arrived.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedstride.errors import ReplyError, RunError
-from fedstride.tasks.moments import Moments, pooled
+from fedstride.tasks.medians import LEAST, Median, median
+from fedstride.tasks.moments import Moments, normalisation, pooled
 from fedstride.tasks.spec import Spec
-from fedstride.tasks.statistics import names, statistics
+from fedstride.tasks.statistics import Report, fill, medians_of, names, statistics
 
 TOO_FAR = 1000.0
 """How often the usual spread of a column, a client's mean may be away from the median of the clients' means."""
 
 
+class Pooled(NamedTuple):
+    """The statistics for `spec.with_statistics`, and a line for each client whose report is not used.
+
+    `medians`: a line for each, which says how far it can be from that of the cells themselves.
+    """
+
+    statistics: dict[str, list[float]]
+    unused: list[str]
+    medians: list[str]
+
+
 def pool(
     spec: Spec, reports: Mapping[int, Mapping[str, Any]], names_of: Mapping[int, str] | None = None
-) -> tuple[dict[str, list[float]], list[str]]:
-    """The statistics for `spec.with_statistics`, and one line for each client whose report is not used.
+) -> Pooled:
+    """The statistics of all clients' examples together.
 
     `names_of`: the names of clients, by id, for these lines.
     `reports`: the facts of each client that replied to the roll call, by id. Not used are invalid reports, and
@@ -31,15 +45,15 @@ def pool(
     its unit is probably another one. Raises RunError if no report can be used.
     """
     columns, known_as = names(spec), names_of or {}
-    found: dict[int, Moments] = {}
+    found: dict[int, Report] = {}
     lines = []
     for client, report in sorted(reports.items()):
         try:
-            found[client] = Moments.unflatten(report, len(columns))
+            found[client] = Report.unflatten(report, spec)
         except ReplyError as error:
             lines.append(f"client {known_as.get(client, client)}: its statistics are not used: {error}")
-    for client, column in _far(found).items():
-        mean = found.pop(client).mean[column]
+    for client, column in _far({client: each.moments for client, each in found.items()}).items():
+        mean = found.pop(client).moments.mean[column]
         lines.append(
             f"client {known_as.get(client, client)}: its statistics are not used: column {columns[column]!r} "
             f"has the mean {mean:.6g}, far from those of the other clients; is its unit the same?"
@@ -49,7 +63,36 @@ def pool(
             f"no client reported statistics of its examples that can be used ({'; '.join(lines[:3])}); give "
             "task.mean and task.std, one number for each column"
         )
-    return statistics(pooled(list(found.values())), spec), lines
+    together = pooled([each.moments for each in found.values()])
+    return _with_medians(Pooled(statistics(together, spec), lines, []), together, list(found.values()), spec)
+
+
+def _with_medians(of: Pooled, together: Moments, reports: Sequence[Report], spec: Spec) -> Pooled:
+    """The same with what replaces missing numbers; the mean where no median is known."""
+    known = spec.with_statistics(of.statistics)
+    columns = {
+        name: median([each.bins[at] for each in reports]) if not spec.fill else None
+        for at, name in enumerate(medians_of(spec))
+    }
+    found = {name: each.value for name, each in columns.items() if each is not None}
+    filled = fill(found, known.mean or normalisation(together)[0][: spec.inputs.shape[0]], spec)
+    return of._replace(
+        statistics=of.statistics | filled,
+        medians=[_line(name, each) for name, each in columns.items()] if filled else [],
+    )
+
+
+def _line(name: str, found: Median | None) -> str:
+    """What is known of the median of a column."""
+    if found is None:
+        return (
+            f"no median of column {name!r} is known, because no client has two bins of at least {LEAST} cells; "
+            "its missing cells become the mean"
+        )
+    far = f"at most {found.error:.3g}" if math.isfinite(found.error) else "how far is not known"
+    return (
+        f"the median of column {name!r} is {found.value:.6g} (from bins; its distance to that of the cells: {far})"
+    )
 
 
 def _far(found: Mapping[int, Moments]) -> dict[int, int]:

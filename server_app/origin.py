@@ -15,9 +15,10 @@ from typing import Any
 
 from fedstride import reading
 from fedstride.errors import ConfigError, FedstrideError
-from fedstride.tasks.columns import Column, alike, parsed
+from fedstride.tasks.columns import Column, alike
 from fedstride.tasks.inputs import Kind
-from fedstride.tasks.spec import STATISTICS, Spec, Statistics, Target
+from fedstride.tasks.missing import ERROR
+from fedstride.tasks.spec import FILL, STATISTICS, Spec, Statistics, Target
 from fedstride.tasks.statistics import names
 
 from .config.permits import OTHER_TASK
@@ -54,7 +55,9 @@ def origin(config: Config, spec: Spec) -> Origin:
         )
     there = _read(path)
     taken = {name: list(getattr(there, name)) for name in STATISTICS if spec.federated and not getattr(spec, name)}
-    taken = {name: values for name, values in taken.items() if values}
+    taken = {
+        name: values for name, values in taken.items() if values and (name != FILL or spec.reading.has_medians)
+    }
     found = list(differences(there, spec))
     if not found:
         return Origin(taken, "initial: mean and deviation are those of its task.json" if taken else "")
@@ -92,6 +95,7 @@ def _of_inputs(there: Spec, here: Spec) -> Iterator[str]:
         ("kind of example", str(there.inputs.kind), str(here.inputs.kind)),
         ("vocabulary", there.inputs.vocabulary, here.inputs.vocabulary),
         ("largest value", there.scale, here.scale),
+        ("list of channels", list(there.reading.signals), list(here.reading.signals)),
         ("sampling rate", there.reading.rate, here.reading.rate),
         ("window", there.reading.window, here.reading.window),
         ("step", there.reading.step, here.reading.step),
@@ -99,6 +103,7 @@ def _of_inputs(there: Spec, here: Spec) -> Iterator[str]:
         if one != other:
             yield f"{what} is {one} there and {other} here"
     columns = list(_of_columns(there, here))
+    columns += [] if columns else list(_of_missing(there, here))
     yield from columns
     if not columns and there.inputs.shape != here.inputs.shape:
         yield f"shape of an example is {list(there.inputs.shape)} there and {list(here.inputs.shape)} here"
@@ -106,14 +111,16 @@ def _of_inputs(there: Spec, here: Spec) -> Iterator[str]:
         yield f"text is of {_list(there.reading.texts)} there and of {_list(here.reading.texts)} here"
     if not columns and there.inputs == here.inputs:
         labels = names(here)
-        yield from _of_numbers(there, here, ("mean", "std"), labels)
+        yield from _of_numbers(
+            there, here, ("mean", "std", *(["fill"] if here.reading.has_medians else [])), labels
+        )
 
 
 def _of_columns(there: Spec, here: Spec) -> Iterator[str]:
     """The columns, where both tasks name them."""
     if not there.reading.columns or not here.reading.columns:
         return
-    one, other = ({each.name: each for each in parsed(spec.reading.columns)} for spec in (there, here))
+    one, other = ({each.name: each for each in spec.reading.parsed} for spec in (there, here))
     missing, more = [name for name in one if name not in other], [name for name in other if name not in one]
     if missing:
         yield f"column {_list(missing)} is there and not here"
@@ -125,6 +132,15 @@ def _of_columns(there: Spec, here: Spec) -> Iterator[str]:
     if not missing and not more and list(one) != list(other):
         at, name = next((at, name) for at, name in enumerate(one) if list(other)[at] != name)
         yield f"columns have another order: number {at + 1} is {name!r} there and {list(other)[at]!r} here"
+
+
+def _of_missing(there: Spec, here: Spec) -> Iterator[str]:
+    """What replaces missing cells, of columns that both tasks name. Where they are refused, it does not matter."""
+    for name, rule in here.reading.rules.items():
+        before = there.reading.rules.get(name, rule)
+        if before.indicator == rule.indicator and (rule.fill == ERROR or before.median == rule.median):
+            continue
+        yield f"missing cells of column {name!r} become {before} there and {rule} here"
 
 
 def _of_outputs(there: Spec, here: Spec) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from logging import WARNING
+from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
@@ -256,9 +256,10 @@ def _called(grid: Grid, prepared: Prepared, records: Records, delivery: Delivery
     roster.call()
     check_mini_batches(config, roster)
     if asks:
-        known, notes = normalisation.pool(spec, roster.facts, roster.names)
-        for note in notes:
-            log(WARNING, "%s", note)
+        known, unused, medians = normalisation.pool(spec, roster.facts, roster.names)
+        for level, lines in ((WARNING, unused), (INFO, medians)):
+            for line in lines:
+                log(level, "%s", line)
         spec = spec.with_statistics(known)
         roster.client_config = sent(spec)
     records.write_task(spec)

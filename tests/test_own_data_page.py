@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from desk import table, weights
-from page_of_own_data import BLOOD, OVERRIDES, PAGE, TABLES
+from page_of_own_data import BEATS, BEATS_FILE, BLOOD, OVERRIDES, OVERRIDES_OF_BEATS, PAGE, TABLES
 
 pytestmark = pytest.mark.slow
 
@@ -99,3 +99,40 @@ def test_a_mistake_is_one_line(desk: Path, change: list[str], said: str) -> None
     assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not (desk / "runs/mistake").exists()
+
+
+# ---------------------------------------------------------------- signals
+
+
+@pytest.fixture(scope="module")
+def heart_desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a reader types what the page says of signals."""
+    folder = tmp_path_factory.mktemp("beats")
+    subprocess.run([sys.executable, "-c", BEATS], cwd=folder, check=True, timeout=60)
+    return folder
+
+
+def test_signals_in_three_layouts(heart_desk: Path) -> None:
+    done = fedstride(heart_desk, "run", "--no-compare", *OVERRIDES_OF_BEATS, "name=beats")
+    assert done.returncode == 0, done.stderr
+    folder = heart_desk / "runs/beats"
+    status = json.loads((folder / "status.json").read_text())
+    assert status["final"]["local/accuracy"] > 0.85
+    task = json.loads((folder / "task.json").read_text())
+    assert task["spec.shape"] == [2, 64] and len(task["spec.mean"]) == 2
+    predicted = fedstride(heart_desk, "predict", str(folder), "ecg-0.csv", "-o", "found.csv")
+    assert predicted.returncode == 0, predicted.stderr
+    assert len(pd.read_csv(heart_desk / "found.csv")) == 200
+
+
+def test_what_a_hospital_says_of_its_signals(heart_desk: Path) -> None:
+    """The data file of the page, of a table with the names and the unit that it says."""
+    table_of = pd.read_csv(heart_desk / "ecg-0.csv").rename(columns=lambda name: name.replace("V2_", "Lead 2_"))
+    table_of[[f"Lead 2_{k}" for k in range(64)]] *= 1000
+    table_of.to_csv(heart_desk / "mine.csv", index=False)
+    (heart_desk / "data.toml").write_text(f'path = "mine.csv"\nsplit_seed = 0\n{BEATS_FILE}')
+    changed = [each.replace("ecg-0.csv", "data.toml") for each in OVERRIDES_OF_BEATS]
+    done = fedstride(heart_desk, "run", "--no-compare", *changed, "rounds=2", "name=mine")
+    assert done.returncode == 0, done.stderr
+    status = json.loads((heart_desk / "runs/mine/status.json").read_text())
+    assert status["final"]["local/accuracy"] > 0.7

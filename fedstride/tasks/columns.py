@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -69,12 +70,9 @@ class Column:
 def parsed(columns: Sequence[str]) -> list[Column]:
     """The columns, in order. Raises ConfigError for one that is not possible or is there twice."""
     found = [Column.parse(text) for text in columns]
-    names = [column.name for column in found]
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise ConfigError(
-            f"column {twice[0][:80]!r} is given {names.count(twice[0])} times; give each column once"
-        )
+    for name, times in Counter(column.name for column in found).items():
+        if times > 1:
+            raise ConfigError(f"column {name[:80]!r} is given {times} times; give each column once")
     return found
 
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import ConfigError
-from .columns import Column, alike, parsed
+from .columns import Column, alike
 from .inputs import Kind
+from .missing import ERROR, RULES
+from .reading import sample_of
 from .spec import Spec, Target
 from .wav import FULL_SCALE
 
@@ -88,21 +90,32 @@ class Dictionary:
                     "reading.texts", list(spec.reading.texts), "columns of texts, one of them never empty"
                 )
             return
+        if spec.reading.signals and spec.inputs.kind is Kind.SIGNAL:
+            self._check_signals(spec)
+            return
         if spec.inputs.kind is not Kind.TABLE:
             raise _refused(
                 "spec.kind", str(spec.inputs.kind), "table or tokens: the data of this site are a table"
             )
-        for column in parsed(spec.reading.columns):
-            self._check_column(column, spec.reading.missing)
+        for column in spec.reading.parsed:
+            self._check_column(column, spec.reading.rules[column.name].fill)
+
+    def _check_signals(self, spec: Spec) -> None:
+        """A run gets whole channels: statistics of all and of some samples would say what single ones are."""
+        samples = spec.inputs.shape[1]
+        for name in spec.reading.of_signals(samples):
+            self._check_column(Column(name), ERROR)
+        for name in spec.reading.signals:
+            if sample_of(name, samples) in self.columns:
+                raise _refused("spec.shape", list(spec.inputs.shape), f"all samples of {name}, which has more")
 
     def _check_column(self, column: Column, missing: str) -> None:
         cells, key = self._column("reading.columns", column.name), "reading.columns"
         if not _same(column.categories, cells.categories) or cells.kind == TEXT:
             raise _refused(key, column.name, f"{column.name} with what its cells are: {cells}")
-        if cells.empty and missing == "error":
-            raise _refused(
-                "reading.missing", missing, f"mean with the column {column.name!r}, whose cells may be empty"
-            )
+        if cells.empty and missing == ERROR:
+            allowed = f"mean or median with the column {column.name!r}, whose cells may be empty"
+            raise _refused("reading.missing", missing, allowed)
 
     def _check_targets(self, spec: Spec) -> None:
         key = "reading.targets"
@@ -142,6 +155,7 @@ class Dictionary:
         """What a message may say, for each of its keys."""
         said = dict(self.examples)
         kind, classes, empty = said.pop("kind"), said.pop("classes", None), said.pop("empty", None)
+        said.pop("any_form", None)  # of the files, of which a run makes its own form
         names = _ordered(classes if isinstance(classes, list) else (), numbered)
         if classes is not None:
             target, outputs = Target.CLASS, len(names) or classes
@@ -156,7 +170,7 @@ class Dictionary:
         if target is Target.CLASS and (names or not numbered):  # else numbers, which a run may name
             found["spec.names"] = [names]
         if empty:
-            found["reading.missing"] = ["mean"]
+            found["reading.missing"] = [each for each in RULES if each != ERROR]
         places = {
             "shape": "spec.shape",
             "vocabulary": "spec.vocabulary",
@@ -185,6 +199,7 @@ NEEDED = {
     "sound": ("rate",),
     "text": (),
 }
+OPTIONAL = {str(Kind.IMAGE): ("any_form",), str(Kind.TABLE): ("empty",)}
 SCALE = {str(Kind.IMAGE): 255.0, str(Kind.SIGNAL): float(FULL_SCALE)}
 
 

@@ -6,8 +6,10 @@ import math
 from typing import Any, TypeGuard
 
 from .columns import twice
-from .dictionary import CATEGORY, NEEDED, NUMBER, SCALE, TEXT, Cells, Dictionary
-from .inputs import Kind
+from .dictionary import CATEGORY, NEEDED, NUMBER, OPTIONAL, SCALE, TEXT, Cells, Dictionary
+from .reading import sample_of
+
+SAMPLES, MOST_SAMPLES = "samples", 100_000
 
 _FORMS = (
     '"number", "text", a list of categories, or a table as { least = 0, most = 120, whole = true, empty = true }'
@@ -37,6 +39,30 @@ def cells_of(said: object) -> Cells:
         found = Cells(NUMBER, float(least), float(most), _flag(given, "whole"), empty=empty)
     if given:
         raise ValueError(f"{next(iter(given))!r} is not allowed here: it must be {_FORMS}")
+    return found
+
+
+def expanded(columns: object) -> object:
+    """The same with a column for each sample of a signal, which is said as `{ samples = 500 }`, with other keys.
+
+    Raises ValueError, with the column, for another number of samples.
+    """
+    if not isinstance(columns, dict):
+        return columns
+    found: dict[str, object] = {}
+    for name, said in columns.items():
+        if not isinstance(said, dict) or SAMPLES not in said:
+            found[name] = said
+            continue
+        count = said[SAMPLES]
+        if type(count) is not int or not 1 <= count <= MOST_SAMPLES:
+            needed = f"a whole number from 1 to {MOST_SAMPLES}"
+            raise ValueError(f"column {name!r}: samples = {count!r} must be {needed}")
+        for at in range(count):
+            each = {key: value for key, value in said.items() if key != SAMPLES}
+            if isinstance(each.get("from"), str):
+                each["from"] = sample_of(each["from"], at)
+            found[sample_of(name, at)] = each
     return found
 
 
@@ -76,8 +102,8 @@ def read_examples(said: object) -> Dictionary:
         raise ValueError(
             "[examples] must have one of classes, labels, values: their number, or the names of classes"
         )
-    may_be_empty = ["empty"] if said["kind"] == str(Kind.TABLE) and "empty" in given else []
-    different = sorted(set(given) ^ {*needed, *goals, *may_be_empty})
+    optional = [key for key in OPTIONAL.get(said["kind"], ()) if key in given]
+    different = sorted(set(given) ^ {*needed, *goals, *optional})
     if different:
         what = "is missing" if different[0] in needed else "is not a key"
         raise ValueError(
@@ -145,4 +171,5 @@ _CHECKS = {
     "labels": _count,
     "values": _count,
     "empty": _switch,
+    "any_form": _switch,
 }

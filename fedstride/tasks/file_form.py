@@ -11,6 +11,7 @@ missing = ["?", "-9"]               # cells that are empty
 [columns]
 age = { from = "Alter", least = 0, most = 120 }
 sex = { categories = ["female", "male"], words = { w = "female", m = "male" } }
+weight = { unit = "kg" }             # cells as 80 kg
 crp = { factor = 10 }               # mg/dL in the file, mg/L in the task: cell * factor + offset
 visit = { date = "%d.%m.%Y", days_since = "2020-01-01" }
 born = { date = "%Y-%m-%d", years_until = "2026-01-01" }
@@ -35,8 +36,22 @@ KEYS = ("format", "separator", "decimal", "thousands", "encoding", "header", "mi
 OF_TEXT = ("separator", "encoding", "header")
 """Those of a file that is text."""
 
-OF_COLUMNS = ("from", "words", "factor", "offset", "date", "days_since", "years_until", "missing", "absent")
+OF_COLUMNS = (
+    "from",
+    "words",
+    "unit",
+    "factor",
+    "offset",
+    "date",
+    "days_since",
+    "years_until",
+    "missing",
+    "absent",
+)
 """Keys of a column that say how its cells are written; all others say what they may be."""
+
+NO_UNIT = (*"0123456789+-.,", "")
+"""A unit does not begin so."""
 
 YEAR = 365.2425
 """Days, on average in the Gregorian calendar."""
@@ -55,6 +70,7 @@ class Origin:
     until: str = ""  # a date becomes the years until this one
     missing: tuple[str, ...] = ()  # cells of this column that are empty
     absent: bool = False
+    unit: str = ""  # what may stand behind a number of this column
 
     @property
     def is_scaled(self) -> bool:
@@ -169,7 +185,16 @@ def _checked(given: Mapping[str, Any]) -> Origin:
     if factor == 0.0:
         raise ValueError("factor = 0 is not allowed: all cells would be the same number")
     missing = _texts(given, "missing", "")
-    return Origin(name.strip(), tuple(words.items()), factor, offset, *_dates(given), missing, absent)
+    return Origin(
+        name.strip(), tuple(words.items()), factor, offset, *_dates(given), missing, absent, _unit(given)
+    )
+
+
+def _unit(given: Mapping[str, Any]) -> str:
+    unit = given.get("unit", "")
+    if not isinstance(unit, str) or ("unit" in given and unit.strip()[:1] in NO_UNIT):
+        raise ValueError(f'unit = {unit!r} must be what stands behind its numbers, as in "kg" or "%"')
+    return unit.strip()
 
 
 def _dates(given: Mapping[str, Any]) -> tuple[str, str, str]:

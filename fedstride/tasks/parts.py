@@ -130,6 +130,9 @@ TASKS = Table(
     Part("own_images", "datasets.nodes:own_images", "The nodes' own images, to classify."),
     Part("own_table", "datasets.nodes:own_table", "The nodes' own tables: columns of numbers and categories."),
     Part("own_texts", "datasets.nodes:own_texts", "The nodes' own texts, to classify."),
+    Part(
+        "own_signals", "datasets.signals:own_signals", "The nodes' own signals: columns of samples, to classify."
+    ),
     Part("own_sounds", "datasets.nodes:own_sounds", "The nodes' own recordings, to classify."),
     base=Task,
     signatures=True,

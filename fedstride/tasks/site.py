@@ -8,6 +8,7 @@ targets = ["diagnosis"]            # columns that may be predicted
 [columns]
 age = { least = 0, most = 120, whole = true, empty = true }
 sex = ["female", "male"]
+ecg = { samples = 500 }            # the columns ecg_0 to ecg_499
 diagnosis = ["malignant", "benign"]
 """
 
@@ -24,7 +25,7 @@ from typing import Any
 from .. import atomic
 from ..errors import ConfigError, nearest
 from .dictionary import FOLDERS, SOUND, Cells, Dictionary
-from .dictionary_file import read_columns, read_examples
+from .dictionary_file import expanded, read_columns, read_examples
 from .file_form import OF_TEXT, FileForm, read_form, without_form
 from .holdout import KEY_BYTES, key_of
 from .spec import Spec
@@ -67,9 +68,10 @@ class Site:
         return _is_table(self.path, self.form)
 
     @property
-    def is_of_sounds(self) -> bool:
-        """Whether the data are recordings, of which a run makes examples of any length."""
-        return self.dictionary is not None and self.dictionary.examples.get("kind") == SOUND
+    def is_of_any_form(self) -> bool:
+        """Whether runs make examples of different forms of the data: of recordings, and of images of any form."""
+        said = {} if self.dictionary is None else self.dictionary.examples
+        return said.get("kind") == SOUND or bool(said.get("any_form"))
 
     def check(self, spec: Spec) -> None:
         """Raise ConfigError, with the key of the message, unless a run may ask for examples of this form."""
@@ -132,6 +134,7 @@ def _described(given: Path, values: Mapping[str, Any]) -> Site:
     if not isinstance(id_column, str) or ("id" in values and not id_column):
         raise ConfigError(f"{given}: id = {id_column!r} is not allowed: it must be the name of a column")
     try:
+        values = {**values, "columns": expanded(values["columns"])} if "columns" in values else values
         form = _form(values)
         dictionary = _dictionary(values)
     except ValueError as error:

@@ -35,10 +35,11 @@ LOSSES: Mapping[Target, tuple[str, ...]] = {
 Statistics = Mapping[str, Sequence[float]]
 """Numbers for each channel, feature, column or output, by name."""
 
-NORMALISATION = frozenset({"spec.mean", "spec.std", "spec.target_mean", "spec.target_std"})
+NORMALISATION = frozenset({"spec.mean", "spec.std", "spec.target_mean", "spec.target_std", "spec.fill"})
 """Keys of a message that change nothing of how data are read."""
 
-STATISTICS = ("mean", "std", "target_mean", "target_std")
+FILL = "fill"
+STATISTICS = ("mean", "std", "target_mean", "target_std", FILL)
 """The fields of a Spec that are computed from examples."""
 
 
@@ -48,7 +49,8 @@ class Spec:
 
     Stored arrays are converted on the device: to float32, minus `mean`, divided by `std`, both times `scale` and
     with one value per channel, feature or column (none: unchanged). Tokens become int64. Values to predict are
-    normalised with `target_mean` and `target_std`; figures of predictions are in their own unit.
+    normalised with `target_mean` and `target_std`; figures of predictions are in their own unit. A number that is
+    missing in a table becomes that of `fill`, or without one the mean.
     """
 
     inputs: Inputs
@@ -60,8 +62,9 @@ class Spec:
     names: tuple[str, ...] = field(default=(), compare=False)  # of the classes, labels or values
     target_mean: tuple[float, ...] = ()  # of the values to predict, one for each output
     target_std: tuple[float, ...] = ()
-    federated: bool = False  # these four are still to be computed, over the clients' examples
+    federated: bool = False  # these four, or `fill`, are still to be computed, over the clients' examples
     reading: Reading = field(default_factory=Reading)  # of a node's own files
+    fill: tuple[float, ...] = ()  # what replaces a missing number of a table, one for each number of an example
 
     @classmethod
     def images(cls, shape: tuple[int, ...], classes: int, mean: tuple[float, ...], std: tuple[float, ...]) -> Spec:
@@ -135,6 +138,8 @@ class Spec:
                 "of fedstride on server and clients"
             ) from error
         pairs = ((spec.mean, spec.std), (spec.target_mean, spec.target_std))
-        if spec.outputs < 1 or min(spec.inputs.shape) < 1 or any(len(mean) != len(std) for mean, std in pairs):
+        filled = not spec.fill or (spec.inputs.kind is Kind.TABLE and (len(spec.fill),) == spec.inputs.shape)
+        possible = spec.outputs >= 1 and min(spec.inputs.shape) >= 1 and filled
+        if not possible or any(len(mean) != len(std) for mean, std in pairs):
             raise ConfigError(f"the message describes a task that is not possible: {spec}")
         return spec

@@ -61,8 +61,9 @@ class Examples:
         self.x, self.y, self.spec, self.device = x, y, spec, device
         self.goal = goal_of(spec) if goal is None else goal
         self.members = np.arange(len(y)) if members is None else members
-        each = (spec.mean, spec.std, spec.target_mean, spec.target_std)
-        self.mean, self.std, self.target_mean, self.target_std = _statistics(
+        self.may_be_missing = spec.reading.may_be_missing
+        each = (spec.mean, spec.std, spec.fill, spec.target_mean, spec.target_std)
+        self.mean, self.std, self.fill, self.target_mean, self.target_std = _statistics(
             spec.inputs.kind, spec.scale, device, *(tuple(map(float, values)) for values in each)
         )
 
@@ -101,9 +102,10 @@ class Examples:
         if self.spec.inputs.kind is Kind.TOKENS:
             return x.long()
         x = as_images(x) if self.spec.inputs.kind is Kind.IMAGE else x.float()  # in place below: a copy
+        x = torch.where(x.isnan(), self.fill, x) if self.spec.fill else x
         x = x.sub_(self.mean).div_(self.std) if self.spec.mean else x
         # 0 is the mean of a normalised column.
-        return x.nan_to_num_(nan=0.0) if self.spec.reading.missing == "mean" else x
+        return x.nan_to_num_(nan=0.0) if self.may_be_missing else x
 
     def class_counts(self) -> np.ndarray:
         """The number of these examples of each class, int64 (classes,). Raises ConfigError without classes."""
@@ -122,10 +124,10 @@ Floats = tuple[float, ...]
 
 @lru_cache(maxsize=8)
 def _statistics(
-    kind: Kind, scale: float, device: torch.device, mean: Floats, std: Floats, *of_y: Floats
+    kind: Kind, scale: float, device: torch.device, mean: Floats, std: Floats, fill: Floats, *of_y: Floats
 ) -> tuple[torch.Tensor, ...]:
-    """Mean and standard deviation of x, in the shape of `COLUMN`, and of y. All clients share them: read only."""
-    of_x = (torch.tensor(each, device=device).mul(scale).reshape(COLUMN[kind]) for each in (mean, std))
+    """Mean, deviation and fill of x, in the shape of `COLUMN`, and those of y. Clients share them: read only."""
+    of_x = (torch.tensor(each, device=device).mul(scale).reshape(COLUMN[kind]) for each in (mean, std, fill))
     return *of_x, *(torch.tensor(each, device=device) for each in of_y)
 
 

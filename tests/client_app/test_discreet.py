@@ -69,6 +69,18 @@ def sound(folder: Path, rate: int) -> None:
         file.writeframes(bytes(200))
 
 
+def broken(folder: Path) -> None:
+    for number, size in enumerate(((9, 9), (5, 7), (5, 4))):
+        Image.new("L", size).save(folder / f"dog/{CANARY}{number}.png")
+    (folder / f"cat/{CANARY}.png").write_text(CANARY)
+
+
+def slices(folder: Path) -> None:
+    """Bytes that begin as DICOM does, with a name in them, and a volume that ends too early."""
+    (folder / f"dog/{CANARY}.dcm").write_bytes(b"\0" * 128 + b"DICM" + CANARY.encode() * 9)
+    (folder / f"cat/{CANARY}.nii").write_bytes(b"\x5c\x01\0\0" + CANARY.encode() * 40)
+
+
 TABLE = {"columns": ["age", "sex=f|m"], "classes": ["dog", "cat"]}
 IMAGES = {"shape": [1, 4, 5], "classes": ["dog", "cat"]}
 SOUNDS = {"features": "waveform", "rate": 100, "seconds": 0.1, "classes": ["dog", "cat"]}
@@ -93,6 +105,12 @@ FAULTS: dict[str, tuple[str, dict[str, Any], Write]] = {
     ),
     "a picture of another size": (
         "own_images", IMAGES, pictures(lambda folder: Image.new("L", (9, 9)).save(folder / f"dog/{CANARY}.png")),
+    ),
+    "pictures of other sizes and one that is none": ("own_images", IMAGES, pictures(broken)),
+    "slices of a patient": ("own_images", IMAGES | {"window": [0.0, 1.0]}, pictures(slices)),
+    "a number in another form": ("own_table", TABLE, csv('age,sex,label\n"1.234,5 @",f,dog\n')),
+    "a column that must not be empty": (
+        "own_table", TABLE | {"missing": ["sex=median+indicator"]}, csv("age,sex,name,label\n,f,@,dog\n"),
     ),
     "another file": ("own_images", IMAGES, pictures(lambda folder: (folder / f"cat/{CANARY}.doc").write_text(""))),
     "another class": ("own_images", IMAGES, pictures(lambda folder: (folder / CANARY).mkdir())),

@@ -34,9 +34,9 @@ def said(
     path = folder / "table.csv"
     path.write_text("age,weight,sex,ill\n" + "".join(f"{','.join(map(str, row))}\n" for row in rows))
     site = Site(path, id=name)
-    found = kept.moments(folder / "kept", examples_in(site, [(path, 0)], spec), spec, form(site, spec), min_rows)
+    found = kept.report(folder / "kept", examples_in(site, [(path, 0)], spec), spec, form(site, spec), min_rows)
     assert found is not None
-    return found
+    return found.moments
 
 
 def of(column: str, *more: str) -> Spec:

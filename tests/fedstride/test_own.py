@@ -274,7 +274,10 @@ def test_an_array_that_claims_more_than_fits_in_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "layouts"),
     [
-        (Kind.IMAGE, "an .npz file with x and y or a folder with one subfolder of .png, .jpg, .jpeg files"),
+        (
+            Kind.IMAGE,
+            "or a folder with one subfolder of .png, .jpg, .jpeg, .dcm, .nii, .nii.gz files",
+        ),
         (Kind.SIGNAL, "an .npz file with x and y or a folder with one subfolder of .wav files for each class"),
         (Kind.TABLE, "an .npz file with x and y or one table (.csv, .csv.gz, .parquet)"),
         (

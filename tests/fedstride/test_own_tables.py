@@ -194,7 +194,7 @@ def changed(column: str, value: Any) -> Table:
         (
             "age",
             "7,5",
-            "'7,5' is not a number; write it with a decimal point, without a unit and without separators",
+            "'7,5' is not a number; if it is a number, say in [file] of the data file decimal = \",\"",
         ),
         ("age", "7 kg", "'7 kg' is not a number"),
         ("age", "1_000", "'1_000' is not a number"),

@@ -106,7 +106,11 @@ def test_own_sounds() -> None:
             {"columns": ["a"], "kind": "number"},
             "task.kind = 'number' is not allowed: .* 'class', 'labels'",
         ),
-        ("own_table", {"columns": ["a"], "classes": 2, "missing": "zero"}, "must be 'error' or 'mean'"),
+        (
+            "own_table",
+            {"columns": ["a"], "classes": 2, "missing": "zero"},
+            "must be 'error', 'mean', 'median', 'mean.indicator' or",
+        ),
         ("own_table", {"columns": ["a"], "classes": 2, "mean": [1.0]}, "task.std = None .* mean and std belong"),
         ("own_table", {"columns": ["a=x|y"], "classes": 2, "mean": [1.0], "std": [1.0]}, "a list of 2 numbers"),
         ("own_texts", {"classes": 2, "columns": []}, "task.columns = .* at least one column"),

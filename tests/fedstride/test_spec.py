@@ -46,7 +46,7 @@ def test_a_spec_survives_a_message(spec: Spec) -> None:
         ({"spec.shape": [0, 2]}, "not possible"),
         ({"spec.outputs": 0}, "not possible"),
         ({"spec.mean": [1.0]}, "not possible"),
-        ({"reading.missing": "zero"}, "reading.missing = 'zero' is not allowed"),
+        ({"reading.missing": "zero"}, "missing = 'zero' is not allowed"),
         ({"reading.columns": 3}, "TypeError"),
         ({"reading.rate": "fast"}, "ValueError"),
     ],

@@ -13,16 +13,21 @@ import pytest
 from acting import SERIES, Placed, content, rest, running, unpack
 
 from confinement import support
-from fedstride.tasks.dictionary_file import read_columns
+from fedstride.tasks.datasets.nodes import own_images
+from fedstride.tasks.dictionary_file import read_columns, read_examples
 from fedstride.tasks.holdout import draws_of, hold_out
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.own import load
 from fedstride.tasks.reading import PREPARED_VARIABLE, Reading
 from fedstride.tasks.site import Site
 from fedstride.tasks.spec import Spec, Target
+from fedstride.tasks.statistics import report
+from fedstride.wire import HOLDOUT
 from node.apps import App
+from node.policy import Policy
 from node.replies import NORMALISATION
 from node.rows import COUNT, FORMS, Reader, ReadError
+from node.terms import RefusedError, Terms
 
 pytestmark = pytest.mark.slow
 
@@ -87,7 +92,7 @@ def test_an_app_gets_the_columns_of_its_message_and_no_file_of_the_site(
     assert np.array_equal(found.x, expected.x) and np.array_equal(found.y, expected.y)
     assert found.x.dtype == expected.x.dtype and found.y.dtype == expected.y.dtype
     assert np.array_equal(found.draws(77), marks) and found.min_rows == 5
-    assert found.moments is not None and found.moments.mean[0] == expected.x[:, 0].mean(dtype=np.float64)
+    assert found.said is not None and found.said.moments.mean[0] == expected.x[:, 0].mean(dtype=np.float64)
     assert not any(b"Patient" in path.read_bytes() for path in folder.iterdir())
     if not support().possible:
         pytest.skip("the kernel of this machine cannot confine a process: the file itself can be read")
@@ -197,3 +202,66 @@ def test_another_secret_holds_out_other_rows(processes: Placed, data: Path, tmp_
         for key in (b"k", b"l")
     )
     assert not (one == other).any()
+
+
+def test_medians_and_indicators_of_a_confined_process(
+    processes: Placed, reader: Reader, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows and bins that an app gets are those of a desk, also with cells in another form."""
+    data.write_text(
+        "name,age,weight,ill\n" + "".join(f"P{n},{n % 60},{'' if n % 3 else n / 7},yes\n" for n in range(150))
+    )
+    spec = replace(
+        SPEC,
+        inputs=Inputs(Kind.TABLE, (3,)),
+        reading=replace(SPEC.reading, missing_of=("age=median", "weight=median+indicator")),
+    )
+    expected = load(data, spec)
+    monkeypatch.setenv(PREPARED_VARIABLE, str(reader.of(form(spec), 60.0).folder))
+    found = load("/nowhere", spec)
+    np.testing.assert_array_equal(found.x, expected.x)
+    assert found.said is not None
+    said = found.said.flatten()
+    assert said["moments.bins"] == report(expected.x, expected.y, spec).flatten()["moments.bins"]
+    assert said["moments.bins"][0] > 3 and len(said["moments.count"]) == 2
+
+
+def test_medical_files_of_any_form(processes: Placed, tmp_path: Path) -> None:
+    """They are read by the libraries of the extra, confined, and in the form of the message."""
+    nibabel = pytest.importorskip("nibabel")
+    for number, name in enumerate(("no/a", "no/b", "yes/c", "yes/d", "yes/e", "no/f")):
+        path = tmp_path / f"scans/{name}.nii.gz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        nibabel.save(nibabel.Nifti1Image(np.full((20 + number, 9, 5), number, np.int16), np.eye(4)), path)
+    said = {"kind": "image", "shape": [1, 6, 8], "classes": ["no", "yes"], "any_form": True}
+    site = Site(tmp_path / "scans", b"k" * 32, dictionary=read_examples(said))
+    processes.put(tmp_path / "home", data=site.path)
+    reader = reader_of(site, processes, tmp_path, min_rows=1)
+    assert reader.check(60.0) == 6
+    spec = own_images(classes=["no", "yes"], shape=[1, 6, 8], resize="pad", convert=True, window=[0, 5]).spec
+    folder = reader.of(form(spec), 60.0).folder
+    x = np.load(folder / "x.npy")
+    assert x.shape == (6, 1, 6, 8) and sorted(x[:, 0, 3, 4].tolist()) == [0, 51, 102, 153, 204, 255]
+    assert json.loads((folder / "form.json").read_text())["moments"] is None  # a run could ask for many forms
+    (tmp_path / "scans/no/z.nii.gz").write_bytes(b"?")
+    with pytest.raises(ReadError, match=r"no/z\.nii\.gz is not a readable NIfTI file"):
+        reader.of(form(spec), 60.0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "min_rows", "allowed"), [(7, 20, False), (7, 5, False), (60, 5, True), (200, 20, True)]
+)
+def test_a_site_with_seven_rows(
+    processes: Placed, data: Path, tmp_path: Path, rows: int, min_rows: int, allowed: bool
+) -> None:
+    """It needs `min_rows` of them to train and, where a share is held out, to measure."""
+    data.write_text("name,age,weight,ill\n" + "".join(f"P{n},{n},{n},no\n" for n in range(rows)))
+    processes.put(tmp_path / "home", data=data)
+    found = reader_of(Site(data, b"k" * 32), processes, tmp_path, min_rows).of(form(), 60.0)
+    terms = Terms(Policy(min_rows=min_rows), None)
+    if allowed:
+        terms.check_rows({HOLDOUT: 0.2}, found.examples, found.held)
+        return
+    with pytest.raises(RefusedError, match=f"its policy demands min_rows = {min_rows} for each") as caught:
+        terms.check_rows({HOLDOUT: 0.2}, found.examples, found.held)
+    assert str(caught.value.told).count("7") == 0  # the number stays in the node's own log

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fedstride.errors import RunError
+from fedstride.tasks import statistics
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.reading import Reading
 from fedstride.tasks.spec import Spec, Target
@@ -36,7 +38,7 @@ def report(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
 
 def test_the_statistics_are_those_of_all_rows_together() -> None:
     clients = [rows(n, seed) for seed, n in enumerate((5, 1, 200))]
-    found, lines = pool(TABLE, {k: report(*each) for k, each in enumerate(clients)})
+    found, lines, _ = pool(TABLE, {k: report(*each) for k, each in enumerate(clients)})
     assert not lines
     x, y = (np.concatenate([each[i] for each in clients]).astype(np.float64) for i in (0, 1))
     spec = TABLE.with_statistics(found)
@@ -55,7 +57,7 @@ def test_columns_have_names() -> None:
 
 def test_a_client_with_another_unit_is_named_and_does_not_count() -> None:
     honest = {k: report(*rows(100, k)) for k in range(4)}
-    found, lines = pool(TABLE, {**honest, 7: report(*rows(100, 9, scale=1e6))})
+    found, lines, _ = pool(TABLE, {**honest, 7: report(*rows(100, 9, scale=1e6))})
     (line,) = lines
     assert line.startswith("client 7: its statistics are not used: column 'age' has the mean 5.")
     assert "is its unit the same?" in line
@@ -66,7 +68,7 @@ def test_a_client_whose_values_vary_far_too_much_does_not_count() -> None:
     honest = {k: report(*rows(100, k)) for k in range(4)}
     liar = report(*rows(100))
     liar["moments.squares"][0] = 1e30
-    found, lines = pool(TABLE, {**honest, 2**40: liar})
+    found, lines, _ = pool(TABLE, {**honest, 2**40: liar})
     assert len(lines) == 1 and found == pool(TABLE, honest)[0]
 
 
@@ -94,11 +96,58 @@ def test_of_two_clients_both_count() -> None:
 def test_an_invalid_report_is_named_and_does_not_count(change: dict[str, Any]) -> None:
     good = report(*rows(10))
     bad = {key: value for key, value in {**good, **change}.items() if value is not None}
-    found, lines = pool(TABLE, {0: good, 1: bad})
+    found, lines, _ = pool(TABLE, {0: good, 1: bad})
     assert len(lines) == 1 and lines[0].startswith("client 1: its statistics are not used: moments.")
-    assert found == pool(TABLE, {0: good})[0]
+    assert found == pool(TABLE, {0: good}).statistics
 
 
 def test_without_any_report_the_run_ends_with_what_to_do() -> None:
     with pytest.raises(RunError, match=r"no client reported .*client 3: .*give task.mean and task.std"):
         pool(TABLE, {3: {"client-id": 3}})
+
+
+# ---------------------------------------------------------------- medians
+
+
+MEDIANS = replace(TABLE, reading=replace(TABLE.reading, missing="median"))
+
+
+def told(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
+    return {"client-id": 0, **statistics.report(x, y, MEDIANS).flatten()}
+
+
+def test_the_median_is_that_of_all_rows_together_and_its_error_is_said() -> None:
+    clients = [rows(n, seed, scale) for seed, (n, scale) in enumerate(((300, 1.0), (90, 0.7), (7, 1.0)))]
+    clients[0][0][::3, 0] = np.nan
+    found = pool(MEDIANS, {k: told(*each) for k, each in enumerate(clients)})
+    spec = MEDIANS.with_statistics(found.statistics)
+    exact = np.nanmedian(np.concatenate([x[:, 0] for x, _ in clients[:2]]))  # of 7 rows nothing is said
+    (line,) = found.medians
+    error = float(line.rsplit(": at most ", 1)[1].rstrip(")"))
+    assert line.startswith(f"the median of column 'age' is {spec.fill[0]:.6g} ") and error < 8
+    assert abs(spec.fill[0] - exact) <= error
+    assert spec.fill[1:] == spec.mean[1:]  # a category has none
+    assert not found.unused and found == pool(
+        MEDIANS, {k: told(*each) for k, each in reversed([*enumerate(clients)])}
+    )
+
+
+def test_a_client_with_another_unit_does_not_move_the_median() -> None:
+    honest = {k: told(*rows(100, k)) for k in range(4)}
+    found = pool(MEDIANS, {**honest, 7: told(*rows(100, 9, scale=1e6))})
+    assert len(found.unused) == 1 and found.statistics == pool(MEDIANS, honest).statistics
+
+
+@pytest.mark.parametrize("bins", [None, [1.0], [2.0, 5.0, 1.0, 0.0], "many"])
+def test_an_invalid_report_of_bins_does_not_count(bins: object) -> None:
+    good, bad = told(*rows(100)), {**told(*rows(100)), "moments.bins": bins}
+    bad = {key: value for key, value in bad.items() if value is not None}
+    found = pool(MEDIANS, {0: good, 1: bad})
+    assert len(found.unused) == 1 and found.statistics == pool(MEDIANS, {0: good}).statistics
+
+
+def test_without_a_median_the_mean_is_taken_and_that_is_said() -> None:
+    found = pool(MEDIANS, {k: told(*rows(30, k)) for k in range(3)})
+    spec = MEDIANS.with_statistics(found.statistics)
+    assert spec.fill == spec.mean
+    assert "no median of column 'age' is known" in found.medians[0] and "become the mean" in found.medians[0]

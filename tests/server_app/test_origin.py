@@ -48,6 +48,14 @@ def said(there: Spec, here: Spec) -> str:
         ({"columns": ["age", "mass", "sex=f|m", "dose"]}, "column 'dose' is here and not there"),
         ({"columns": ["age", "sex=f|m"]}, "column 'mass' is there and not here"),
         ({"columns": ["age=0|1", "mass", "sex"]}, "column 'age' is a number there and one of '0', '1' here"),
+        (
+            {"missing": "mean+indicator"},
+            "missing cells of column 'age' become error there and mean+indicator here",
+        ),
+        (
+            {"missing": ["mean", "mass=median"]},
+            "missing cells of column 'mass' become error there and median here",
+        ),
         ({"classes": ["yes", "no"]}, "outputs are 'no', 'yes' there and 'yes', 'no' here"),
         ({"classes": ["no", "maybe"]}, "outputs are 'no', 'yes' there and 'no', 'maybe' here"),
         ({"classes": ["no", "yes", "maybe"]}, "number of outputs is 2 there and 3 here"),

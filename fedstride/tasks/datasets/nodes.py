@@ -10,7 +10,8 @@ from ...settings import MOST_CLASSES, Setting
 from ..columns import parsed, twice, width
 from ..data import Data
 from ..inputs import Inputs, Kind
-from ..reading import MISSING, Reading
+from ..missing import RULES, divided
+from ..reading import RESIZED, Reading
 from ..spec import Spec, Target
 from .sound import Bands, Features, Step, Window, log_mel_of, sound_spec
 from .text import Length, Vocabulary
@@ -33,24 +34,45 @@ TEXTS = ["text"]  # never changed
 def own_images(
     *,
     classes: Classes,
-    shape: Annotated[
-        list[int], Setting("channels, height and width of an image; images are not resized", least=1, most=100_000)
-    ] = SHAPE,
+    shape: Annotated[list[int], Setting("channels, height and width of an image", least=1, most=100_000)] = SHAPE,
     mean: Mean = None,
     std: Std = None,
+    resize: Annotated[
+        str,
+        Setting(
+            "images of another size: none (refused), stretch, crop (the middle, in the task's shape) or pad (with "
+            "black)",
+            options=("none", *filter(None, RESIZED)),
+        ),
+    ] = "none",
+    convert: Annotated[
+        bool,
+        Setting("convert images of other pixels (palette, transparent, CMYK, 16 bits); else they are refused"),
+    ] = False,
+    window: Annotated[
+        list[float] | None,
+        Setting("values of grey that become 0 and 255: of 16 bits (default: 0 and 65535), of DICOM and of NIfTI"),
+    ] = None,
 ) -> Data:
     """The nodes' own images, to classify: values from 0 to 255, divided by 255 for a network.
 
     `mean` and `std`: one value for each channel, of values in [0, 1]; 0.5 by default, so a network gets [-1, 1].
     """
     require(len(shape) == 3, "task.shape", shape, "three numbers: channels, height and width")
-    outputs, names = _classes(classes)
+    low, high = window if window is not None and len(window) == 2 else (0.0, 0.0)
+    require(window is None or low < high, "task.window", window, "two numbers, the lower one first")
+    reading = Reading(
+        resize="" if resize == "none" else resize, convert=convert, lowest=float(low), highest=float(high)
+    )
+    outputs, names = classes_of(classes)
     middle = (0.5,) * shape[0]
     mean_of, std_of = (
         _per("channel", key, each, shape[0]) or middle for key, each in (("mean", mean), ("std", std))
     )
     inputs = Inputs(Kind.IMAGE, (shape[0], shape[1], shape[2]))
-    return Data.of_nodes(Spec(inputs, outputs, mean=mean_of, std=std_of, scale=255.0, names=names))
+    return Data.of_nodes(
+        Spec(inputs, outputs, mean=mean_of, std=std_of, scale=255.0, names=names, reading=reading)
+    )
 
 
 def own_table(
@@ -74,10 +96,19 @@ def own_table(
         Setting("for kind class: the number of classes, or their names in order", least=2, most=MOST_CLASSES),
     ] = None,
     missing: Annotated[
-        str, Setting("an empty cell of an example: an error, or the mean of its column", options=MISSING)
+        str | list[str],
+        Setting(
+            "an empty cell of an example: an error, or the mean or median of its column; with +indicator there is "
+            'one more number, 1 where it is empty; for single columns a list, as [mean, "age=median+indicator"]',
+            options=RULES,
+        ),
     ] = "error",
     mean: Mean = None,
     std: Std = None,
+    fill: Annotated[
+        list[float] | None,
+        Setting("with a median: what replaces an empty cell, one for each of these numbers; not computed then"),
+    ] = None,
     target_mean: Annotated[
         list[float] | None, Setting("for kind values: what is subtracted from each value")
     ] = None,
@@ -88,31 +119,38 @@ def own_table(
     """The nodes' own tables. A column of numbers gives one number of an example, a category one for each name.
 
     `mean` and `std`: one value for each of these numbers, both or none of the two; without them, they are computed
-    over all nodes before the first round. The same holds for `target_mean` and `target_std` of values to predict.
+    over all nodes before the first round. So are `target_mean` and `target_std` of values to predict, and `fill`
+    where a rule is a median: the medians of these columns, if they are of numbers, and the means of all others.
     """
     found = parsed(columns)
     require(bool(found), "task.columns", columns, "a list with at least one column")
     targets = (target,) if isinstance(target, str) else tuple(target)
-    both = sorted({column.name for column in found} & set(targets))
-    require(not both, "task.target", target, f"another column: {', '.join(both)} is in task.columns")
+    shared = sorted({column.name for column in found} & set(targets))
+    require(not shared, "task.target", target, f"another column: {', '.join(shared)} is in task.columns")
     outputs, names = _predicted(Target(kind), targets, classes)
     values = Target(kind) is Target.VALUES
     require(values or target_mean is None, "task.target_mean", target_mean, f"null with task.kind={kind}")
     numbers = width(found)
-    mean_of, std_of = _both("column", mean, std, numbers)
-    target_mean_of, target_std_of = _both("value", target_mean, target_std, outputs, "target_")
+    rule, single = divided([missing] if isinstance(missing, str) else missing, found)
+    reading = Reading(columns=tuple(columns), targets=targets, missing=rule, missing_of=single)
+    require(reading.has_medians or fill is None, "task.fill", fill, "null without a rule of a median")
+    mean_of, std_of = both("column", mean, std, numbers)
+    fill_of = _per("number", "fill", fill, numbers)
+    as_they_are = len(reading.indicators)
+    target_mean_of, target_std_of = both("value", target_mean, target_std, outputs, "target_")
     return Data.of_nodes(
         Spec(
-            Inputs(Kind.TABLE, (numbers,)),
+            Inputs(Kind.TABLE, (numbers + as_they_are,)),
             outputs,
             Target(kind),
-            mean=mean_of,
-            std=std_of,
+            mean=mean_of and (*mean_of, *[0.0] * as_they_are),
+            std=std_of and (*std_of, *[1.0] * as_they_are),
             target_mean=target_mean_of,
             target_std=target_std_of,
-            federated=not mean_of or (values and not target_mean_of),
+            federated=not mean_of or (values and not target_mean_of) or (reading.has_medians and not fill_of),
             names=names,
-            reading=Reading(columns=tuple(columns), targets=targets, missing=missing),
+            reading=reading,
+            fill=fill_of and (*fill_of, *[0.0] * as_they_are),
         )
     )
 
@@ -129,7 +167,7 @@ def own_texts(
 ) -> Data:
     """The nodes' own texts, to classify. Words become numbers as in the other tasks of texts."""
     require(bool(columns), "task.columns", columns, "a list with at least one column")
-    outputs, names = _classes(classes)
+    outputs, names = classes_of(classes)
     inputs = Inputs(Kind.TOKENS, (length,), vocabulary)
     reading = Reading(texts=tuple(columns), targets=(target,))
     return Data.of_nodes(Spec(inputs, outputs, names=names, reading=reading))
@@ -159,11 +197,11 @@ def own_sounds(
     `mean` and `std`: one value for each band of log_mel, or one for waveform; both or none of the two. Without
     them, those of the bands are computed over all nodes before the first round, and samples are not changed.
     """
-    outputs, names = _classes(classes)
+    outputs, names = classes_of(classes)
     samples = round(rate * seconds)
     require(samples >= 1, "task.seconds", seconds, f"at least {1 / rate:g}, one sample")
     log_mel = log_mel_of(features, rate, window, step, bands)
-    normalised = _both("band", mean, std, bands) if log_mel else _both("channel", mean, std, 1)
+    normalised = both("band", mean, std, bands) if log_mel else both("channel", mean, std, 1)
     spec = sound_spec(log_mel, rate, samples, outputs, names, *normalised)
     return Data.of_nodes(replace(spec, federated=not spec.mean))
 
@@ -171,7 +209,7 @@ def own_sounds(
 # ---------------------------------------------------------------- settings
 
 
-def _classes(classes: int | list[str]) -> tuple[int, tuple[str, ...]]:
+def classes_of(classes: int | list[str]) -> tuple[int, tuple[str, ...]]:
     """The number of classes and their names. Raises ConfigError for empty or equal ones, or blanks at an end."""
     if isinstance(classes, int):
         return classes, ()
@@ -202,10 +240,10 @@ def _predicted(
     require(len(targets) == 1, "task.target", list(targets), "one column with task.kind=class")
     if classes is None:
         raise ConfigError("task.classes is missing: with task.kind=class it must be a number or a list of names")
-    return _classes(classes)
+    return classes_of(classes)
 
 
-def _both(
+def both(
     what: str, mean: list[float] | None, std: list[float] | None, count: int, prefix: str = ""
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation as given; both empty if none is."""

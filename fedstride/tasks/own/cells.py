@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ..columns import Column, alike
+from ..columns import alike
 from ..dictionary import CATEGORY, NUMBER, TEXT, Cells
+from ..missing import ERROR, with_indicators
+from ..reading import Reading
 from .checks import quoted
+from .numbers import what_to_say, with_point
 from .rows import Rows
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -23,31 +26,27 @@ class CellError(Exception):
     """A cell that is not allowed: what it contains, and what is allowed."""
 
 
-def inputs(
-    rows: Rows,
-    columns: Sequence[Column],
-    said: Mapping[str, Cells],
-    *,
-    may_be_missing: bool,
-    may_be_unknown: bool = False,
-) -> np.ndarray:
+def inputs(rows: Rows, reading: Reading, said: Mapping[str, Cells], *, may_be_unknown: bool = False) -> np.ndarray:
     """The numbers of the examples, float32 (rows, width): one for a column of numbers, one for each category.
 
-    `said`: what the site's data file says of its columns. Numbers of an empty cell that may be missing are NaN,
-    and so are those of a category that is not known, if it may be unknown. Raises DataError, with file, line and
-    column, for another empty cell, another category, and text that is not a number.
+    Then one for each indicator of missing cells. `said`: what the site's data file says of its columns. Numbers of
+    an empty cell that may be missing are NaN, and so are those of a category that is not known, if it may be
+    unknown and missing. Raises DataError, with file, line and column, for another empty cell, another category,
+    and text that is not a number.
     """
     blocks = []
-    for column in columns:
+    for column in reading.parsed:
+        may_be = reading.rules[column.name].fill != ERROR
         known = {name: float(index) for index, name in enumerate(column.categories)}
         convert = _one_of(known, "category") if known else within(number, said.get(column.name))
-        convert = _or_missing(convert) if known and may_be_unknown else convert
-        may_be = may_be_missing and (column.name not in said or said[column.name].empty)
+        convert = _or_missing(convert) if known and may_be and may_be_unknown else convert
+        may_be = may_be and (column.name not in said or said[column.name].empty)
         values = _values(rows, column.name, convert, may_be)[:, None]
         if known:
             values = np.where(np.isnan(values), np.nan, values == np.arange(len(known)))
         blocks.append(values)
-    return np.concatenate(blocks, axis=1).astype(np.float32)
+    x = np.concatenate(blocks, axis=1).astype(np.float32)
+    return with_indicators(x, reading.parsed, reading.rules)
 
 
 def targets(rows: Rows, columns: Sequence[str], convert: Convert, said: Mapping[str, Cells]) -> np.ndarray:
@@ -114,10 +113,10 @@ def number(text: str) -> float:
     except ValueError:
         value = None
     if value is None or "_" in text:  # which Python allows in a number
-        raise CellError(
-            f"{quoted(text)} is not a number; write it with a decimal point, without a unit and without "
-            "separators, or say in [file] of the data file how numbers are written"
-        )
+        plain = with_point(text)
+        if plain is None:
+            raise CellError(f"{quoted(text)} is not a number; {what_to_say(text)}")
+        value = float(plain)
     if not -LARGEST <= value <= LARGEST:  # also for NaN
         raise CellError(f"{quoted(text)} is not allowed: numbers must be finite in float32")
     return value

@@ -8,6 +8,8 @@ import numpy as np
 
 from ...errors import DataError
 from ..inputs import Kind
+from ..missing import ERROR, with_indicators
+from ..reading import Reading
 from ..spec import Spec, Target
 from ..tokens import dtype_for
 
@@ -23,6 +25,8 @@ def quoted(text: str, limit: int = 60) -> str:
 def stored_examples(x: np.ndarray, spec: Spec, where: str) -> np.ndarray:
     """Examples (n, ...) in the stored form. Raises DataError, which begins with `where`, if they do not fit."""
     kind, shape = spec.inputs.kind, spec.inputs.shape
+    if indicators := len(spec.reading.indicators):  # they are made from the other numbers
+        shape = (shape[0] - indicators,)
     _require_numbers(x, where)
     if kind is Kind.IMAGE:
         x = _channels_first(x, shape, where)
@@ -36,7 +40,17 @@ def stored_examples(x: np.ndarray, spec: Spec, where: str) -> np.ndarray:
         _require_scale(x, spec, where)
     if kind in KEPT and x.dtype == KEPT[kind]:
         return np.ascontiguousarray(x)
-    return as_float32(x, where, may_be_missing=kind is Kind.TABLE and spec.reading.missing == "mean")
+    return _table(x, spec.reading, where) if kind is Kind.TABLE else as_float32(x, where)
+
+
+def _table(x: np.ndarray, reading: Reading, where: str) -> np.ndarray:
+    """The rows of a table, with the indicators of missing cells."""
+    values, start = as_float32(x, where, may_be_missing=reading.may_be_missing), 0
+    for column in reading.parsed:
+        if reading.rules[column.name].fill == ERROR:
+            as_float32(values[:, start : start + column.width], f"{where}, column {quoted(column.name)}")
+        start += column.width
+    return with_indicators(values, reading.parsed, reading.rules)
 
 
 def stored_targets(y: np.ndarray, count: int, spec: Spec, where: str) -> np.ndarray:

@@ -16,6 +16,7 @@ from ..spec import Spec
 from . import images, sounds, tables, texts
 from .checks import quoted
 from .found import Found
+from .several import FileError, joined
 
 SUFFIXES: Mapping[Kind, tuple[str, ...]] = {
     Kind.IMAGE: images.SUFFIXES,
@@ -48,10 +49,12 @@ def labelled_files(source: Path, spec: Spec) -> list[tuple[Path, int]]:
         what = f"of kind {spec.inputs.kind}" if spec.classes else f"with {spec.target} to predict"
         raise DataError(
             f"data = {str(source)!r} is a folder, but examples {what} must be in one file: .npz"
-            + (f", {', '.join(tables.SUFFIXES)}" if spec.inputs.kind in tables.KINDS else "")
+            + (f", {', '.join(tables.SUFFIXES)}" if tables.possible(spec) else "")
         )
     suffixes = SUFFIXES[spec.inputs.kind]
-    return [(file, label) for label, folder in _classes(source, spec) for file in _files(folder, suffixes)]
+    found = [(file, label) for label, folder in _classes(source, spec) for file in files_in(folder)]
+    check_names([file for file, _ in found], suffixes)
+    return found
 
 
 def read(source: Path, files: Sequence[tuple[Path, int]], spec: Spec) -> Found:
@@ -105,12 +108,12 @@ def _needed(source: Path, spec: Spec) -> str:
     )
 
 
-def _files(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
-    """The files of a class, sorted by name. Raises DataError for any other kind of file; no file is skipped."""
-    files = files_in(folder)
-    for file in files:
-        if file.suffix.lower() not in suffixes or not file.is_file():
-            raise DataError(
-                f"{file} cannot be an example: it must be a file whose name ends with {', '.join(suffixes)}"
-            )
-    return files
+def check_names(files: Sequence[Path], suffixes: tuple[str, ...]) -> None:
+    """Raise DataError for any other kind of file; no file is skipped."""
+    wrong = [file for file in files if not file.name.lower().endswith(suffixes) or not file.is_file()]
+    if wrong:
+        needed = f"it must be a file whose name ends with {', '.join(suffixes)}"
+        raise joined(
+            [(file, FileError("other names", f"{file} cannot be an example: {needed}", "")) for file in wrong],
+            len(files),
+        )

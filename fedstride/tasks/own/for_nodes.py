@@ -61,14 +61,14 @@ def prepared(wanted: Mapping[str, Any]) -> dict[str, Any]:
     except DataError as error:
         raise DataError(printable(str(error))) from error
     about_columns = Path(wanted["statistics"]), found, spec, form(site, spec), wanted["min_rows"]
-    moments = None if site.is_of_sounds else kept.moments(*about_columns)
+    report = None if site.is_of_any_form else kept.report(*about_columns)
     key = site.key or key_of(0)
     marks = draws_of(found.rows, key)
     for name, array in zip(ARRAYS, (found.x, found.y, marks), strict=True):
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
     about: dict[str, Any] = {
         "form": of_task(spec),
-        "moments": moments and moments.flatten(),
+        "moments": report and report.flatten(),
         "min_rows": wanted["min_rows"],
     }
     about["content"] = keyed(found.content(), key).hex()
@@ -96,6 +96,8 @@ def spec_of(said: Mapping[str, Any]) -> Spec:
     elif kind == "text":
         kind, (length, vocabulary) = Kind.TOKENS, CHECKED_WORDS
         shape = (length,)
+    if said.get("any_form"):
+        reading = Reading(resize="stretch", convert=True, lowest=0.0, highest=1.0)
     goal = next(name for name in ("classes", "labels", "values") if name in said)
     target = Target.CLASS if goal == "classes" else Target(goal)
     classes = said[goal]

@@ -1,11 +1,11 @@
-"""What a site says of its columns: mean and deviation of each, the same until enough rows have changed.
+"""What a site says of its columns: mean, deviation and bins of each, the same until enough rows have changed.
 
 Two answers that differ by a few rows would say what these rows contain. So an answer is kept with the rows of
 which it was made, and repeated until `min_rows` rows differ. It is of one column alone, over all rows of the file,
 whatever else a run asks for.
 
     <rows>/rows.npy         digests of the rows of which answers are made, sorted, uint8 (n, 16)
-    <rows>/columns.json     {column: [count, mean, squares]}
+    <rows>/columns.json     {column: [count, mean, squares]}, and for a median [count, and bins as in a message]
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ... import atomic
-from ..columns import parsed
 from ..holdout import digest_of, stacked
 from ..inputs import Kind
+from ..medians import cells_of, packed, unpacked
 from ..moments import AXES, Moments
 from ..spec import Spec, Target
-from ..statistics import of_examples
+from ..statistics import Report, measured, medians_of, of_examples
 from .found import Found
 
 COLUMNS, ROWS = "columns.json", "rows.npy"
+OF_MEDIAN = "median\x1f"
+"""Begins the key of a column's bins; no name of a column can contain this character."""
 
 MOST_VALUES = 10
 """Different values of a column whose numbers could be computed from its mean and deviation."""
@@ -47,15 +49,16 @@ class Kept(NamedTuple):
     answers: dict[str, list[float]]
 
 
-def moments(folder: Path, found: Found, spec: Spec, form: Mapping[str, Any], min_rows: int) -> Moments | None:
-    """The moments that the site says of examples of this form; None for tokens, which have none.
+def report(folder: Path, found: Found, spec: Spec, form: Mapping[str, Any], min_rows: int) -> Report | None:
+    """What the site says of examples of this form; None for tokens, of which nothing is said.
 
     `found`: all its examples. `form`: what of a message and of the site's file the arrays depend on.
     """
     if spec.inputs.kind not in AXES:
         return None
     found, by_id = _with_ids(found)
-    names, now, least = _names(spec, form), _sorted(found.contents), max(min_rows, 1)
+    columns, now, least = _names(spec, form), _sorted(found.contents), max(min_rows, 1)
+    names = [*columns, *(OF_MEDIAN + name for name in medians_of(spec))]
     folder.mkdir(mode=0o700, exist_ok=True)
     kept = _read(folder)
     distance = {each.place: _distance(now, each.rows, by_id) for each in kept}
@@ -65,7 +68,8 @@ def moments(folder: Path, found: Found, spec: Spec, form: Mapping[str, Any], min
         known |= _answers(folder, found, spec, near, now, min_rows, names, missing, kept)
     for each in near:
         os.utime(each.place)
-    return Moments(*np.array([known[name] for name in names], np.float64).reshape(-1, 3).T)
+    moments = Moments(*np.array([known[name] for name in columns], np.float64).reshape(-1, 3).T)
+    return Report(moments, [unpacked(known[name][1:], 1)[0] for name in names[len(columns) :]])
 
 
 def _with_ids(found: Found) -> tuple[Found, bool]:
@@ -101,7 +105,11 @@ def _answers(
     whole = ((each, rows) for each in near if (rows := _of_rows(found, each.rows)) is not None)
     of, rows = next(whole, None) or (_made(folder, now, kept), found)
     fresh = said(of_examples(rows.x, rows.y, spec), rows, spec, min_rows)
-    answers = {name: [float(each[at]) for each in vars(fresh).values()] for at, name in enumerate(names)}
+    numbers = [[float(each[at]) for each in vars(fresh).values()] for at in range(len(fresh.count))]
+    bins = (cells_of(rows.x[:, at], min_rows) for at in medians_of(spec).values())
+    answers = dict(
+        zip(names, [*numbers, *([float(each.counts.sum()), *packed([each])] for each in bins)], strict=True)
+    )
     new = {name: _unless_close(name, answers[name], kept, min_rows) for name in missing}
     atomic.write(of.place / COLUMNS, json.dumps(of.answers | new, sort_keys=True).encode())
     return new
@@ -156,9 +164,11 @@ def _few_of_a_value(examples: Found, spec: Spec, least: int) -> np.ndarray:
     Beside a category that few have, the next ones are hidden too, until the hidden ones have enough rows together:
     otherwise their number would follow from the others.
     """
-    values = examples.x if spec.target is not Target.VALUES else np.concatenate([examples.x, examples.y], axis=1)
+    values = measured(examples.x, spec)
+    if spec.target is Target.VALUES:
+        values = np.concatenate([values, examples.y], axis=1)
     found, start = np.zeros(values.shape[1], bool), 0
-    for column in parsed(spec.reading.columns):
+    for column in spec.reading.parsed:
         block = slice(start, start + column.width)
         start += column.width
         if column.categories:
@@ -220,10 +230,12 @@ def _names(spec: Spec, form: Mapping[str, Any]) -> list[str]:
     if spec.inputs.kind is Kind.TABLE and form["columns"]:
         own = [
             f"{each.name}={name}" if each.categories else each.name
-            for each in parsed(spec.reading.columns)
+            for each in spec.reading.parsed
             for name in each.categories or ("",)
         ]
         return [*own, *(spec.reading.targets if spec.target is Target.VALUES else ())]
+    if form["columns"] and spec.reading.signals:
+        return [f"{name}_0 to _{spec.inputs.shape[1] - 1}" for name in spec.reading.signals]
     text = hashlib.sha256(json.dumps(form, sort_keys=True).encode()).hexdigest()[:32]
     count = spec.inputs.shape[0 if spec.inputs.kind in (Kind.IMAGE, Kind.SIGNAL) else -1]
     values = spec.outputs if spec.target is Target.VALUES else 0

@@ -20,11 +20,11 @@ from ..files import digest
 from ..holdout import draws_of, key_of
 from ..images import UPRIGHT
 from ..logmel import FLOOR
-from ..moments import Moments
 from ..reading import PREPARED_VARIABLE
 from ..sameness import keyed
 from ..site import Site, read_site
 from ..spec import NORMALISATION, Spec
+from ..statistics import Report
 from ..tokens import RULE
 from . import folders, npz, tables
 from .checks import quoted
@@ -44,7 +44,7 @@ class NodeData:
 
     `marks`: the draws of the hold-out, uint64 (n,), or the digests from which they are drawn, uint8 (n, 16).
     `content`: the digest of all of them (`Found.content`); where there are draws, already with the key. `key`: the
-    site's own for both. `moments`: what the node says of its columns; None: what they are.
+    site's own for both. `said`: what the node says of its columns; None: what they are.
     `min_rows`: the smallest number of rows of which the node says something.
     """
 
@@ -53,7 +53,7 @@ class NodeData:
     marks: np.ndarray
     content: bytes
     key: bytes | None = None
-    moments: Moments | None = None
+    said: Report | None = None
     min_rows: int = 1
     order: bytes | None = None  # the site's own key of the order of examples; None: the run's seed decides
 
@@ -95,12 +95,10 @@ def _prepared(folder: Path, spec: Spec) -> NodeData:
             "the node and in the app"
         )
     x, y, marks = (np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ARRAYS)
-    moments = about["moments"] and Moments(
-        *(np.asarray(values, np.float64) for values in about["moments"].values())
-    )
+    said = None if about["moments"] is None else Report.unflatten(about["moments"], spec)
     order = about["order"] and bytes.fromhex(about["order"])
     content = bytes.fromhex(about["content"])
-    return NodeData(x, y, marks, content, moments=moments, min_rows=about["min_rows"], order=order)
+    return NodeData(x, y, marks, content, said=said, min_rows=about["min_rows"], order=order)
 
 
 @lru_cache(maxsize=16)
@@ -167,7 +165,7 @@ def _file(site: Site, spec: Spec) -> Path:
     source, layouts = site.path, layouts_of(spec)
     if not source.exists():
         raise DataError(f"data = {str(source)!r} does not exist on this node: it must be {layouts}")
-    is_table = site.is_table and spec.inputs.kind in tables.KINDS
+    is_table = site.is_table and tables.possible(spec)
     if not source.is_file() or not (is_table or source.suffix.lower() == npz.SUFFIX):
         raise DataError(f"data = {str(source)!r} cannot be read: it must be {layouts}")
     return source
@@ -177,7 +175,7 @@ def layouts_of(spec: Spec) -> str:
     """The layouts for the task's kind of example and target, in words."""
     kind = spec.inputs.kind
     found = [f"an {npz.SUFFIX} file with x and y"]
-    if kind in tables.KINDS:
+    if tables.possible(spec):
         found.append(f"one table ({', '.join(tables.SUFFIXES)})")
     if folders.possible(spec):
         found.append(f"a folder with one subfolder of {', '.join(folders.SUFFIXES[kind])} files for each class")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,12 +38,13 @@ class Rows:
 
 def positions(source: Path, found: Sequence[str], wanted: Sequence[str]) -> list[int]:
     """Where the wanted columns are among those of the file. Raises DataError if one is missing or there twice."""
+    times, places = Counter(found), {name: at for at, name in enumerate(found)}
     for name in wanted:
-        if (times := found.count(name)) > 1:
-            raise DataError(f"{source} has {times} columns {quoted(name)}; give each column another name")
-        if not times:
+        if times[name] > 1:
+            raise DataError(f"{source} has {times[name]} columns {quoted(name)}; give each column another name")
+        if not times[name]:
             raise _missing(source, found, name)
-    return [found.index(name) for name in wanted]
+    return [places[name] for name in wanted]
 
 
 def _missing(source: Path, found: Sequence[str], name: str) -> DataError:

@@ -13,6 +13,7 @@ from ..logmel import LogMel
 from ..spec import Spec
 from ..wav import FULL_SCALE, fitted
 from ..wav import read as samples_of
+from .several import each_of
 
 SUFFIXES = (".wav",)
 
@@ -33,8 +34,8 @@ def _signals(files: Sequence[Path], spec: Spec) -> np.ndarray:
     if channels != 1:
         raise ConfigError(f"recordings are read with one channel, but the task has {channels}; use an .npz file")
     x = np.empty((len(files), 1, samples), np.int16 if spec.scale == FULL_SCALE else np.float32)
-    for row, file in enumerate(files):
-        signal = fitted(samples_of(file, spec.reading.rate), samples)
+    rate = spec.reading.rate
+    for row, signal in enumerate(each_of(files, lambda file: fitted(samples_of(file, rate), samples))):
         x[row, 0] = signal if spec.scale == FULL_SCALE else signal * (spec.scale / FULL_SCALE)
     return x
 
@@ -46,6 +47,7 @@ def _frames(files: Sequence[Path], spec: Spec) -> np.ndarray:
         log_mel.window_samples + (frames - 1) * log_mel.step_samples
     )  # those after the last frame do not count
     x = np.empty((len(files), frames, bands), np.float32)
-    for row, file in enumerate(files):
-        x[row] = log_mel(fitted(samples_of(file, spec.reading.rate), samples) / FULL_SCALE)
+    rate = spec.reading.rate
+    for row, signal in enumerate(each_of(files, lambda file: fitted(samples_of(file, rate), samples))):
+        x[row] = log_mel(signal / FULL_SCALE)
     return x

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from ...errors import ConfigError, DataError
-from ..columns import Column, alike, parsed, width
+from ..columns import Column, alike, width
 from ..dictionary import NUMBER, TEXT, Cells
 from ..file_form import FileForm
 from ..holdout import digest_of, stacked
 from ..inputs import Kind
+from ..reading import Reading
 from ..site import Site
 from ..spec import Spec, Target
 from ..tokens import tokens
@@ -22,10 +25,12 @@ from .found import Found
 from .rows import Rows
 from .translated import Read, translated
 
-KINDS = (Kind.TABLE, Kind.TOKENS)
-"""The kinds of examples that are rows of a table."""
-
 SUFFIXES = (*csvs.SUFFIXES, *parquets.SUFFIXES)
+
+
+def possible(spec: Spec) -> bool:
+    """Whether examples can be rows of a table."""
+    return spec.inputs.kind in (Kind.TABLE, Kind.TOKENS) or bool(spec.reading.signals)
 
 
 def read(site: Site, spec: Spec) -> Found:
@@ -34,9 +39,8 @@ def read(site: Site, spec: Spec) -> Found:
     Raises DataError, with the file and where possible line and column, for data that do not fit the task, and
     ConfigError if the task does not name its columns.
     """
-    columns = _columns(spec)
     wanted = list(dict.fromkeys([*inputs_of(spec), *_targets(spec), *([site.id] if site.id else [])]))
-    parts = list(_converted(_rows(site, wanted, _numbers(spec)), columns, spec, site))
+    parts = list(_converted(_rows(site, wanted, _numbers(spec)), spec, site))
     if not parts:
         raise DataError(f"{site.path} contains no examples: it has no rows")
     x, y, rows, contents = (np.concatenate(each) for each in zip(*parts, strict=True))
@@ -61,12 +65,7 @@ def examples(rows: Rows, spec: Spec) -> np.ndarray:
     Raises DataError, with the place, for other cells that are not allowed, and for empty ones and unknown
     categories if the task has no missing cells.
     """
-    columns, missing = _columns(spec), spec.reading.missing == "mean"
-    return (
-        cells.inputs(rows, columns, {}, may_be_missing=missing, may_be_unknown=missing)
-        if columns
-        else _tokens(rows, spec)
-    )
+    return _inputs(rows, spec, {}, may_be_unknown=True)
 
 
 def faults(site: Site) -> tuple[int, list[str]]:
@@ -124,14 +123,29 @@ def _columns(spec: Spec) -> list[Column]:
     """The columns of numbers and categories; none for texts."""
     if spec.inputs.kind is Kind.TOKENS:
         return []
-    columns = parsed(spec.reading.columns)
+    columns = _reading(spec).parsed
     if not columns:
         raise ConfigError("the task does not name the columns of a table, so this node needs an .npz file")
-    if (width(columns),) != spec.inputs.shape:
-        raise ConfigError(
-            f"the task's columns give {width(columns)} numbers, but its examples have {spec.inputs.shape[0]}"
-        )
+    if (numbers := width(columns) + len(spec.reading.indicators)) != spec.inputs.size:
+        raise ConfigError(f"the task's columns give {numbers} numbers, but its examples have {spec.inputs.size}")
     return columns
+
+
+def _reading(spec: Spec) -> Reading:
+    """What the task says of a table, with a column for each sample of a signal."""
+    return _of_signals(spec.reading, spec.inputs.shape[-1]) if spec.reading.signals else spec.reading
+
+
+@lru_cache(maxsize=4)
+def _of_signals(reading: Reading, samples: int) -> Reading:
+    return replace(reading, columns=reading.of_signals(samples), signals=())
+
+
+def _inputs(rows: Rows, spec: Spec, said: Mapping[str, Cells], *, may_be_unknown: bool = False) -> np.ndarray:
+    if not _columns(spec):
+        return _tokens(rows, spec)
+    x = cells.inputs(rows, _reading(spec), said, may_be_unknown=may_be_unknown)
+    return x.reshape(len(x), *spec.inputs.shape)
 
 
 def _targets(spec: Spec) -> tuple[str, ...]:
@@ -143,9 +157,7 @@ def _targets(spec: Spec) -> tuple[str, ...]:
     return names
 
 
-def _converted(
-    chunks: Iterator[Rows], columns: list[Column], spec: Spec, site: Site
-) -> Iterator[tuple[np.ndarray, ...]]:
+def _converted(chunks: Iterator[Rows], spec: Spec, site: Site) -> Iterator[tuple[np.ndarray, ...]]:
     """The examples, the targets and the two digests of each chunk of rows."""
     convert = {
         Target.CLASS: cells.class_of(spec.names, spec.outputs),
@@ -153,9 +165,8 @@ def _converted(
         Target.VALUES: cells.number,
     }[spec.target]
     said = {} if site.dictionary is None else site.dictionary.columns
-    missing = spec.reading.missing == "mean"
     for rows in chunks:
-        x = cells.inputs(rows, columns, said, may_be_missing=missing) if columns else _tokens(rows, spec)
+        x = _inputs(rows, spec, said)
         contents = stacked(rows.digests)
         together = stacked(_ids(rows, site.id)) if site.id else contents
         yield x, cells.targets(rows, spec.reading.targets, convert, said), together, contents

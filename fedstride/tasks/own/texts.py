@@ -10,6 +10,7 @@ import numpy as np
 from ...errors import DataError
 from ..spec import Spec
 from ..tokens import tokens
+from .several import each_of
 
 SUFFIXES = (".txt",)
 
@@ -19,7 +20,7 @@ def read(files: Sequence[Path], spec: Spec) -> np.ndarray:
 
     Raises DataError, with the file, for one that is empty or not UTF-8.
     """
-    return tokens((_text(file) for file in files), spec.inputs.shape[0], spec.inputs.vocabulary)
+    return tokens(each_of(files, _text), spec.inputs.shape[0], spec.inputs.vocabulary)
 
 
 def _text(file: Path) -> str:

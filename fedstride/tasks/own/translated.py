@@ -11,6 +11,7 @@ from pathlib import Path
 from ..columns import alike
 from ..file_form import POINT, YEAR, FileForm, Origin
 from .cells import is_empty
+from .numbers import with_point
 from .rows import Rows
 
 Read = Callable[[Path, Sequence[str]], Iterator[Rows]]
@@ -58,37 +59,19 @@ def as_task(cells: Sequence[str], form: FileForm, origin: Origin, *, is_number: 
 
 def _changes(form: FileForm, origin: Origin) -> bool:
     """Whether numbers or dates are written in another way than the task's."""
-    return bool(origin.date or origin.is_scaled or form.thousands or form.decimal != POINT)
+    return bool(origin.date or origin.is_scaled or origin.unit or form.thousands or form.decimal != POINT)
 
 
 def _number(cell: str, form: FileForm, origin: Origin) -> str:
     """With a decimal point, without separators of thousands, in the task's unit; else a text that is no number."""
-    text = _with_point(cell.strip(), form)
+    text = with_point(cell, form.decimal, form.thousands, origin.unit)
     if text is None:
-        return f"{cell} (in this file, decimal = {form.decimal!r})"
+        more = f", thousands = {form.thousands!r}" if form.thousands else ""
+        return f"{cell} (in this file, decimal = {form.decimal!r}{more})"
     if not origin.is_scaled:
         return text
     value = float(text) * origin.factor + origin.offset
     return repr(value) if math.isfinite(value) else cell
-
-
-def _with_point(text: str, form: FileForm) -> str | None:
-    """A number with a decimal point; None if the text is no number of this form."""
-    whole, mark, rest = text.partition(form.decimal)
-    digits = whole.lstrip("+-")
-    if form.thousands and form.thousands in digits:
-        groups = digits.split(form.thousands)
-        if not 1 <= len(groups[0]) <= 3 or any(len(each) != 3 for each in groups[1:]):
-            return None
-        whole = whole.replace(form.thousands, "")
-    found = f"{whole}.{rest}" if mark else whole
-    if form.decimal != POINT and POINT in (whole + rest):
-        return None  # 1.234 may be one thousand
-    try:
-        float(found)
-    except ValueError:
-        return None
-    return found
 
 
 def _from_date(cell: str, origin: Origin) -> str:

@@ -38,11 +38,11 @@ def read(source: Path, spec: Spec) -> Unlabelled:
     source = site.path
     if not source.exists():
         raise DataError(f"{source} does not exist: name a table, an {npz.SUFFIX} file, or a folder")
-    if source.is_dir() or source.suffix.lower() in folders.SUFFIXES.get(spec.inputs.kind, ()):
+    if source.is_dir() or source.name.lower().endswith(folders.SUFFIXES.get(spec.inputs.kind, ())):
         return _of_files(source, spec)
     if source.suffix.lower() == npz.SUFFIX:
         return of_array(npz.inputs(source, spec), spec, str(source))
-    if site.is_table and spec.inputs.kind in tables.KINDS:
+    if site.is_table and tables.possible(spec):
         return _joined(tables.unlabelled(site, spec), spec, source)
     raise DataError(f"{source} cannot be read as examples of kind {spec.inputs.kind}: {_possible(spec)}")
 
@@ -52,7 +52,7 @@ def of_frame(columns: Sequence[str], rows: Iterable[Sequence[Any]], spec: Spec) 
 
     None and NaN are empty cells. Raises DataError as `read` does; the table is called `table` in it.
     """
-    if spec.inputs.kind not in tables.KINDS:
+    if not tables.possible(spec):
         raise DataError(f"a table cannot be read as examples of kind {spec.inputs.kind}: {_possible(spec)}")
     names = [str(name).strip() for name in columns]
     wanted = tables.inputs_of(spec)
@@ -83,11 +83,7 @@ def _of_files(source: Path, spec: Spec) -> Unlabelled:
     if suffixes is None:
         raise DataError(f"{source} cannot be read as examples of kind {spec.inputs.kind}: {_possible(spec)}")
     files = files_in(source) if source.is_dir() else [source]
-    for file in files:
-        if not file.is_file() or file.suffix.lower() not in suffixes:
-            raise DataError(
-                f"{file} cannot be an example: it must be a file whose name ends with {', '.join(suffixes)}"
-            )
+    folders.check_names(files, suffixes)
     if not files:
         raise DataError(f"{source} contains no examples: it is empty")
     return Unlabelled(folders.READERS[spec.inputs.kind](files, spec), [file.name for file in files], "file")
@@ -95,7 +91,7 @@ def _of_files(source: Path, spec: Spec) -> Unlabelled:
 
 def _possible(spec: Spec) -> str:
     found = [f"an {npz.SUFFIX} file with x"]
-    if spec.inputs.kind in tables.KINDS:
+    if tables.possible(spec):
         found.append(f"a table ({', '.join(tables.SUFFIXES)})")
     if spec.inputs.kind in folders.SUFFIXES:
         found.append(f"a folder of files ({', '.join(folders.SUFFIXES[spec.inputs.kind])}), or one such file")
