@@ -16,6 +16,7 @@ os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 from ..engine import startup
 from . import certificates as certificates_group
 from . import doctor as doctor_group
+from . import export as export_group
 from . import listing, one_run
 from . import nodes as nodes_group
 from . import partition as partition_group
@@ -63,6 +64,7 @@ app.command("doctor")(doctor_group.doctor)
 app.command("table")(table_group.table)
 app.command("plot")(plot_group.plot)
 app.command("predict")(predict_group.predict)
+app.command("export")(export_group.export)
 app.command("report")(report_group.report)
 app.command("reproduce")(reproduce_group.reproduce)
 
