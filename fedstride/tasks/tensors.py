@@ -110,7 +110,7 @@ class Examples:
 
 
 def prepared(x: torch.Tensor, spec: Spec, mean: torch.Tensor, std: torch.Tensor) -> torch.Tensor:
-    """Stored examples (n, ...) as a network gets them. `mean`, `std`: of `spec`, as `statistics_of` returns them."""
+    """Stored examples (n, ...) as a network gets them. `mean`, `std`: those of `statistics_of`."""
     if spec.inputs.kind is Kind.TOKENS:
         return x.long()
     x = as_images(x) if spec.inputs.kind is Kind.IMAGE else x.float()  # in place below: a copy

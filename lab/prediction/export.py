@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import json
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -153,7 +154,8 @@ TOKENS = (
 def _program(model: Model, floats: bool) -> ExportedProgram:
     x = example(model.spec, 2, floats=floats)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             return torch.export.export(Whole(model).eval(), (x,), dynamic_shapes=({0: Dim("n")},))
     except Exception as error:  # of torch's exporter, of any kind, and of a user's network
         raise onnx_file.cannot_be_exported("a graph", error) from error
