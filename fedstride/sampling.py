@@ -6,8 +6,8 @@ A rate of n rows has Wilson's interval (Wilson, 1927). An AUROC has the standard
     var = [A (1 - A) + (m - 1) (Q1 - A^2) + (n - 1) (Q2 - A^2)] / (n m),   Q1 = A / (2 - A),   Q2 = 2 A^2 / (1 + A)
 
 With few rows these intervals contain the truth a little less often: with 20 and 60 rows and an A of 0.86 in 89 of
-100 draws. An A of 0 or 1 would have a deviation of 0, however few rows there are. So A is at most 1 - 1 / (2 k) there, and at
-least 1 / (2 k), with the smaller number of rows k of n and m.
+100 draws. An A of 0 or 1 would have a deviation of 0, however few rows there are. So A is at most 1 - 1 / (2 k)
+there, and at least 1 / (2 k), with the smaller number of rows k of n and m.
 """
 
 from __future__ import annotations
