@@ -1,45 +1,45 @@
-"""How far a figure of a few rows can be from that of many: standard deviations and intervals of 95 %.
+"""Intervals of figures of which only the value and the numbers of rows are known: those of a site.
 
-A rate of n rows has Wilson's interval (Wilson, 1927). An AUROC has the standard deviation of Hanley and McNeil
-(1982), from its value A and the numbers n of negative and m of positive rows:
+Where the scores themselves are, `intervals.py` has better ones. A rate of n rows has Wilson's interval (Wilson,
+1927). An AUROC has the standard deviation of Hanley and McNeil (1982), from its value A and the numbers n of
+negative and m of positive rows, and the interval of its logit, as in `intervals.py`:
 
     var = [A (1 - A) + (m - 1) (Q1 - A^2) + (n - 1) (Q2 - A^2)] / (n m),   Q1 = A / (2 - A),   Q2 = 2 A^2 / (1 + A)
 
-With few rows these intervals contain the truth a little less often: with 20 and 60 rows and an A of 0.86 in 89 of
-100 draws. An A of 0 or 1 would have a deviation of 0, however few rows there are. So A is at most 1 - 1 / (2 k)
-there, and at least 1 / (2 k), with the smaller number of rows k of n and m.
+An A of 0 or 1 would have a deviation of 0, however few rows there are. There the deviation is that of 1 / (2 k)
+or 1 - 1 / (2 k), with the smaller number of rows k of n and m, and the interval is A +- 1.96 deviations in [0, 1].
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
 
+from .intervals import Estimate, Interval, student
+from .intervals import of_area as of_estimate
 from .score_bins import Bins, unpacked
 
-Z: Final = 1.959963984540054
+Z = student(0.95, math.inf)
 """Half the width of an interval of 95 % of the normal distribution, in standard deviations."""
-
-Interval = tuple[float, float]
 
 
 def of_rate(rate: float, rows: float) -> Interval:
     """Wilson's interval of a share in [0, 1] of this number of rows (at least 1)."""
     middle = (rate + Z * Z / (2 * rows)) / (1 + Z * Z / rows)
     half = Z * math.sqrt(rate * (1 - rate) / rows + Z * Z / (4 * rows * rows)) / (1 + Z * Z / rows)
-    return max(0.0, middle - half), min(1.0, middle + half)
+    return Interval(max(0.0, middle - half), min(1.0, middle + half))
 
 
 def of_area(area: float, deviation: float) -> Interval:
     """The interval of an AUROC with this standard deviation, within [0, 1]."""
-    return max(0.0, area - Z * deviation), min(1.0, area + Z * deviation)
+    found = of_estimate(Estimate(area, deviation**2, math.inf))
+    return found if found.known else Interval(max(0.0, area - Z * deviation), min(1.0, area + Z * deviation))
 
 
 def deviation_of_area(area: float, negative: float, positive: float) -> float:
     """The standard deviation of an AUROC of so many negative and positive rows (at least 1 of each)."""
     least = 1 / (2 * min(negative, positive))
-    a = min(max(area, min(least, 0.5)), max(1 - least, 0.5))
+    a = {0.0: least, 1.0: 1 - least}.get(area, area)
     first, second = a / (2 - a), 2 * a * a / (1 + a)
     variance = a * (1 - a) + (positive - 1) * (first - a * a) + (negative - 1) * (second - a * a)
     return math.sqrt(max(0.0, variance) / (negative * positive))

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from fedstride import wire
+from fedstride.intervals import Interval
 from fedstride.metrics import DEVIATION, as_text, fact
-from fedstride.sampling import Interval, of_area, of_rate
+from fedstride.sampling import of_area, of_rate
 from fedstride.scores import SCORES
 
 from .config.schema import Config

@@ -2,7 +2,8 @@
 
 The attack of Yeom et al. (2018) with every threshold: rows with a smaller loss are called members. Its AUROC is
 the share of pairs of a training row and a row that was not used in which the training row has the smaller loss
-(equal losses count half). 0.5 is a guess, 1 means that each training row can be told from the others.
+(equal losses count half), with DeLong's interval. 0.5 is a guess; with 1, each training row can be told from the
+others.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ from torch import nn
 
 from client_app.work import members
 from fedstride import seeds
+from fedstride.intervals import areas, of_area
 from fedstride.placing import values
-from fedstride.sampling import deviation_of_area, of_area
-from fedstride.scores import exact_auroc
 from fedstride.tasks import data, models
 from fedstride.tasks.goals import goal_of
 from fedstride.tasks.holdout import digests_of, draws_of, hold_out, key_of
@@ -47,10 +47,11 @@ def audit(config: Config, spec: Spec, arrays: ArrayRecord, client: int) -> str:
         return "Not tested: no row was held out at the site, and the task has no test set."
     generator = np.random.default_rng(seeds.derive(config.seed, "membership", 0, client))
     losses = [_losses(network, config, each, generator) for each in (others, trained)]
-    area = exact_auroc(-np.concatenate(losses)[:, None], np.repeat([False, True], [*map(len, losses)])[:, None])
-    low, high = of_area(area, deviation_of_area(area, *map(len, losses)))
+    found = areas(-np.concatenate(losses)[None], np.repeat([False, True], [*map(len, losses)])).of([1.0])
+    interval = of_area(found)
+    said = f"{interval.low:.3f} to {interval.high:.3f}" if interval.known else "without an interval"
     return (
-        f"Loss-threshold attack at the smallest site, {client}: AUROC {area:.3f} ({low:.3f} to {high:.3f}) of "
+        f"Loss-threshold attack at the smallest site, {client}: AUROC {found.value:.3f} ({said}) of "
         f"{len(losses[1])} training rows against {len(losses[0])} rows {where}. 0.5 is a guess; at 1 each "
         "training row could be told from others by its loss. Stronger attacks exist."
     )
@@ -94,5 +95,5 @@ def _losses(network: nn.Module, config: Config, rows: Examples, generator: np.ra
             x, y = rows.batch(chosen[start : start + 256])
             y = y if y.dtype == torch.int64 else y.double()
             found.append(rows.goal.loss(network(x).double(), y, reduction="none"))
-    losses: np.ndarray = np.nan_to_num(torch.cat(found).numpy(), nan=np.inf)
+    losses: np.ndarray = np.nan_to_num(torch.cat(found).numpy(), nan=np.inf, posinf=np.inf)
     return losses

@@ -46,21 +46,21 @@ def study(
     return load(path)
 
 
-GOOD = [site("north", 0.90, rows=120), site("south", 0.84), site("small", 0.80, deviation=0.12, rows=9)]
+GOOD = [site("north", 0.90, rows=120), site("south", 0.84), site("small", 0.80, deviation=0.15, rows=9)]
 
 
 @pytest.mark.parametrize(
     ("target", "answer", "words"),
     [
-        (0.80, YES, "yes at north, south; it cannot be said at small"),
-        (0.87, OPEN, "it cannot be said at north, small, south"),  # 0.8404 to 0.8796
+        (0.79, YES, "yes at north, south; it cannot be said at small"),
+        (0.87, OPEN, "it cannot be said at north, small, south"),  # 0.8392 to 0.8785
         (0.95, NO, "no at north, south; it cannot be said at small"),
     ],
 )
 def test_the_answer_follows_the_intervals(tmp_path: Path, target: float, answer: str, words: str) -> None:
     found = quality(study(tmp_path / "run", GOOD), target)
     assert found.text.startswith(
-        f"Is it good enough? Over all: {answer}. Local auroc is 0.8600 (95 % interval 0.8404"
+        f"Is it good enough? Over all: {answer}. Local auroc is 0.8600 (95 % interval 0.8392"
     )
     assert f"the target is {target:.4f}" in found.text and "measured on 209 rows of 3 sites" in found.text
     assert found.sites[0].lower().startswith(f"at every site? {words}")
@@ -128,7 +128,7 @@ def test_a_row_a_site(tmp_path: Path) -> None:
     assert [row[0] for row in rows] == ["away", "north", "small", "south"]
     low, high = of_rate(0.75, 120)
     accuracy = f"75.00 % ({100 * low:.2f} % to {100 * high:.2f} %)"
-    assert rows[1] == ["north", "0.9000 (0.8608 to 0.9392)", "480", "120", "3 of 3", "0.4", accuracy]
+    assert rows[1] == ["north", "0.9000 (0.8534 to 0.9329)", "480", "120", "3 of 3", "0.4", accuracy]
     assert rows[0] == ["away", "–", "–", "–", "0 of 3", "–", "–"]
     assert "away: its last reply was not used: &#x27;fc1&#x27; contains &lt;NaN&gt;" in html
     assert "Nothing to compare" not in html
