@@ -31,7 +31,8 @@ def evaluate(
 ) -> None:
     """Measure models on the rows of sites that are on this machine: figures with intervals, and differences.
 
-    Nothing is trained, and no statistics are computed anew.
+    Nothing is trained, and no statistics are computed anew. At the nodes of a deployment, a run with rounds=0 and
+    initial=FILE measures a model.
     """
     from dataclasses import replace
 
