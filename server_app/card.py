@@ -134,6 +134,8 @@ def _about(facts: Facts) -> str:
 
 
 def _trained_on(facts: Facts) -> str:
+    if not facts.config.rounds:
+        return "Nothing was trained: the model of the setting `initial` was measured."
     known = [site for site in facts.sites if site.rows is not None]
     total = sum(site.rows or 0 for site in known)
     several = "site" if len(known) == 1 else "sites"

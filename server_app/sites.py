@@ -73,7 +73,8 @@ class Site:
             return
         self.attended += 1
         self.reason = ""
-        self.rows = _whole(row, wire.NUM_EXAMPLES) or self.rows
+        if row.get("round"):  # in round 0 nothing is trained
+            self.rows = _whole(row, wire.NUM_EXAMPLES) or self.rows
         found = figures_in(row)
         if found:
             self.figures, self.measured = found, _whole(row, wire.MEASURED)

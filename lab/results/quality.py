@@ -54,7 +54,7 @@ def _last(run: Run, sites: Sequence[Site]) -> Figure | None:
     """The figure that decides, of the last round in which it was measured."""
     metric = run.headline
     for row in reversed(run.rows):
-        if (found := over_all(row, sites).get(metric)) is not None and row["round"] > 0:
+        if (found := over_all(row, sites).get(metric)) is not None and (row["round"] or not run.config.rounds):
             return found
     value = Statistic().of(run.rows, metric)
     return None if value is None else Figure(metric, value)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folders import Call, config, make
+from folders import Call, config, lines, make
 from test_report_in_browser import CHROMIUM, WIDTHS, browse, framed
 
 from fedstride.sampling import of_rate
@@ -87,6 +87,16 @@ def test_sites_of_one_class_and_sites_that_are_absent(tmp_path: Path) -> None:
 def test_a_run_that_did_not_end_well_says_it_first(tmp_path: Path, state: str) -> None:
     found = quality(study(tmp_path / "run", GOOD, state=state, reason="the disk is full"))
     assert found.warnings[0].startswith(f"The run {state} (the disk is full)")
+
+
+def test_a_model_that_was_only_measured(tmp_path: Path) -> None:
+    settings = config(*OWN, "clients=3", "rounds=0", "initial=model.safetensors")
+    row = {"round": 0, AUROC: 0.9, f"{AUROC}/deviation": 0.01}
+    folder = make(tmp_path / "run", settings, [], clients=[{"round": 0, **each} for each in GOOD])
+    lines(folder / "metrics.jsonl", [row])
+    run = load(folder)
+    assert quality(run, 0.8).text.startswith("Is it good enough? Over all: yes. Local auroc is 0.9000")
+    assert cells(report([run]))[1][2:5] == ["–", "120", "1 of 1"]  # no rows were trained on
 
 
 def test_smaller_is_better_and_no_interval() -> None:
