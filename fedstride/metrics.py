@@ -63,6 +63,9 @@ AGREED: Final = "median/"
 ERROR: Final = "error"
 """Last part of the name of a metric: how far a figure from bins of scores can be from that of the scores."""
 
+DEVIATION: Final = "deviation"
+"""Last part of the name of a metric: the standard deviation of a figure, from the numbers of its rows."""
+
 SCREENING: Final = "screening/"
 """Prefix of the metrics that count a round's replies; written by the server only."""
 
@@ -77,6 +80,8 @@ FACTS: dict[str, Metric] = {
     **{f"test/{name}": of_score(score) for name, score in SCORES.items()},
     **{f"{wire.LOCAL}/{name}": of_score(score) for name, score in SCORES.items()},
     **{f"{wire.LOCAL}/{name}/{ERROR}": SHARE for name, score in SCORES.items() if score.pool},
+    f"{wire.LOCAL}/auroc/{DEVIATION}": SHARE,
+    wire.MEASURED: Metric(over_clients="none"),
     wire.TRAIN_LOSS: LOSS,
     wire.TRAIN_ACCURACY: ACCURACY,
     "train_loss": LOSS,  # Flower's name; its QFedAvg raises the value to a power

@@ -77,6 +77,7 @@ FROZEN_HELD: Final = "frozen/held"  # 1 if the client could not write the frozen
 WITHOUT_DATA: Final = frozenset(
     {CLIENT_ID, STATE_LOST, STATE_HELD, FROZEN_HELD}
 )  # metrics that say nothing of data
+MEASURED: Final = "local/num-examples"  # of a client, in the records: the examples behind its `local/` figures
 LOCAL: Final = "local"  # before `/` and a figure of federated evaluation: loss, accuracy, or a list of rates
 
 # Keys of a node's node-config

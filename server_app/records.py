@@ -6,9 +6,6 @@ Lines are appended after each round, so the files of a killed run are readable u
 from __future__ import annotations
 
 import copy
-import csv
-import io
-import json
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +27,7 @@ from fedstride.tasks import data
 from fedstride.tasks.spec import Spec
 from strategies.norms import NormAnalysis
 
+from .card import CARD, Card
 from .checkpoint import FOLDER, KEPT, Checkpoint, set_aside_newer, valid_checkpoints, write_checkpoint
 from .config.compose import digest, to_yaml
 from .config.keys import label
@@ -40,7 +38,7 @@ from .machine import hardware, versions
 from .restore import CLIENTS, METRICS, copy_of_metrics, restored_clients, restored_metrics
 from .rounds import Round
 from .rows import Row
-from .spreadsheet import inert
+from .spreadsheet import cell, inert, line
 from .stopping import chosen_round
 from .values import total
 
@@ -91,6 +89,7 @@ class Records:
         self._rows_in_csv = 0
         self._digests = {METRICS: "", CLIENTS: ""}  # of the last line of each file
         self._unsaved_best: Round | None = None
+        self.card = Card(config, folder.name)
         self._unwritten: dict[str, str] = {}  # what is not written at present, and why
         try:
             self._lock = lock(folder)
@@ -115,6 +114,7 @@ class Records:
         metrics = restored_metrics(self.folder, checkpoint)
         for each in (metrics, restored_clients(self.folder, checkpoint)):
             self._digests[each.path.name] = each.write()
+        self.card.add(restored_clients(self.folder, checkpoint).rows)
         if len(metrics.rows) <= checkpoint.server_round and (self.folder / CSV).exists():
             # It has the figures of the rows that are lost, and is written again from the others.
             atomic.write(free(self.folder / f"{CSV}.before"), (self.folder / CSV).read_bytes())
@@ -141,6 +141,7 @@ class Records:
         """Append the round's lines; write the model if it is the best so far, and a checkpoint if one is due."""
         self.rows.append(done.row)
         self.last, self._state = done, None
+        self.card.add(done.clients)
         clients = self._sealed(CLIENTS, done.clients)
         metrics = self._sealed(METRICS, [done.row])
         every = self.config.checkpoint_every
@@ -223,6 +224,7 @@ class Records:
 
     def write_task(self, spec: Spec) -> None:
         """Write how an example is prepared for the model: form, normalisation, classes."""
+        self.card.spec = spec
         self._try(TASK, lambda: atomic.write_json(self.folder / TASK, spec.flatten()))
 
     def oldest_round(self, client: int) -> int | None:
@@ -238,7 +240,7 @@ class Records:
         Raises RunError if a completed run could not write all but the plot; `status.json` then says `failed`.
         """
         if self.last is not None:
-            self._write_last(self.last)
+            self._write_last(self.last, state)
         completed = state == "completed"
         ended, why = state, reason
         if self._unwritten:
@@ -249,13 +251,15 @@ class Records:
         if completed and self._unwritten:
             raise RunError(self._and_unwritten(reason))
 
-    def _write_last(self, last: Round) -> None:
+    def _write_last(self, last: Round, state: str) -> None:
         """Write the model of the last round, and what could not be written in a round."""
         self._try(CLIENTS, lambda: self._clients.append([]))
         self._try(METRICS, lambda: self._metrics.append([]))
         self._try(CSV, self._write_csv)
         self._save_best()
         self._try(MODEL, lambda: self._save(MODEL, last))
+        whole = ArrayRecord({**self._frozen, **last.arrays})
+        self._try(CARD, lambda: atomic.write(self.folder / CARD, self.card.text(last.row, whole, state).encode()))
         if self.config.checkpoint_every:
             self._try(f"{FOLDER}/{METRICS}", lambda: self._append_to_copy([]))
             if last.number and self._checkpointed != last.number:
@@ -310,12 +314,12 @@ class Records:
         new = self.rows[self._rows_in_csv :]
         if all(key in self._columns for row in new for key in row):
             self._rows_in_csv = len(self.rows)  # rows that cannot be written now are pending there
-            self._csv.append(_csv([_cell(row.get(column)) for column in self._columns]) for row in new)
+            self._csv.append(line([cell(_plain(row.get(column))) for column in self._columns]) for row in new)
             return
         columns = list(dict.fromkeys(key for row in self.rows for key in row))
         head = [inert(column) for column in columns]
-        cells = [head, *([_cell(row.get(column)) for column in columns] for row in self.rows)]
-        atomic.write(self.folder / CSV, "".join(_csv(line) + "\n" for line in cells).encode())
+        cells = [head, *([cell(_plain(row.get(column))) for column in columns] for row in self.rows)]
+        atomic.write(self.folder / CSV, "".join(line(each) + "\n" for each in cells).encode())
         self._csv, self._columns, self._rows_in_csv = Lines(self.folder / CSV), columns, len(self.rows)
 
 
@@ -323,19 +327,6 @@ def save_model(path: Path, arrays: ArrayRecord, server_round: int) -> None:
     """Write the model as safetensors, with its round in the metadata. An existing file is replaced atomically."""
     tensors = {name: np.asarray(array, order="C") for name, array in views(arrays).items()}
     atomic.write(path, save(tensors, metadata={"round": str(server_round)}))
-
-
-def _csv(cells: list[Any]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(cells)
-    return text.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    value = _plain(value)
-    if isinstance(value, str):
-        return inert(value)
-    return json.dumps(value) if isinstance(value, list) else ("" if value is None else value)
 
 
 def _plain(value: Any) -> Any:

@@ -12,11 +12,12 @@ from flwr.app import Message
 from fedstride import chain, wire
 from fedstride.bounds import MAX_NAME
 from fedstride.flower.logs import log
-from fedstride.metrics import AGREED, fact, finished, over_clients
+from fedstride.metrics import AGREED, DEVIATION, ERROR, fact, finished, over_clients
 from fedstride.placing import records_bytes
 from fedstride.records import array_records
+from fedstride.sampling import deviation_from_bins
 from strategies.cohort import Cohort, Reply
-from strategies.figures import NUMBER, form_of, in_words, real
+from strategies.figures import NUMBER, form_of, in_words, pooled, real
 
 from .roll_call import Roster
 
@@ -26,9 +27,11 @@ Row = dict[str, Any]
 ROUND_NAMES = ("round", "clients", *chain.KEYS)
 ROUND_PREFIXES = ("test/", "seconds/", "ccvr/", AGREED)
 SINGLE_NUMBER_PREFIXES = ("train/", "local/")
-CLIENT_NAMES = ("status", "reason", "norm", "note", *chain.KEYS)
+CLIENT_NAMES = ("status", "reason", "norm", "note", wire.MEASURED, *chain.KEYS)
 """Names that the server writes itself, and prefixes of metrics that are always single numbers. Values from clients
 that conflict with these are ignored."""
+
+AREA = f"{wire.LOCAL}/auroc"
 
 NO_BYTES = {"bytes/down": 0, "bytes/up": 0}
 """The bytes of a client that was not asked."""
@@ -98,7 +101,16 @@ def spread(evaluation: Cohort) -> Row:
         if better is None or len(values) < 2 or not name.startswith(f"{wire.LOCAL}/"):
             continue
         row |= {f"{name}/worst": values[0], f"{name}/p10": values[math.floor(0.1 * (len(values) - 1))]}
-    return row
+    return row | _deviation(evaluation)
+
+
+def _deviation(evaluation: Cohort) -> Row:
+    """The standard deviation of the AUROC of all clients, if it is one of two classes."""
+    if AREA not in evaluation.pooled:
+        return {}
+    used = [value for value in evaluation.selections[AREA].used.values() if isinstance(value, list)]
+    found = deviation_from_bins(evaluation.pooled[AREA].value, used)
+    return {} if found is None else {f"{AREA}/{DEVIATION}": found}
 
 
 def rows_of_clients(
@@ -251,6 +263,22 @@ def _figures(evaluation: Cohort) -> dict[int, Row]:
         if name.startswith(f"{wire.LOCAL}/"):
             for client, value in evaluation.numbers(name).items():
                 found.setdefault(client, {})[name] = value
+            for client, more in _of_bins(evaluation, name).items():
+                found.setdefault(client, {}).update(more)
+    counts = {reply.client_id: reply.num_examples for reply in evaluation.replies}
+    return {client: {wire.MEASURED: counts[client], **row} for client, row in found.items()}
+
+
+def _of_bins(evaluation: Cohort, name: str) -> dict[int, Row]:
+    """By client id, of a figure from bins: its bound, and its standard deviation."""
+    found: dict[int, Row] = {}
+    for place, value in evaluation.selections[name].used.items():
+        alone = pooled(name, {0: value}, [1.0])
+        if alone is None or not isinstance(value, list) or not math.isfinite(alone.value):
+            continue
+        row = found.setdefault(evaluation.replies[place].client_id, {f"{name}/{ERROR}": alone.error})
+        if name == AREA and (deviation := deviation_from_bins(alone.value, [value])) is not None:
+            row[f"{name}/{DEVIATION}"] = deviation
     return found
 
 

@@ -22,6 +22,7 @@ from strategies.norms import NormAnalysis
 
 from . import normalisation
 from .build import build_strategy, code_of_clients, learning_at_server, message_config
+from .card import Audit
 from .ccvr import CCVR, ccvr_of
 from .checkpoint import FOLDER as CHECKPOINTS
 from .checkpoint import UNUSED, Checkpoint, newest_checkpoint
@@ -164,6 +165,7 @@ def run(
     stopped_by: Callable[[], str] = lambda: wire.BY_THE_USER,
     tell: Callable[[Event], None] | None = None,
     word: str | None = None,
+    audit: Audit | None = None,
 ) -> Outcome:
     """Train on the clients of `grid`. The status file in the run's folder records how the run ended.
 
@@ -171,11 +173,13 @@ def run(
 
     `on_folder` is called with the run's folder before any client gets a message. `stopped_by` says who ended the
     run with SIGINT. `tell` gets what happens in rounds (`progress.py`). `word`: the word of a new run, if it was
-    signed. An error that ends the run is raised again.
+    signed. `audit`: a membership test where the rows are, for the model card. An error that ends the
+    run is raised again.
     """
     config = prepared.config
     check_nodes(grid, config)
     records = _open_records(prepared, word)
+    records.card.audit = audit
     progress = Progress(records.folder, tell)
     tracking: Tracking | None = None
     try:

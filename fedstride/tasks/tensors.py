@@ -61,11 +61,7 @@ class Examples:
         self.x, self.y, self.spec, self.device = x, y, spec, device
         self.goal = goal_of(spec) if goal is None else goal
         self.members = np.arange(len(y)) if members is None else members
-        self.may_be_missing = spec.reading.may_be_missing
-        each = (spec.mean, spec.std, spec.fill, spec.target_mean, spec.target_std)
-        self.mean, self.std, self.fill, self.target_mean, self.target_std = _statistics(
-            spec.inputs.kind, spec.scale, device, *(tuple(map(float, values)) for values in each)
-        )
+        self.mean, self.std, self.fill, self.target_mean, self.target_std = statistics_of(spec, device)
 
     def __len__(self) -> int:
         return len(self.members)
@@ -99,13 +95,7 @@ class Examples:
         return values * self.target_std + self.target_mean if self.spec.target_mean else values
 
     def _prepared(self, x: torch.Tensor) -> torch.Tensor:
-        if self.spec.inputs.kind is Kind.TOKENS:
-            return x.long()
-        x = as_images(x) if self.spec.inputs.kind is Kind.IMAGE else x.float()  # in place below: a copy
-        x = torch.where(x.isnan(), self.fill, x) if self.spec.fill else x
-        x = x.sub_(self.mean).div_(self.std) if self.spec.mean else x
-        # 0 is the mean of a normalised column.
-        return x.nan_to_num_(nan=0.0) if self.may_be_missing else x
+        return prepared(x, self.spec, self.mean, self.std, self.fill)
 
     def class_counts(self) -> np.ndarray:
         """The number of these examples of each class, int64 (classes,). Raises ConfigError without classes."""
@@ -119,7 +109,26 @@ class Examples:
             yield self.batch(np.arange(start, min(start + size, len(self))))
 
 
+def prepared(
+    x: torch.Tensor, spec: Spec, mean: torch.Tensor, std: torch.Tensor, fill: torch.Tensor
+) -> torch.Tensor:
+    """Stored examples (n, ...) as a network gets them. `mean`, `std`, `fill`: those of `statistics_of`."""
+    if spec.inputs.kind is Kind.TOKENS:
+        return x.long()
+    x = as_images(x) if spec.inputs.kind is Kind.IMAGE else x.float()  # in place below: a copy
+    x = torch.where(x.isnan(), fill, x) if spec.fill else x
+    x = x.sub_(mean).div_(std) if spec.mean else x
+    # 0 is the mean of a normalised column.
+    return x.nan_to_num_(nan=0.0) if spec.reading.may_be_missing else x
+
+
 Floats = tuple[float, ...]
+
+
+def statistics_of(spec: Spec, device: torch.device) -> tuple[torch.Tensor, ...]:
+    """`mean`, `std`, `fill` in the shape of `COLUMN`, times the scale, `target_mean`, `target_std`. Read only."""
+    each = (spec.mean, spec.std, spec.fill, spec.target_mean, spec.target_std)
+    return _statistics(spec.inputs.kind, spec.scale, device, *(tuple(map(float, values)) for values in each))
 
 
 @lru_cache(maxsize=8)

@@ -18,6 +18,7 @@ from . import certificates as certificates_group
 from . import compare as compare_group
 from . import doctor as doctor_group
 from . import evaluate as evaluate_group
+from . import export as export_group
 from . import listing, one_run
 from . import nodes as nodes_group
 from . import partition as partition_group
@@ -67,6 +68,7 @@ app.command("table")(table_group.table)
 app.command("plot")(plot_group.plot)
 app.command("evaluate")(evaluate_group.evaluate)
 app.command("predict")(predict_group.predict)
+app.command("export")(export_group.export)
 app.command("report")(report_group.report)
 app.command("reproduce")(reproduce_group.reproduce)
 

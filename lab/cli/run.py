@@ -88,6 +88,7 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
     from client_app.app import app
     from server_app import session
 
+    from ..attacks.membership import audit
     from ..engine.comparison import ComparisonRun, counterpart
     from ..engine.engine import engine
     from ..engine.interrupt import InterruptHandler, how_to_resume
@@ -121,6 +122,7 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
                         evaluate=desk.evaluate(),
                         observers=[view, interrupt],
                         on_folder=on_folder,
+                        audit=audit,
                     )
                 if outcome.stopped:
                     say(console, f"stopped early: {outcome.stopped}")

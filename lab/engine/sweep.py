@@ -118,6 +118,7 @@ def run_job(job: Job) -> Ended:
     from client_app.app import app
     from server_app import session
 
+    from ..attacks.membership import audit
     from .engine import engine, places
 
     started = time.monotonic()
@@ -134,6 +135,7 @@ def run_job(job: Job) -> Ended:
                     evaluate=desk.evaluate(),
                     observers=[interrupt],
                     on_folder=grid.keep_client_states_in,
+                    audit=audit,
                 )
     except signals.STOPPED as error:
         state = "terminated" if isinstance(error, signals.Terminated) else "interrupted"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 HEADLINE = "the metric that decides"
+DRAWN = "a partition of the task's own data"
 
 
 @dataclass(frozen=True)
@@ -27,13 +28,13 @@ class Kind:
     """A kind of plot: what it shows, which metric a run needs for it, and the function that describes it."""
 
     about: str  # with {metric} for the displayed names of the metrics that decide
-    needs: str | None  # a metric's name, or its first part if it ends with /; HEADLINE: the one that decides
+    needs: str  # a metric's name, or its first part if it ends with /; HEADLINE: the one that decides; or DRAWN
     place: str  # module:function below this package
     advice: str = ""  # the choice with which a run has the metric
 
     def shown(self, runs: Sequence[Run]) -> list[Run]:
         """The runs that have the metric."""
-        return [run for run in runs if self.needs is None or _has(run, self.needs)]
+        return [run for run in runs if _has(run, self.needs)]
 
     def figure(self, runs: Sequence[Run], colours: Mapping[str, int]) -> Figure:
         """The figure of these runs. `colours`: of `numbers_of_methods`. Raises DataError."""
@@ -54,7 +55,7 @@ KINDS: dict[str, Kind] = {
     "fedalr": Kind("Fedalr: rate of every client", "fedalr/eta", "fedalr:fedalr", "strategy=fedalr"),
     "two_d_lrd": Kind("2D-LRD: detector and rates", "two_d_lrd/S", "two_d_lrd:two_d_lrd", "strategy=two_d_lrd"),
     "fednlr": Kind("FedNLR: learning rates of the neurons", "fednlr/rate_mean/", "fednlr:fednlr", "client=fednlr"),
-    "labels": Kind("training examples of each class at each client", None, "labels:labels"),
+    "labels": Kind("training examples of each class at each client", DRAWN, "labels:labels"),
 }
 
 
@@ -90,6 +91,8 @@ def numbers_of_methods(runs: Sequence[Run]) -> dict[str, int]:
 
 
 def _has(run: Run, needs: str) -> bool:
+    if needs is DRAWN:
+        return run.config.partition.name != "own"
     needs = run.headline if needs is HEADLINE else needs
     return any(
         value is not None and (key.startswith(needs) if needs.endswith("/") else key == needs)

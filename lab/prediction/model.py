@@ -78,6 +78,19 @@ class Model:
         return found
 
     @property
+    def gives(self) -> Literal["probabilities", "scores", "values"]:
+        """What it predicts: scores are those of classes, after the hinge loss, which gives no probabilities."""
+        if self.spec.target is Target.VALUES:
+            return "values"
+        return "scores" if getattr(self.config.task, "loss", None) == HINGE else "probabilities"
+
+    def given(self, outputs: np.ndarray) -> np.ndarray:
+        """What it gives (`gives`), from what the network returns: float64 (n, outputs)."""
+        if self.gives == "probabilities":
+            return softmax(outputs) if self.spec.target is Target.CLASS else _logistic(outputs)
+        return outputs
+
+    @property
     def names(self) -> list[str]:
         """Of the classes, labels or values; their numbers from 0 if the task has no names."""
         return list(self.spec.names) or [str(number) for number in range(self.spec.outputs)]
@@ -92,14 +105,13 @@ class Model:
     def _table(self, outputs: np.ndarray, examples: Unlabelled) -> pd.DataFrame:
         import pandas as pd
 
-        index = pd.Index(examples.where, name=examples.unit)
-        if self.spec.target is Target.VALUES:
-            return pd.DataFrame(outputs, index, self.names)
-        if self.spec.target is Target.LABELS:
-            return pd.DataFrame(_logistic(outputs), index, [f"p({name})" for name in self.names])
-        shown = ("score", outputs) if getattr(self.config.task, "loss", None) == HINGE else ("p", softmax(outputs))
-        table = pd.DataFrame(shown[1], index, [f"{shown[0]}({name})" for name in self.names])
-        table.insert(0, "class", [self.names[at] for at in outputs.argmax(1)])
+        index, found = pd.Index(examples.where, name=examples.unit), self.given(outputs)
+        if self.gives == "values":
+            return pd.DataFrame(found, index, self.names)
+        sign = "score" if self.gives == "scores" else "p"
+        table = pd.DataFrame(found, index, [f"{sign}({name})" for name in self.names])
+        if self.spec.target is Target.CLASS:
+            table.insert(0, "class", [self.names[at] for at in outputs.argmax(1)])
         return table
 
 

@@ -1,6 +1,7 @@
 """The HTML report about a set of runs: tables, plots, differences, failures, and how to repeat each run.
 
-`sections.py` writes the sections, `page.py` the HTML around them, `lab/results/verdict.py` the first lines.
+`sections.py` and `sites.py` write the sections, `page.py` the HTML around them; the first lines are those of
+`lab/results/verdict.py`, or of `lab/results/quality.py` if there is nothing to compare.
 `charts.py` and `diagnostics.py` choose the panels, which are described as those of the plots are (`lab/plots/`);
 `drawing.js` draws them in the browser, with uPlot (`uplot/`, MIT License).
 """
@@ -16,7 +17,7 @@ from ..plots import numbers_of_methods
 from ..results.grouping import group, newest
 from ..results.runs import Run, by_headline
 from ..results.tables import Statistic, several_metrics
-from . import sections
+from . import sections, sites
 from .charts import charts
 from .diagnostics import diagnostics
 from .page import escape, page
@@ -39,11 +40,12 @@ def report(
     targets = _targets(kept, target)
     colours = numbers_of_methods(kept)
     made, parts = charts(kept, colours), diagnostics(kept, colours)
+    first = [("Results", sections.results(kept, targets)), ("Sites", sites.sites(kept))]
     return page(
         f"fedstride: {_count(len({run.method for run in kept}), 'method')}, {_count(len(runs), 'run')}",
-        sections.verdict(kept) + _lead(kept),
+        sections.verdict(kept, target) + _lead(kept),
         [
-            ("Results", sections.results(kept, targets)),
+            *(first if len(kept) > 1 else reversed(first)),
             ("Curves", sections.curves(made)),
             ("Diagnostics of the methods", sections.measured(parts, len(made))),
             ("Differences between configurations", sections.differences(kept)),

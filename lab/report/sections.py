@@ -18,6 +18,7 @@ from ..papers.links import links
 from ..plots.panels import Lines
 from ..results.formats import Grid
 from ..results.grouping import describe, differing, group, method_values, plain, setting_values
+from ..results.quality import Quality, quality
 from ..results.runs import Run, by_headline
 from ..results.tables import NONE, Statistic, compare, number
 from ..results.verdict import verdicts
@@ -47,14 +48,24 @@ def results(runs: Sequence[Run], targets: Mapping[str, float]) -> str:
     return body + notes + listed(dict.fromkeys(remarks), "small")
 
 
-def verdict(runs: Sequence[Run]) -> str:
-    """Who won by how much, for each setting, and warnings; the first lines of the page."""
+def verdict(runs: Sequence[Run], target: float | None = None) -> str:
+    """Who won by how much, for each setting, and warnings; the first lines of the page.
+
+    Of a single run: whether it is good enough, and at every site. `target`: of the metric that decides.
+    """
+    if len(runs) == 1:
+        return _of_one(quality(runs[0], target))
     found = verdicts(runs)
     lines = [f'<p class="verdict">{escape(each.text)}</p>' for each in found]
     if not found:
         lines = ['<p class="verdict">Nothing to compare: no two methods have a completed run of one setting.</p>']
     warnings = dict.fromkeys(warning for each in found for warning in each.warnings)
     return "\n".join([*lines, *(f'<p class="warning">{escape(warning)}</p>' for warning in warnings)])
+
+
+def _of_one(found: Quality) -> str:
+    lines = [f'<p class="verdict">{escape(found.text)}</p>', *(f"<p>{escape(each)}</p>" for each in found.sites)]
+    return "\n".join([*lines, *(f'<p class="warning">{escape(each)}</p>' for each in found.warnings)])
 
 
 def curves(made: Sequence[Lines]) -> str:

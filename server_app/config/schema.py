@@ -283,6 +283,9 @@ class Config:
     name: Annotated[
         str | None, Setting("name of this run's folder; default: made from the choices", kind=NONE)
     ] = None
+    licence: Annotated[
+        str | None, Setting("licence of the model, for its card; default: not stated", kind=NONE)
+    ] = None
     parts: Annotated[str | None, Setting("Python file with your own parts", kind=NONE)] = None
     resume: Annotated[str | None, Setting("folder of a run to resume", kind=NONE)] = None
     presets: Annotated[

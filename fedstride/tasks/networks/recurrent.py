@@ -40,6 +40,6 @@ class LSTM(nn.Module):
         else:
             states, _ = self.lstm(self.embedding(x))
             # The state after a token does not depend on what follows it.
-            summary = states[torch.arange(len(x), device=x.device), (lengths(x) - 1).clamp(min=0)]
+            summary = states[torch.arange(x.shape[0], device=x.device), (lengths(x) - 1).clamp(min=0)]
         logits: torch.Tensor = self.fc(summary)
         return logits

@@ -49,7 +49,7 @@ class ViT(nn.Module):
         """Logits."""
         x = nn.functional.unfold(x, self.patch, stride=self.patch).transpose(1, 2)  # n, patches, channels p p
         x = self.embedding(x)
-        x = torch.cat([self.class_token.expand(len(x), -1, -1), x], 1) + self.positions
+        x = torch.cat([self.class_token.expand(x.shape[0], -1, -1), x], 1) + self.positions
         x = self.drop(x)
         for layer in self.layers:
             x = layer(x)

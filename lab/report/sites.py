@@ -1,0 +1,74 @@
+"""The section of a report with a row for each site: rows, figures with intervals, rounds that it attended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedstride.metrics import shown
+from server_app.sites import Site
+
+from ..results.formats import Grid
+from ..results.quality import sites_of
+from ..results.runs import Run
+from ..results.tables import NONE
+from .page import escape, listed, table
+
+MANY = 30
+"""Sites in an open table; more are folded."""
+
+NOTE = (
+    "<p class='small'>In brackets: the interval of 95 % by the number of rows that were measured (shares: Wilson; "
+    "AUROC of two classes: Hanley and McNeil), where it is known. Rounds: those in which the reply was used, of "
+    "those in which the site was asked.</p>\n"
+)
+
+
+def sites(runs: Sequence[Run]) -> str:
+    """A table for each run whose sites were measured or have their own data; empty if there is no such run."""
+    found = [(run, sites_of(run)) for run in runs]
+    chosen = [(run, of_run) for run, of_run in found if of_run and _is_of_interest(run, of_run)]
+    body = "".join(_of_run(run, of_run, folded=len(chosen) > 1) for run, of_run in chosen)
+    return body + NOTE if body else ""
+
+
+def _is_of_interest(run: Run, of_run: Sequence[Site]) -> bool:
+    return run.config.partition.name == "own" or any(site.figures for site in of_run)
+
+
+def _of_run(run: Run, of_run: Sequence[Site], *, folded: bool) -> str:
+    metrics = list(dict.fromkeys(metric for site in of_run for metric in site.figures))
+    metrics.sort(key=lambda metric: metric != run.headline)
+    first, others = metrics[:1], metrics[1:]
+    head = ["site", *map(shown, first), "rows trained", "rows measured", "rounds", *map(shown, others)]
+    rows = [
+        [
+            site.name,
+            *_figures(site, first),
+            _count(site.rows),
+            _count(site.measured),
+            f"{site.attended} of {site.asked}",
+            *_figures(site, others),
+        ]
+        for site in of_run
+    ]
+    remarks = [f"{site.name}: {remark}" for site in of_run if (remark := _remark(site, run.headline))]
+    made = table(Grid(f"sites of {run.folder.name}", head, rows)) + listed(remarks, "small")
+    if not folded and len(rows) <= MANY:
+        return made
+    return f"<details><summary>{escape(f'{run.folder.name}: {len(rows)} sites')}</summary>{made}</details>\n"
+
+
+def _figures(site: Site, metrics: Sequence[str]) -> list[str]:
+    return [site.figures[metric].text if metric in site.figures else NONE for metric in metrics]
+
+
+def _remark(site: Site, metric: str) -> str:
+    """Why the site's last reply was not used, or why its figure says little."""
+    if site.reason:
+        return f"its last reply was not used: {site.reason[:200]}"
+    little = site.why_it_says_little(metric) if site.figures else ""
+    return f"too few rows to say: {little}" if little else ""
+
+
+def _count(rows: int | None) -> str:
+    return NONE if rows is None else f"{rows:,}"
