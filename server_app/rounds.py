@@ -34,7 +34,7 @@ from .rows import LEFT, Row, bytes_in, decision_figure, known_names, rows_of_cli
 from .stopping import quorum_of
 from .waiting import Wait, Waits
 
-Evaluate = Callable[[ArrayRecord, int], Mapping[str, float]]
+Evaluate = Callable[[ArrayRecord, int], Mapping[str, float | list[float]]]
 """The figures of the model of a round, of which a part may be random."""
 """The figures of a model at the server, by name."""
 

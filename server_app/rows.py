@@ -60,7 +60,7 @@ def known_names(metrics: Mapping[str, Any]) -> Row:
         if over_clients(k) != "none"
         and k not in ROUND_NAMES
         and not k.startswith(ROUND_PREFIXES)
-        and not (k.startswith(SINGLE_NUMBER_PREFIXES) and isinstance(v, list))
+        and not (k.startswith(SINGLE_NUMBER_PREFIXES) and isinstance(v, list) and fact(k).pool is None)
     }
 
 

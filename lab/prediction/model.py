@@ -56,7 +56,8 @@ class Model:
 
         Columns, float64: of classes `class`, and `p(NAME)`, the probability of each, or `score(NAME)` if it was
         trained with the hinge loss, which gives no probabilities; of labels `p(NAME)`; of values NAME, in the unit
-        of the training data. Raises DataError, with the place, for what does not fit the task.
+        of the training data; of a survival task `log_risk`: the larger, the earlier an event. Raises DataError,
+        with the place, for what does not fit the task.
         """
         examples = self._read(source)
         return self._table(self.outputs(examples.x), examples)
@@ -95,6 +96,8 @@ class Model:
         index = pd.Index(examples.where, name=examples.unit)
         if self.spec.target is Target.VALUES:
             return pd.DataFrame(outputs, index, self.names)
+        if self.spec.target is Target.SURVIVAL:
+            return pd.DataFrame(outputs, index, ["log_risk"])
         if self.spec.target is Target.LABELS:
             return pd.DataFrame(_logistic(outputs), index, [f"p({name})" for name in self.names])
         shown = ("score", outputs) if getattr(self.config.task, "loss", None) == HINGE else ("p", softmax(outputs))

@@ -137,9 +137,8 @@ def _columns(spec: Spec) -> list[Column]:
 def _targets(spec: Spec) -> tuple[str, ...]:
     """The columns of the targets."""
     names = spec.reading.targets
-    needed = 1 if spec.target is Target.CLASS else spec.outputs
-    if len(names) != needed:
-        raise ConfigError(f"the task names {len(names)} columns of targets, but needs {needed}")
+    if len(names) != spec.targets:
+        raise ConfigError(f"the task names {len(names)} columns of targets, but needs {spec.targets}")
     return names
 
 
@@ -147,18 +146,20 @@ def _converted(
     chunks: Iterator[Rows], columns: list[Column], spec: Spec, site: Site
 ) -> Iterator[tuple[np.ndarray, ...]]:
     """The examples, the targets and the two digests of each chunk of rows."""
-    convert = {
-        Target.CLASS: cells.class_of(spec.names, spec.outputs),
-        Target.LABELS: cells.label,
-        Target.VALUES: cells.number,
-    }[spec.target]
+    of_target: dict[Target, list[cells.Convert]] = {
+        Target.CLASS: [cells.class_of(spec.names, spec.outputs)],
+        Target.LABELS: [cells.label] * spec.outputs,
+        Target.VALUES: [cells.number] * spec.outputs,
+        Target.SURVIVAL: [cells.duration, cells.label],
+    }
+    converts = of_target[spec.target]
     said = {} if site.dictionary is None else site.dictionary.columns
     missing = spec.reading.missing == "mean"
     for rows in chunks:
         x = cells.inputs(rows, columns, said, may_be_missing=missing) if columns else _tokens(rows, spec)
         contents = stacked(rows.digests)
         together = stacked(_ids(rows, site.id)) if site.id else contents
-        yield x, cells.targets(rows, spec.reading.targets, convert, said), together, contents
+        yield x, cells.targets(rows, spec.reading.targets, converts, said), together, contents
 
 
 def _ids(rows: Rows, column: str) -> Iterator[bytes]:
