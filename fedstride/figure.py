@@ -77,7 +77,7 @@ def state_of(figure: Figure, name: str, outputs: np.ndarray, targets: np.ndarray
         return checked(figure.state(outputs, targets))
     except ValueError as error:
         raise ConfigError(
-            f"metrics: the state of the figure {name!r} is not allowed: {error}", key="task.metrics"
+            f"task.metrics: the state of the figure {name!r} is not allowed: {error}", key="task.metrics"
         ) from error
 
 
@@ -147,8 +147,9 @@ def try_out(figure: Figure, name: str, target: str, outputs: int) -> None:
         value_of(figure, name, states[0])
     except Exception as error:  # a user's code
         raise ConfigError(
-            f"metrics: the figure {name!r} cannot be computed ({type(error).__name__}: {_first_line(error)}); "
-            "correct its state(outputs, targets) and value(state)",
+            f"task.metrics: the figure {name!r} cannot be computed ({type(error).__name__}: "
+            f"{_first_line(error)}); "
+            "correct its state and its value",
             key="task.metrics",
         ) from error
 

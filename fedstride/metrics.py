@@ -162,7 +162,7 @@ def declared(name: str) -> Metric | None:
     """
     rule, _, rest = name.partition("/")
     symbol = rest.partition("/")[0]
-    if rule in MEASURED and name not in FACTS and (own := _own(rest)) is not None:
+    if rule in MEASURED and name not in FACTS and (own := _own(symbol)) is not None:
         return own
     keys = (name, f"{rule}/{symbol}", f"{rule}/*") if rest else (name,)
     return next((FACTS[key] for key in keys if key in FACTS), None)

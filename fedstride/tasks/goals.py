@@ -49,8 +49,9 @@ def chosen_figures(spec: Spec, names: Sequence[str] | None = None) -> tuple[str,
     for name in chosen:
         if name not in possible:
             raise ConfigError(
-                f"metrics = {list(chosen)} is not allowed: {name!r} is not a figure of this task, which has "
-                f"{', '.join(possible)}"
+                f"task.metrics = {list(chosen)} is not allowed: {name!r} is not a figure of this task, which has "
+                f"{', '.join(possible)}",
+                key="task.metrics",
             )
     return tuple(dict.fromkeys(chosen))
 

@@ -27,7 +27,9 @@ class Kind:
     """A kind of plot: what it shows, which metric a run needs for it, and the function that describes it."""
 
     about: str  # with {metric} for the displayed names of the metrics that decide
-    needs: str | None  # a metric's name, or its first part if it ends with /; HEADLINE: the one that decides
+    needs: (
+        str | None
+    )  # a metric's name, its first part if it ends with /, or its last; HEADLINE: that which decides
     place: str  # module:function below this package
     advice: str = ""  # the choice with which a run has the metric
 
@@ -54,6 +56,12 @@ KINDS: dict[str, Kind] = {
     "fedalr": Kind("Fedalr: rate of every client", "fedalr/eta", "fedalr:fedalr", "strategy=fedalr"),
     "two_d_lrd": Kind("2D-LRD: detector and rates", "two_d_lrd/S", "two_d_lrd:two_d_lrd", "strategy=two_d_lrd"),
     "fednlr": Kind("FedNLR: learning rates of the neurons", "fednlr/rate_mean/", "fednlr:fednlr", "client=fednlr"),
+    "reliability": Kind(
+        "predicted probabilities and shares observed, in ten bins",
+        "/reliability",
+        "reliability:reliability",
+        "task.metrics=[calibration,reliability]",
+    ),
     "labels": Kind("training examples of each class at each client", None, "labels:labels"),
 }
 
@@ -91,8 +99,10 @@ def numbers_of_methods(runs: Sequence[Run]) -> dict[str, int]:
 
 def _has(run: Run, needs: str) -> bool:
     needs = run.headline if needs is HEADLINE else needs
-    return any(
-        value is not None and (key.startswith(needs) if needs.endswith("/") else key == needs)
-        for row in run.rows
-        for key, value in row.items()
-    )
+    return any(value is not None and _fits(key, needs) for row in run.rows for key, value in row.items())
+
+
+def _fits(key: str, needs: str) -> bool:
+    if needs.startswith("/"):
+        return key.endswith(needs)
+    return key.startswith(needs) if needs.endswith("/") else key == needs
