@@ -1,5 +1,7 @@
 """A pretrained backbone with low-rank adapters (Hu et al., ICLR 2022): clients train and send these and the head.
 
+docs/networks.md has the lines that write the file for `initial`.
+
 fedstride run parts=examples/own_lora.py model=lora initial=start.safetensors 'train=["*.down","*.up","head"]'
 """
 
@@ -9,6 +11,14 @@ import torch
 from torch import nn
 
 from fedstride import Setting, part
+
+WIDTH = 64  # numbers that the backbone returns
+
+
+def backbone(inputs):
+    """The network that is pretrained, without a head."""
+    layers = (nn.Linear(inputs.size, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU())
+    return nn.Sequential(nn.Flatten(), *layers)
 
 
 class Adapted(nn.Module):
@@ -21,22 +31,27 @@ class Adapted(nn.Module):
         self.up = nn.Parameter(torch.zeros(layer.out_features, rank))
 
     def forward(self, x):
-        """(n, in) -> (n, out)."""
+        """(..., in) -> (..., out)."""
         return self.layer(x) + x @ self.down.T @ self.up.T
+
+
+def adapt(network, rank):
+    """Give each linear layer an adapter."""
+    for name in [name for name, layer in network.named_modules() if type(layer) is nn.Linear]:
+        parent, _, child = name.rpartition(".")
+        setattr(network.get_submodule(parent), child, Adapted(network.get_submodule(name), rank))
+    return network
 
 
 @part(model="lora")
 class Lora(nn.Module):
-    """A backbone of two linear layers, each with an adapter, and a linear head."""
+    """The backbone with adapters, and a linear head."""
 
     def __init__(self, inputs, outputs, *, rank: Annotated[int, Setting("rank of adapters", least=1)] = 4):
         super().__init__()
-        sizes = ((inputs.size, 64), (64, 64))
-        self.backbone = nn.Sequential(*(Adapted(nn.Linear(*size), rank) for size in sizes))
-        self.head = nn.Linear(64, outputs)
+        self.backbone = adapt(backbone(inputs), rank)
+        self.head = nn.Linear(WIDTH, outputs)
 
     def forward(self, x):
         """Logits."""
-        for layer in self.backbone:
-            x = layer(x.flatten(1)).relu()
-        return self.head(x)
+        return self.head(self.backbone(x))
