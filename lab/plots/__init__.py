@@ -60,7 +60,7 @@ KINDS: dict[str, Kind] = {
         "predicted probabilities and shares observed, in ten bins",
         "/reliability",
         "reliability:reliability",
-        "task.metrics=[calibration,reliability]",
+        "reliability in task.metrics",
     ),
     "labels": Kind("training examples of each class at each client", None, "labels:labels"),
 }

@@ -56,8 +56,8 @@ def _panels(place: str, row: Row, name: str, colour: int) -> list[Panel]:
     where = f"{'at the clients' if place == wire.LOCAL else 'on the test set'}, round {row['round']}"
     of = f"{name}, {where}"
     title = where if error is None else f"{where}: ECE {as_text(f'{place}/calibration', error)}"
-    bands = {"observed": Band(x, y, y, y, 1) if kept else None, DIAGONAL: Band(ends, ends, ends, ends, 1)}
-    looks = {"observed": Look(colour, 0), DIAGONAL: Look(colour, 2)}
+    bands = {name: Band(x, y, y, y, 1) if kept else None, DIAGONAL: Band(ends, ends, ends, ends, 1)}
+    looks = {name: Look(colour, 0), DIAGONAL: Look(0, 2)}
     return [
         Lines(
             "share observed against the mean predicted probability",
