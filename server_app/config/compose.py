@@ -47,7 +47,7 @@ def choices(group: str) -> list[str]:
 def describe(group: str, name: str) -> str:
     """The one-line description of a choice."""
     if group == METRIC and (score := score_of(name)) is not None:
-        return score.about
+        return f"{score.about[0].upper()}{score.about[1:].rstrip('.')}."
     return TABLES[group][name].about if group in TABLES else experiments.about(name)
 
 
