@@ -94,8 +94,8 @@ def per_row(model: nn.Module, examples: Examples) -> PerRow:
             ranked.append((np.nan_to_num(scores, nan=0.0, posinf=np.inf, neginf=-np.inf), positive))
     model.train(was_training)
     scores_of = (np.concatenate([each[part] for each in ranked]) for part in (0, 1))
-    outputs, targets = (np.concatenate([each[part] for each in given]) for part in (0, 1))
-    names = tuple(name for name in goal.figures if not _is_several(goal.states.get(name), name, outputs, targets))
+    whole = np.concatenate([each for each, _ in given]), np.concatenate([each for _, each in given])
+    names = tuple(name for name in goal.figures if not _is_several(goal.states.get(name), name, *whole))
     if not names:
         raise ConfigError(
             f"task.metrics = {list(goal.figures)}: each is several numbers, and a comparison needs a figure that "
@@ -107,7 +107,7 @@ def per_row(model: nn.Module, examples: Examples) -> PerRow:
         (next(scores_of), next(scores_of)) if ranked else None,
         len(examples),
         goal.states,
-        ((outputs, targets),) if goal.states else (),
+        (whole,) if goal.states else (),
     )
 
 
