@@ -27,19 +27,26 @@ def figures(evaluation: Evaluation, examples: Examples, least: int) -> dict[str,
     A figure that is made from counts of classes or labels leaves only if each one that has examples, and of labels
     each one that some examples do not have, has at least `least`; and so for each count. Each
     bin of scores has as many, negative and positive examples together, and the outermost bins are open
-    (`score_bins.py`). Loss and accuracy leave as they are: of models made for that, they say more.
+    (`score_bins.py`). A state leaves as its figure says (`Figure.discreet`). Loss, accuracy and the Brier score
+    leave as they are: of models made for that, they say more.
     """
     reported = evaluation.reported(least)
-    if least <= 1 or examples.spec.target is Target.VALUES:
+    if least <= 1 or examples.spec.target in (Target.VALUES, Target.SURVIVAL):
         return reported
     few = any(0 < count < least for count in _sizes(examples))
     found = dict(reported)
     for name, value in reported.items():
         if not isinstance(value, list):
             continue
-        if few or (SCORES[name].pool is None and _has_few(value, len(examples), least)):
+        if few or (
+            name not in evaluation.states and not _has_bins(name) and _has_few(value, len(examples), least)
+        ):
             del found[name]
     return found
+
+
+def _has_bins(name: str) -> bool:
+    return name in SCORES and SCORES[name].has_bins
 
 
 def _has_few(rates: list[float], count: int, least: int) -> bool:

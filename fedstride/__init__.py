@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lab.python.results import Results as Results
     from strategies import *  # noqa: F403
 
+    from .figure import Figure as Figure
     from .metrics import Metric as Metric
     from .metrics import declare as declare
     from .parts import part as part
@@ -41,6 +42,7 @@ __version__ = "0.1.0"
 _MODULE_OF = {
     "Data": "tasks.data",
     "Divisible": "tasks.divisible",
+    "Figure": "figure",
     "Inputs": "tasks.inputs",
     "Kind": "tasks.inputs",
     "Metric": "metrics",

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any, Final, Literal
 
 from . import wire
 from .errors import ConfigError
-from .scores import SCORES, Pool, Score
+from .figure import fault_of, form_of
+from .score_bins import unpacked
+from .scores import SCORES, Pool, Score, score_of
 
 Better = Literal["larger", "smaller"]
 OverClients = Literal["mean", "min", "max", "none"]
@@ -36,20 +39,40 @@ class Metric:
     most: float = math.inf  # largest possible value
     scale: float = 1.0  # size of a usual value; values up to 50 times this are plausible whatever others report
     finish: Callable[[Sequence[float]], float] | None = None  # the figure, from a list of rates (`scores.py`)
-    pool: Pool | None = None  # the figure of all clients, from the bins of each (`score_bins.py`)
+    pool: Pool | None = None  # the figure of all clients, from the bins or the state of each
+    check: Callable[[Sequence[float]], str | None] | None = None  # why such bins or state cannot count
+    form: Callable[[Sequence[float]], int] | None = None  # the same number for bins or states of the same form
+    words: str = ""  # what has this form, for messages
 
 
 def of_score(score: Score) -> Metric:
     """The properties of a figure of predictions."""
-    return Metric(
+    found = Metric(
         score.better,
-        unit="%" if score.percent else "",
+        unit="%" if score.percent else score.unit,
         factor=100.0 if score.percent else 1.0,
         least=-score.most if score.signed else 0.0,
         most=score.most,
         finish=None if score.finish is None else score.of,
         pool=score.pool,
     )
+    if score.has_bins:
+        words = "bins of {} classes or labels"
+        return replace(found, check=_fault_of_bins, form=lambda numbers: len(unpacked(numbers)), words=words)
+    if (own := score.figure) is not None:
+        words = "a state of another form"
+        return replace(
+            found, least=own.least, most=own.most, check=partial(fault_of, own), form=form_of, words=words
+        )
+    return found
+
+
+def _fault_of_bins(numbers: Sequence[float]) -> str | None:
+    try:
+        unpacked(numbers)
+    except ValueError as fault:
+        return str(fault)
+    return None
 
 
 LOSS: Final = Metric("smaller", least=0.0)
@@ -66,6 +89,9 @@ ERROR: Final = "error"
 DEVIATION: Final = "deviation"
 """Last part of the name of a metric: the standard deviation of a figure, from the numbers of its rows."""
 
+MEASURED: Final = ("test", wire.LOCAL, "ccvr")
+"""The places where figures of predictions are measured: the first parts of their names."""
+
 SCREENING: Final = "screening/"
 """Prefix of the metrics that count a round's replies; written by the server only."""
 
@@ -79,7 +105,7 @@ FACTS: dict[str, Metric] = {
     "test/loss": LOSS,
     **{f"test/{name}": of_score(score) for name, score in SCORES.items()},
     **{f"{wire.LOCAL}/{name}": of_score(score) for name, score in SCORES.items()},
-    **{f"{wire.LOCAL}/{name}/{ERROR}": SHARE for name, score in SCORES.items() if score.pool},
+    **{f"{wire.LOCAL}/{name}/{ERROR}": SHARE for name, score in SCORES.items() if score.has_bins},
     f"{wire.LOCAL}/auroc/{DEVIATION}": SHARE,
     wire.MEASURED: Metric(over_clients="none"),
     wire.TRAIN_LOSS: LOSS,
@@ -135,11 +161,47 @@ def declare(rule: str, facts: Mapping[str, Metric]) -> None:
 
 
 def declared(name: str) -> Metric | None:
-    """The properties of a metric, or None if it is not declared."""
+    """The properties of a metric, or None if it is not declared.
+
+    A user-defined figure has its own, if its file is loaded; else those that a run's folder says (`recall`).
+    """
     rule, _, rest = name.partition("/")
     symbol = rest.partition("/")[0]
+    if rule in MEASURED and name not in FACTS and (own := _own(symbol)) is not None:
+        return own
     keys = (name, f"{rule}/{symbol}", f"{rule}/*") if rest else (name,)
     return next((FACTS[key] for key in keys if key in FACTS), None)
+
+
+def _own(figure: str) -> Metric | None:
+    score = score_of(figure)
+    return _recalled.get(figure) if score is None else _of_own(score)
+
+
+@lru_cache(maxsize=64)
+def _of_own(score: Score) -> Metric:
+    return of_score(score)
+
+
+_recalled: dict[str, Metric] = {}  # user-defined figures, as the folders of runs say
+
+
+def described(figures: Sequence[str] | None) -> dict[str, dict[str, str]]:
+    """Of those of these figures that are user-defined, what a run's folder says, for `recall`."""
+    own = {name: _own(name) for name in figures or () if name not in SCORES}
+    return {name: {"better": f.better or "", "unit": f.unit} for name, f in own.items() if f is not None}
+
+
+def recall(figures: Mapping[str, Mapping[str, str]]) -> None:
+    """Use what a run's folder says of its user-defined figures, where their file is not loaded.
+
+    If several runs say different things of one name, the last one counts.
+    """
+    for name, said in figures.items():
+        better, unit = said.get("better"), said.get("unit", "")
+        factor = 100.0 if unit == "%" else 1.0
+        known: dict[str, Better] = {"larger": "larger", "smaller": "smaller"}
+        _recalled[name] = Metric(known.get(better or ""), unit=unit, factor=factor)
 
 
 def fact(name: str) -> Metric:

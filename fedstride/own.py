@@ -16,7 +16,8 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from .errors import ConfigError, unknown
-from .parts import HALF, MODULE_PREFIX, USER_PARTS, Part, Table
+from .parts import HALF, METRIC, MODULE_PREFIX, USER_PARTS, Part, Table
+from .scores import SCORES, own_figure
 
 BUNDLED = Path(__file__).resolve().parents[1] / "own_parts"
 """The folder of the file in the app's bundle."""
@@ -69,25 +70,38 @@ def code_of(part: Part) -> str:
 
 
 def _check_added(file: Path, before: Mapping[str, Mapping[str, Part]], tables: Mapping[str, Table]) -> None:
-    added = [
-        (group, name)
+    added = {
+        (group, name): part
         for group, parts in USER_PARTS.items()
         for name, part in parts.items()
         if before.get(group, {}).get(name) is not part
-    ]
+    }
     if not added:
         raise ConfigError(f'{file} defines no part; mark a class or function, as in @part(strategy="mine")')
-    for group, name in added:
+    for (group, name), part in added.items():
         if group == HALF:
             continue
+        if group == METRIC:
+            _check_figure(file, part)
+            continue
         if group not in tables:
-            raise unknown(f"group in {file.name}", group, [*tables, HALF])
+            raise unknown(f"group in {file.name}", group, [*tables, HALF, METRIC])
         if name in {part.name for part in tables[group].built_in()}:
             raise ConfigError(f"{file}: {group} = {name!r} is the name of a built-in part; choose another name")
         try:
             tables[group].config(name)
         except Exception as error:  # a user's signature can raise any error
             raise ConfigError(f"{file}: {group} = {name!r} cannot be chosen: {_one_line(error)}") from error
+
+
+def _check_figure(file: Path, part: Part) -> None:
+    """Refuse a figure with the name of a built-in one, and what is no figure."""
+    if part.name in SCORES or part.name == "loss":
+        raise ConfigError(f"{file}: metric = {part.name!r} is the name of a built-in figure; choose another name")
+    try:
+        own_figure(part)
+    except Exception as error:  # a user's class can raise any error
+        raise ConfigError(f"{file}: metric = {part.name!r} cannot be chosen: {_one_line(error)}") from error
 
 
 def load_bundled(names: object) -> None:

@@ -55,6 +55,9 @@ HALF = "half"
 """The group of client halves: the code that a server rule needs on the client. A user does not choose a half; the
 server rule names it."""
 
+METRIC = "metric"
+"""The group of figures of predictions, which `task.metrics` chooses by name, several at once."""
+
 T = TypeVar("T", bound=Callable[..., Any])
 
 

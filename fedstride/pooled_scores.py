@@ -1,4 +1,4 @@
-"""AUROC and average precision of the examples of many clients, from each client's bins (`score_bins.py`).
+"""AUROC, average precision and sensitivity of the examples of many clients, from their bins (`score_bins.py`).
 
 Client k counts with the weight w_k. Its bin i has an interval (l_i, h_i), c_i^- negative and c_i^+ positive
 examples; t_k examples are in all its bins. With u_k = w_k / t_k the masses are n_i = u_k c_i^- and
@@ -41,7 +41,17 @@ As f(r) = g_r / (g_r + R_i^-) rises with r, f(1) + ... + f(c) >= f(1) + int_1^c 
 
     AP of the scores >= sum_i [u f(1) + (p_i - u) - R_i^- log((g_c + R_i^-) / (g_1 + R_i^-))] / P.
 
-Both figures are means over the classes or labels that have positive and negative examples, and so are the bounds.
+**Sensitivity at a specificity** c is the largest share of positive examples with a score of at least t, over all
+thresholds t for which at least the share c of the negative examples has a score below t. Let e_0 < e_1 < ... be
+all edges. The negative examples below e_k are at least the mass of bins with h_i <= e_k, and the positive ones
+from e_k on at least that with l_i >= e_k. If t is in (e_k, e_k+1], those are at most the masses of bins with
+l_i <= e_k and with h_i >= e_k+1. So with the first k for which each is at least c N,
+
+    sum_{l_i >= e_k} p_i / P <= sensitivity of the scores, sensitivity of the scores <= sum_{h_i >= e_k+1} p_i / P.
+
+The figure takes the examples of a piece as spread evenly over it: t is where sum_{f below t} N_f = c N.
+
+The figures are means over the classes or labels that have positive and negative examples, and so are the bounds.
 All bits are independent of the order of the clients: masses are added in the order of edges, and sums over bins by
 `math.fsum`.
 """
@@ -56,12 +66,18 @@ import numpy as np
 
 from .score_bins import unpacked
 
+ROUNDING = 1e-12
+"""A share of negative examples counts as reached if only rounding is missing."""
+
 
 class Pooled(NamedTuple):
-    """A figure, and how far it can be from that of the scores themselves. Both NaN if no class has both kinds."""
+    """A figure, or several numbers, and how far it can be from that of the scores themselves.
 
-    value: float
-    error: float
+    Both are NaN if no class has both kinds. `error`: None if nothing is lost by adding (`figure.py`).
+    """
+
+    value: float | list[float]
+    error: float | None
 
 
 class Segments(NamedTuple):
@@ -96,8 +112,24 @@ def average_precision(clients: Sequence[Sequence[float]], weights: Sequence[floa
     return _mean(_precision, clients, weights)
 
 
+def sensitivity(percent: int) -> Callable[[Sequence[Sequence[float]], Sequence[float]], Pooled]:
+    """The function for the sensitivity at a specificity of so many percent; else as `auroc`."""
+
+    def at(clients: Sequence[Sequence[float]], weights: Sequence[float]) -> Pooled:
+        return _mean(lambda found: _detected(found, percent), clients, weights)
+
+    return at
+
+
+class _Bounded(NamedTuple):
+    """A figure of one class or label, and its distance to the farther end of its interval."""
+
+    value: float
+    error: float
+
+
 def _mean(
-    of: Callable[[Segments], Pooled], clients: Sequence[Sequence[float]], weights: Sequence[float]
+    of: Callable[[Segments], _Bounded], clients: Sequence[Sequence[float]], weights: Sequence[float]
 ) -> Pooled:
     each = [of(column) for column in _columns(clients, weights) if column.negative.any() and column.positive.any()]
     if not each:
@@ -125,7 +157,7 @@ def _columns(clients: Sequence[Sequence[float]], weights: Sequence[float]) -> It
         yield Segments(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _area(found: Segments) -> Pooled:
+def _area(found: Segments) -> _Bounded:
     kept = found.positive > 0
     mass = found.positive[kept]
     around = _around(found, found.negative, kept)
@@ -139,7 +171,7 @@ def _area(found: Segments) -> Pooled:
     return _inside(value, right / pairs, (right + unknown) / pairs)
 
 
-def _precision(found: Segments) -> Pooled:
+def _precision(found: Segments) -> _Bounded:
     kept = found.positive > 0
     mass, unit = found.positive[kept], found.unit[kept]
     positive, negative = _around(found, found.positive, kept), _around(found, found.negative, kept)
@@ -157,10 +189,37 @@ def _precision(found: Segments) -> Pooled:
     return _inside(math.fsum(parts.tolist()) / math.fsum(pieces.tolist()), low, high)
 
 
-def _inside(value: float, low: float, high: float) -> Pooled:
+def _detected(found: Segments, percent: int) -> _Bounded:
+    edges = np.unique(np.concatenate([found.low, found.high]))
+    start, end = np.searchsorted(edges, found.low), np.searchsorted(edges, found.high)
+
+    def upto(place: np.ndarray, masses: np.ndarray) -> np.ndarray:
+        """The mass of the bins whose place is at most that of each edge."""
+        return np.cumsum(np.bincount(place, weights=masses, minlength=len(edges)))
+
+    negative, positive = float(found.negative.sum()), float(found.positive.sum())
+    wanted = percent / 100 * negative * (1 - ROUNDING)
+    surely, perhaps = upto(end, found.negative), upto(start, found.negative)  # negative ones below, by edge
+    from_here = (
+        positive - upto(start, found.positive) + np.bincount(start, weights=found.positive, minlength=len(edges))
+    )
+    low = from_here[int(np.argmax(surely >= wanted))] / positive
+    beyond = positive - upto(end, found.positive)  # of bins that end at a later edge
+    high = beyond[int(np.argmax(perhaps >= wanted))] / positive
+    pieces, others = _spread(found, found.positive), _spread(found, found.negative)
+    below = np.concatenate([[0.0], np.cumsum(others)])
+    above = np.concatenate([np.cumsum(pieces[::-1])[::-1], [0.0]])
+    share = percent / 100 * below[-1]
+    k = max(1, int(np.argmax(below >= share * (1 - ROUNDING))))
+    part = min(1.0, (share - below[k - 1]) / (below[k] - below[k - 1]))
+    value = float(above[k - 1] + part * (above[k] - above[k - 1])) / float(above[0])
+    return _inside(value, *(min(1.0, max(0.0, float(each))) for each in (low, high)))
+
+
+def _inside(value: float, low: float, high: float) -> _Bounded:
     """The value within the interval, and its distance to the farther end."""
     value = min(max(value, low), high)
-    return Pooled(value, max(0.0, high - value, value - low))
+    return _Bounded(value, max(0.0, high - value, value - low))
 
 
 def _spread(found: Segments, masses: np.ndarray) -> np.ndarray:

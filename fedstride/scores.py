@@ -13,11 +13,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal
 
 import numpy as np
 
-from . import pooled_scores
+from . import figure, pooled_scores
+from .calibration import Calibration, Reliability
+from .concordance import CIndex
+from .errors import ConfigError
+from .figure import Figure
+from .parts import METRIC, USER_PARTS, Part
 from .pooled_scores import Pooled
 
 Pool = Callable[[Sequence[Sequence[float]], Sequence[float]], Pooled]
@@ -29,12 +35,19 @@ class Score:
     """A figure of predictions."""
 
     about: str
-    better: Literal["larger", "smaller"]
+    better: Literal["larger", "smaller"] | None
     finish: Callable[[Sequence[float]], float] | None = None  # the figure, from rates; None: it is the only rate
     percent: bool = False  # how it is displayed
     most: float = math.inf  # largest possible rate; the smallest is 0, or -most if `signed`
     signed: bool = False
-    pool: Pool | None = None  # the figure, from bins of scores; without it, from rates
+    pool: Pool | None = None  # the figure, from bins of scores or from states; without it, from rates
+    figure: Figure | None = None  # what computes the states; then nothing else of the above but `about` is given
+    unit: str = ""
+
+    @property
+    def has_bins(self) -> bool:
+        """Whether clients send bins of scores."""
+        return self.pool is not None and self.figure is None
 
     def of(self, rates: Sequence[float]) -> float:
         """The figure, from rates; at most `most`, which sums of rates exceed by rounding."""
@@ -115,9 +128,28 @@ def exact_average_precision(scores: np.ndarray, positive: np.ndarray) -> float:
     return _mean(_exact_precision(*each) for each in _columns(scores, positive))
 
 
+def exact_sensitivity(percent: int) -> Callable[[np.ndarray, np.ndarray], float]:
+    """The function for the sensitivity at a specificity of so many percent; else as `exact_auroc`.
+
+    It is the largest share of positive examples with a score of at least t, over all t for which so many percent
+    of the negative examples have a score below t.
+    """
+
+    def at(scores: np.ndarray, positive: np.ndarray) -> float:
+        return _mean(_exact_detected(percent, *each) for each in _columns(scores, positive))
+
+    return at
+
+
+SPECIFICITIES: Final = (80, 85, 90, 95, 98, 99)
+"""The specificities, in percent, at which there is a figure of the sensitivity."""
+
+SENSITIVITIES: Final = {f"sensitivity_at_{percent}": percent for percent in SPECIFICITIES}
+
 EXACT: Final[Mapping[str, Callable[[np.ndarray, np.ndarray], float]]] = {
     "auroc": exact_auroc,
     "average_precision": exact_average_precision,
+    **{name: exact_sensitivity(percent) for name, percent in SENSITIVITIES.items()},
 }
 """The figures that are exact where the scores themselves are; clients send bins of them."""
 
@@ -144,6 +176,12 @@ def _exact_precision(negative: np.ndarray, positive: np.ndarray) -> float:
     return math.fsum((positive[::-1] * (right / above)).tolist()) / int(right[-1])
 
 
+def _exact_detected(percent: int, negative: np.ndarray, positive: np.ndarray) -> float:
+    below = np.cumsum(negative) - negative  # below each distinct score
+    enough = np.flatnonzero(100 * below >= percent * negative.sum())
+    return int(positive[enough[0] :].sum()) / int(positive.sum()) if len(enough) else 0.0
+
+
 def r2(rates: Sequence[float]) -> float:
     """1 - (mean squared error) / variance, the mean over outputs; from squared errors, values and their squares.
 
@@ -152,6 +190,16 @@ def r2(rates: Sequence[float]) -> float:
     errors, values, squares = _split(rates, 3)
     each = ((e, s - v * v) for e, v, s in zip(errors, values, squares, strict=True))
     return _mean(1.0 - e / variance for e, variance in each if variance > 0)
+
+
+def of_figure(name: str, found: Figure, about: str = "") -> Score:
+    """The properties of a figure that is computed from states."""
+
+    def pool(clients: Sequence[Sequence[float]], weights: Sequence[float]) -> Pooled:
+        return figure.pooled(found, name, clients, weights)
+
+    line = about or next(iter((type(found).__doc__ or name).splitlines()))
+    return Score(line, found.better, percent=found.unit == "%", pool=pool, figure=found, unit=found.unit)
 
 
 SCORES: Final[Mapping[str, Score]] = {
@@ -171,11 +219,58 @@ SCORES: Final[Mapping[str, Score]] = {
     "average_precision": Score(
         "area under the precision-recall curve", "larger", most=1.0, pool=pooled_scores.average_precision
     ),
+    **{
+        name: Score(
+            f"sensitivity at a specificity of {percent} %",
+            "larger",
+            percent=True,
+            most=1.0,
+            pool=pooled_scores.sensitivity(percent),
+        )
+        for name, percent in SENSITIVITIES.items()
+    },
+    "brier": Score("mean squared error of probabilities", "smaller", most=2.0),
+    **{
+        name: of_figure(name, found)
+        for name, found in (("calibration", Calibration()), ("reliability", Reliability()), ("c_index", CIndex()))
+    },
     "rmse": Score("root of the mean squared error", "smaller", _root),
     "mae": Score("mean absolute error", "smaller"),
     "r2": Score("share of explained variance", "larger", r2, signed=True),
 }
-"""All figures by name; `Target` says which a task can have (tasks/goals.py)."""
+"""All built-in figures by name; `Target` says which a task can have (tasks/goals.py)."""
+
+
+def score_of(name: str) -> Score | None:
+    """The built-in figure of this name, or the user-defined one of a loaded file; None if there is none."""
+    if name in SCORES:
+        return SCORES[name]
+    own = USER_PARTS.get(METRIC, {}).get(name)
+    return None if own is None else _own(own)
+
+
+@lru_cache(maxsize=64)
+def _own(part: Part) -> Score:
+    return of_figure(part.name, own_figure(part), part.about)
+
+
+def own_figure(part: Part) -> Figure:
+    """The figure of a user-defined part. Raises ConfigError if it is none."""
+    if not (isinstance(part.place, type) and issubclass(part.place, Figure)):
+        raise ConfigError(
+            f"metric = {part.name!r} is not a class derived from Figure (from fedstride import Figure)"
+        )
+    missing = [each for each in ("state", "value") if getattr(part.place, each) is getattr(Figure, each)]
+    if missing:
+        raise ConfigError(
+            f"metric = {part.name!r} has no {' and no '.join(missing)}; write it, as fedstride.Figure says"
+        )
+    if part.place.better not in ("larger", "smaller", None):
+        raise ConfigError(
+            f"metric = {part.name!r}: better = {part.place.better!r} must be 'larger', 'smaller' or None"
+        )
+    found: Figure = part.place()
+    return found
 
 
 def _split(rates: Sequence[float], count: int) -> list[Sequence[float]]:

@@ -96,7 +96,7 @@ class CentralEvaluation:
         load_arrays(place(self._model, self._device), {**self.frozen, **values(arrays)})
         return measure(self._model, examples, batches, seeds.derive(self._seed, "evaluate", server_round))
 
-    def figures(self, batches: Sequence[BatchSums]) -> dict[str, float]:
+    def figures(self, batches: Sequence[BatchSums]) -> dict[str, float | list[float]]:
         """`test/loss` and the figures of the task, as `test/accuracy`, from the sums of all batches in order.
 
         Empty if the server has no test set.
@@ -104,7 +104,7 @@ class CentralEvaluation:
         figures = combined(batches, len(self._members), self._goal).figures() if len(self._members) else {}
         return {f"test/{name}": value for name, value in figures.items()}
 
-    def __call__(self, arrays: ArrayRecord, server_round: int) -> dict[str, float]:
+    def __call__(self, arrays: ArrayRecord, server_round: int) -> dict[str, float | list[float]]:
         """The figures of the model of this round, measured in this process."""
         return self.figures(self.measure(arrays, server_round, range(self.batches), self.spec))
 

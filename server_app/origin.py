@@ -183,7 +183,12 @@ def _kind(column: Column) -> str:
 
 
 def _target(spec: Spec) -> str:
-    return {Target.CLASS: "one class", Target.LABELS: "labels", Target.VALUES: "values"}[spec.target]
+    return {
+        Target.CLASS: "one class",
+        Target.LABELS: "labels",
+        Target.VALUES: "values",
+        Target.SURVIVAL: "a risk",
+    }[spec.target]
 
 
 def _list(found: Sequence[str]) -> str:

@@ -22,6 +22,7 @@ from fedstride.arrays import Arrays, to_record, views
 from fedstride.chain import chained, digest_of
 from fedstride.errors import RunError
 from fedstride.flower.logs import log
+from fedstride.metrics import described
 from fedstride.signals import held
 from fedstride.tasks import data
 from fedstride.tasks.spec import Spec
@@ -242,9 +243,8 @@ class Records:
         if self.last is not None:
             self._write_last(self.last, state)
         completed = state == "completed"
-        ended, why = state, reason
-        if self._unwritten:
-            ended, why = "failed" if completed else state, self._and_unwritten(reason)
+        ended = "failed" if completed and self._unwritten else state
+        why = self._and_unwritten(reason) if self._unwritten else reason
         self._try(STATUS, lambda: self._status(ended, why))
         self._draw()
         self._lock.close()
@@ -302,6 +302,7 @@ class Records:
             "final": {k: v for k, v in (self.rows[-1] if self.rows else {}).items() if k.startswith(FINAL)},
             "best": best,
             "seed": self.config.seed,
+            "figures": described(self.config.task.metrics),
             "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(self._started)),
             "seconds": {"total": time.time() - self._started, **seconds},
             "versions": versions(),

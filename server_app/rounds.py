@@ -44,7 +44,7 @@ from .rows import (
 from .stopping import quorum_of
 from .waiting import Wait, Waits
 
-Evaluate = Callable[[ArrayRecord, int], Mapping[str, float]]
+Evaluate = Callable[[ArrayRecord, int], Mapping[str, float | list[float]]]
 """The figures of a model at the server, by name."""
 
 AcceptedRounds = Mapping[int, int]

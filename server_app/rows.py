@@ -63,7 +63,7 @@ def known_names(metrics: Mapping[str, Any]) -> Row:
         if over_clients(k) != "none"
         and k not in ROUND_NAMES
         and not k.startswith(ROUND_PREFIXES)
-        and not (k.startswith(SINGLE_NUMBER_PREFIXES) and isinstance(v, list))
+        and not (k.startswith(SINGLE_NUMBER_PREFIXES) and isinstance(v, list) and fact(k).pool is None)
     }
 
 
@@ -109,7 +109,8 @@ def _deviation(evaluation: Cohort) -> Row:
     if AREA not in evaluation.pooled:
         return {}
     used = [value for value in evaluation.selections[AREA].used.values() if isinstance(value, list)]
-    found = deviation_from_bins(evaluation.pooled[AREA].value, used)
+    area = evaluation.pooled[AREA].value
+    found = None if isinstance(area, list) else deviation_from_bins(area, used)
     return {} if found is None else {f"{AREA}/{DEVIATION}": found}
 
 
@@ -274,10 +275,11 @@ def _of_bins(evaluation: Cohort, name: str) -> dict[int, Row]:
     found: dict[int, Row] = {}
     for place, value in evaluation.selections[name].used.items():
         alone = pooled(name, {0: value}, [1.0])
-        if alone is None or not isinstance(value, list) or not math.isfinite(alone.value):
+        if alone is None or alone.error is None or isinstance(alone.value, list) or not math.isfinite(alone.value):
             continue
         row = found.setdefault(evaluation.replies[place].client_id, {f"{name}/{ERROR}": alone.error})
-        if name == AREA and (deviation := deviation_from_bins(alone.value, [value])) is not None:
+        bins = value if isinstance(value, list) else []
+        if name == AREA and (deviation := deviation_from_bins(alone.value, [bins])) is not None:
             row[f"{name}/{DEVIATION}"] = deviation
     return found
 

@@ -133,7 +133,7 @@ class Cohort:
 
     @cached_property
     def pooled(self) -> dict[str, Pooled]:
-        """The figures of the round that are computed from bins of the clients' scores, by number of examples."""
+        """The figures of the round that are computed from the clients' bins or states, by number of examples."""
         weights = self.weights("examples")
         found = {
             name: pooled(name, selection.used, weights)
@@ -143,13 +143,10 @@ class Cohort:
         return {name: figure for name, figure in found.items() if figure is not None}
 
     @property
-    def pooled_metrics(self) -> dict[str, float]:
+    def pooled_metrics(self) -> dict[str, Value]:
         """The figures of `pooled`, and how far each can be from that of the scores, as `local/auroc/error`."""
-        return {
-            key: value
-            for name, (figure, error) in self.pooled.items()
-            for key, value in ((name, figure), (f"{name}/{ERROR}", error))
-        }
+        errors = {f"{name}/{ERROR}": error for name, (_, error) in self.pooled.items() if error is not None}
+        return {name: figure for name, (figure, _) in self.pooled.items()} | errors
 
     @property
     def uncounted(self) -> set[str]:

@@ -10,9 +10,10 @@ A client reports what it likes, so no client alone decides a combined figure:
 3. A metric has a combined figure if more than half of the replies have such a value. The mean is over these, with
    their weights; nothing else is changed, so if all count it is exactly sum_k p_k v_k.
 
-Bins of scores (`fedstride/score_bins.py`) are such a list too. Their form is the number of their classes or
-labels, 2 does not apply (whatever they say, the client has its weight and no more), and in place of a mean, the
-figure is that of all clients' examples (`fedstride/pooled_scores.py`).
+Bins of scores (`fedstride/score_bins.py`) and states (`fedstride/states.py`) are such a list too. Their form is
+the number of their classes or labels, or the names and shapes of their arrays; 2 does not apply (whatever they
+say, the client has its weight and no more), and in place of a mean, the figure is that of all clients' examples
+(`fedstride/pooled_scores.py`, `fedstride/figure.py`). What the entries of a state can be is the figure's to say.
 
 Medians count clients, not examples: a client can claim any number of examples. Two clients have no majority, so
 if their values are too far apart, neither counts for the other and there is no combined figure.
@@ -31,7 +32,6 @@ from fedstride.bounds import MAX_LIST
 from fedstride.errors import printable
 from fedstride.metrics import Metric, OverClients, fact, finished
 from fedstride.pooled_scores import Pooled
-from fedstride.score_bins import unpacked
 
 BAND = 100.0
 """Half the width of the plausible band, in units of |c| + d + s."""
@@ -73,8 +73,8 @@ def fault_of(value: object, known: Metric) -> str | None:
         return f"{type(value).__name__}, not a number or a list of numbers"
     if form > MAX_LIST:
         return f"a list of {form} numbers, the most is {MAX_LIST}"
-    if known.pool is not None and isinstance(value, list):
-        return _fault_of_bins(value)
+    if known.check is not None and isinstance(value, list):
+        return known.check(_column(value))
     for item in _column(value):  # type: ignore[arg-type]
         if not math.isfinite(item):
             return f"{item} is not finite"
@@ -179,17 +179,9 @@ def _column(value: Value) -> list[float]:
     return [real(item) for item in value] if isinstance(value, list) else [real(value)]
 
 
-def _fault_of_bins(value: list[float]) -> str | None:
-    try:
-        unpacked(_column(value))
-    except ValueError as fault:
-        return str(fault)
-    return None
-
-
 def _form(value: Value, known: Metric) -> int | None:
-    """The form of a value that has no fault; of bins the number of classes or labels."""
-    return len(unpacked(_column(value))) if known.pool and isinstance(value, list) else form_of(value)
+    """The form of a value that has no fault; of bins the number of classes or labels, of a state a hash."""
+    return known.form(_column(value)) if known.form and isinstance(value, list) else form_of(value)
 
 
 def _common_form(forms: Collection[int | None]) -> int | None:
@@ -202,7 +194,7 @@ def _common_form(forms: Collection[int | None]) -> int | None:
 def _in_words(form: int | None, known: Metric) -> str:
     if form == NUMBER:
         return "a number"
-    return f"bins of {form} classes or labels" if known.pool else f"a list of {form}"
+    return known.words.format(form) if known.words else f"a list of {form}"
 
 
 def _implausible(values: Mapping[int, Value], scale: float) -> dict[int, str]:

@@ -39,7 +39,7 @@ class Data:
     def of_nodes(cls, spec: Spec) -> Data:
         """No examples: all are in the nodes' own files."""
         x = np.zeros((0, *spec.inputs.shape), np.float32)
-        y = np.zeros((0,), np.int64) if spec.classes else np.zeros((0, spec.outputs), np.float32)
+        y = np.zeros((0,), np.int64) if spec.classes else np.zeros((0, spec.targets), np.float32)
         return cls(spec, x, y, x, y)
 
     @property

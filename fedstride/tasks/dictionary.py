@@ -119,11 +119,11 @@ class Dictionary:
 
     def _check_targets(self, spec: Spec) -> None:
         key = "reading.targets"
-        for name in spec.reading.targets:
+        for place, name in enumerate(spec.reading.targets):
             cells = self._column(key, name)
             if name not in self.targets:
                 raise _refused(key, name, f"one of {', '.join(self.targets) or 'no columns'}")
-            if not _predicts(cells, spec):
+            if not _predicts(cells, spec, place):
                 raise _refused(key, name, f"a column whose cells the task predicts; they are: {cells}")
 
     def _column(self, key: str, name: str) -> Cells:
@@ -160,7 +160,7 @@ class Dictionary:
         if classes is not None:
             target, outputs = Target.CLASS, len(names) or classes
         else:
-            target = Target.LABELS if "labels" in said else Target.VALUES
+            target = next(GOALS[name] for name in GOALS if name in said)
             outputs = said.pop(str(target))
         found: dict[str, list[Any]] = {
             "spec.kind": _KINDS[kind],
@@ -203,11 +203,20 @@ OPTIONAL = {str(Kind.IMAGE): ("any_form",), str(Kind.TABLE): ("empty",)}
 SCALE = {str(Kind.IMAGE): 255.0, str(Kind.SIGNAL): float(FULL_SCALE)}
 
 
+def goal_of(target: Target) -> str:
+    """The key of [examples] that says how many classes, labels or values there are."""
+    return "classes" if target is Target.CLASS else str(target)
+
+
+GOALS = {goal_of(target): target for target in Target}
+"""What is predicted, by its key in [examples]."""
+
+
 def examples_of(spec: Spec) -> dict[str, Any]:
     """What a data file says, in [examples], of arrays in the form of a task."""
     kind = str(spec.inputs.kind)
     values = {"shape": list(spec.inputs.shape), "vocabulary": spec.inputs.vocabulary, "scale": spec.scale}
-    goal = "classes" if spec.target is Target.CLASS else str(spec.target)
+    goal = goal_of(spec.target)
     names = list(spec.names) if spec.target is Target.CLASS else []
     return {"kind": kind, **{name: values[name] for name in NEEDED[kind]}, goal: names or spec.outputs}
 
@@ -222,10 +231,13 @@ def _same(names: Iterable[str], others: Iterable[str]) -> bool:
     return set(map(alike, names)) == set(map(alike, others))
 
 
-def _predicts(cells: Cells, spec: Spec) -> bool:
+def _predicts(cells: Cells, spec: Spec, place: int) -> bool:
+    """Whether a task may predict a column with these cells; `place`: of it among the task's."""
     if spec.target is Target.VALUES:
         return cells.kind == NUMBER
-    if spec.target is Target.LABELS:
+    if spec.target is Target.SURVIVAL and place == 0:
+        return cells.kind == NUMBER and cells.least >= 0
+    if spec.target in (Target.LABELS, Target.SURVIVAL):
         return cells.is_index and cells.most == 1
     if spec.names:
         return _same(spec.names, cells.categories) and spec.outputs == len(cells.categories)

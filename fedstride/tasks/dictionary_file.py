@@ -6,7 +6,7 @@ import math
 from typing import Any, TypeGuard
 
 from .columns import twice
-from .dictionary import CATEGORY, NEEDED, NUMBER, OPTIONAL, SCALE, TEXT, Cells, Dictionary
+from .dictionary import CATEGORY, GOALS, NEEDED, NUMBER, OPTIONAL, SCALE, TEXT, Cells, Dictionary
 from .reading import sample_of
 
 SAMPLES, MOST_SAMPLES = "samples", 100_000
@@ -97,11 +97,9 @@ def read_examples(said: object) -> Dictionary:
     needed = NEEDED[said["kind"]]
     if "scale" in needed:
         given.setdefault("scale", SCALE.get(said["kind"], 1.0))
-    goals = [name for name in ("classes", "labels", "values") if name in given]
+    goals = [name for name in GOALS if name in given]
     if len(goals) != 1:
-        raise ValueError(
-            "[examples] must have one of classes, labels, values: their number, or the names of classes"
-        )
+        raise ValueError(f"[examples] must have one of {', '.join(GOALS)}: their number, or the names of classes")
     optional = [key for key in OPTIONAL.get(said["kind"], ()) if key in given]
     different = sorted(set(given) ^ {*needed, *goals, *optional})
     if different:
@@ -141,6 +139,11 @@ def _count(name: str, value: object) -> None:
         raise ValueError(f"[examples]: {name} = {value!r} must be a whole number of at least 1")
 
 
+def _one(name: str, value: object) -> None:
+    if type(value) is not int or value != 1:
+        raise ValueError(f"[examples]: {name} = {value!r} must be 1: one risk is predicted, from time and event")
+
+
 def _shape(name: str, value: object) -> None:
     if not isinstance(value, list) or not value:
         raise ValueError(f"[examples]: {name} = {value!r} must be a list, as in [3, 64, 64]")
@@ -170,6 +173,7 @@ _CHECKS = {
     "classes": _classes,
     "labels": _count,
     "values": _count,
+    "survival": _one,
     "empty": _switch,
     "any_form": _switch,
 }

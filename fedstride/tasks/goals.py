@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 from torch import nn
 
 from ..errors import ConfigError
-from ..scores import EXACT
+from ..figure import Figure, try_out
+from ..parts import METRIC, USER_PARTS
+from ..scores import EXACT, SCORES, score_of
 from .spec import LOSSES, Spec, Target
 
 
@@ -47,29 +49,47 @@ def chosen_figures(spec: Spec, names: Sequence[str] | None = None) -> tuple[str,
     for name in chosen:
         if name not in possible:
             raise ConfigError(
-                f"metrics = {list(chosen)} is not allowed: {name!r} is not a figure of this task, which has "
-                f"{', '.join(possible)}"
+                f"task.metrics = {list(chosen)} is not allowed: {name!r} is not a figure of this task, which has "
+                f"{', '.join(possible)}",
+                key="task.metrics",
             )
     return tuple(dict.fromkeys(chosen))
 
 
 def figures_of(target: Target) -> tuple[str, ...]:
-    """The figures that a task with this target can have."""
-    return FIGURES[target]
+    """The figures that a task with this target can have, user-defined ones last."""
+    own = [name for name in USER_PARTS.get(METRIC, {}) if name not in FIGURES[target]]
+    found = {name: score.figure for name in own if (score := score_of(name)) is not None}
+    return (*FIGURES[target], *(name for name, figure in found.items() if figure and target in figure.predicts))
+
+
+def check_figures(spec: Spec, names: Sequence[str]) -> None:
+    """Raise ConfigError for a figure among these whose user-defined code cannot compute it of made-up rows."""
+    for name in names:
+        if name in USER_PARTS.get(METRIC, {}) and (figure := _figure(name)) is not None:
+            try_out(figure, name, str(spec.target), spec.outputs)
+
+
+def _figure(name: str) -> Figure | None:
+    """What computes the state of a figure; None if it has none."""
+    score = score_of(name)
+    return None if score is None else score.figure
 
 
 @dataclass(frozen=True)
 class Goal:
     """What is learnt: a loss, and the figures that are reported.
 
-    `figures`: their names, in order. `sums`: of those that are computed from sums. `ranked`: for those that need
-    the scores themselves; None if no figure does.
+    `figures`: their names, in order. `sums`: of those that are computed from sums over batches. `ranked`: for
+    those that need the scores themselves; None if no figure does. `states`: of those that are computed from a
+    state of all rows together.
     """
 
     loss: Loss
     figures: tuple[str, ...]
     sums: Mapping[str, Sums]
     ranked: Ranked | None = None
+    states: Mapping[str, Figure] = field(default_factory=dict)
 
 
 def goal_of(spec: Spec, loss: str | None = None, metrics: Sequence[str] | None = None) -> Goal:
@@ -79,8 +99,9 @@ def goal_of(spec: Spec, loss: str | None = None, metrics: Sequence[str] | None =
     """
     figures, possible = chosen_figures(spec, metrics), _SUMS[spec.target]
     sums = {name: possible[name] for name in figures if name in possible}
-    ranked = None if len(sums) == len(figures) else _RANKED[spec.target]
-    return Goal(loss_of(spec, loss), figures, sums, ranked)
+    states = {name: figure for name in figures if (figure := _figure(name)) is not None}
+    ranked = _RANKED[spec.target] if EXACT.keys() & set(figures) else None
+    return Goal(loss_of(spec, loss), figures, sums, ranked, states)
 
 
 def rates_of(sums: Iterable[float], count: int) -> list[float]:
@@ -117,6 +138,29 @@ def _cross_entropy(outputs: torch.Tensor, targets: torch.Tensor, reduction: str 
     return nn.functional.cross_entropy(outputs, targets, reduction=reduction)
 
 
+def cox(outputs: torch.Tensor, targets: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
+    """The negative log of Cox's partial likelihood (1972) within a batch, with Breslow's approximation for ties.
+
+    `outputs`: the log risk r, (n, 1). `targets`: (n, 2), the time t and the event e, 1 or 0 (censored). The loss
+    of row i is
+
+        l_i = e_i (log sum_{j: t_j >= t_i} exp(r_j) - r_i),
+
+    and `mean` is the mean over all n rows, with an event or not. A batch without events has the loss 0, and so has
+    one row.
+
+    Two things are approximated. The rows at risk are those of the batch, and not all of the site or of all sites:
+    the expected loss is that of a random set of so many rows, so its size belongs to the loss, and larger batches
+    are nearer to Cox's likelihood. And rows that have their events at one time are each compared with all of them
+    (Breslow), not with those that are left (Efron), which matters if many times are equal. No row is compared with
+    one of another site, so each site may have its own baseline hazard (a stratified Cox model).
+    """
+    risk, time, event = outputs[:, 0], targets[:, 0], targets[:, 1]
+    later = time[None, :] >= time[:, None]
+    at_risk = torch.where(later, risk[None, :], -torch.inf).logsumexp(1)
+    return _reduced(torch.where(event > 0.5, at_risk - risk, 0.0), reduction)
+
+
 _LOSSES: Mapping[str, Loss] = {
     "cross_entropy": _cross_entropy,
     "hinge": _hinge,
@@ -124,6 +168,7 @@ _LOSSES: Mapping[str, Loss] = {
     "squared_error": _per_output(nn.functional.mse_loss),
     "absolute_error": _per_output(nn.functional.l1_loss),
     "huber": _per_output(nn.functional.huber_loss),
+    "cox": cox,
 }
 
 
@@ -195,6 +240,20 @@ def _explained(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return torch.cat([(outputs.double() - y).square().sum(0), y.sum(0), y.square().sum(0)])
 
 
+def _brier(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The squared errors of the probabilities: of class 1 if there are two, else summed over the classes."""
+    if outputs.shape[1] == 2:
+        p = (outputs[:, 1] - outputs[:, 0]).double().sigmoid()
+        return (p - targets.double()).square().sum()[None]
+    p = outputs.double().softmax(1)
+    return (p - nn.functional.one_hot(targets, outputs.shape[1])).square().sum()[None]
+
+
+def _label_brier(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The mean over an example's labels of the squared error of the probability, summed."""
+    return (outputs.double().sigmoid() - targets.double()).square().mean(1).sum()[None]
+
+
 BY_CLASS = ("f1", "precision", "recall", "specificity", "jaccard")
 """Figures from the examples, the predicted and the right ones of each class or label."""
 
@@ -202,6 +261,7 @@ _RANKED: Mapping[Target, Ranked | None] = {
     Target.CLASS: _ranked_classes,
     Target.LABELS: _ranked_labels,
     Target.VALUES: None,
+    Target.SURVIVAL: None,
 }
 
 _SUMS: Mapping[Target, Mapping[str, Sums]] = {
@@ -210,24 +270,34 @@ _SUMS: Mapping[Target, Mapping[str, Sums]] = {
         "balanced_accuracy": _balanced,
         "top5_accuracy": _top5,
         **dict.fromkeys((*BY_CLASS, "cohen_kappa", "matthews"), _class_counts),
+        "brier": _brier,
     },
     Target.LABELS: {
         **dict.fromkeys(BY_CLASS, _label_counts),
         "accuracy": _label_right,
+        "brier": _label_brier,
     },
     Target.VALUES: {"rmse": _squared, "mae": _absolute, "r2": _explained},
+    Target.SURVIVAL: {},
 }
 
+_STATES = {name: score.figure for name, score in SCORES.items() if score.figure is not None}
+
 FIGURES: Mapping[Target, tuple[str, ...]] = {
-    Target.CLASS: (*_SUMS[Target.CLASS], *EXACT),
-    Target.LABELS: (*EXACT, *_SUMS[Target.LABELS]),
-    Target.VALUES: tuple(_SUMS[Target.VALUES]),
+    target: (*first, *(name for name, figure in _STATES.items() if target in figure.predicts))
+    for target, first in (
+        (Target.CLASS, (*_SUMS[Target.CLASS], *EXACT)),
+        (Target.LABELS, (*EXACT, *_SUMS[Target.LABELS])),
+        (Target.VALUES, tuple(_SUMS[Target.VALUES])),
+        (Target.SURVIVAL, ()),
+    )
 }
-"""The figures that a task can have."""
+"""The built-in figures that a task can have."""
 
 DEFAULT_SCORES: Mapping[Target, tuple[str, ...]] = {
     Target.CLASS: ("accuracy",),
     Target.LABELS: ("auroc", "f1"),
     Target.VALUES: ("rmse",),
+    Target.SURVIVAL: ("c_index",),
 }
 """The figures of a task if none are chosen; the first one is the headline."""

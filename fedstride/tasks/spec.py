@@ -22,12 +22,14 @@ class Target(StrEnum):
     CLASS = "class"  # one of `outputs` classes: int64 (n,)
     LABELS = "labels"  # any of `outputs` labels: uint8 (n, outputs) of 0 and 1
     VALUES = "values"  # `outputs` numbers: float32 (n, outputs)
+    SURVIVAL = "survival"  # one risk, from time and event: float32 (n, 2), the event 1 or 0 (censored)
 
 
 LOSSES: Mapping[Target, tuple[str, ...]] = {
     Target.CLASS: ("cross_entropy", "hinge"),
     Target.LABELS: ("binary_cross_entropy",),
     Target.VALUES: ("squared_error", "absolute_error", "huber"),
+    Target.SURVIVAL: ("cox",),
 }
 """The losses of each target; the first is the default."""
 
@@ -54,7 +56,7 @@ class Spec:
     """
 
     inputs: Inputs
-    outputs: int  # of a network: classes, labels or values
+    outputs: int  # of a network: classes, labels or values; 1, the log risk, of a survival task
     target: Target = Target.CLASS
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
@@ -79,6 +81,8 @@ class Spec:
     @property
     def form(self) -> str:
         """What a network must fit, in words; the same words for any two tasks of the same form."""
+        if self.target is Target.SURVIVAL:
+            return f"{self.inputs}, with a risk to predict"
         what = {Target.CLASS: "classes", Target.LABELS: "labels", Target.VALUES: "values"}[self.target]
         return f"{self.inputs}, with {self.outputs} {what} to predict"
 
@@ -86,6 +90,11 @@ class Spec:
     def classes(self) -> int:
         """The number of classes; 0 if the task has none."""
         return self.outputs if self.target is Target.CLASS else 0
+
+    @property
+    def targets(self) -> int:
+        """The numbers that an example has of what is predicted: of a risk a time and an event, of a class one."""
+        return {Target.CLASS: 1, Target.SURVIVAL: 2}.get(self.target, self.outputs)
 
     def statistics(self) -> dict[str, list[float]]:
         """What `federated` computes, by its name in a message; without what is empty."""
@@ -139,7 +148,8 @@ class Spec:
             ) from error
         pairs = ((spec.mean, spec.std), (spec.target_mean, spec.target_std))
         filled = not spec.fill or (spec.inputs.kind is Kind.TABLE and (len(spec.fill),) == spec.inputs.shape)
-        possible = spec.outputs >= 1 and min(spec.inputs.shape) >= 1 and filled
-        if not possible or any(len(mean) != len(std) for mean, std in pairs):
+        alone = spec.target is not Target.SURVIVAL or (spec.outputs == 1 and not spec.target_mean)
+        even = all(len(mean) == len(std) for mean, std in pairs)
+        if spec.outputs < 1 or min(spec.inputs.shape) < 1 or not (filled and alone and even):
             raise ConfigError(f"the message describes a task that is not possible: {spec}")
         return spec

@@ -18,9 +18,12 @@ from torch import nn
 from .. import seeds
 from ..arrays import Arrays, host
 from ..errors import ConfigError
+from ..figure import Figure, state_of, value_of
 from ..placing import tensor_of
 from ..score_bins import bins_for, bins_of, packed
 from ..scores import EXACT, SCORES
+from ..states import State
+from ..states import packed as packed_state
 from .goals import Goal, goal_of, rates_of
 from .inputs import Kind
 from .layout import as_images
@@ -205,32 +208,59 @@ def buffer_names(model: nn.Module) -> list[str]:
     return [name for name in model.state_dict() if name not in parameters]
 
 
+class Stated(NamedTuple):
+    """A figure, and its state of so many rows."""
+
+    figure: Figure
+    rows: int
+    state: State
+
+    def value(self, name: str) -> float | list[float]:
+        """The figure of these rows."""
+        return value_of(self.figure, name, self.state)
+
+    def packed(self, least: int) -> list[float] | None:
+        """The state as a client sends it, with nothing of fewer than `least` rows; None if it sends none."""
+        found = self.state if least <= 1 else self.figure.discreet(self.rows, self.state, least)
+        return None if found is None else packed_state(self.rows, found)
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """The mean loss of a model on some examples, its figures in order, and what they are computed from.
 
-    That is the rates, and for the other figures the scores (`Goal.ranked`).
+    That is the rates, for some figures the scores (`Goal.ranked`), and for some the states (`Goal.states`).
     """
 
     loss: float
     names: tuple[str, ...]
     rates: Mapping[str, list[float]]
     ranked: tuple[np.ndarray, np.ndarray] | None = field(compare=False)
+    states: Mapping[str, Stated] = field(default_factory=dict, compare=False)
 
-    def figures(self) -> dict[str, float]:
+    def figures(self) -> dict[str, float | list[float]]:
         """The loss and the figures, by name, exact where they can be."""
         return {"loss": self.loss, **{name: self._figure(name) for name in self.names}}
 
-    def _figure(self, name: str) -> float:
+    def _figure(self, name: str) -> float | list[float]:
+        if name in self.states:
+            return self.states[name].value(name)
         return EXACT[name](*self._scores()) if name in EXACT else SCORES[name].of(self.rates[name])
 
     def reported(self, least: int = 1) -> dict[str, float | list[float]]:
-        """What a client reports: the loss, and for each figure the rates, which add over clients.
+        """What a client reports: the loss, and for each figure the rates or the state, which add over clients.
 
-        For figures of scores it is bins; `least` is the smallest number of examples in one.
+        For figures of scores it is bins; `least` is the smallest number of examples in one. A figure whose state
+        would say something of fewer is left out.
         """
         bins = self._bins(least) if EXACT.keys() & set(self.names) else []
-        return {"loss": self.loss, **{name: bins if name in EXACT else self._rates(name) for name in self.names}}
+        found: dict[str, float | list[float]] = {"loss": self.loss}
+        for name in self.names:
+            if name not in self.states:
+                found[name] = bins if name in EXACT else self._rates(name)
+            elif (numbers := self.states[name].packed(least)) is not None:
+                found[name] = numbers
+        return found
 
     def _rates(self, name: str) -> float | list[float]:
         rates = self.rates[name]
@@ -247,11 +277,15 @@ class Evaluation:
 
 
 class BatchSums(NamedTuple):
-    """Of one batch: the sum of the losses, the sums of each figure, and the ranked scores (`Goal.ranked`)."""
+    """Of one batch: the sum of the losses, the sums of each figure, and the ranked scores (`Goal.ranked`).
+
+    `rows`: outputs and targets, if a figure is computed from those of all rows together (`Goal.states`).
+    """
 
     loss: float
     sums: Mapping[str, np.ndarray]
     ranked: tuple[np.ndarray, np.ndarray] | None
+    rows: tuple[np.ndarray, np.ndarray] | None = None
 
 
 def evaluate(model: nn.Module, examples: Examples, seed: int | None = None) -> Evaluation:
@@ -288,7 +322,11 @@ def measure(
         if goal.ranked is not None:
             scores, positive = (each.cpu().numpy() for each in goal.ranked(outputs, y))
             ranked = np.nan_to_num(scores, nan=0.0, posinf=np.inf, neginf=-np.inf), positive
-        found.append(BatchSums(float(loss), sums, ranked))
+        rows = None
+        if goal.states:
+            kept = y if y.dtype == torch.int64 else y.double()
+            rows = outputs.double().cpu().numpy(), kept.cpu().numpy()
+        found.append(BatchSums(float(loss), sums, ranked, rows))
     model.train(was_training)
     return found
 
@@ -300,8 +338,22 @@ def combined(batches: Sequence[BatchSums], count: int, goal: Goal) -> Evaluation
         loss += batch.loss
         for name, each in batch.sums.items():
             sums[name] = sums.get(name, 0.0) + each
-    ranked = [batch.ranked for batch in batches if batch.ranked is not None]
-    scores, positive = ([each[part] for each in ranked] for part in (0, 1))
-    joined = (np.concatenate(scores), np.concatenate(positive)) if ranked else None
     rates = {name: rates_of(each, count) for name, each in sums.items()}
-    return Evaluation(loss / count, goal.figures, rates, joined)
+    rows = _joined([batch.rows for batch in batches])
+    ranked = _joined([batch.ranked for batch in batches])
+    states = {} if rows is None else _states(goal, *rows)
+    return Evaluation(loss / count, goal.figures, rates, ranked, states)
+
+
+def _states(goal: Goal, outputs: np.ndarray, targets: np.ndarray) -> dict[str, Stated]:
+    """The state of each figure that has one."""
+    return {
+        name: Stated(figure, len(targets), state_of(figure, name, outputs, targets))
+        for name, figure in goal.states.items()
+    }
+
+
+def _joined(pairs: Sequence[tuple[np.ndarray, np.ndarray] | None]) -> tuple[np.ndarray, np.ndarray] | None:
+    """The pairs of arrays of all batches as one pair; None if there are none."""
+    found = [pair for pair in pairs if pair is not None]
+    return (np.concatenate([a for a, _ in found]), np.concatenate([b for _, b in found])) if found else None

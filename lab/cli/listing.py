@@ -49,18 +49,19 @@ def list_choices(
     experiment of a paper: list experiment fedlws/table1_cifar10_a0.1 prints where each of its values comes from.
     """
     from fedstride.errors import ConfigError, unknown
+    from fedstride.parts import METRIC
     from server_app.config.compose import choices, describe
     from server_app.config.schema import GROUPS
 
     load_own(parts)
-    plurals = {plural(group): group for group in (*GROUPS[1:], GROUPS[0])}
+    plurals = {plural(group): group for group in (*GROUPS[1:], METRIC, GROUPS[0])}
     of_experiments = plurals.get(what or "", what) == "experiment"
     if whole:
         from .. import experiments, reference
 
         block(experiments.reference() if of_experiments else reference.reference())
         return
-    if what is not None and what not in plurals and what not in GROUPS:
+    if what is not None and what not in plurals and what not in plurals.values():
         raise unknown("group", what, plurals)
     if name is not None:
         if not of_experiments:

@@ -21,8 +21,8 @@ def plot(
     """Draw a plot from run folders, with a band over seeds.
 
     KIND is accuracy or seconds (the metric that decides, against rounds or seconds), norms (N, E, step), the
-    quantities of one method (fedlws, fedalr, two_d_lrd, fednlr), or labels (examples of each class at each
-    client).
+    quantities of one method (fedlws, fedalr, two_d_lrd, fednlr), reliability (of predicted probabilities), or
+    labels (examples of each class at each client).
     RUNS are run folders, or folders that contain run folders.
     """
     from fedstride.errors import ConfigError

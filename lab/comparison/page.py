@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedstride import atomic
+from fedstride import atomic, wire
 from fedstride.intervals import DRAWS, FEWEST, LEVEL, Interval
-from fedstride.metrics import Metric, of_score
-from fedstride.scores import SCORES
+from fedstride.metrics import Metric, fact
+from fedstride.scores import EXACT
 from server_app.figures.style import LONGEST_LABEL, legend_label, new_figure, save_figure, shown, style
 
 from ..results.formats import Grid, markdown, text
@@ -26,7 +26,7 @@ NOTHING = "–"
 
 def grid(found: Sequence[At], figure: str) -> Grid:
     """The table of one figure: a row a site, and one for all; figures with intervals, then differences."""
-    known = of_score(SCORES[figure])
+    known = fact(f"{wire.LOCAL}/{figure}")
     columns, pairs = list(found[0].figures), list(found[0].differences)
     head = ["site", "rows", *columns, *(f"{one} − {other}" for one, other in pairs)]
     rows = [
@@ -47,16 +47,16 @@ def notes(found: Sequence[At], figure: str, seeds: Sequence[int]) -> list[str]:
     few = [each.site for each in found if not each.enough[figure]]
     lines = []
     if few:
-        kinds = f", or fewer than {FEWEST} of one class," if SCORES[figure].pool else ""
+        kinds = f", or fewer than {FEWEST} of one class," if figure in EXACT else ""
         lines.append(f"* {', '.join(few)}: fewer than {FEWEST} rows{kinds} were measured, which says too little")
     if len(seeds) > 1:
         spreads = {column: each[figure].spread for column, each in found[-1].figures.items()}
-        known = of_score(SCORES[figure])
+        known = fact(f"{wire.LOCAL}/{figure}")
         lines.append(
             f"figures are means over seeds {', '.join(map(str, seeds))}; standard deviations over all sites: "
             + ", ".join(f"{_number(known, spread)} ({column})" for column, spread in spreads.items())
         )
-    if SCORES[figure].pool is not None and ALONE in found[0].figures:
+    if figure in EXACT and ALONE in found[0].figures:
         lines.append(
             f"of {ALONE} over all sites, scores of different models are ranked together; compare it at each site"
         )
@@ -92,7 +92,7 @@ def write(out: Path, found: Sequence[At], *, command: str, seeds: Sequence[int],
 
 def drawn(found: Sequence[At], figure: str) -> bytes:
     """A picture of one figure, PNG: a line of each kind of model at each site, as wide as its interval."""
-    known, columns = of_score(SCORES[figure]), list(found[0].figures)
+    known, columns = fact(f"{wire.LOCAL}/{figure}"), list(found[0].figures)
     step = 0.8 / len(columns)
     made = new_figure(7.0, 1.4 + 0.24 * len(found) * (len(columns) + 1))
     axes = made.subplots()

@@ -171,7 +171,7 @@ class DividedEvaluation:
     def __init__(self, evaluation: CentralEvaluation, pool: Jobs, *, priority: int = 0) -> None:
         self._evaluation, self._pool, self._priority = evaluation, pool, priority
 
-    def __call__(self, arrays: ArrayRecord, server_round: int) -> dict[str, float]:
+    def __call__(self, arrays: ArrayRecord, server_round: int) -> dict[str, float | list[float]]:
         """The same figures as those of the evaluation itself."""
         packer, spec = self._pool.packer(), self._evaluation.spec
         parts = [

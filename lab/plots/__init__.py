@@ -28,7 +28,7 @@ class Kind:
     """A kind of plot: what it shows, which metric a run needs for it, and the function that describes it."""
 
     about: str  # with {metric} for the displayed names of the metrics that decide
-    needs: str  # a metric's name, or its first part if it ends with /; HEADLINE: the one that decides; or DRAWN
+    needs: str  # a metric's name, its first part if it ends with /, or its last; HEADLINE; or DRAWN
     place: str  # module:function below this package
     advice: str = ""  # the choice with which a run has the metric
 
@@ -55,6 +55,12 @@ KINDS: dict[str, Kind] = {
     "fedalr": Kind("Fedalr: rate of every client", "fedalr/eta", "fedalr:fedalr", "strategy=fedalr"),
     "two_d_lrd": Kind("2D-LRD: detector and rates", "two_d_lrd/S", "two_d_lrd:two_d_lrd", "strategy=two_d_lrd"),
     "fednlr": Kind("FedNLR: learning rates of the neurons", "fednlr/rate_mean/", "fednlr:fednlr", "client=fednlr"),
+    "reliability": Kind(
+        "predicted probabilities and shares observed, in ten bins",
+        "/reliability",
+        "reliability:reliability",
+        "reliability in task.metrics",
+    ),
     "labels": Kind("training examples of each class at each client", DRAWN, "labels:labels"),
 }
 
@@ -94,8 +100,10 @@ def _has(run: Run, needs: str) -> bool:
     if needs is DRAWN:
         return run.config.partition.name != "own"
     needs = run.headline if needs is HEADLINE else needs
-    return any(
-        value is not None and (key.startswith(needs) if needs.endswith("/") else key == needs)
-        for row in run.rows
-        for key, value in row.items()
-    )
+    return any(value is not None and _fits(key, needs) for row in run.rows for key, value in row.items())
+
+
+def _fits(key: str, needs: str) -> bool:
+    if needs.startswith("/"):
+        return key.endswith(needs)
+    return key.startswith(needs) if needs.endswith("/") else key == needs

@@ -56,7 +56,8 @@ class Model:
 
         Columns, float64: of classes `class`, and `p(NAME)`, the probability of each, or `score(NAME)` if it was
         trained with the hinge loss, which gives no probabilities; of labels `p(NAME)`; of values NAME, in the unit
-        of the training data. Raises DataError, with the place, for what does not fit the task.
+        of the training data; of a survival task `log_risk`: the larger, the earlier an event. Raises DataError,
+        with the place, for what does not fit the task.
         """
         examples = self._read(source)
         return self._table(self.outputs(examples.x), examples)
@@ -80,7 +81,7 @@ class Model:
     @property
     def gives(self) -> Literal["probabilities", "scores", "values"]:
         """What it predicts: scores are those of classes, after the hinge loss, which gives no probabilities."""
-        if self.spec.target is Target.VALUES:
+        if self.spec.target in (Target.VALUES, Target.SURVIVAL):
             return "values"
         return "scores" if getattr(self.config.task, "loss", None) == HINGE else "probabilities"
 
@@ -92,7 +93,9 @@ class Model:
 
     @property
     def names(self) -> list[str]:
-        """Of the classes, labels or values; their numbers from 0 if the task has no names."""
+        """Of classes, labels or values; their numbers from 0 if the task has no names; of survival `log_risk`."""
+        if self.spec.target is Target.SURVIVAL:
+            return ["log_risk"]
         return list(self.spec.names) or [str(number) for number in range(self.spec.outputs)]
 
     def _read(self, source: Any) -> Unlabelled:

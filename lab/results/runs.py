@@ -12,6 +12,7 @@ from typing import Any
 
 from fedstride import reading
 from fedstride.errors import ConfigError, printable
+from fedstride.metrics import recall
 from server_app.config.compose import from_yaml
 from server_app.config.keys import label
 from server_app.config.schema import Config
@@ -150,6 +151,7 @@ def load(folder: Path) -> Run:
         in_progress = is_locked(folder)
         name = STATUS
         status = read_status(folder / name)
+        recall(status.get("figures") or {})
         name = METRICS
         metrics = find_lines(folder / name)
         if metrics.damaged and not metrics.lines:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedstride.errors import require
-from fedstride.metrics import directed, fact
+from fedstride.metrics import declared, directed, fact
 from fedstride.names import Chosen
 from fedstride.settings import check_fields, fields_of
 from strategies.limits import Screening
@@ -14,8 +14,11 @@ from .permits import check_permits
 from .schema import BY_CLIENTS, TABLES, Config
 
 
-def check(config: Config) -> None:
-    """Raise ConfigError for the first value that is out of its range."""
+def check(config: Config, *, parts_are_loaded: bool = True) -> None:
+    """Raise ConfigError for the first value that is out of its range.
+
+    `parts_are_loaded`: if not, a metric of the file of parts is not known, and may be `best`.
+    """
     check_fields(fields_of(Config).values(), vars(config))
     check_fields(fields_of(Screening).values(), vars(config.screening), "screening")
     for group, table in TABLES.items():
@@ -59,7 +62,9 @@ def check(config: Config) -> None:
     most = f"between 1 and {config.cohort_size}, the number of clients in a round"
     require(quorum <= config.cohort_size, "screening.quorum", quorum, most)
     require(
-        config.best is None or fact(config.best).better is not None,
+        config.best is None
+        or fact(config.best).better is not None
+        or (not parts_are_loaded and declared(config.best) is None),
         "best",
         config.best,
         f"one of {', '.join(directed())}",

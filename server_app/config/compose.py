@@ -21,6 +21,8 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from fedstride import reading
 from fedstride.errors import ConfigError, nearest, unknown
 from fedstride.own import digest_of, find, load_parts
+from fedstride.parts import METRIC, USER_PARTS
+from fedstride.scores import SCORES, score_of
 from strategies.parts import STRATEGIES
 
 from . import experiments, presets
@@ -37,11 +39,15 @@ from .variables import check_interpolations
 
 def choices(group: str) -> list[str]:
     """The names that can be chosen in a group. Experiments are the files in conf/experiment, then the papers'."""
+    if group == METRIC:
+        return sorted({*SCORES, *USER_PARTS.get(METRIC, {})})
     return sorted(TABLES[group]) if group in TABLES else experiments.names()
 
 
 def describe(group: str, name: str) -> str:
     """The one-line description of a choice."""
+    if group == METRIC and (score := score_of(name)) is not None:
+        return f"{score.about[0].upper()}{score.about[1:].rstrip('.')}."
     return TABLES[group][name].about if group in TABLES else experiments.about(name)
 
 
@@ -129,7 +135,7 @@ def from_yaml(text: str, parts: str | None = None, *, execute: bool = True) -> C
             )
             typed[group] = _typed(group, node, placeholders=bool(tree.parts) and not execute)
         rest = {str(key): tree[key] for key in tree if key not in TABLES}
-        return _checked(OmegaConf.merge(typed, rest))
+        return _checked(OmegaConf.merge(typed, rest), parts_are_loaded=execute or not tree.parts)
     except _READ_ERRORS as error:
         nested = isinstance(error, RecursionError)
         reason = "it is nested too deeply" if nested else (str(error) or "it is not a mapping").splitlines()[0]
@@ -151,7 +157,7 @@ def digest(config: Config) -> str:
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
 
 
-def _checked(tree: Any) -> Config:
+def _checked(tree: Any, *, parts_are_loaded: bool = True) -> Config:
     try:
         config = OmegaConf.to_object(tree)
     except MissingMandatoryValue as error:
@@ -159,7 +165,7 @@ def _checked(tree: Any) -> Config:
     except OmegaConfBaseException as error:  # broken interpolations are found only here
         raise ConfigError(f"the configuration cannot be composed: {str(error).splitlines()[0]}") from error
     assert isinstance(config, Config)
-    check(config)
+    check(config, parts_are_loaded=parts_are_loaded)
     check_methods(config)
     return config
 

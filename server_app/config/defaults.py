@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from fedstride import wire
 from fedstride.errors import require
+from fedstride.metrics import fact
 from fedstride.tasks.augmentation import check_augmentation
 from fedstride.tasks.data import Data
-from fedstride.tasks.goals import chosen_figures
+from fedstride.tasks.goals import check_figures, chosen_figures
 from fedstride.tasks.proxy import TEST, TRAIN
 from fedstride.tasks.spec import LOSSES, Spec
 
@@ -40,10 +41,12 @@ def resolved(config: Config, source: Data) -> Config:
     holdout = (0.0 if test_set else HOLDOUT) if config.holdout is None else config.holdout
     _check_losses(config, spec)
     figures = chosen_figures(spec, config.task.metrics)
+    check_figures(spec, figures)
     places = [*(["test"] if test_set else []), *([wire.LOCAL] if by_clients else [])]
     reported = [f"{place}/{name}" for place in places for name in [*figures, "loss"]]
     reported += [wire.TRAIN_LOSS, *([wire.TRAIN_ACCURACY] if spec.classes else [])]
-    best = reported[0] if config.best is None else config.best
+    directed = next(name for name in reported if fact(name).better is not None)  # the loss, if no figure has one
+    best = directed if config.best is None else config.best
     require(
         best in reported or best.partition("/")[0] not in ("test", wire.LOCAL, "train"),
         "best",

@@ -9,12 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_app import withheld
+from fedstride import states
 from fedstride.errors import ConfigError, DataError
+from fedstride.metrics import fact
 from fedstride.score_bins import unpacked
 from fedstride.tasks import class_moments
+from fedstride.tasks.goals import goal_of
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.spec import Spec, Target
-from fedstride.tasks.tensors import Evaluation, Examples
+from fedstride.tasks.tensors import Evaluation, Examples, evaluate
 
 COUNTS = st.lists(st.integers(0, 60), min_size=1, max_size=8).filter(any)
 
@@ -127,6 +130,56 @@ def test_bins_leave_only_if_each_class_has_enough() -> None:
     ranked = np.arange(79.0)[:, None], np.arange(79)[:, None] >= 60
     assert withheld.figures(evaluated({}, ranked), of_classes([60, 19]), 20) == {"loss": 0.3}
     assert "auroc" in withheld.figures(evaluated({}, ranked), of_classes([60, 19]), 19)
+
+
+def measured(labels: np.ndarray, names: list[str], seed: int = 3) -> tuple[Evaluation, Examples]:
+    """The evaluation of a linear model on these labels, two classes."""
+    draw = np.random.default_rng(seed)
+    x = (draw.standard_normal((len(labels), 1)) + labels[:, None]).astype(np.float32)
+    spec = Spec(Inputs(Kind.TABLE, (1,)), 2)
+    examples = Examples(x, labels, spec, device=torch.device("cpu"), goal=goal_of(spec, metrics=names))
+    network = torch.nn.Linear(1, 2)
+    with torch.no_grad():
+        network.weight.copy_(torch.tensor([[-0.7], [0.9]]))
+        network.bias.zero_()
+    return evaluate(network, examples), examples
+
+
+@given(st.integers(2, 40), st.integers(0, 500), st.integers(90, 400))
+def test_no_bin_of_probabilities_is_of_fewer_rows(least: int, seed: int, count: int) -> None:
+    labels = (np.arange(count) % 2).astype(np.int64)
+    evaluation, examples = measured(labels, ["calibration", "reliability"], seed)
+    said = withheld.figures(evaluation, examples, least)
+    assert said["calibration"] == said["reliability"]
+    found = states.unpacked(said["calibration"])  # type: ignore[arg-type]
+    sizes = found.state["count"]
+    assert found.rows == sizes.sum() == count
+    assert not ((sizes > 0) & (sizes < least)).any()
+    assert fact("local/calibration").check(said["calibration"]) is None  # type: ignore[arg-type, misc]
+
+
+@pytest.mark.parametrize(
+    ("positive", "least", "leaves"), [(40, 20, True), (19, 20, False), (0, 20, True), (3, 1, True)]
+)
+def test_calibration_needs_enough_of_each_class_and_the_brier_score_does_not(
+    positive: int, least: int, leaves: bool
+) -> None:
+    labels = np.repeat(np.array([0, 1]), [60, positive])
+    said = withheld.figures(*measured(labels, ["calibration", "brier", "auroc"]), least)
+    assert ("calibration" in said) == leaves
+    assert isinstance(said["brier"], float)
+
+
+@pytest.mark.parametrize(("events", "censored", "leaves"), [(25, 30, True), (19, 300, False), (300, 4, False)])
+def test_the_c_index_needs_enough_events_and_enough_without(events: int, censored: int, leaves: bool) -> None:
+    draw = np.random.default_rng(1)
+    count = events + censored
+    y = np.stack([draw.integers(0, 50, count), np.arange(count) < events], axis=1).astype(np.float32)
+    spec = Spec(Inputs(Kind.TABLE, (2,)), 1, Target.SURVIVAL)
+    x = draw.standard_normal((count, 2)).astype(np.float32)
+    examples = Examples(x, y, spec, device=torch.device("cpu"))
+    said = withheld.figures(evaluate(torch.nn.Linear(2, 1), examples), examples, 20)
+    assert ("c_index" in said) == leaves and "loss" in said
 
 
 @given(st.lists(st.integers(1, 60), max_size=12), st.integers(2, 40))

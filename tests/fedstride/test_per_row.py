@@ -12,7 +12,10 @@ from fedstride.tasks.per_row import joined, per_row
 from fedstride.tasks.spec import Spec, Target
 from fedstride.tasks.tensors import Examples, evaluate
 
-CASES = [(Target.CLASS, 2), (Target.CLASS, 6), (Target.LABELS, 3), (Target.VALUES, 1), (Target.VALUES, 2)]
+CASES = [
+    *((Target.CLASS, 2), (Target.CLASS, 6), (Target.LABELS, 3)),
+    *((Target.VALUES, 1), (Target.VALUES, 2), (Target.SURVIVAL, 1)),
+]
 
 
 def rows_of(target: Target, outputs: int, count: int, seed: int) -> Examples:
@@ -22,6 +25,7 @@ def rows_of(target: Target, outputs: int, count: int, seed: int) -> Examples:
         Target.CLASS: rng.integers(0, outputs, count),
         Target.LABELS: rng.integers(0, 2, (count, outputs)).astype(np.uint8),
         Target.VALUES: rng.normal(5, 3, (count, outputs)).astype(np.float32),
+        Target.SURVIVAL: np.stack([rng.integers(0, 30, count), rng.integers(0, 2, count)], 1).astype(np.float32),
     }[target]
     of_values = {"target_mean": (5.0,) * outputs, "target_std": (3.0,) * outputs}
     spec = Spec(Inputs(Kind.TABLE, (4,)), outputs, target, **(of_values if target is Target.VALUES else {}))
@@ -38,6 +42,7 @@ def test_all_rows_have_the_figures_of_an_evaluation(target: Target, outputs: int
     assert network.training
     expected = evaluate(network, examples).figures()
     assert found.rows == 150
+    assert set(examples.goal.figures) - set(found.names) <= {"reliability"}  # which is several numbers
     for name, value in zip(found.names, found.figures(), strict=True):
         assert value == pytest.approx(expected[name], abs=1e-12, nan_ok=True), name
     np.testing.assert_allclose(found.figures(np.ones(150, np.int64)), found.figures(), rtol=1e-12)
@@ -69,3 +74,16 @@ def test_rows_of_several_sites_are_joined() -> None:
     )  # fmt: skip
     found = joined([per_row(network, one), per_row(network, other)])
     np.testing.assert_allclose(found.figures(), per_row(network, both).figures(), atol=1e-12)
+
+
+def test_pairs_of_two_sites_are_not_compared() -> None:
+    sites = [rows_of(Target.SURVIVAL, 1, count, seed=count) for count in (30, 45)]
+    torch.manual_seed(3)
+    network = torch.nn.Linear(4, 1)
+    found = joined([per_row(network, site) for site in sites])
+    states = [evaluate(network, site).states["c_index"].state for site in sites]
+    order, pairs = (sum(float(state[name]) for state in states) for name in ("order", "pairs"))
+    assert found.figures().tolist() == [order / (2 * pairs)]
+    counts = np.random.default_rng(1).integers(0, 3, 75)
+    assert 0.0 <= found.figures(counts)[0] <= 1.0
+    assert np.isnan(found.figures(np.zeros(75, np.int64))).all()

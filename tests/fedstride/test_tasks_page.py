@@ -79,7 +79,7 @@ def test_the_tasks_of_the_nodes_own_data() -> None:
 
 
 def test_losses_and_figures() -> None:
-    rows = dict(re.findall(r"^\| (class|labels|values) \| (.+) \|$", PAGE.read_text(), re.MULTILINE))
+    rows = dict(re.findall(r"^\| (class|labels|values|survival) \| (.+) \|$", PAGE.read_text(), re.MULTILINE))
     assert set(rows) == {str(target) for target in Target}
     for target in Target:
         losses, figures = (re.findall(r"`(\w+)`", cell) for cell in rows[str(target)].split(" | "))

@@ -83,6 +83,8 @@ def diagnostics(method: str, layers: Sequence[str] = LAYERS) -> Callable[[int], 
                 found |= {f"fedlws/gamma/{layer}": 1.0 - 0.01 * number, f"fedlws/tau/{layer}": 0.1 * t}
             if "fednlr" in method:
                 found |= {f"fednlr/rate_{end}/{layer}": rate for end, rate in RATES.items()}
+        if method == "fednnnn":
+            found |= {"test/calibration": 0.1 / t, "test/reliability": [*TABLE, *TABLE, *[0.0, 40.0] * 5]}
         if "fedalr" in method:
             found |= {"fedalr/client": [0, 2], "fedalr/eta": [0.4, 0.6], "fedalr/eta_min": 0.4}
             found |= {"fedalr/eta_max": 0.6, "fedalr/eta_mean": 0.5}
@@ -94,6 +96,8 @@ def diagnostics(method: str, layers: Sequence[str] = LAYERS) -> Callable[[int], 
 
     return row
 
+
+TABLE = [0.0, 0.15, 0.0, 0.35, 0.0, 0.55, 0.0, 0.75, 0.0, 0.95]
 
 RATES = {"min": 0.02, "mean": 0.05, "max": 0.2}
 

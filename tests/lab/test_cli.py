@@ -10,6 +10,7 @@ import pytest
 import typer
 from desk import weights
 
+from fedstride.parts import METRIC
 from lab.cli import main as cli
 from server_app.config.schema import TABLES
 
@@ -134,7 +135,7 @@ def test_listings(call) -> None:
     code, out, _ = call("list", "--format", "json")
     found = json.loads(out)
     assert code == 0
-    assert set(found) == {*TABLES, "experiment"}
+    assert set(found) == {*TABLES, METRIC, "experiment"}
     assert all(text.endswith(".") for names in found.values() for text in names.values())
     assert "fednnnn" in call("list", "strategies")[1]
     assert call("list", "strategie")[0] == 2

@@ -23,6 +23,7 @@ from lab.plots.labels import Counts, counts_of, draw_labels, maps_of
 from lab.plots.labels import figure as label_figure
 from lab.plots.panels import Band, Lines, Map, over_rounds, some
 from lab.plots.panels import Figure as DrawnOf
+from lab.plots.reliability import DIAGONAL
 from lab.report.charts import charts
 from lab.report.diagnostics import diagnostics as diagnostics_of
 from lab.report.drawings import data
@@ -94,6 +95,7 @@ UNITS = {
     "fedalr": ("round", "eta (factor, no unit)"),
     "two_d_lrd": ("", "S (norm² of weights)"),
     "fednlr": ("round", "learning rate"),
+    "reliability": ("", "share observed"),
     "labels": ("", "examples"),
 }
 
@@ -214,6 +216,17 @@ PARTS = [np.array([0, 1, 2]), np.array([3]), np.array([4, 5])]
 LABELS = np.array([0, 0, 1, 2, 1, 1])
 
 
+def test_the_reliability_of_the_last_round_without_empty_bins(plot: Plot) -> None:
+    figure = plot("reliability")
+    curve, rows = shown(figure)
+    drawn = lines_of(curve)
+    (name,) = set(drawn) - {"as predicted"}
+    assert "fednnnn" in name and drawn[name] == ([0.15, 0.35, 0.55, 0.75, 0.95], [0.15, 0.35, 0.55, 0.75, 0.95])
+    assert drawn["as predicted"][0][0] == 0.0 and drawn["as predicted"][1][-1] == 1.0
+    assert "on the test set, round 3: ECE 0.0333" in curve.get_title()
+    assert [text.get_text() for text in rows.texts] == ["40"] * 5
+
+
 def test_label_counts_by_hand() -> None:
     assert counts_of(PARTS, LABELS, 4).tolist() == [[2, 0, 0], [1, 0, 2], [0, 1, 0], [0, 0, 0]]
 
@@ -305,7 +318,7 @@ def test_a_method_has_one_colour_in_all_panels_of_a_page(tmp_path: Path) -> None
     measured = [panel for part in diagnostics_of(runs, colours) for panel in part.drawings]
     panels = [*curves, *(panel for panel in measured if isinstance(panel, Lines))]
     one: dict[str, set[int]] = {}
-    for name in {name for panel in panels for name in panel.bands}:
+    for name in {name for panel in panels for name in panel.bands} - {DIAGONAL}:  # which is no method
         method = name.split(",")[0].replace(" (failed)", "")
         one.setdefault(method, set()).update(colours_of(panels, name))
     assert all(len(found) == 1 for found in one.values())

@@ -82,12 +82,14 @@ def own_table(
         Setting("columns of an example: NAME of a number, or NAME=first|second|third of a category"),
     ],
     target: Annotated[
-        str | list[str], Setting("column to predict; several columns for kind labels or values")
+        str | list[str],
+        Setting("column to predict; several columns for kind labels or values, [TIME,EVENT] for kind survival"),
     ] = LABEL,
     kind: Annotated[
         str,
         Setting(
-            "what is predicted: one class, labels that are 0 or 1, or values",
+            "what is predicted: one class, labels that are 0 or 1, values, or for survival a risk, from the "
+            "columns of a time and of an event, 1 or 0 (censored)",
             options=tuple(str(each) for each in Target),
         ),
     ] = str(Target.CLASS),
@@ -235,6 +237,10 @@ def _predicted(
         require(
             classes is None, "task.classes", classes, f"null with task.kind={kind}: task.target has the outputs"
         )
+        if kind is Target.SURVIVAL:
+            two = "two columns with task.kind=survival: the time, and the event, 1 or 0 (censored)"
+            require(len(targets) == 2, "task.target", list(targets), two)
+            return 1, ()
         require(bool(targets), "task.target", [], "at least one column")
         return len(targets), targets
     require(len(targets) == 1, "task.target", list(targets), "one column with task.kind=class")

@@ -49,10 +49,16 @@ def inputs(rows: Rows, reading: Reading, said: Mapping[str, Cells], *, may_be_un
     return with_indicators(x, reading.parsed, reading.rules)
 
 
-def targets(rows: Rows, columns: Sequence[str], convert: Convert, said: Mapping[str, Cells]) -> np.ndarray:
-    """The targets, float64 (rows, columns). Raises DataError, with file, line and column, as `convert` says."""
+def targets(
+    rows: Rows, columns: Sequence[str], converts: Sequence[Convert], said: Mapping[str, Cells]
+) -> np.ndarray:
+    """The targets, float64 (rows, columns), with one of `converts` for each column.
+
+    Raises DataError, with file, line and column, as they say.
+    """
+    each = zip(columns, converts, strict=True)
     return np.stack(
-        [_values(rows, column, within(convert, said.get(column)), False) for column in columns], axis=1
+        [_values(rows, column, within(convert, said.get(column)), False) for column, convert in each], axis=1
     )
 
 
@@ -126,6 +132,13 @@ def label(text: str) -> float:
     """0 or 1."""
     if (value := number(text)) not in (0, 1):
         raise CellError(f"label {quoted(text)} is not allowed: it must be 0 or 1")
+    return value
+
+
+def duration(text: str) -> float:
+    """A time until an event, or until a row was last seen: at least 0."""
+    if (value := number(text)) < 0:
+        raise CellError(f"time {quoted(text)} is not allowed: it must be at least 0, the time since the begin")
     return value
 
 

@@ -150,8 +150,20 @@ def _values(y: np.ndarray, count: int, spec: Spec, where: str) -> np.ndarray:
     return as_float32(y, where)
 
 
+def _survival(y: np.ndarray, count: int, spec: Spec, where: str) -> np.ndarray:
+    _require_numbers(y, where)
+    if y.shape != (count, spec.targets):
+        raise DataError(f"{where} has shape {y.shape}, but must be {count} rows of a time and an event")
+    if len(wrong := y[:, 0][y[:, 0] < 0]):
+        raise DataError(f"{where} contains the time {wrong[0]}, but each time must be at least 0")
+    if len(wrong := y[:, 1][(y[:, 1] != 0) & (y[:, 1] != 1)]):
+        raise DataError(f"{where} contains the event {wrong[0]}, but each must be 1, or 0 if none was seen")
+    return as_float32(y, where)
+
+
 _TARGETS: Mapping[Target, Callable[[np.ndarray, int, Spec, str], np.ndarray]] = {
     Target.CLASS: _classes,
     Target.LABELS: _labels,
     Target.VALUES: _values,
+    Target.SURVIVAL: _survival,
 }

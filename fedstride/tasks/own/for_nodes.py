@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError, printable
-from ..dictionary import Dictionary
+from ..dictionary import GOALS, Dictionary
 from ..holdout import draws_of, hold_out, key_of
 from ..inputs import Inputs, Kind
 from ..reading import Reading
 from ..sameness import keyed
 from ..site import Site
-from ..spec import Spec, Target
+from ..spec import Spec
 from . import kept, tables
 from .loading import ARRAYS, FORM, examples_in, files, form, of_task, resolved
 
@@ -98,8 +98,8 @@ def spec_of(said: Mapping[str, Any]) -> Spec:
         shape = (length,)
     if said.get("any_form"):
         reading = Reading(resize="stretch", convert=True, lowest=0.0, highest=1.0)
-    goal = next(name for name in ("classes", "labels", "values") if name in said)
-    target = Target.CLASS if goal == "classes" else Target(goal)
+    goal = next(name for name in GOALS if name in said)
+    target = GOALS[goal]
     classes = said[goal]
     names = tuple(classes) if isinstance(classes, list) else ()
     return Spec(

@@ -151,25 +151,26 @@ def _inputs(rows: Rows, spec: Spec, said: Mapping[str, Cells], *, may_be_unknown
 def _targets(spec: Spec) -> tuple[str, ...]:
     """The columns of the targets."""
     names = spec.reading.targets
-    needed = 1 if spec.target is Target.CLASS else spec.outputs
-    if len(names) != needed:
-        raise ConfigError(f"the task names {len(names)} columns of targets, but needs {needed}")
+    if len(names) != spec.targets:
+        raise ConfigError(f"the task names {len(names)} columns of targets, but needs {spec.targets}")
     return names
 
 
 def _converted(chunks: Iterator[Rows], spec: Spec, site: Site) -> Iterator[tuple[np.ndarray, ...]]:
     """The examples, the targets and the two digests of each chunk of rows."""
-    convert = {
-        Target.CLASS: cells.class_of(spec.names, spec.outputs),
-        Target.LABELS: cells.label,
-        Target.VALUES: cells.number,
-    }[spec.target]
+    of_target: dict[Target, list[cells.Convert]] = {
+        Target.CLASS: [cells.class_of(spec.names, spec.outputs)],
+        Target.LABELS: [cells.label] * spec.outputs,
+        Target.VALUES: [cells.number] * spec.outputs,
+        Target.SURVIVAL: [cells.duration, cells.label],
+    }
+    converts = of_target[spec.target]
     said = {} if site.dictionary is None else site.dictionary.columns
     for rows in chunks:
         x = _inputs(rows, spec, said)
         contents = stacked(rows.digests)
         together = stacked(_ids(rows, site.id)) if site.id else contents
-        yield x, cells.targets(rows, spec.reading.targets, convert, said), together, contents
+        yield x, cells.targets(rows, spec.reading.targets, converts, said), together, contents
 
 
 def _ids(rows: Rows, column: str) -> Iterator[bytes]:

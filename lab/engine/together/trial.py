@@ -117,7 +117,7 @@ def _batch(spec: Spec) -> Batch:
     if spec.target is Target.CLASS:
         y = torch.randint(0, spec.outputs, shape, generator=draw)
     else:
-        y = torch.randint(0, 2, (*shape, spec.outputs), generator=draw).double()
+        y = torch.randint(0, 2, (*shape, spec.targets), generator=draw).double()
     mask = torch.arange(longest) < torch.tensor(COUNTS)[:, None]
     if inputs.kind is Kind.IMAGE:
         x = as_images(x.flatten(0, 1)).double().view(x.shape)
