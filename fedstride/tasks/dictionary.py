@@ -78,6 +78,16 @@ class Dictionary:
         self._check_inputs(spec)
         self._check_targets(spec)
 
+    def has(self, column: Column, spec: Spec, *, predicted: bool = False) -> bool:
+        """Whether the cells of this column, which the table has, are what a run takes them for.
+
+        `predicted`: the column is one that the run predicts, and not one of an example.
+        """
+        cells = self.columns[column.name]
+        if predicted:
+            return column.name in self.targets and _predicts(cells, spec)
+        return _same(column.categories, cells.categories) and cells.kind != TEXT
+
     # ------------------------------------------------------------ a table
 
     def _check_inputs(self, spec: Spec) -> None:
@@ -93,15 +103,17 @@ class Dictionary:
                 "spec.kind", str(spec.inputs.kind), "table or tokens: the data of this site are a table"
             )
         for column in parsed(spec.reading.columns):
-            self._check_column(column, spec.reading.missing)
+            self._check_column(column, spec)
 
-    def _check_column(self, column: Column, missing: str) -> None:
+    def _check_column(self, column: Column, spec: Spec) -> None:
         cells, key = self._column("reading.columns", column.name), "reading.columns"
-        if not _same(column.categories, cells.categories) or cells.kind == TEXT:
+        if not self.has(column, spec):
             raise _refused(key, column.name, f"{column.name} with what its cells are: {cells}")
-        if cells.empty and missing == "error":
+        if cells.empty and spec.reading.missing == "error":
             raise _refused(
-                "reading.missing", missing, f"mean with the column {column.name!r}, whose cells may be empty"
+                "reading.missing",
+                spec.reading.missing,
+                f"mean with the column {column.name!r}, whose cells may be empty",
             )
 
     def _check_targets(self, spec: Spec) -> None:
