@@ -98,12 +98,15 @@ SUBMISSION: Final = "submission"  # key of the run config: who submitted the run
 CLIENT_STATES: Final = "clients"
 """In the folder of a run: what the clients of its machine keep."""
 
-# Lines in the ServerApp's log that `fedstride submit`, `runs`, `fetch` and `simulate` read
+CHECK: Final = "check"  # key of the run config: "yes" if the run only asks what the sites' data are like
+
+# Lines in the ServerApp's log that `fedstride submit`, `check`, `runs`, `fetch` and `simulate` read
 FOLDER_LINE: Final = "the run's folder is %s"
 FINAL_LINE: Final = "final %s: %s, folder %s"  # the displayed name of a metric, and its value
 SUBMISSION_LINE: Final = "submitted by %s"
 ERROR_LINE: Final = "%s: %s"  # the kind of an error that ends the run, and its text
 PROGRESS_LINE: Final = "progress %s"  # JSON: how the clients of a round stand, see server_app/progress.py
+SITE_LINE: Final = "described %s"  # JSON: what a site said of its data, see server_app/asking.py
 END_LINE: Final = "the run is ended by %s"  # who: SIGTERM, or one of the next two
 BY_THE_USER: Final = "the user"
 BY_THE_SUPERLINK: Final = "the end of its SuperLink"

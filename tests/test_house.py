@@ -35,6 +35,7 @@ LAB_MAY_IMPORT = {  # packages of lab/, and modules beside them; lab/cli may imp
     "prediction": set(),
     "flower": {"results", "engine", "terminal"},
     "report": {"results", "engine", "plots", "papers"},
+    "sites": {"results", "report"},
     "reproduction": {"results", "engine", "plots", "papers"},
     "watch": {"results", "flower", "terminal"},
 }
