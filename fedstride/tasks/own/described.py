@@ -29,8 +29,8 @@ from ..description import (
     of_numbers,
     to_json,
 )
-from ..inputs import Kind
-from ..moments import AXES, Moments
+from ..inputs import Inputs, Kind
+from ..moments import AXES
 from ..reading import PREPARED_VARIABLE
 from ..site import Site, read_form_of
 from ..spec import Spec, Target
@@ -71,13 +71,9 @@ def of_site(site: Site, spec: Spec, least: int, statistics: Path | None = None) 
         return Said(Description(least, few=True), lines)
     if statistics is None:
         rows, told = _answers(found, spec, seen, least)
-        moments = _moments(found, spec, least)
     else:
         rows, told = _repeated(statistics, found, spec, seen, least)
-        moments = kept.moments(statistics, found, spec, form(site, spec), least)
-    if site.is_of_sounds:  # which would say what the longest one contains
-        moments = None
-    columns = _with_moments(told, moments, [each.asked for each in seen])
+    columns = told if site.is_of_sounds else _with_moments(told, found, spec, seen, least, (site, statistics))
     columns = [_with_unknown(each, one, least) for each, one in zip(columns, seen, strict=True)]
     return Said(Description(least, False, rows, readable, unnamed, tuple(columns)), lines)
 
@@ -104,8 +100,7 @@ def of_arrays(x: np.ndarray, y: np.ndarray, spec: Spec, least: int) -> Descripti
     marks = np.arange(len(y), dtype=np.uint64)[:, None].view(np.uint8)
     found, seen = Found(x, y, marks, marks), [Seen(each) for each in asked_of(spec)]
     rows, told = _answers(found, spec, seen, least)
-    columns = _with_moments(told, _moments(found, spec, least), [each.asked for each in seen])
-    return Description(least, False, rows, True, 0, tuple(columns))
+    return Description(least, False, rows, True, 0, tuple(_with_moments(told, found, spec, seen, least)))
 
 
 # ---------------------------------------------------------------- of columns
@@ -217,23 +212,61 @@ def _size(told: Mapping[str, Any]) -> int:
 # ---------------------------------------------------------------- with what is known otherwise
 
 
-def _moments(found: Found, spec: Spec, least: int) -> Moments | None:
+def _with_moments(
+    told: Sequence[Told],
+    found: Found,
+    spec: Spec,
+    seen: Sequence[Seen],
+    least: int,
+    kept_at: tuple[Site, Path | None] | None = None,
+) -> list[Told]:
+    """The same with mean and deviation of columns of numbers and of channels, as the roll call of a run says them.
+
+    `kept_at`: the site, and where it keeps what it said of its columns. Recordings say none: they would say what
+    the longest one contains.
+    """
     if spec.inputs.kind not in AXES:
-        return None
-    return kept.said(of_examples(found.x, found.y, spec), found, spec, least)
-
-
-def _with_moments(told: Sequence[Told], moments: Moments | None, asked: Sequence[Asked]) -> list[Told]:
-    """The same with mean and deviation of columns of numbers and of channels, where there are any."""
-    result, at = [], 0
-    for each, column in zip(told, asked, strict=True):
-        is_number = not column.categories
-        if moments is not None and is_number and each.state == PRESENT and moments.count[at] > 0:
-            std = float(np.sqrt(moments.squares[at] / moments.count[at]))
-            each = replace(each, mean=float(moments.mean[at]), std=std)
-        result.append(each)
-        at += len(column.categories) or 1
+        return list(told)
+    found, spec, measured = _there(found, spec, seen)
+    if not measured:
+        return list(told)
+    site, folder = kept_at or (None, None)
+    if site is not None and folder is not None:
+        moments = kept.moments(folder, found, spec, form(site, spec), least)
+    else:
+        moments = kept.said(of_examples(found.x, found.y, spec), found, spec, least)
+    result, start = list(told), 0
+    for at in measured:
+        if moments is not None and not seen[at].asked.categories and moments.count[start] > 0:
+            std = float(np.sqrt(moments.squares[start] / moments.count[start]))
+            result[at] = replace(told[at], mean=float(moments.mean[start]), std=std)
+        start += len(seen[at].asked.categories) or 1
     return result
+
+
+def _there(found: Found, spec: Spec, seen: Sequence[Seen]) -> tuple[Found, Spec, list[int]]:
+    """The examples with the columns alone that the site has, and the places of those in `seen`.
+
+    What is kept of a column that a site does not have, or not like this, would be said in a run that names it
+    rightly.
+    """
+    inputs = [at for at, each in enumerate(seen) if not each.asked.predicted]
+    targets = [at for at, each in enumerate(seen) if each.asked.predicted]
+    measured = [at for at in inputs if seen[at].state == PRESENT]
+    if not measured:
+        return found, spec, []
+    if spec.target is not Target.VALUES:
+        targets = []
+    elif any(seen[at].state != PRESENT for at in targets):
+        targets, spec = [], replace(spec, target=Target.CLASS)
+    if len(measured) < len(inputs):  # of a table with names
+        widths = [len(seen[at].asked.categories) or 1 for at in inputs]
+        columns = np.repeat([seen[at].state == PRESENT for at in inputs], widths)
+        named = tuple(text for text, at in zip(spec.reading.columns, inputs, strict=True) if at in measured)
+        found = replace(found, x=found.x[:, columns])
+        inputs_of = Inputs(Kind.TABLE, (int(columns.sum()),))
+        spec = replace(spec, inputs=inputs_of, reading=replace(spec.reading, columns=named))
+    return found, spec, [*measured, *targets]
 
 
 def _with_unknown(told: Told, seen: Seen, least: int) -> Told:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...errors import DataError
+from ...errors import DataError, require
 from ..columns import Column, alike
 from ..description import LACKS, OTHER, PRESENT, Asked, asked_of
 from ..dictionary import Cells
@@ -68,6 +68,7 @@ def read(site: Site, spec: Spec) -> Tolerated:
     does not name its columns.
     """
     tables.inputs_of(spec)  # which refuses a task without names
+    require(spec.scale == 1.0, "spec.scale", spec.scale, "1 for a table")
     names = tables.columns_in(site)
     asked = [each for each in asked_of(spec) if not each.predicted]
     asked += [Asked(name, each.categories, True) for name, each in _targets(spec)]
