@@ -1,4 +1,4 @@
-"""What a site may say of its columns: nothing follows about fewer rows than it may, and hostile ones are refused."""
+"""What a site may say of its columns: nothing follows about too few rows, and hostile ones are refused."""
 
 from __future__ import annotations
 
