@@ -148,7 +148,11 @@ def test_a_run_that_only_asks_sends_the_one_message_that_was_signed(task: str, t
     own = ["task=own_table", "task.columns=['age','sex=f|m']", "task.target=ill", "task.classes=[x,y]",
            "partition=own", "model=mlp", "clients=3"]  # fmt: skip
     config = compose(
-        [*(own if task == "own" else ["task=breast_cancer", "partition=iid", *SMALL[:2]]), "rounds=7", f"out='{tmp_path}'"]
+        [
+            *(own if task == "own" else ["task=breast_cancer", "partition=iid", *SMALL[:2]]),
+            "rounds=7",
+            f"out='{tmp_path}'",
+        ]
     )
     prepared = session.prepare(config)
     grid = CheckedGrid(app, tmp_path / "nodes", prepared, files if task == "own" else (), describes=True)
