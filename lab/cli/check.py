@@ -68,14 +68,15 @@ def check(
         sites, columns = _here(given, console)
     said = {each.name: each.said for each in sites if each.said is not None}
     reasons = [each.reason for each in sites if each.reason]
-    lines = words.differences(said, columns, outliers.outliers(said, columns))
+    found = outliers.outliers(said, columns)
+    lines = words.differences(said, columns, found)
     if said:
         block(text(table.grid(said, columns), console.width if console.is_terminal else None))
     for each in [*reasons, *lines]:
         line(f"- {each}")
     if said and not lines:
         line("nothing differs")
-    save(page.html("What the sites say of their data", said, columns, lines, reasons), output)
+    save(page.html(said, columns, found, lines, reasons), output)
     line(f"page: {output.resolve()}")
     if not said:
         raise typer.Exit(1)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fedstride.tasks.description import PRESENT, Asked, Description
+from fedstride.tasks.description import Asked, Description, Told
 
 from ..report.page import escape, listed, page, table
 from ..results.formats import Grid
 from . import words
-from .table import grid
+from .outliers import Outlier
+from .table import rows_of
 
+TITLE = "What the sites say of their data"
+NOTHING, NOBODY = "Nothing differs", "No site said anything"
 LEAD = (
     "What each site says of its own data, before anything is trained. No value is that of a single row: each bin, "
     "class and share has at least as many rows behind it as the site's policy demands (min_rows)."
@@ -23,53 +26,59 @@ TEST = (
 
 
 def html(
-    title: str,
     said: Mapping[str, Description],
     asked: Sequence[Asked],
+    found: Sequence[Outlier],
     lines: Sequence[str],
     reasons: Sequence[str] = (),
 ) -> str:
-    """The page. `lines`: what differs; `reasons`: why sites said nothing."""
-    verdict = f"{len(lines)} things differ" if len(lines) != 1 else "one thing differs"
-    lead = f'<p class="verdict">{escape(verdict if lines else "Nothing differs")}</p>\n<p>{escape(LEAD)}</p>\n'
+    """The page. `found`: sites that differ in a column; `lines`: all that differs; `reasons`: of silent ones."""
+    verdict = f"{len(lines)} things differ" if len(lines) != 1 else "One thing differs"
+    lead = f'<p class="verdict">{escape(verdict if lines else NOTHING if said else NOBODY)}</p>\n'
+    lead += f"<p>{escape(LEAD)}</p>\n"
     lead += "".join(f'<p class="warning">{escape(reason)}</p>\n' for reason in reasons)
     answered = {site: each for site, each in said.items() if not each.few}
-    columns = "".join(_column(at, column, answered) for at, column in enumerate(asked)) if answered else ""
+    columns = [_column(at, column, answered, found) for at, column in enumerate(asked)] if answered else []
     return page(
-        title,
+        TITLE,
         lead,
         [
             ("What differs", listed(lines) + f'<p class="small">{escape(TEST)}</p>\n' if said else ""),
-            ("All sites", table(grid(said, asked)) if said else ""),
-            ("Column by column", columns),
+            ("All sites", table(_overview(said, asked)) if said else ""),
+            ("Column by column", "".join(columns)),
         ],
     )
 
 
-def _column(at: int, column: Asked, said: Mapping[str, Description]) -> str:
+def _overview(said: Mapping[str, Description], asked: Sequence[Asked]) -> Grid:
+    """A row for each site: its rows, whether all can be read, and its classes."""
+    classes = [(at, each) for at, each in enumerate(asked) if each.predicted and each.categories]
+    head = ["site", "rows", "all can be read"]
+    head += [f"{each.name} = {category}" for _, each in classes for category in each.categories]
+    rows = [
+        [site, *rows_of(each), *(cell for at, column in classes for cell in _categories(at, column, each))]
+        for site, each in said.items()
+    ]
+    return Grid("rows and classes", head, rows)
+
+
+def _categories(at: int, column: Asked, said: Description) -> list[str]:
+    places = range(len(column.categories))
+    return ["" if said.few else words.of_category(place, said.columns[at], said) for place in places]
+
+
+def _column(at: int, column: Asked, said: Mapping[str, Description], found: Sequence[Outlier]) -> str:
     """A table of one column with a row for each site."""
     name = f"{column.name} (predicted)" if column.predicted else column.name
-    if column.categories:
-        head = ["site", *column.categories, "missing"]
-        rows = [
-            [
-                site,
-                *(words.of_category(place, each.columns[at], each) for place in range(len(column.categories))),
-                words.missing(each.columns[at], each),
-            ]
-            for site, each in said.items()
-        ]
-        return table(Grid(name, head, rows))
-    head = ["site", "mean ± deviation", "near the 5th percentile", "near the 95th percentile", "missing"]
-    rows = [
-        [
-            site,
-            words.moments(told) if told.state == PRESENT else words.state(told),
-            words.percentile(told, 0.05),
-            words.percentile(told, 0.95),
-            words.missing(told, each),
-        ]
-        for site, each in said.items()
-        for told in (each.columns[at],)
-    ]
-    return table(Grid(name, head, rows))
+    differs = {each.site: f"p = {each.p:.1g}" for each in found if each.column == at}
+    head = [*column.categories] or ["mean ± deviation", "near the 5th percentile", "near the 95th percentile"]
+    rows = []
+    for site, each in said.items():
+        told = each.columns[at]
+        values = _categories(at, column, each) if column.categories else _numbers(told)
+        rows.append([site, *values, words.missing(told, each), *([differs.get(site, "")] if differs else [])])
+    return table(Grid(name, ["site", *head, "missing", *(["differs"] if differs else [])], rows))
+
+
+def _numbers(told: Told) -> list[str]:
+    return [words.state(told) or words.moments(told), words.percentile(told, 0.05), words.percentile(told, 0.95)]

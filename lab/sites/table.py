@@ -15,14 +15,15 @@ TITLE = "what the sites say of their data: mean ± deviation, and the edges near
 
 def grid(said: Mapping[str, Description], asked: Sequence[Asked]) -> Grid:
     """The table. Of a site with too few rows, only that is in it."""
-    readable = ("" if each.few else "yes" if each.readable else "no" for each in said.values())
-    rows = [
-        ["rows", *(f"below {each.min_rows}" if each.few else str(each.rows) for each in said.values())],
-        ["all can be read", *readable],
-    ]
+    rows = [list(each) for each in zip(("rows", "all can be read"), *map(rows_of, said.values()), strict=True)]
     for at, column in sorted(enumerate(asked), key=lambda each: not each[1].predicted):
         rows += _of_column(at, column, list(said.values()))
     return Grid(TITLE, ["", *said], rows)
+
+
+def rows_of(said: Description) -> tuple[str, str]:
+    """How many rows a site has, and whether all their cells can be read."""
+    return (f"below {said.min_rows}", "") if said.few else (str(said.rows), "yes" if said.readable else "no")
 
 
 def _of_column(at: int, column: Asked, said: Sequence[Description]) -> list[list[str]]:

@@ -36,7 +36,8 @@ def test_published_quantiles_of_five_percent(degrees: int, quantile: float) -> N
 @given(st.floats(0, 5000), st.integers(1, 200))
 def test_it_is_a_probability_that_falls(x: float, degrees: int) -> None:
     p = survival(x, degrees)
-    assert 0 <= p <= 1 and survival(x + 1, degrees) <= p <= survival(x, degrees + 1)
+    assert 0 <= p <= 1
+    assert survival(x + 1, degrees) * (1 - 1e-12) <= p <= survival(x, degrees + 1) * (1 + 1e-12)
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 400)), min_size=2, max_size=12))

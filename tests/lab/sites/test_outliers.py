@@ -93,7 +93,7 @@ def test_without_common_edges_the_limits_decide() -> None:
     above = Histogram(np.array([45, 55]), (80.0,))
     assert difference(below, [above]) == 1.0  # the 60 may lie anywhere above 0.5
     sure = Histogram(np.array([40, 40, 20]), (0.5, 1.0))
-    assert difference(sure, [above]) < 1e-10  # type: ignore[operator]  # at least 80 are below 1, and at most 45
+    assert difference(sure, [above]) < 1e-5  # type: ignore[operator]  # at least 80 are below 1, and at most 45
     same = Histogram(np.array([100]), ())
     assert difference(same, [Histogram(np.array([90]), ())]) is None  # nothing is said
 
