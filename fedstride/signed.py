@@ -223,7 +223,7 @@ def _terms(values: Any) -> Terms:
     _require(len(found.nodes) <= MOST_NODES and all(_is(each, _PRINT) for each in found.nodes), "nodes")
     numbers = found.rounds, found.messages, found.signed_at, found.expires
     _require(all(type(each) is int and 0 <= each < 2**62 for each in numbers), "a number")
-    _require(1 <= found.rounds <= MOST_ROUNDS, "rounds")
+    _require(0 <= found.rounds <= MOST_ROUNDS, "rounds")
     _require(0 < found.expires - found.signed_at <= MOST_DAYS * DAY, f"valid for more than {MOST_DAYS} days")
     return found
 

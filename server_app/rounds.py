@@ -30,12 +30,21 @@ from .delivery import Delivery
 from .exchange import CohortGrid, exchange
 from .progress import Progress
 from .roll_call import Roster
-from .rows import LEFT, Row, bytes_in, decision_figure, known_names, rows_of_clients, spread, with_names
+from .rows import (
+    Row,
+    bytes_in,
+    decision_figure,
+    empty_rounds_reason,
+    known_names,
+    rows_of_clients,
+    rows_of_measuring,
+    spread,
+    with_names,
+)
 from .stopping import quorum_of
 from .waiting import Wait, Waits
 
 Evaluate = Callable[[ArrayRecord, int], Mapping[str, float]]
-"""The figures of the model of a round, of which a part may be random."""
 """The figures of a model at the server, by name."""
 
 AcceptedRounds = Mapping[int, int]
@@ -68,7 +77,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class _Asked:
-    """The messages of a round's training, the replies by node, and the wait for them."""
+    """The messages of a round's training or evaluation, the replies by node, and the wait for them."""
 
     messages: list[Message]
     replies: dict[int, Message]
@@ -78,7 +87,7 @@ class _Asked:
 def varies(rounds: int) -> dict[str, Varies]:
     """What the loop itself says in a message for training, which is another value from round to round."""
     return {
-        wire.SERVER_ROUND: Varies("int", 1, rounds, rises=True),
+        wire.SERVER_ROUND: Varies("int", min(1, rounds), rounds, rises=True),
         wire.ACCEPTED: Varies("int", 0, rounds, rises=True),
         wire.OLDEST: Varies("int", 0, rounds),
     }
@@ -109,7 +118,7 @@ class Federation:
         Raises RunError after `max_empty_rounds` rounds in a row that did not change the model.
         """
         if start is None:
-            start = Round(0, initial, {"round": 0, **self._evaluation(initial, 0)}, statistics=self.statistics)
+            start = self._start(initial)
             self._notify_round_done(start)
             yield start
         last, empty = start, 0
@@ -119,7 +128,22 @@ class Federation:
             yield last
             empty = 0 if last.changed else empty + 1
             if empty >= self.config.max_empty_rounds:
-                raise RunError(empty_rounds_reason(last, empty, self.config.screening.quorum))
+                raise RunError(empty_rounds_reason(last.row, last.clients, empty, self.config.screening.quorum))
+
+    def _start(self, initial: ArrayRecord) -> Round:
+        """Round 0: the initial model. If it is not trained, all clients measure it too."""
+        row: Row = {"round": 0, **self._evaluation(initial, 0)}
+        if self.config.rounds or not self.config.evaluate_clients:
+            return Round(0, initial, row, statistics=self.statistics)
+        self.roster.refresh(0)
+        grid = CohortGrid(self.grid, self.roster.everyone(0))
+        figures, asked = self._federated_evaluation(grid, 0, initial, Cohort(()))
+        evaluation = self.strategy.last_evaluation
+        assert evaluation is not None
+        clients = rows_of_measuring(asked.messages, asked.replies, evaluation, self.roster, asked.wait.reason)
+        row |= {"clients": len(evaluation), **figures, **spread(evaluation)}
+        row |= {key: sum(client[key] for client in clients) for key in ("bytes/down", "bytes/up")}
+        return Round(0, initial, row, clients, owners=self.roster.owners, statistics=self.statistics)
 
     def _one_round(self, server_round: int, last: Round) -> Round:
         self.roster.refresh(server_round)
@@ -204,9 +228,9 @@ class Federation:
         if not (self.config.evaluate_clients and answering):  # as in `_train`
             return figures, None, set()
         grid = CohortGrid(self.grid, list(answering))
-        more, silent = self._federated_evaluation(grid, server_round, model, trained)
+        more, asked = self._federated_evaluation(grid, server_round, model, trained)
         evaluation = self.strategy.last_evaluation
-        return figures | more | (spread(evaluation) if evaluation else {}), evaluation, silent
+        return figures | more | (spread(evaluation) if evaluation else {}), evaluation, set(asked.wait.mute)
 
     def _calibrated(self, server_round: int, model: ArrayRecord) -> Row:
         """The figures of a calibrated copy of the model, if one is due in this round."""
@@ -250,8 +274,7 @@ class Federation:
 
     def _clients_of(self, messages: Sequence[Message]) -> dict[int, int]:
         """The client id of each node that gets one of the messages."""
-        nodes = [message.metadata.dst_node_id for message in messages]
-        return {node: self.roster.client_of(node) for node in nodes}
+        return {(node := message.metadata.dst_node_id): self.roster.client_of(node) for message in messages}
 
     def _add_state_rounds(self, message: Message, accepted: AcceptedRounds) -> None:
         """Add two rounds to the message: that of the state to load, and that of the oldest state to keep."""
@@ -293,8 +316,8 @@ class Federation:
 
     def _federated_evaluation(
         self, grid: CohortGrid, server_round: int, arrays: ArrayRecord, trained: Cohort
-    ) -> tuple[Row, set[int]]:
-        """The metrics of the evaluation on the clients of `grid`, and the clients that did not reply.
+    ) -> tuple[Row, _Asked]:
+        """The metrics of the evaluation on the clients of `grid`, and what was asked.
 
         `trained`: the valid replies of this round's training; only the times of these clients are learnt from.
         """
@@ -310,7 +333,7 @@ class Federation:
         self._limit_counts(replies, {reply.node_id for reply in trained.replies})
         good = [replies[node] for node in nodes if node in replies and not replies[node].has_error()]
         figures = known_names(dict(self.strategy.aggregate_evaluate(server_round, good) or {}))
-        return figures, set(wait.mute)
+        return figures, _Asked(messages, replies, wait)
 
     def _notify_round_done(self, done: Round) -> None:
         for observer in self.observers:
@@ -325,18 +348,3 @@ def is_due(server_round: int, config: Config) -> bool:
     """Whether a round ends with an evaluation."""
     every = config.evaluate_every
     return server_round == config.rounds or (every > 0 and server_round % every == 0)
-
-
-def empty_rounds_reason(last: Round, empty: int, quorum: int) -> str:
-    """Why the last `empty` rounds changed nothing, in one line."""
-    rounds = f"{empty} rounds in a row" if empty > 1 else f"round {last.number}"
-    if last.row.get("screening/not_finite"):
-        return (
-            f"{rounds} changed nothing; in round {last.number} the strategy computed a model with "
-            "NaN or infinity: use a smaller client.lr or server learning rate"
-        )
-    reasons = sorted({str(row["reason"]) for row in last.clients if "reason" in row and row["status"] != LEFT})
-    return (
-        f"{rounds} had fewer than {quorum} valid replies (screening.quorum); "
-        f"in round {last.number}: {'; '.join(reasons[:3]) or 'no client was connected'}"
-    )

@@ -116,9 +116,7 @@ def rows_of_clients(
     evaluation; their figures are added, and notes.
     """
     asked = client_rows(server_round, messages, replies, cohort, roster, no_reply, evaluation)
-    for row in asked:
-        if row["status"] == NO_REPLY:  # the strategy logs replies that are not used
-            log(WARNING, "round %d: client %s: %s", server_round, row["client"], row["reason"])
+    _log_silent(asked)
     return [*_joined_rows(server_round, roster), *asked, *_absent_rows(server_round, roster)]
 
 
@@ -133,8 +131,54 @@ def client_rows(
 ) -> list[Row]:
     """One row for each message of the round: the client's metrics, or the reason why its reply was not used."""
     accepted = {reply.node_id: reply for reply in cohort.replies}
-    reasons = {item.node_id: item.reason for item in cohort.rejected}
     figures = {} if evaluation is None else _figures(evaluation)
+
+    def used(node: int, row: Row) -> Row:
+        client, reply = roster.client_of(node), accepted[node]
+        own = (*row, *CLIENT_NAMES, wire.CLIENT_ID)
+        reported = {key: value for key, value in reply.metrics.items() if key not in own}
+        metrics, limit_notes = _limited(reported, cohort.usual_forms)
+        notes = [*_notes(reply, cohort), *limit_notes, *_evaluation_notes(client, evaluation)]
+        found: Row = {"norm": reply.length, **metrics, **figures.get(client, {})}
+        return found | ({"note": "; ".join(notes)} if notes else {})
+
+    return _rows(server_round, messages, replies, cohort, roster, no_reply, used)
+
+
+def rows_of_measuring(
+    messages: Sequence[Message],
+    replies: Mapping[int, Message],
+    evaluation: Cohort,
+    roster: Roster,
+    no_reply: Callable[[int], str],
+) -> list[Row]:
+    """One row for each message of an evaluation without training: the client's figures, or why there are none."""
+    examples = {reply.node_id: reply.num_examples for reply in evaluation.replies}
+    figures = _figures(evaluation)
+
+    def used(node: int, row: Row) -> Row:
+        client = roster.client_of(node)
+        notes = _evaluation_notes(client, evaluation)
+        found: Row = {wire.NUM_EXAMPLES: examples[node], **figures.get(client, {})}
+        return found | ({"note": "; ".join(notes)} if notes else {})
+
+    rows = _rows(0, messages, replies, evaluation, roster, no_reply, used)
+    _log_silent(rows)
+    return rows
+
+
+def _rows(
+    server_round: int,
+    messages: Sequence[Message],
+    replies: Mapping[int, Message],
+    cohort: Cohort,
+    roster: Roster,
+    no_reply: Callable[[int], str],
+    used: Callable[[int, Row], Row],
+) -> list[Row]:
+    """A row for each message, in the order of client ids. `used`: what is added of a node whose reply was used."""
+    accepted = {reply.node_id for reply in cohort.replies}
+    reasons = {item.node_id: item.reason for item in cohort.rejected}
     rows: list[tuple[int, Row]] = []
     for message in messages:
         node = message.metadata.dst_node_id
@@ -143,19 +187,36 @@ def client_rows(
         row["bytes/down"] = bytes_in(message)
         row["bytes/up"] = bytes_in(replies[node]) if node in replies else 0
         if node in accepted:
-            own = (*row, *CLIENT_NAMES, wire.CLIENT_ID)
-            metrics, limit_notes = _limited(
-                {k: v for k, v in accepted[node].metrics.items() if k not in own}, cohort.usual_forms
-            )
-            notes = [*_notes(accepted[node], cohort), *limit_notes, *_evaluation_notes(client, evaluation)]
-            row |= {"status": "used", "norm": accepted[node].length, **metrics, **figures.get(client, {})}
-            row |= {"note": "; ".join(notes)} if notes else {}
+            row |= {"status": "used", **used(node, row)}
         elif node in replies:
             row |= {"status": "rejected", "reason": reasons.get(node, "the reply has the id of another node")}
         else:
             row |= {"status": NO_REPLY, "reason": no_reply(client)}
         rows.append((client, row))
     return [row for _, row in sorted(rows, key=lambda each: each[0])]
+
+
+def empty_rounds_reason(row: Row, clients: Sequence[Row], empty: int, quorum: int) -> str:
+    """Why the last `empty` rounds changed nothing, in one line; `row` and `clients`: of the last of them."""
+    number = row["round"]
+    rounds = f"{empty} rounds in a row" if empty > 1 else f"round {number}"
+    if row.get("screening/not_finite"):
+        return (
+            f"{rounds} changed nothing; in round {number} the strategy computed a model with "
+            "NaN or infinity: use a smaller client.lr or server learning rate"
+        )
+    reasons = sorted({str(each["reason"]) for each in clients if "reason" in each and each["status"] != LEFT})
+    return (
+        f"{rounds} had fewer than {quorum} valid replies (screening.quorum); "
+        f"in round {number}: {'; '.join(reasons[:3]) or 'no client was connected'}"
+    )
+
+
+def _log_silent(rows: Iterable[Row]) -> None:
+    """Log the clients that did not reply; the strategy logs replies that are not used."""
+    for row in rows:
+        if row["status"] == NO_REPLY:
+            log(WARNING, "round %d: client %s: %s", row["round"], row["client"], row["reason"])
 
 
 def _joined_rows(server_round: int, roster: Roster) -> list[Row]:

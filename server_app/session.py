@@ -41,8 +41,8 @@ from .proxy import note_of, proxy_of
 from .records import Records
 from .restore import restored_clients, restored_metrics
 from .roll_call import Roster
-from .rounds import Evaluate, Federation, Observer, Round, empty_rounds_reason
-from .rows import Row
+from .rounds import Evaluate, Federation, Observer, Round
+from .rows import Row, empty_rounds_reason
 from .stopping import reason_to_stop
 from .trackers import Tracking, check_trackers
 from .waiting import CEILING, Waits
@@ -274,7 +274,7 @@ def _reason_to_stop(config: Config, rows: Sequence[Row]) -> str | None:
 def _check_trained(last: Round | None, begun: int, config: Config) -> None:
     """Raise RunError if rounds after round `begun` were executed, and no reply has ever changed the model."""
     if last is not None and last.number > begun and not last.accepted:
-        raise RunError(empty_rounds_reason(last, last.number - begun, config.screening.quorum))
+        raise RunError(empty_rounds_reason(last.row, last.clients, last.number - begun, config.screening.quorum))
 
 
 def _open_records(prepared: Prepared, word: str | None) -> Records:

@@ -86,7 +86,7 @@ def forms_of(prepared: Prepared, word: str, *, describes: bool = False) -> tuple
     found = [form("roll call", query({}, {}), known)]
     if known:
         found.append(form("roll call for statistics", query({}, {wire.MOMENTS: True}), {}))
-    for message in strategy.configure_train(1, initial, sent, ONE_NODE):
+    for message in strategy.configure_train(1, initial, sent, ONE_NODE) if config.rounds else ():
         found.append(form("training", message, {**known, **in_rounds, **_of_parts(strategy)}))
     if config.evaluate_clients:
         for message in strategy.configure_evaluate(1, initial, sent, ONE_NODE):
@@ -112,7 +112,7 @@ def messages_of(prepared: Prepared, forms: Iterable[Form]) -> int:
         if form.kind == MessageType.TRAIN:
             count += config.rounds
         elif form.kind == MessageType.EVALUATE:
-            count += sum(is_due(each, config) for each in rounds)
+            count += sum(is_due(each, config) for each in rounds) if rounds else 1
         elif wire.SERVER_ROUND in form.varies and calibration is not None:
             count += sum(map(calibration.is_due, rounds))
         else:

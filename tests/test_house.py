@@ -33,6 +33,7 @@ LAB_MAY_IMPORT = {  # packages of lab/, and modules beside them; lab/cli may imp
     "plots": {"results"},
     "papers": {"results"},
     "prediction": set(),
+    "comparison": {"results", "engine", "prediction"},
     "flower": {"results", "engine", "terminal"},
     "report": {"results", "engine", "plots", "papers"},
     "sites": {"results", "report"},

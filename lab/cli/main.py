@@ -16,7 +16,9 @@ os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 from ..engine import startup
 from . import certificates as certificates_group
 from . import check as check_group
+from . import compare as compare_group
 from . import doctor as doctor_group
+from . import evaluate as evaluate_group
 from . import listing, one_run
 from . import nodes as nodes_group
 from . import partition as partition_group
@@ -62,8 +64,10 @@ app.command("list")(listing.list_choices)
 app.command("show")(listing.show)
 app.command("partition")(partition_group.partition)
 app.command("doctor")(doctor_group.doctor)
+app.command("compare")(compare_group.compare)
 app.command("table")(table_group.table)
 app.command("plot")(plot_group.plot)
+app.command("evaluate")(evaluate_group.evaluate)
 app.command("predict")(predict_group.predict)
 app.command("report")(report_group.report)
 app.command("reproduce")(reproduce_group.reproduce)

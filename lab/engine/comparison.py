@@ -25,7 +25,8 @@ NAME = "fedavg"  # its folder, inside the run's
 
 
 def counterpart(config: Config, folder: Path) -> Config | None:
-    """The same run with FedAvg and local SGD, to be written into `folder`; None if the run is FedAvg already.
+    """The same run with FedAvg and local SGD, to be written into `folder`; None if it is
+    FedAvg already, or trains nothing.
 
     The budget is the same: if the strategy counts mini-batches (2D-LRD), FedAvg gets the same number. (After
     2D-LRD's switch to one mini-batch a round, FedAvg trains more than it.) The weights of clients are those of
@@ -45,7 +46,7 @@ def counterpart(config: Config, folder: Path) -> Config | None:
         name=NAME,
     )
     same = (other.strategy, other.client, other.objective) == (config.strategy, config.client, config.objective)
-    return None if same else other
+    return None if same or not config.rounds else other
 
 
 class ComparisonRun:

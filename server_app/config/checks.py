@@ -33,6 +33,12 @@ def check(config: Config) -> None:
         f"the name of one folder, of at most {MAX_FOLDER_NAME} bytes, without / and \\ and control characters, "
         "not beginning with . - or ~; to choose where the folder is created, use out=FOLDER",
     )
+    require(
+        config.rounds > 0 or config.initial is not None,
+        "rounds",
+        config.rounds,
+        "at least 1, or 0 with initial=FILE, the model to measure",
+    )
     between = f"between 1 and clients = {config.clients}"
     require(config.cohort is None or config.cohort <= config.clients, "cohort", config.cohort, between)
     require(config.start_size <= config.clients, "min_clients", config.min_clients, f"{between}, or null")

@@ -67,7 +67,15 @@ class Config:
     calibration: Choice = field(default_factory=Choice)
     attack: Choice = field(default_factory=Choice)
     screening: Screening = field(default_factory=Screening)
-    rounds: Annotated[int, Setting("number of rounds", least=1, most=MOST_ROUNDS, extends=True)] = 20
+    rounds: Annotated[
+        int,
+        Setting(
+            "number of rounds; 0: only measure the model of `initial`, at all clients",
+            least=0,
+            most=MOST_ROUNDS,
+            extends=True,
+        ),
+    ] = 20
     clients: Annotated[int, Setting("number of clients in the federation", least=1, most=MOST_CLIENTS)] = 10
     min_clients: Annotated[
         int | None,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -283,7 +284,23 @@ def test_hospitals_with_tables_have_the_bits_of_one_machine(site: Site, pair: An
     folder = folder_in(done.stdout)
     assert weights(folder) == weights(local.folder)
     assert (folder / "task.json").read_text() == (local.folder / "task.json").read_text()
+    (models := site.deployment.root / "superlink/models").mkdir(exist_ok=True)
+    for name in ("model.safetensors", "task.json"):
+        shutil.copy(folder / name, models)
+    measuring = [each for each in chosen if each != "rounds=2"]
+    measuring += ["rounds=0", f"initial='{models / 'model.safetensors'}'", "name=measured"]
+    done = site.deployment.fedstride("submit", "tls", parts, *measuring)
+    assert done.returncode == 0, done.stdout + done.stderr + nodes[0].log() + nodes[1].log()
+    trained, measured = load(folder), load(folder_in(done.stdout))
+    assert local_figures(measured.rows[0]) == local_figures(trained.rows[-1])
+    last = [local_figures(row) for row in trained.clients.rows if row["round"] == 2]
+    assert [local_figures(row) for row in measured.clients.rows] == last
+    assert [row["client"] for row in measured.clients.rows] == [0, 1]  # both said their partition-id
     stop(*nodes)
+
+
+def local_figures(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key.startswith("local/")}
 
 
 CANARY = "Jane-Doe-19560412"

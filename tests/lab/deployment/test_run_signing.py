@@ -57,6 +57,21 @@ def test_a_run_is_signed_with_all_that_its_messages_say(key: Path, tmp_path: Pat
     assert signed(key).terms.nonce != said.nonce and signed(key).terms.run != said.run
 
 
+def test_a_run_that_only_measures_is_signed_without_training(key: Path, tmp_path: Path) -> None:
+    folder = play(tmp_path, *SMALL, "rounds=1").folder
+    measuring = (
+        "rounds=0",
+        f"initial='{folder / 'model.safetensors'}'",
+        "evaluate_clients=true",
+        "strategy=scaffold",
+    )
+    said = signed(key, *measuring).terms
+    assert [form.name for form in said.forms] == ["roll call", "evaluation"]
+    assert (said.rounds, said.messages) == (0, 2)
+    assert said.forms[1].varies[wire.SERVER_ROUND].most == 0
+    terms.check(said, session.prepare(config(*measuring)))
+
+
 @pytest.mark.parametrize("overrides", [(), ("strategy=scaffold",), ("strategy=feddisco", "cohort=2")])
 def test_the_server_finds_its_own_messages_in_what_was_signed(key: Path, overrides: tuple[str, ...]) -> None:
     terms.check(signed(key, *overrides).terms, session.prepare(config(*overrides)))

@@ -1,0 +1,120 @@
+"""Trains the runs of a comparison, and measures their models on the same held-out rows of each site."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedstride.errors import RunError
+from fedstride.seeds import MAX_SEED
+from fedstride.tasks import data
+from fedstride.tasks.goals import goal_of
+from fedstride.tasks.per_row import PerRow, joined, per_row
+from fedstride.tasks.tensors import Examples
+from server_app.config.defaults import resolved
+from server_app.config.schema import Config
+
+from ..engine.sweep import Ended, run_jobs
+from ..prediction.model import Model, load
+from .figures import At, at_site, over_all
+from .runs import ALONE, POOLED, Trained, runs_of
+from .sites import Site, Split, as_held_out, folds, sites_of, with_files
+
+RUNS = "runs"
+ROWS = "rows"
+"""The folder with copies of rows: of a division of the task's data, and pooled. It is removed at the end."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The sites, what is held out of them, and the runs in the order in which they start."""
+
+    sites: list[Site]
+    splits: list[Split]
+    runs: list[Trained]
+
+    @property
+    def columns(self) -> list[str]:
+        """The kinds of models, in order; those of the federation come first."""
+        return list(dict.fromkeys(run.column for run in self.runs))
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Each federation against a site alone, and against pooled."""
+        together = [column for column in self.columns if column not in (ALONE, POOLED)]
+        return [(column, other) for column in together for other in (ALONE, POOLED)]
+
+    def counts(self) -> list[tuple[str, int, int]]:
+        """Of each site its name, how many rows it has, and how many of them are measured."""
+        return [
+            (site.name, len(site.y), sum(len(split.held[place]) for split in self.splits))
+            for place, site in enumerate(self.sites)
+        ]
+
+
+def plan(configs: Mapping[str, Config], seeds: Sequence[int], out: Path, fold_count: int = 0) -> Planned:
+    """The runs for these federations, by name; their rows are copied below `out`. Nothing is trained yet.
+
+    All have the same task, clients and partition. `fold_count`: of a cross-validation; 0: what the run itself
+    holds out. Raises ConfigError or DataError.
+    """
+    rows = out / ROWS
+    rows.mkdir(parents=True, mode=0o700)
+    divided = with_files(next(iter(configs.values())), rows)
+    prepared = {name: _resolved(replace(each, partition=divided.partition)) for name, each in configs.items()}
+    first = next(iter(prepared.values()))
+    sites = sites_of(first, data.load(first.task).spec)
+    splits = folds(sites, fold_count, rows) if fold_count else [as_held_out(first, sites, rows)]
+    return Planned(sites, splits, runs_of(prepared, sites, splits, seeds, out / RUNS))
+
+
+def train(planned: Planned, at_once: int, on_end: Callable[[Trained, Ended], None]) -> None:
+    """Train all of them. Raises RunError, with the reason, if one fails."""
+    by_folder = {run.folder: run for run in planned.runs}
+    for ended in run_jobs([run.job for run in planned.runs], at_once=at_once, on_start=lambda job: None):
+        run = by_folder[ended.job.folder]
+        on_end(run, ended)
+        if ended.state != "completed":
+            raise RunError(f"{run.folder.name} {ended.state}: {ended.reason}")
+
+
+def measure(planned: Planned) -> list[At]:
+    """What was found at each site, and then over all of them."""
+    each = [
+        {column: _by_seed(planned, place, column) for column in planned.columns}
+        for place in range(len(planned.sites))
+    ]
+    found = [
+        at_site(site.name, columns, planned.pairs, place)
+        for place, (site, columns) in enumerate(zip(planned.sites, each, strict=True))
+    ]
+    return [*found, over_all(each, planned.pairs, MAX_SEED)]
+
+
+def _by_seed(planned: Planned, place: int, column: str) -> list[PerRow]:
+    """What the models of a column give on the held-out rows of a site, for each seed; each row once."""
+    by_seed: dict[int, list[PerRow]] = {}
+    for run in planned.runs:
+        if run.column == column and run.site in (None, place):
+            held = planned.splits[run.split].held[place]
+            by_seed.setdefault(run.config.seed, []).append(_measured(run, planned.sites[place], held))
+    return [joined(parts) for parts in by_seed.values()]
+
+
+def _measured(run: Trained, site: Site, held: np.ndarray) -> PerRow:
+    return rows_of(load(run.folder, parts=run.config.parts), site, held)
+
+
+def rows_of(model: Model, site: Site, held: np.ndarray) -> PerRow:
+    """What a model gives on these rows of a site, for the figures of the run that has trained it."""
+    goal = goal_of(model.spec, model.config.task.loss, model.config.task.metrics)
+    rows = Examples(site.x, site.y, model.spec, device=torch.device("cpu"), members=held, goal=goal)
+    return per_row(model.network, rows)
+
+
+def _resolved(config: Config) -> Config:
+    return resolved(config, data.load(config.task))

@@ -1,0 +1,65 @@
+"""Measures trained models on rows of sites that are on this machine. Nothing is trained or computed anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedstride.errors import ConfigError
+from fedstride.seeds import MAX_SEED
+from fedstride.tasks.holdout import hold_out
+from server_app.config.schema import Config
+
+from ..prediction.model import Model
+from .compare import rows_of
+from .figures import At, at_site, over_all
+from .sites import Site, sites_of
+
+
+def measure(models: Mapping[str, Model], config: Config, *, all_rows: bool) -> list[At]:
+    """What was found at each site, and over all of them; differences are those to the first model.
+
+    `config`: with the files of the sites (partition=own), and what is held out there; `all_rows`: measure all.
+    Raises ConfigError for models of different forms or figures, a run without files, and if no row is held out.
+    """
+    _check_same(models)
+    if not getattr(config.partition, "files", None):
+        raise ConfigError(
+            f"partition = {config.partition.name!r}: the run has no files of sites on this machine; name them: "
+            "--files a.csv,b.csv"
+        )
+    sites = sites_of(config, next(iter(models.values())).spec)
+    held = [_rows(site, config, number, all_rows) for number, site in enumerate(sites)]
+    pairs = [(name, next(iter(models))) for name in list(models)[1:]]
+    each = [
+        {name: [rows_of(model, site, rows)] for name, model in models.items()}
+        for site, rows in zip(sites, held, strict=True)
+    ]
+    found = [
+        at_site(site.name, columns, pairs, n) for n, (site, columns) in enumerate(zip(sites, each, strict=True))
+    ]
+    return [*found, over_all(each, pairs, MAX_SEED)]
+
+
+def _rows(site: Site, config: Config, number: int, all_rows: bool) -> np.ndarray:
+    if all_rows:
+        return np.arange(len(site.y))
+    if not config.holdout:
+        raise ConfigError(
+            "holdout = 0: the run holds out no rows of its sites; for rows that no model was trained on, add "
+            "--all-rows"
+        )
+    return hold_out(site.draws, config.holdout, number)[1]
+
+
+def _check_same(models: Mapping[str, Model]) -> None:
+    (first, one), *others = models.items()
+    for name, other in others:
+        if one.spec.form != other.spec.form or one.spec.reading != other.spec.reading:
+            raise ConfigError(f"{first} and {name} are models of different tasks: evaluate them one by one")
+        if one.config.task.metrics != other.config.task.metrics:
+            raise ConfigError(
+                f"{first} and {name} have different figures ({one.config.task.metrics} and "
+                f"{other.config.task.metrics}): evaluate them one by one"
+            )

@@ -1,0 +1,164 @@
+"""Writes a comparison: a table for each figure, a picture of the first, and all numbers."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedstride import atomic
+from fedstride.intervals import DRAWS, FEWEST, LEVEL, Interval
+from fedstride.metrics import Metric, of_score
+from fedstride.scores import SCORES
+from server_app.figures.style import LONGEST_LABEL, legend_label, new_figure, save_figure, shown, style
+
+from ..results.formats import Grid, markdown, text
+from .figures import At, Found
+from .runs import ALONE
+
+PAGE, PICTURE, NUMBERS = "README.md", "comparison.png", "comparison.json"
+
+NOTHING = "–"
+
+
+def grid(found: Sequence[At], figure: str) -> Grid:
+    """The table of one figure: a row a site, and one for all; figures with intervals, then differences."""
+    known = of_score(SCORES[figure])
+    columns, pairs = list(found[0].figures), list(found[0].differences)
+    head = ["site", "rows", *columns, *(f"{one} − {other}" for one, other in pairs)]
+    rows = [
+        [
+            each.site + ("" if each.enough[figure] else " *"),
+            str(each.rows),
+            *(_with_interval(each.figures[column][figure], known, "") for column in columns),
+            *(_with_interval(each.differences[pair][figure], known, "+") for pair in pairs),
+        ]
+        for each in found
+    ]
+    unit = f", {known.unit}" if known.unit else ""
+    return Grid(f"{figure.replace('_', ' ')}{unit}, with {LEVEL:.0%} intervals", head, rows)
+
+
+def notes(found: Sequence[At], figure: str, seeds: Sequence[int]) -> list[str]:
+    """What a reader must know of this table."""
+    few = [each.site for each in found if not each.enough[figure]]
+    lines = []
+    if few:
+        kinds = f", or fewer than {FEWEST} of one class," if SCORES[figure].pool else ""
+        lines.append(f"* {', '.join(few)}: fewer than {FEWEST} rows{kinds} were measured, which says too little")
+    if len(seeds) > 1:
+        spreads = {column: each[figure].spread for column, each in found[-1].figures.items()}
+        known = of_score(SCORES[figure])
+        lines.append(
+            f"figures are means over seeds {', '.join(map(str, seeds))}; standard deviations over all sites: "
+            + ", ".join(f"{_number(known, spread)} ({column})" for column, spread in spreads.items())
+        )
+    if SCORES[figure].pool is not None and ALONE in found[0].figures:
+        lines.append(
+            f"of {ALONE} over all sites, scores of different models are ranked together; compare it at each site"
+        )
+    return lines
+
+
+def text_of(found: Sequence[At], figure: str, width: int | None) -> str:
+    """The table of one figure for a terminal of this width."""
+    return text(grid(found, figure), width)
+
+
+HOW = (
+    "All models are measured on the same rows of each site, on which none was trained. Intervals are of these "
+    f"rows alone: of an AUROC of two classes at a site by DeLong's method, else by a bootstrap of {DRAWS} draws "
+    "within each site. A difference is of the same rows; it is clear where its interval does not include 0. They "
+    "say nothing of another training, whose spread over the seeds is given beside them."
+)
+
+
+def write(out: Path, found: Sequence[At], *, command: str, seeds: Sequence[int], what: Sequence[str]) -> Path:
+    """Write the page, the picture and the numbers into `out`; the path of the page. `what`: said of the runs."""
+    names = list(found[0].enough)
+    parts = ["# One model for all sites, one of each site, and one of all rows", f"```bash\n{command}\n```"]
+    parts += ["\n".join(f"- {each}" for each in what), HOW, f"![{names[0]} at each site]({PICTURE})"]
+    for figure in names:
+        parts.append(markdown(grid(found, figure)))
+        parts += [f"{each}." for each in notes(found, figure, seeds)]
+    atomic.write(out / PICTURE, drawn(found, names[0]))
+    atomic.write(out / NUMBERS, json.dumps(_plain(found), indent=1, allow_nan=False).encode())
+    atomic.write(out / PAGE, ("\n\n".join(part.rstrip() for part in parts) + "\n").encode())
+    return out / PAGE
+
+
+def drawn(found: Sequence[At], figure: str) -> bytes:
+    """A picture of one figure, PNG: a line of each kind of model at each site, as wide as its interval."""
+    known, columns = of_score(SCORES[figure]), list(found[0].figures)
+    step = 0.8 / len(columns)
+    made = new_figure(7.0, 1.4 + 0.24 * len(found) * (len(columns) + 1))
+    axes = made.subplots()
+    for number, column in enumerate(columns):
+        look = style(number)
+        for place, each in enumerate(found):
+            value, interval, _ = each.figures[column][figure]
+            at = place + (number - (len(columns) - 1) / 2) * step
+            label = legend_label(shown(column, LONGEST_LABEL)) if place == 0 else None
+            low, high = interval if interval.known else (value, value)
+            faint = 1.0 if each.enough[figure] else 0.4
+            axes.plot(
+                [known.factor * low, known.factor * high],
+                [at, at],
+                color=look["color"],
+                alpha=faint,
+                linewidth=2.0,
+            )
+            axes.plot(
+                [known.factor * value], [at], color=look["color"], marker=look["marker"], linestyle="",
+                markersize=6.0, alpha=faint, label=label,
+            )  # fmt: skip
+    axes.set_yticks(range(len(found)))
+    axes.set_yticklabels([f"{each.site}, {each.rows} rows" for each in found])
+    axes.invert_yaxis()
+    axes.set_xlabel(figure.replace("_", " ") + (f" [{known.unit}]" if known.unit else ""))
+    axes.grid(axis="x", alpha=0.3)
+    made.legend(frameon=False, loc="outside upper center", ncols=len(columns))
+    content = io.BytesIO()
+    save_figure(made, content, format="png")
+    return content.getvalue()
+
+
+def _with_interval(found: Found, known: Metric, sign: str) -> str:
+    if math.isnan(found.value):
+        return NOTHING
+    value = _number(known, found.value, sign)
+    if not found.interval.known:
+        return f"{value} (no interval)"
+    low, high = (_number(known, end, sign) for end in found.interval)
+    return f"{value} ({low} to {high})"
+
+
+def _number(known: Metric, value: float, sign: str = "") -> str:
+    digits = 1 if known.unit == "%" else 3 if known.most == 1.0 else 4
+    kind = "f" if known.most == 1.0 else "g"
+    return f"{known.factor * value:{sign}.{digits}{kind}}".replace("-", "−")
+
+
+def _plain(found: Sequence[At]) -> list[dict[str, Any]]:
+    return [
+        {
+            "site": each.site,
+            "rows": each.rows,
+            "enough": dict(each.enough),
+            "figures": {column: _cells(cells) for column, cells in each.figures.items()},
+            "differences": {f"{one} - {other}": _cells(cells) for (one, other), cells in each.differences.items()},
+        }
+        for each in found
+    ]
+
+
+def _cells(cells: Mapping[str, Found]) -> dict[str, dict[str, float | None]]:
+    return {name: _cell(found.value, found.interval, found.spread) for name, found in cells.items()}
+
+
+def _cell(value: float, interval: Interval, spread: float) -> dict[str, float | None]:
+    numbers = {"value": value, "low": interval.low, "high": interval.high, "spread": spread}
+    return {key: number if math.isfinite(number) else None for key, number in numbers.items()}

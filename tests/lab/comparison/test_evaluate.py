@@ -1,0 +1,91 @@
+"""`fedstride evaluate`: trained models on the rows of sites; nothing is trained, nothing computed anew."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from desk import play
+from typer.testing import CliRunner
+
+from fedstride.errors import ConfigError, DataError
+from lab.cli.main import app
+from lab.comparison.evaluate import measure
+from lab.prediction.model import load
+
+
+def table(path: Path, rows: int, seed: int) -> Path:
+    rng = np.random.default_rng(seed)
+    ill = rng.random(rows) < 0.4
+    made = pd.DataFrame({"dose": rng.normal(size=rows) + 1.5 * ill, "label": np.where(ill, "yes", "no")})
+    made.to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    place = tmp_path_factory.mktemp("runs")
+    files = [table(place / f"{name}.csv", 70 + 30 * n, n) for n, name in enumerate(("north", "south"))]
+    named = ",".join(f"'{file}'" for file in files)
+    common = (
+        "task=own_table", "task.columns=[dose]", "task.classes=[no,yes]", "task.metrics=[accuracy,auroc]",
+        "partition=own", f"partition.files=[{named}]", "clients=2", "client.batch_size=10", "rounds=2",
+        "model=mlp", "model.width=8",
+    )  # fmt: skip
+    return [
+        play(place, *common, f"strategy={name}", f"name={name}", small=False).folder
+        for name in ("fedavg", "fednnnn")
+    ]
+
+
+def test_the_figures_are_those_of_the_run(runs: list[Path]) -> None:
+    models = {folder.name: load(folder) for folder in runs}
+    found = measure(models, models["fedavg"].config, all_rows=False)
+    assert [at.site for at in found] == ["north", "south", "all"]
+    from lab.results.runs import load as load_run
+
+    for folder in runs:
+        last = load_run(folder).rows[-1]
+        assert found[-1].figures[folder.name]["accuracy"].value == pytest.approx(last["local/accuracy"], abs=1e-12)
+    assert list(found[0].differences) == [("fednnnn", "fedavg")]
+
+
+def test_all_rows_of_other_sites(runs: list[Path], tmp_path: Path) -> None:
+    other = table(tmp_path / "east.csv", 45, 9)
+    model = load(runs[0])
+    arguments = ["evaluate", str(runs[0]), "--files", str(other), "--all-rows"]
+    found = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    predicted = model.predict(other)["class"]
+    accuracy = 100 * (predicted.to_numpy() == pd.read_csv(other)["label"].to_numpy()).mean()
+    assert found.exit_code == 0
+    row = next(line.split() for line in found.output.splitlines() if line.strip().startswith("east"))
+    assert row[1] == "45"
+    assert float(row[2]) == pytest.approx(accuracy, abs=0.05)
+
+
+def test_neither_data_nor_models_change(runs: list[Path]) -> None:
+    before = {path: path.read_bytes() for folder in runs for path in folder.rglob("*") if path.is_file()}
+    assert CliRunner().invoke(app, ["evaluate", *map(str, runs)]).exit_code == 0
+    assert {path: path.read_bytes() for folder in runs for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_what_cannot_be_measured(runs: list[Path], tmp_path: Path) -> None:
+    def line(*arguments: str) -> str:
+        with pytest.raises((ConfigError, DataError)) as raised:
+            CliRunner().invoke(app, ["evaluate", *arguments], catch_exceptions=False)
+        return str(raised.value)
+
+    assert "is not the folder of a run" in line(str(tmp_path))
+    assert "each folder once" in line(str(runs[0]), str(runs[0]))
+    assert "does not exist" in line(str(runs[0]), "--files", str(tmp_path / "none.csv"))
+    other = play(tmp_path, "task=breast_cancer", "partition=iid", "rounds=1", "name=cancer").folder
+    assert "different tasks" in line(str(runs[0]), str(other))
+    assert "--files" in line(str(other))
+    wrong = tmp_path / "wrong.csv"
+    wrong.write_text("weight,label\n1.0,yes\n2.0,no\n")
+    assert "dose" in line(str(runs[0]), "--files", str(wrong), "--all-rows")
+    copy = shutil.copytree(runs[0], tmp_path / "copy/fedavg")
+    assert CliRunner().invoke(app, ["evaluate", str(runs[0]), str(copy)]).exit_code == 0  # one name, two folders
