@@ -107,10 +107,13 @@ def check(wheel: Path, python: str, versions: list[str], tests: bool) -> None:
 
 
 def only_the_strategies(env: Path) -> None:
-    """Without the extra `desk`, the command prints one line that names the missing packages."""
+    """Without the extra `desk`, the command and the functions end with one line that names what is missing."""
     done = subprocess.run([env / "bin/fedstride", "run"], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and done.stderr.count("\n") == 1, done
     assert "pip install 'fedstride[desk]'" in done.stderr, done
+    called = [env / "bin/python", "-c", "import fedstride; from fedstride import *; fedstride.run(rounds=1)"]
+    done = subprocess.run(called, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].endswith("pip install 'fedstride[desk]'"), done
 
 
 def check_site(wheel: Path, python: str, extra: str, minor: str) -> None:

@@ -186,7 +186,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def forget() -> None:
-    """Forget what was read and made for earlier messages, for tests that change what it depends on."""
+    """Forget what was read and made for earlier messages, after which their data or parts may be others."""
     global _last
     _last = None
     for cached in (_network, _members):

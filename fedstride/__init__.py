@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from client_app import Returned as Returned
     from client_app import network_rates as network_rates
     from lab.prediction.model import load as load
+    from lab.python.calls import results as results
+    from lab.python.calls import resume as resume
+    from lab.python.calls import run as run
+    from lab.python.calls import sweep as sweep
+    from lab.python.result import Result as Result
+    from lab.python.results import Results as Results
     from strategies import *  # noqa: F403
 
     from .metrics import Metric as Metric
@@ -45,9 +51,6 @@ _MODULE_OF = {
     "part": "parts",
 }
 
-_AT_THE_DESK = {"load": "lab.prediction.model"}
-"""Names from the package of tools, which is not in a Flower bundle."""
-
 
 def __getattr__(name: str) -> Any:
     if name == "__all__":  # for `from fedstride import *`
@@ -61,8 +64,10 @@ def __getattr__(name: str) -> Any:
     import client_app
     import strategies
 
-    if name in _AT_THE_DESK:
-        return _at_the_desk(name)
+    if name in _at_the_desk():
+        from lab import public
+
+        return public.load(name)
     if name in strategies.places():
         return getattr(strategies, name)
     if name not in client_app.MODULE_OF:
@@ -75,19 +80,23 @@ def __getattr__(name: str) -> Any:
         raise ImportError(f"{name} needs torch: pip install 'fedstride[client]'") from error
 
 
-def _at_the_desk(name: str) -> Any:
+def _at_the_desk() -> list[str]:
+    """Names from the package of tools, which is not in a Flower bundle."""
     try:
-        return getattr(import_module(_AT_THE_DESK[name]), name)
-    except ModuleNotFoundError as error:
-        raise ImportError(f"{name} needs {error.name}: pip install 'fedstride[desk]'") from error
+        from lab import public
+    except ModuleNotFoundError:
+        return []
+    return list(public.MODULE_OF)
 
 
 def _importable() -> list[str]:
-    """The public names; those that need torch only with it, and those of the tools only where they are."""
+    """The public names; those that need torch only with it, those of the tools only with all that they need."""
     import client_app
 
-    absent = set() if find_spec("torch") else {*client_app.MODULE_OF, *_AT_THE_DESK}
-    absent |= set() if find_spec("lab") else set(_AT_THE_DESK)
+    from .__main__ import DESK, NODE
+
+    absent = set() if find_spec("torch") else set(client_app.MODULE_OF)
+    absent |= set() if all(map(find_spec, (*DESK, *NODE))) else set(_at_the_desk())
     return [name for name in __dir__() if not name.startswith("_") and name not in absent]
 
 
@@ -95,4 +104,4 @@ def __dir__() -> list[str]:
     import client_app
     import strategies
 
-    return sorted([*_MODULE_OF, *_AT_THE_DESK, *strategies.places(), *client_app.MODULE_OF, "__version__"])
+    return sorted([*_MODULE_OF, *_at_the_desk(), *strategies.places(), *client_app.MODULE_OF, "__version__"])

@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -37,6 +37,35 @@ def load_parts(path: str, tables: Mapping[str, Table]) -> None:
     Raises ConfigError if the file does not exist or fails, or if one of its parts cannot be chosen.
     """
     _load(find(path), tables)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Inside, no part of a user is known at first; afterwards those are known that were before.
+
+    So in a process with several runs each has the parts of its own file, as the file is when that run begins.
+    """
+    before = {group: dict(parts) for group, parts in USER_PARTS.items()}, dict(_LOADED), dict(_DIGESTS)
+    _set({}, {}, {})
+    try:
+        yield
+    finally:
+        _set(*before)
+
+
+def _set(parts: dict[str, dict[str, Part]], loaded: dict[str, Path], digests: dict[str, str]) -> None:
+    USER_PARTS.clear()
+    USER_PARTS.update(parts)
+    _LOADED.clear()
+    _LOADED.update(loaded)
+    _DIGESTS.clear()
+    _DIGESTS.update(digests)
+
+
+def code_of(part: Part) -> str:
+    """SHA-256 of the file with a user's part, as it was loaded; empty for a part that is in no such file."""
+    module = str(getattr(part.place, "__module__", ""))
+    return _DIGESTS.get(f"{module.removeprefix(MODULE_PREFIX)}.py", "") if module.startswith(MODULE_PREFIX) else ""
 
 
 def _check_added(file: Path, before: Mapping[str, Mapping[str, Part]], tables: Mapping[str, Table]) -> None:

@@ -7,6 +7,7 @@ for every character that is not printable.
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import typer
@@ -30,3 +31,9 @@ def block(text: str) -> None:
 def say(console: Console, text: str) -> None:
     """Print one line above what `console` shows: no markup, no highlighting, no line wrapping."""
     console.print(printable(text), highlight=False, soft_wrap=True, markup=False)
+
+
+def redraw(text: str) -> None:
+    """Print this line to standard error in place of the one before; a line break ends it."""
+    width = shutil.get_terminal_size().columns - 1
+    typer.echo(text if text == "\n" else f"\r{printable(text)[:width]:<{width}}", nl=False, err=True)

@@ -132,3 +132,9 @@ def _digest(name: str, settings: str) -> str:
 def _load(name: str, settings: str) -> Data:
     data: Data = TASKS.make(TASKS.config(name)(**json.loads(settings)))
     return data
+
+
+def forget() -> None:
+    """Forget the data sets of this process, for another one with the same name and settings."""
+    for known in (_with_proxy, _digest, _load):
+        known.cache_clear()

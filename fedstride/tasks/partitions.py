@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import seeds
 from ..errors import DataError
+from ..own import code_of as own_code
 from ..parts import Choice
 from ..settings import MOST_CLASSES, MOST_EXAMPLES, Setting
 from .allocation import equal_sizes, power_law_sizes
@@ -52,6 +53,8 @@ def partition(config: Choice, source: Divisible, clients: int, seed: int) -> Par
         "labels": _digest(source.labels),
         "groups": _digest(source.groups),
     }
+    if code := own_code(PARTITIONS.find(config.name)):
+        key["code"] = code  # a user's own may be edited
 
     def make() -> dict[str, np.ndarray]:
         parts = PARTITIONS.make(config, source, clients, seeds.derive(seed, "partition"))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedstride import reading
+from fedstride import own, reading
 from fedstride.errors import ConfigError, FedstrideError
 from fedstride.tasks import models
 from fedstride.tasks.own import unlabelled
@@ -103,6 +103,7 @@ class Model:
         return table
 
 
+@own.alone()
 def load(folder: str | Path, which: Which = "last", *, parts: str | Path | None = None) -> Model:
     """The model of a run's folder: of its `last` round, or of the `best` one by the metric that decides.
 

@@ -103,7 +103,7 @@ def _box(rows: Sequence[Sequence[str]], words: int) -> str:
     for row in rows[1:]:
         table.add_row(*map(Text, row))
     file = io.StringIO()
-    Console(file=file, width=10_000, color_system=None).print(table)
+    Console(file=file, width=10_000, color_system=None, force_jupyter=False).print(table)
     return "\n".join(line.rstrip() for line in file.getvalue().rstrip().splitlines())
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from desk import play
+from desk import parts_of_a_test, play
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
@@ -202,14 +202,14 @@ def mine(inputs, outputs):
 def test_a_network_of_ones_own_is_built_by_its_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(NETWORK)
-    folder = play(tmp_path, f"parts={file}", "model=mine", "rounds=1", "name=own").folder
-    x = np.zeros((2, 1, 28, 28), np.uint8)
-    want = load(folder).outputs(x)
-    file.rename(tmp_path / "moved.py")
-    code = "import sys; from lab.prediction.model import load; load(sys.argv[1])"  # here, its parts are loaded
-    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, timeout=60)
-    assert "ConfigError" in done.stderr and "mine.py" in done.stderr.splitlines()[-1]
-    np.testing.assert_array_equal(load(folder, parts=tmp_path / "moved.py").outputs(x), want)
+    with parts_of_a_test():
+        folder = play(tmp_path, f"parts={file}", "model=mine", "rounds=1", "name=own").folder
+        x = np.zeros((2, 1, 28, 28), np.uint8)
+        want = load(folder).outputs(x)
+        file.rename(tmp_path / "moved.py")
+        with pytest.raises(ConfigError, match=r"mine\.py"):  # though its parts are loaded in this process
+            load(folder)
+        np.testing.assert_array_equal(load(folder, parts=tmp_path / "moved.py").outputs(x), want)
 
 
 def test_hinge_gives_scores_and_no_probabilities(tmp_path: Path) -> None:
