@@ -12,7 +12,7 @@ from functools import lru_cache
 from importlib.metadata import version
 from logging import WARNING
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -28,7 +28,7 @@ from fedstride.records import config_records
 from fedstride.tasks.seeded import seeded
 from fedstride.tasks.tensors import evaluate
 
-from . import few_of_a_class, frozen, heap, known_data, withheld, work
+from . import describing, few_of_a_class, frozen, heap, known_data, withheld, work
 from .client_data import name_of
 from .discreet import discreet
 from .in_kind import in_kind
@@ -89,9 +89,12 @@ def roll_call(message: Message, context: Context) -> Message:
     """Reply with the client id and the name, the number of examples, the device, versions and the code's digest.
 
     Also with the frozen arrays that it has, and, if asked, the moments of its examples. A message that asks for
-    the moments of the classes of a model's representations is answered with these alone.
+    the moments of the classes of a model's representations is answered with these alone, and one that asks for a
+    description of the data with that, and with who answers.
     """
     config = config_records(message.content)[wire.CONFIG]
+    if config.get(wire.DESCRIPTION):
+        return _description(message, config, context)
     job = work.read(config, context)
     if config.get(wire.CLASS_MOMENTS):
         return _class_moments(message, job)
@@ -101,18 +104,27 @@ def roll_call(message: Message, context: Context) -> Message:
     facts = ConfigRecord(
         {
             **(work.moments(job) if config.get(wire.MOMENTS) else {}),
-            **name_of(context.node_config),
-            wire.CLIENT_ID: job.client_id,
+            **_who(config, context, job.client_id),
             wire.NUM_EXAMPLES: 1 if job.protection.is_local else len(job.examples),
             "device": str(job.device),
-            wire.CODE: client_code(PACKAGE, cast("list[str]", config.get(wire.PARTS, []))),
             wire.PACKED: "yes",
             **({wire.ONE_LEFT: "yes"} if job.one_left and not job.protection.is_local else {}),
-            **_versions(),
             **frozen.present(config, job.parts.frozen),
         }
     )
     return Message(content=RecordDict({wire.ROLL_CALL: facts}), reply_to=message)
+
+
+def _who(config: ConfigRecord, context: Context, client_id: int) -> dict[str, Any]:
+    """Who answers, and with which code."""
+    code = client_code(PACKAGE, cast("list[str]", config.get(wire.PARTS, [])))
+    return {**name_of(context.node_config), wire.CLIENT_ID: client_id, wire.CODE: code, **_versions()}
+
+
+def _description(message: Message, config: ConfigRecord, context: Context) -> Message:
+    found = describing.described(config, context)
+    facts = {**found, **_who(config, context, describing.client_id_of(config, context))}
+    return Message(content=RecordDict({wire.ROLL_CALL: ConfigRecord(facts)}), reply_to=message)
 
 
 def _class_moments(message: Message, job: Work) -> Message:

@@ -61,6 +61,7 @@ def done(half: str) -> str:
 HOLDOUT: Final = "holdout"  # share of each client's examples that training never sees
 SPLIT_SEED: Final = "split-seed"  # int: draws them, where a site has no secret of its own for that
 CLASS_MOMENTS: Final = "class-moments"  # bool: asks for moments of each class; names the reply's ArrayRecord
+DESCRIPTION: Final = "description"  # bool: asks what a site's data are like; begins the keys of the reply
 MOMENTS: Final = "moments"  # bool: the roll call asks for moments of the examples; begins the reply's keys
 
 # Keys of the MetricRecord
@@ -98,12 +99,15 @@ SUBMISSION: Final = "submission"  # key of the run config: who submitted the run
 CLIENT_STATES: Final = "clients"
 """In the folder of a run: what the clients of its machine keep."""
 
-# Lines in the ServerApp's log that `fedstride submit`, `runs`, `fetch` and `simulate` read
+CHECK: Final = "check"  # key of the run config: "yes" if the run only asks what the sites' data are like
+
+# Lines in the ServerApp's log that `fedstride submit`, `check`, `runs`, `fetch` and `simulate` read
 FOLDER_LINE: Final = "the run's folder is %s"
 FINAL_LINE: Final = "final %s: %s, folder %s"  # the displayed name of a metric, and its value
 SUBMISSION_LINE: Final = "submitted by %s"
 ERROR_LINE: Final = "%s: %s"  # the kind of an error that ends the run, and its text
 PROGRESS_LINE: Final = "progress %s"  # JSON: how the clients of a round stand, see server_app/progress.py
+SITE_LINE: Final = "described %s"  # JSON: what a site said of its data, see server_app/asking.py
 END_LINE: Final = "the run is ended by %s"  # who: SIGTERM, or one of the next two
 BY_THE_USER: Final = "the user"
 BY_THE_SUPERLINK: Final = "the end of its SuperLink"

@@ -140,6 +140,9 @@ def in_words(folder: Path, asking: Asking, date: Callable[[float], str] | None =
     yield f"signer     {asking.signer!r}, key {asking.key}"
     yield f"who asks   {_shown(terms.run_config.get(wire.SUBMISSION, ''))}, as the submitter says"
     yield f"app        {terms.app}{_compared(terms, before)}"
+    if any(wire.DESCRIPTION in {*form.fixed, *form.varies} for form in terms.forms):
+        alone = len(terms.forms) == 1
+        yield f"asks       what the data are like, column by column{'; nothing is trained' * alone}"
     yield f"rounds     {terms.rounds}, at most {terms.messages} messages" + (
         ", goes on with an earlier run" * terms.resumes
     )

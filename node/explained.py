@@ -18,6 +18,7 @@ def lines(policy: Policy, site: Site | None, trusted: Iterable[str] | None) -> I
     yield from _data(policy, site)
     yield f"figures of held-out rows that may leave: {_of(policy.metrics, 'all')}, and the loss"
     yield f"records that may leave beside model and metrics: {_of(policy.records, 'all that the method needs')}"
+    yield f"a description of the data (fedstride check): {_description(policy)}"
     yield f"updates: {_protection(policy)}"
     if policy.hours is not None:
         yield f"hours: from {_time(policy.hours[0])} to {_time(policy.hours[1])}, this machine's time"
@@ -56,6 +57,14 @@ def _runs(policy: Policy) -> str:
     members = "" if policy.members is None else f", and that name no other nodes than those in {policy.members}"
     approval = "; each waits until fedstride node-approve allows it" if policy.approve == ASK else ""
     return f"those that one of these has signed: {_listed(policy.signers)}{members}{approval}"
+
+
+def _description(policy: Policy) -> str:
+    if not policy.description:
+        return "may not be asked"
+    if policy.noise_multiplier:
+        return "may not be asked, since no noise protects it"
+    return f"may be asked; each bin, class and share of it has at least {policy.min_rows} rows"
 
 
 def _protection(policy: Policy) -> str:

@@ -43,7 +43,7 @@ from .output import Outputs
 from .parts import NO_ANSWER, Until, fetched, handed_over, persistent
 from .processes import DiedError, Processes
 from .replies import Contents, FormError, Reply, form_of
-from .rows import Reader, ReadError, Rows
+from .rows import Reader, ReadError
 from .signed_runs import SignedRuns
 from .terms import Terms
 
@@ -182,10 +182,10 @@ class Node:
             raise RefusedError(str(error)) from error
         if question is not None and question.kept is not None:
             return self._checked(head, question.kept, contents)
-        rows = self._rows(contents, until)
+        folder = self._prepared(contents, until)
         unpacked = self._apps.unpacked(app)
         signed_by = "" if question is None else question.signer.text
-        place = self._access.of(app, unpacked, word, run.series, rows and rows.folder, signed_by)
+        place = self._access.of(app, unpacked, word, run.series, folder, signed_by)
         show = self._outputs.of(head.run, head.id, bool(app.signer))
         owner = (run.series, app.id, app.signer) if question is None else question.owner
         request = Request(self._settings(head, run, unpacked), objects, self._states.get(owner, b""))
@@ -211,19 +211,24 @@ class Node:
             "overrides": dict(run.overrides),
         }
 
-    def _rows(self, contents: Contents, until: Until) -> Rows | None:
-        """The site's examples in the form that the message asks for; None if the app reads the data itself.
+    def _prepared(self, contents: Contents, until: Until) -> Path | None:
+        """A folder with the site's examples in the form that the message asks for, or with what it says of them.
 
-        Raises RefusedError.
+        None if the app reads the data itself. Raises RefusedError.
         """
         if self._reader is None or (form := form_of(contents.settings)) is None:
             return None
         try:
+            if contents.settings.get(wire.DESCRIPTION):
+                described = self._reader.described(form, until.left())
+                for line in described.lines:
+                    _log(logging.WARNING, "the data: %s", line)
+                return described.folder
             rows = self._reader.of(form, until.left())
         except (ReadError, DiedError) as error:
             raise RefusedError(f"the data cannot be read: {error}", Kind.DATA) from error
         self._terms.check_rows(contents.settings, rows.examples, rows.held)
-        return rows
+        return rows.folder
 
     def _checked(self, head: Head, answer: Answer, contents: Contents) -> Reply:
         """The reply, if all of it may leave this node. Raises RefusedError and FormError."""

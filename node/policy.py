@@ -17,6 +17,7 @@ from confinement import KNOWN
 from fedstride import private
 from fedstride.errors import ConfigError, nearest
 from fedstride.mechanism import CLIPPING_NORMS
+from fedstride.tasks.description import MIN_ROWS
 from fedstride.tasks.site import SUFFIX, Site, read_site
 
 from .usage import Limits
@@ -40,7 +41,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
 """The least and the largest value of each number."""
 
 WHOLE = ("landlock", "open_files", "processes", "files", "cpu_seconds", "min_rows")
-SWITCHES = ("signed", "raw_data")
+SWITCHES = ("signed", "raw_data", "description")
 NAMES = ("tasks", "metrics", "records")
 MOST_SHARES = 3
 """Values of `holdout` that a policy can have: each one more is one more division of the same rows."""
@@ -73,10 +74,11 @@ class Policy:
     hours: tuple[int, int] | None = None  # from when to when messages are answered, in minutes of the local day
     signed: bool = False  # only apps that a trusted key has signed
     raw_data: bool = False  # apps may read the data files themselves, all of them
+    description: bool = False  # a run may ask what the data are like, column by column (`fedstride check`)
     tasks: tuple[str, ...] | None = None  # that may be learnt; None: all
     metrics: tuple[str, ...] | None = None  # figures of held-out rows that may leave, beside the loss; None: all
     records: tuple[str, ...] | None = None  # that may leave beside model and metrics; None: all
-    min_rows: int = 20  # of training, of measuring, and of a class or category of which something is said
+    min_rows: int = MIN_ROWS  # of training, of measuring, and of a class or category of which something is said
     holdout: tuple[float, ...] = (0.2,)  # shares of the rows that a run may hold out
     clipping_norm: float | None = None  # the longest update that may leave
     noise_multiplier: float | None = None  # the least noise on it, as a multiple of the clipping norm

@@ -39,6 +39,7 @@ SHOWN = {
     wire.PRIVACY: "privacy",
     wire.CLIPPING_NORM: "clipping_norm",
     wire.NOISE_MULTIPLIER: "noise_multiplier",
+    wire.DESCRIPTION: "description",
 }
 """The keys of a message's configuration that are logged, each with its name in the log."""
 

@@ -5,6 +5,7 @@ the message does not name. With them it gets what the node keeps: which are held
 
     node-rows/<key>/x.npy, y.npy, marks.npy, form.json      examples of one form
     node-rows/<key>/count.json                              how many there are; it is written last
+    node-rows/<key>/description.json                        in place of these: what the site says of its data
     node-rows/statistics/                                   see `fedstride/tasks/own/kept.py`
 """
 
@@ -43,6 +44,13 @@ class Rows(NamedTuple):
     folder: Path
     examples: int
     held: Mapping[str, int]
+
+
+class Described(NamedTuple):
+    """A folder with what the site says of its data, for an app to hand on; and lines for the node's own log."""
+
+    folder: Path
+    lines: Sequence[str]
 
 
 class Reader:
@@ -95,29 +103,42 @@ class Reader:
         """
         state = self._state()
         self._check(state, seconds)
-        about = [form, state, self._site.described(), self._shares, self._min_rows, __version__]
+        wanted = {"site": self._site.plain(), "shares": list(self._shares)}
+        folder, found = self._made(form, state, wanted, seconds)
+        return Rows(folder, found["rows"], found["held"])
+
+    def described(self, form: Mapping[str, Any], seconds: float) -> Described:
+        """What the site says of its data, for a message that asks it, and of columns of this form.
+
+        Raises ReadError if the data cannot be read at all, DiedError if reading takes longer than this.
+        """
+        folder, found = self._made(form, self._state(), {"describe": self._site.plain()}, seconds)
+        return Described(folder, found["lines"])
+
+    def _made(
+        self, form: Mapping[str, Any], state: str, wanted: dict[str, Any], seconds: float
+    ) -> tuple[Path, dict[str, Any]]:
+        """A folder with what is wanted of this form, made now or before, and what is said about it."""
+        about = [form, state, self._site.described(), self._shares, self._min_rows, __version__, sorted(wanted)]
         key = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
         folder = self._folder / key.hexdigest()[:32]
         if not (folder / COUNT).exists():
-            self._read(form, folder, seconds)
+            self._read(form, folder, wanted, seconds)
         os.utime(folder)
-        found = json.loads((folder / COUNT).read_text())
-        return Rows(folder, found["rows"], found["held"])
+        return folder, json.loads((folder / COUNT).read_text())
 
-    def _read(self, form: Mapping[str, Any], folder: Path, seconds: float) -> None:
+    def _read(self, form: Mapping[str, Any], folder: Path, wanted: dict[str, Any], seconds: float) -> None:
         statistics = self._folder / STATISTICS / str(self._min_rows)
         statistics.mkdir(mode=0o700, parents=True, exist_ok=True)
         old, new = self._old(), self._folder / f"new-{os.urandom(8).hex()}"
         new.mkdir(mode=0o700)
-        wanted = {
-            "site": self._site.plain(),
+        more = {
             "form": dict(form),
             "min_rows": self._min_rows,
-            "shares": list(self._shares),
             "folder": str(new),
             "statistics": str(statistics),
         }
-        count = self._answer(wanted, new, old, seconds)
+        count = self._answer(wanted | more, new, old, seconds)
         with open(new / COUNT, "x") as file:
             json.dump(count, file)
         new.rename(folder)

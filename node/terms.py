@@ -46,6 +46,12 @@ class Terms:
             raise RefusedError(f"its settings have more than {MOST_PLAIN} bytes, or another form", Kind.MESSAGE)
         if self._policy.hours is not None and not _within(self._now(), *self._policy.hours):
             raise RefusedError("it came outside of the hours in the policy", Kind.POLICY)
+        if said.get(wire.DESCRIPTION) and not self._policy.description:
+            raise RefusedError(
+                "it asks what the data are like, column by column; description = true in the policy allows that",
+                Kind.POLICY,
+                wire.DESCRIPTION,
+            )
         self._check_listed(said, TASK, self._policy.tasks)
         self._check_listed(said, METRICS, self._policy.metrics)
         self._check_noise(said)
@@ -66,7 +72,14 @@ class Terms:
                     Kind.POLICY,
                 )
             return
-        self._check_form(self._site, form)
+        if self._site.dictionary is None:
+            raise RefusedError(
+                "the site's data file does not say what runs may name: it has neither [columns] nor [examples]",
+                Kind.POLICY,
+            )
+        of_table = self._site.is_table and form.get("spec.kind") == "table"
+        if not (of_table and said.get(wire.DESCRIPTION)):  # which says of each column whether it is as asked
+            self._check_form(self._site, form)
         self._check_share(said)
         self._check_batches(said)
 
@@ -126,11 +139,6 @@ class Terms:
 
     def _check_form(self, site: Site, form: Mapping[str, Any]) -> None:
         """Compare the form of an example with the site's data file."""
-        if site.dictionary is None:
-            raise RefusedError(
-                "the site's data file does not say what runs may name: it has neither [columns] nor [examples]",
-                Kind.POLICY,
-            )
         try:
             site.check(Spec.unflatten(form))
         except ConfigError as error:
@@ -158,7 +166,7 @@ class Terms:
         """Refuse what the demanded noise would not protect; the noise itself is the app's."""
         if not self._policy.noise_multiplier:
             return
-        for key in (wire.MOMENTS, wire.CLASS_MOMENTS):
+        for key in (wire.MOMENTS, wire.CLASS_MOMENTS, wire.DESCRIPTION):
             if said.get(key):
                 raise RefusedError(f"it asks for {key}, which no noise protects", Kind.POLICY, key)
 

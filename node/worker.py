@@ -133,10 +133,11 @@ def _fields(request: frames.Request, preloaded: set[str]) -> Iterable[frames.Fie
 
 def _rows(wanted: Mapping[str, Any]) -> Iterable[frames.Field]:
     """Read the site's data with this installation's readers. The answer is JSON: see `rows.py`."""
-    from fedstride.tasks.own.for_nodes import checked, prepared
+    from fedstride.tasks.own.for_nodes import checked, described, prepared
 
     try:
-        content = json.dumps(checked(wanted) if "check" in wanted else prepared(wanted)).encode()
+        does = checked if "check" in wanted else described if "describe" in wanted else prepared
+        content = json.dumps(does(wanted)).encode()
         return frames.fields_of_answer(hashlib.sha256(content).hexdigest(), [content], b"")
     except Exception as error:
         return frames.fields_of_error(*apps.failed(error), b"")

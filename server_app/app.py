@@ -19,7 +19,7 @@ from fedstride.flower.keeping import forget_idle_connections
 from fedstride.flower.logs import log, say_once
 from fedstride.metrics import as_text, shown
 
-from . import session, terms
+from . import asking, session, terms
 from .attacks import refuse_attack
 from .config.compose import compose
 from .config.overrides import overrides_of
@@ -34,7 +34,9 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Execute one run. A mistake in the configuration raises an error before any client gets a message.
+    """Execute one run, or ask what the sites' data are like.
+
+    A mistake in the configuration raises an error before any client gets a message.
 
     SIGINT (which Flower sends to this process after `flwr stop`) and SIGTERM end the run with all its files. Then
     Flower's own handler of the signal reports the end to the SuperLink, and ends the process.
@@ -51,8 +53,12 @@ def main(grid: Grid, context: Context) -> None:
             _check_no_files(config)
             refuse_attack(config)
             prepared = session.prepare(config)
+            describes = bool(context.run_config.get(wire.CHECK))
             if signed is not None:
-                terms.check(signed, prepared)
+                terms.check(signed, prepared, describes=describes)
+            if describes:
+                _describe(grid, prepared, None if signed is None else signed.run)
+                return
             if grids.is_deployment(grid):
                 check_size(prepared.evaluation.initial, config.model.name)
             for note in prepared.notes:
@@ -78,6 +84,12 @@ def main(grid: Grid, context: Context) -> None:
     metric = prepared.config.headline
     value = as_text(metric, outcome.rows[-1].get(metric))
     log(INFO, wire.FINAL_LINE, shown(metric), value, outcome.folder)
+
+
+def _describe(grid: Grid, prepared: session.Prepared, word: str | None) -> None:
+    """Ask what the sites' data are like, and log what each said."""
+    sites = asking.ask(grid, prepared, word)
+    asking.log_sites(sites, lambda text: log(INFO, wire.SITE_LINE, text))
 
 
 def _who_stops() -> Callable[[], str]:

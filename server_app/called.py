@@ -28,6 +28,9 @@ TEXTS = (
     wire.CODE,
 )  # facts of a client that are texts
 
+OF_DATA = (f"{wire.MOMENTS}.", f"{wire.DESCRIPTION}.")
+"""How the keys of what a client says of its data begin."""
+
 
 def name_of(node: Node, facts: Mapping[str, Any]) -> str:
     """The name of the client: the one that its node states, or else, without a partition id, that of its key.
@@ -47,7 +50,7 @@ def name_of(node: Node, facts: Mapping[str, Any]) -> str:
 
 
 def facts_in(node: Node, reply: Message) -> dict[str, Any]:
-    """The facts in a reply: the claimed id and the moments as they are, and of the others only what is valid.
+    """The facts in a reply: the claimed id and what it says of its data as they are, else only what is valid.
 
     Raises ReplyError for a reply with an error or without facts.
     """
@@ -62,5 +65,5 @@ def facts_in(node: Node, reply: Message) -> dict[str, Any]:
     if type(count) is int and 0 < count <= MAX_EXAMPLES:
         facts[wire.NUM_EXAMPLES] = count
     texts = {key: record[key] for key in TEXTS if isinstance(record.get(key), str)}
-    moments = {key: value for key, value in record.items() if key.startswith(f"{wire.MOMENTS}.")}
-    return facts | {key: str(text)[:MAX_TEXT] for key, text in texts.items()} | moments
+    of_data = {key: value for key, value in record.items() if key.startswith(OF_DATA)}
+    return facts | {key: str(text)[:MAX_TEXT] for key, text in texts.items()} | of_data

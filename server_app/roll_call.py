@@ -102,8 +102,7 @@ class Roster:
             time.sleep(0.5)
             self._call_newcomers(patience)
         if len(self._node_of) < needed:
-            held = (f"{node} waits for an approval" for node in self._nodes() if node.key in self._held)
-            faults = [*self._refused.values(), *held, *(_mute(node) for node in self._unanswered())]
+            faults = [*self._refused.values(), *self.without_answer()]
             known = [node.name for node in self._nodes()] + [str(self.label(client)) for client in self._node_of]
             known += self._names_refused  # they were connected, and their reasons are among the faults
             absent = [f"{listed(names)} not connected"] if (names := self._chosen.missing(known)) else []
@@ -147,6 +146,11 @@ class Roster:
         for client in self._attendance.close(server_round, mute=mute, used=used):
             log(WARNING, "client %s did not reply and is left out; see its log", self.label(client))
             self._pending |= send(self._grid, self._messages([self._node_of[client]]))
+
+    def without_answer(self) -> list[str]:
+        """The connected nodes that have not answered yet, each with the reason."""
+        held = [f"{node} waits for an approval" for node in self._nodes() if node.key in self._held]
+        return [*held, *(_mute(node) for node in self._unanswered())]
 
     def refused(self) -> dict[int, str]:
         """The nodes that were refused since the last call of this method, each with the reason."""

@@ -40,8 +40,11 @@ def signed_terms(run_config: Mapping[str, Any]) -> Terms | None:
     return load(text).terms if text else None
 
 
-def check(terms: Terms, prepared: Prepared) -> None:
-    """Raise ConfigError if this run would not send what was signed: its nodes would refuse it."""
+def check(terms: Terms, prepared: Prepared, *, describes: bool = False) -> None:
+    """Raise ConfigError if this run would not send what was signed: its nodes would refuse it.
+
+    `describes`: whether it only asks what the data are like.
+    """
     word = None if prepared.checkpoint is None else prepared.checkpoint.run
     if terms.resumes != (word is not None):
         raise ConfigError(
@@ -49,7 +52,7 @@ def check(terms: Terms, prepared: Prepared) -> None:
         )
     if word not in (None, terms.run):
         raise ConfigError(f"the run is signed with the word {terms.run}, but the run that is resumed has {word}")
-    forms = forms_of(prepared, terms.run)
+    forms = forms_of(prepared, terms.run, describes=describes)
     if difference := next(_differences(terms.forms, forms), ""):
         raise ConfigError(
             f"this server would send another message than was signed ({difference}), and nodes would refuse it; "
@@ -59,8 +62,10 @@ def check(terms: Terms, prepared: Prepared) -> None:
         raise ConfigError("the run is signed for another number of rounds or messages; sign it again")
 
 
-def forms_of(prepared: Prepared, word: str) -> tuple[Form, ...]:
-    """All forms of this run's messages. `word`: of the run."""
+def forms_of(prepared: Prepared, word: str, *, describes: bool = False) -> tuple[Form, ...]:
+    """All forms of this run's messages. `word`: of the run. `describes`: it only asks what the data are like."""
+    if describes:
+        return (_of_description(prepared, word),)
     config, spec = prepared.config, prepared.spec.with_statistics(prepared.statistics)
     delivery = Delivery(prepared.evaluation.frozen)
     strategy = build_strategy(config, prepared.evaluation.model, spec, at_server_of(config, prepared.evaluation))
@@ -89,6 +94,13 @@ def forms_of(prepared: Prepared, word: str) -> tuple[Form, ...]:
     if prepared.calibration is not None:
         found.append(form("calibration", query({wire.ARRAYS: initial}, ccvr.ASKED), {**known, **in_round}))
     return tuple(found)
+
+
+def _of_description(prepared: Prepared, word: str) -> Form:
+    config, spec = prepared.config, prepared.spec.with_statistics(prepared.statistics)
+    asked = message_config(config, spec, word, {wire.DESCRIPTION: True})
+    message = Message(RecordDict({wire.CONFIG: asked}), dst_node_id=1, message_type=MessageType.QUERY)
+    return _form("description", message, wire.CONFIG, {}, ArrayRecord())
 
 
 def messages_of(prepared: Prepared, forms: Iterable[Form]) -> int:

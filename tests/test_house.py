@@ -37,6 +37,7 @@ LAB_MAY_IMPORT = {  # packages of lab/, and modules beside them; lab/cli may imp
     "python": {"results", "engine", "plots", "prediction", "terminal"},
     "flower": {"results", "engine", "terminal"},
     "report": {"results", "engine", "plots", "papers"},
+    "sites": {"results", "report"},
     "reproduction": {"results", "engine", "plots", "papers"},
     "watch": {"results", "flower", "terminal"},
 }

@@ -80,6 +80,17 @@ class Dictionary:
         self._check_inputs(spec)
         self._check_targets(spec)
 
+    def has(self, column: Column, spec: Spec, *, predicted: bool = False) -> bool:
+        """Whether the cells of this column, which the table has, are what a run takes them for.
+
+        `predicted`: the column is one that the run predicts, and not one of an example.
+        """
+        cells = self.columns[column.name]
+        if predicted:
+            place = spec.reading.targets.index(column.name)
+            return column.name in self.targets and _predicts(cells, spec, place)
+        return _same(column.categories, cells.categories) and cells.kind != TEXT
+
     # ------------------------------------------------------------ a table
 
     def _check_inputs(self, spec: Spec) -> None:
@@ -98,20 +109,20 @@ class Dictionary:
                 "spec.kind", str(spec.inputs.kind), "table or tokens: the data of this site are a table"
             )
         for column in spec.reading.parsed:
-            self._check_column(column, spec.reading.rules[column.name].fill)
+            self._check_column(column, spec, spec.reading.rules[column.name].fill)
 
     def _check_signals(self, spec: Spec) -> None:
         """A run gets whole channels: statistics of all and of some samples would say what single ones are."""
         samples = spec.inputs.shape[1]
         for name in spec.reading.of_signals(samples):
-            self._check_column(Column(name), ERROR)
+            self._check_column(Column(name), spec, ERROR)
         for name in spec.reading.signals:
             if sample_of(name, samples) in self.columns:
                 raise _refused("spec.shape", list(spec.inputs.shape), f"all samples of {name}, which has more")
 
-    def _check_column(self, column: Column, missing: str) -> None:
+    def _check_column(self, column: Column, spec: Spec, missing: str) -> None:
         cells, key = self._column("reading.columns", column.name), "reading.columns"
-        if not _same(column.categories, cells.categories) or cells.kind == TEXT:
+        if not self.has(column, spec):
             raise _refused(key, column.name, f"{column.name} with what its cells are: {cells}")
         if cells.empty and missing == ERROR:
             allowed = f"mean or median with the column {column.name!r}, whose cells may be empty"

@@ -15,6 +15,7 @@ os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 
 from ..engine import startup
 from . import certificates as certificates_group
+from . import check as check_group
 from . import compare as compare_group
 from . import doctor as doctor_group
 from . import evaluate as evaluate_group
@@ -44,6 +45,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.command("check")(check_group.check)
 app.command("run")(run_group.run)
 app.command("resume")(resume_group.resume)
 app.command("simulate")(simulate_group.simulate)

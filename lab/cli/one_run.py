@@ -49,7 +49,7 @@ def logs(
     """Print a run's log: of a deployed run its ServerApp's, of a run on this machine a line for each round."""
     from ..flower import submission
     from ..flower.control import control
-    from ..flower.endings import PROGRESS, plain, standing
+    from ..flower.endings import PROGRESS, SITE, plain, standing
 
     folder = folder_of(run)
     if folder is not None:
@@ -66,7 +66,7 @@ def logs(
         else:
             lines = open_.log_so_far(listed)
             for each in map(plain, lines):
-                if not PROGRESS.search(each):
+                if not (PROGRESS.search(each) or SITE.search(each)):
                     line(each)
             stands = standing(listed, lines)
             state, reason = stands.state, stands.reason

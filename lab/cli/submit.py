@@ -24,30 +24,24 @@ if TYPE_CHECKING:
     from ..flower.target import Target
 
 
+SIGNATURE = typer.Option(help="The app's signature, made by fedstride sign app.", show_default=False)
+SIGNING_KEY = typer.Option(help="Sign the app with this key, made by fedstride sign key.", show_default=False)
+KEY = typer.Option(help="Sign the run with this key, made by fedstride sign key.", show_default=False)
+NODES = typer.Option(help="With --key: the public keys of the nodes that may answer.", show_default=False)
+EXPIRES = typer.Option(help="With --key: days until nodes answer no more.", show_default="7")
+
+
 def submit(
     connection: Annotated[str | None, CONNECTION] = None,
     overrides: Annotated[list[str] | None, OVERRIDES] = None,
     address: Annotated[str | None, ADDRESS] = None,
     root_certificates: Annotated[Path | None, ROOT_CERTIFICATES] = None,
     insecure: Annotated[bool, INSECURE] = False,
-    signature: Annotated[
-        Path | None, typer.Option(help="The app's signature, made by fedstride sign app.", show_default=False)
-    ] = None,
-    signing_key: Annotated[
-        Path | None,
-        typer.Option(help="Sign the app with this key, made by fedstride sign key.", show_default=False),
-    ] = None,
-    key: Annotated[
-        Path | None,
-        typer.Option(help="Sign the run with this key, made by fedstride sign key.", show_default=False),
-    ] = None,
-    nodes: Annotated[
-        Path | None,
-        typer.Option(help="With --key: the public keys of the nodes that may answer.", show_default=False),
-    ] = None,
-    expires: Annotated[
-        int | None, typer.Option(help="With --key: days until nodes answer no more.", show_default="7")
-    ] = None,
+    signature: Annotated[Path | None, SIGNATURE] = None,
+    signing_key: Annotated[Path | None, SIGNING_KEY] = None,
+    key: Annotated[Path | None, KEY] = None,
+    nodes: Annotated[Path | None, NODES] = None,
+    expires: Annotated[int | None, EXPIRES] = None,
 ) -> None:
     """Submit a run to a SuperLink and follow its log; exit code 0 if the run completes, otherwise 1.
 
@@ -61,20 +55,26 @@ def submit(
     target = select("submit", connection, address, root_certificates, insecure)
     console = Console()
     given = parse(rest)
-    config = _check(given, console)
-    signed_run = _signed_run(config, key, nodes, expires)
-    done = _run(target, given, console, signed, signed_run)
-    if not done.completed:
-        where = f" (its folder on the SuperLink's machine: {done.folder})" if done.folder else ""
-        what = {"failed": "failed", "lost": "is lost"}.get(done.state, f"was {done.state}")
-        line(f"error: run {done.run_id} {what}: {done.reason}{where}", err=True)
-        raise typer.Exit(1)
+    config = checked(given, console)
+    run_signature = signed_run(config, key, nodes, expires)
+    done = followed(target, given, console, signed, run_signature)
+    must_be_completed(done)
     if done.final:
         say(console, f"final {done.final}")
     say(console, f"folder, on the SuperLink's machine: {done.folder or 'not logged'}")
 
 
-def _check(overrides: list[Override], console: Console) -> Config | None:
+def must_be_completed(done: Submitted) -> None:
+    """End the command with an error if the run was not completed."""
+    if done.completed:
+        return
+    where = f" (its folder on the SuperLink's machine: {done.folder})" if done.folder else ""
+    what = {"failed": "failed", "lost": "is lost"}.get(done.state, f"was {done.state}")
+    line(f"error: run {done.run_id} {what}: {done.reason}{where}", err=True)
+    raise typer.Exit(1)
+
+
+def checked(overrides: list[Override], console: Console) -> Config | None:
     """Refuse here what the ServerApp would refuse, and print what is submitted; None if it is unknown here."""
     from server_app.attacks import refuse_attack
     from server_app.build import build_strategy
@@ -95,7 +95,7 @@ def _check(overrides: list[Override], console: Console) -> Config | None:
     return config
 
 
-def _signed_run(
+def signed_run(
     config: Config | None, key: Path | None, nodes: Path | None, expires: int | None
 ) -> Callable[[bytes, Mapping[str, str]], str] | None:
     """What signs the run; None for none. Raises ConfigError if that is not possible here."""
@@ -133,20 +133,25 @@ def signature_of(signature: Path | None, key: Path | None) -> Callable[[bytes], 
     return signed
 
 
-def _run(
+def followed(
     target: Target,
     overrides: list[Override],
     console: Console,
     signed: Callable[[bytes], str] | None,
     signed_run: Callable[[bytes, Mapping[str, str]], str] | None,
+    described: Callable[[str], None] | None = None,
 ) -> Submitted:
+    """Submit, and show the log until the run ends.
+
+    `described`: the run only asks what the sites' data are like, and this gets what each says, as JSON.
+    """
     from ..flower import submission
 
     run_id = ""
     try:
-        run_id = submission.submit(target, overrides, signed, signed_run)
+        run_id = submission.submit(target, overrides, signed, signed_run, describes=described is not None)
         say(console, f"run {run_id} submitted to {target.address}")
-        return submission.follow(target, run_id, lambda line: say(console, line))
+        return submission.follow(target, run_id, lambda line: say(console, line), described or (lambda text: None))
     except STOPPED:
         if run_id:
             say(console, "no longer followed; the run continues")

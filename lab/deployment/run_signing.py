@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedstride import signed
+from fedstride import signed, wire
 from fedstride.errors import ConfigError
 from fedstride.fingerprints import fingerprints
 from fedstride.flower.identity import set_identity
@@ -50,7 +50,8 @@ class RunSigner:
         before = prepared.checkpoint
         word = secrets.token_hex(8) if before is None else before.run
         set_identity()  # Flower's messages want one
-        forms, now = forms_of(prepared, word), int(time.time())
+        describes = bool(run_config.get(wire.CHECK))
+        forms, now = forms_of(prepared, word, describes=describes), int(time.time())
         terms = signed.Terms(
             app=hashlib.sha256(bundle).hexdigest(),
             run_config=dict(run_config),

@@ -21,6 +21,9 @@ FINAL = re.compile(wire.FINAL_LINE.replace("%s", "(.+)") + "$")
 PROGRESS = re.compile(wire.PROGRESS_LINE.replace("%s", r"(\{.+\})") + "$")
 """A line for `fedstride watch`, which other commands do not show."""
 
+SITE = re.compile(wire.SITE_LINE.replace("%s", r"(\{.+\})") + "$")
+"""A line for `fedstride check`, which other commands do not show."""
+
 ERROR = re.compile(r"^ERROR :\s+" + wire.ERROR_LINE.replace("%s", r"\w+Error", 1).replace("%s", "(.+)") + "$")
 """The line with the reason why a run failed, which the command that follows it says at its end."""
 

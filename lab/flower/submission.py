@@ -22,7 +22,7 @@ from server_app.config.overrides import Override, parse, parts_in, with_parts
 
 from .bundle import app_folder
 from .control import control
-from .endings import ERROR, PROGRESS, Standing, plain, standing
+from .endings import ERROR, PROGRESS, SITE, Standing, plain, standing
 from .following import Followed
 from .target import Target
 
@@ -47,12 +47,14 @@ def submit(
     overrides: Sequence[str | Override],
     signature: Callable[[bytes], str] | None = None,
     signed_run: Callable[[bytes, Mapping[str, str]], str] | None = None,
+    *,
+    describes: bool = False,
 ) -> str:
     """Submit the run; its id. Raises RunError if the SuperLink does not accept it.
 
     If the connection breaks meanwhile, the run is looked up at the SuperLink: it may have arrived.
     `signature`: returns the signature of the bundle; `signed_run`: that of the run, from the bundle and the run's
-    configuration. Their errors are raised.
+    configuration. Their errors are raised. `describes`: the run only asks what the sites' data are like.
     """
     given = parse(overrides)
     parts = parts_in(given)
@@ -64,6 +66,8 @@ def submit(
         except ValueError as error:
             raise ConfigError(f"the app cannot be bundled: {error}") from error
     config = {"overrides": shlex.join(each.text for each in with_parts(given, named)), wire.SUBMISSION: mark}
+    if describes:
+        config[wire.CHECK] = "yes"
     if signature is not None:
         config[RUN_CONFIG] = signature(made)
     if signed_run is not None:
@@ -95,8 +99,15 @@ def _arrived(target: Target, mark: str) -> str | None:
         return None
 
 
-def follow(target: Target, run_id: str, show: Callable[[str], None]) -> Submitted:
+def follow(
+    target: Target,
+    run_id: str,
+    show: Callable[[str], None],
+    described: Callable[[str], None] = lambda text: None,
+) -> Submitted:
     """Show the run's log until the run ends; how it ended. A broken connection is opened again.
+
+    `described` gets what each site said of its data, as JSON.
 
     Raises RunError if the SuperLink can no longer be reached (the run may still continue), ConfigError if it does
     not have the run.
@@ -107,7 +118,9 @@ def follow(target: Target, run_id: str, show: Callable[[str], None]) -> Submitte
         try:
             for line in map(plain, followed):
                 log.append(line)
-                if not (PROGRESS.search(line) or ERROR.search(line)):
+                if found := SITE.search(line):
+                    described(found[1])
+                elif not (PROGRESS.search(line) or ERROR.search(line)):
                     show(line)
         except RunError as error:
             raise RunError(f"run {run_id} can no longer be followed ({error}); it may still continue") from error

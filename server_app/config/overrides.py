@@ -21,7 +21,7 @@ from .grammar import Read, Typed, as_typed_text, quote
 from .schema import GROUPS, TABLES, Config
 from .variables import check_references
 
-NO_SETTINGS = (wire.SUBMISSION, RUN_CONFIG, signed.RUN_CONFIG)
+NO_SETTINGS = (wire.SUBMISSION, wire.CHECK, RUN_CONFIG, signed.RUN_CONFIG)
 """The keys of a run's configuration that others read: who looks for the run, and the nodes."""
 
 SINGLE = "key=value, as in strategy=fedlws or client.lr=0.02"

@@ -8,9 +8,10 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 from desk import play, weights
-from processes import Running, Site, folder_in, until
+from processes import Running, Site, folder_in, own_data, stop, until
 
 from fedstride.signed import RUN_CONFIG
 from lab.deployment.run_signing import RunSigner
@@ -121,3 +122,57 @@ def test_a_run_waits_until_a_person_at_the_node_has_approved_it(site: Site, join
         assert running.wait(180) == 0
     finally:
         running.kill()
+
+
+DATA_FILE = """targets = ["ill"]
+[columns]
+age = { least = 0, most = 120 }
+crp = { least = 0, most = 2000, empty = true }
+ill = ["no", "yes"]
+"""
+COLUMNS = ("task=own_table", "task.columns=['age','crp']", "task.target=ill", "task.classes=[no,yes]",
+           "task.missing=mean", "model=mlp", "partition=own", "clients=2", "node_wait=5")  # fmt: skip
+
+
+def test_sites_are_asked_what_their_data_are_like_and_only_where_the_policy_allows_it(
+    site: Site, join: Join, keys: Path, tmp_path: Path
+) -> None:
+    site.forget()
+    given = {}
+    for number, key in enumerate(("one", "two")):
+        rng = np.random.default_rng(number)
+        crp = rng.lognormal(2, 1, 200) * (0.1 if key == "two" else 1.0)
+        cells = [
+            f"{age:.0f},{'' if row == 3 else f'{value:.2f}'},{'yes' if row % 3 else 'no'},p{row}"
+            for row, (age, value) in enumerate(zip(rng.normal(54, 9, 200), crp, strict=True))
+        ]
+        (tmp_path / f"{key}.csv").write_text("\n".join(["age,crp,ill,name", *cells]))
+        policy = (
+            f'description = {"true" if key == "one" else "false"}\n[signers]\nstudy = "{keys / "study.pub"}"\n'
+        )
+        given[key] = own_data(tmp_path / key, tmp_path / f"{key}.csv", DATA_FILE, policy)
+    nodes = join(given)
+
+    def check(name: str) -> str:
+        options = ("--connection", "tls", "--key", str(keys / "study"), "-o", str(tmp_path / f"{name}.html"))
+        done = site.deployment.fedstride("check", *options, *COLUMNS)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    first = check("first")
+    assert re.search(r"rows +200\n", first) and "below 20 missing" in first
+    assert "the policy of this node does not allow this: description" in first
+    assert reasons(site, "two")[-1].startswith("code 901: it asks what the data are like")
+    stop(*nodes)
+    (tmp_path / "two/policy.toml").write_text((tmp_path / "one/policy.toml").read_text())
+    join(given)
+    second = check("second")
+    assert re.search(r"rows +200 +200\n", second)
+    assert re.search(r"one: distributed differently than at the other sites: crp", second)
+    assert "is its unit the same?" in second and "is its unit the same?" in (tmp_path / "second.html").read_text()
+    for text in (second, first, (tmp_path / "second.html").read_text()):
+        assert "p17" not in text
+    rows = read(site.deployment.root / "one" / "home" / "node-log.jsonl").rows
+    assert [row["description"] for row in rows if row["event"] == "answered"] == [True, True]
+    assert "columns that the run does not name: 'name'" in nodes[0].log()
+    assert "columns that the run does not name: 'name'" not in second

@@ -104,10 +104,18 @@ class Checking:
 class CheckedGrid(LocalGrid):
     """A Grid in this process whose nodes check each message, as it is and packed, before it is answered."""
 
-    def __init__(self, app: ClientApp, folder: Path, prepared: Prepared, data: Iterable[Path] = ()) -> None:
+    def __init__(
+        self,
+        app: ClientApp,
+        folder: Path,
+        prepared: Prepared,
+        data: Iterable[Path] = (),
+        *,
+        describes: bool = False,
+    ) -> None:
         config = prepared.config
         super().__init__(app, config.clients, data=[str(each) for each in data])
-        forms = forms_of(prepared, WORD)
+        forms = forms_of(prepared, WORD, describes=describes)
         count = messages_of(prepared, forms)
         self.terms = terms_of(forms, rounds=config.rounds, messages=count)
         self.run_signed = run_of(signed_text(self.terms))

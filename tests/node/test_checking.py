@@ -77,3 +77,9 @@ def test_in_words(folder: Path) -> None:
     (runs,) = (line for line in explained.lines(asks, site, None) if line.startswith("runs: "))
     assert "signed: study" in runs and f"than those in {folder / 'nodes.pub'}" in runs and "node-approve" in runs
     assert "updates: as they are" in plain
+    what = "a description of the data (fedstride check):"
+    assert f"{what} may not be asked" in plain
+    says = list(explained.lines(Policy(description=True, min_rows=7), site, None))
+    assert f"{what} may be asked; each bin, class and share of it has at least 7 rows" in says
+    noisy = Policy(description=True, clipping_norm=1.0, noise_multiplier=2.0)
+    assert f"{what} may not be asked, since no noise protects it" in list(explained.lines(noisy, site, None))

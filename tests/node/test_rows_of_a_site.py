@@ -14,10 +14,12 @@ from acting import SERIES, Placed, content, rest, running, unpack
 
 from confinement import support
 from fedstride.tasks.datasets.nodes import own_images
+from fedstride.tasks.description import Description, asked_of
 from fedstride.tasks.dictionary_file import read_columns, read_examples
 from fedstride.tasks.holdout import draws_of, hold_out
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.own import load
+from fedstride.tasks.own.described import ANSWER
 from fedstride.tasks.reading import PREPARED_VARIABLE, Reading
 from fedstride.tasks.site import Site
 from fedstride.tasks.spec import Spec, Target
@@ -265,3 +267,58 @@ def test_a_site_with_seven_rows(
     with pytest.raises(RefusedError, match=f"its policy demands min_rows = {min_rows} for each") as caught:
         terms.check_rows({HOLDOUT: 0.2}, found.examples, found.held)
     assert str(caught.value.told).count("7") == 0  # the number stays in the node's own log
+
+
+def test_a_description_is_made_by_the_node_and_its_app_gets_no_rows(
+    processes: Placed, reader: Reader, app: Path, data: Path
+) -> None:
+    data.write_text(TABLE.replace("60.5", "sixty") + "Patient 30,70,90,perhaps\n")
+    with pytest.raises(ReadError, match="sixty"):
+        reader.of(form(), 60.0)  # rows are not given to apps before all can be read
+    found = reader.described(form(), 60.0)
+    assert sorted(each.name for each in found.folder.iterdir()) == [COUNT, ANSWER]
+    said = Description.unflatten(json.loads((found.folder / ANSWER).read_text()), asked_of(SPEC))
+    assert (said.rows, said.readable, said.unnamed, said.min_rows) == (31, False, 1, 5)
+    assert any("'sixty'" in line for line in found.lines) and any("'perhaps'" in line for line in found.lines)
+    assert any("'name'" in line for line in found.lines)
+    flat = (found.folder / ANSWER).read_text()
+    assert not any(word in flat for word in ("sixty", "perhaps", "Patient"))
+    inode = found.folder.stat().st_ino
+    assert reader.described(form(), 60.0) == found and found.folder.stat().st_ino == inode
+    if not support().possible:
+        pytest.skip("the kernel of this machine cannot confine a process: the file itself can be read")
+    code = f"""
+reply["read"] = sorted(os.listdir(os.environ["{PREPARED_VARIABLE}"]))
+try:
+    open({str(data)!r})
+    reply["the table"] = "done"
+except OSError as error:
+    reply["the table"] = error.strerror
+"""
+    place = processes.access.of(App("test/acts", "1", "", "0" * 64, b""), app, "", SERIES, found.folder)
+    did = dict(content(processes.answer(running(app, code), 60.0, place)).config_records["did"])
+    assert did["read"] == [COUNT, ANSWER] and did["the table"] == "Permission denied"
+
+
+def test_a_description_changes_only_with_enough_rows(reader: Reader, data: Path) -> None:
+    def said() -> str:
+        return (reader.described(form(), 60.0).folder / ANSWER).read_text()
+
+    first = said()
+    data.write_text(TABLE + "Patient 30,700,900,no\n" * 4)
+    assert said() == first
+    data.write_text(TABLE + "".join(f"Patient {n},{70 + n},90,no\n" for n in range(30, 36)))
+    assert said() != first
+
+
+def test_a_site_with_fewer_rows_than_its_policy_demands_says_only_that(
+    processes: Placed, data: Path, tmp_path: Path
+) -> None:
+    processes.put(tmp_path / "home", data=data)
+    data.write_text("".join(TABLE.splitlines(keepends=True)[:8]))
+    site = Site(data, b"k" * 32)
+    for least, few in ((20, True), (8, True), (5, False)):
+        found = reader_of(site, processes, tmp_path, least).described(form(), 60.0)
+        record = json.loads((found.folder / ANSWER).read_text())
+        assert record["description.few"] is few
+        assert (set(record) == {"description.few", "description.min_rows"}) is few

@@ -23,7 +23,7 @@ from node.accounts import RefusedError
 from node.policy import Policy
 from node.replies import Contents
 from node.terms import Terms
-from server_app import session
+from server_app import asking, session
 from server_app.attacks import refuse_attack
 from server_app.config.compose import compose
 from server_app.config.schema import TABLES
@@ -137,6 +137,32 @@ def files_of(choice: str, folder: Path) -> list[Path]:
     source = data.load(config.task)
     parts = partitions.partition(config.partition, source.divisible, config.clients, config.seed)
     return save_partition(folder / "own", source, parts)
+
+
+@pytest.mark.parametrize("task", ["own", "of this machine"])
+def test_a_run_that_only_asks_sends_the_one_message_that_was_signed(task: str, tmp_path: Path) -> None:
+    files = [tmp_path / f"{client}.csv" for client in range(3)]
+    for number, path in enumerate(files):
+        cells = [f"{40 + row + number},{'fm'[row % 2]},{'xy'[row % 3 == 0]},{row}" for row in range(60)]
+        path.write_text("\n".join(["age,sex,ill,ward", *cells]))
+    own = ["task=own_table", "task.columns=['age','sex=f|m']", "task.target=ill", "task.classes=[x,y]",
+           "partition=own", "model=mlp", "clients=3"]  # fmt: skip
+    config = compose(
+        [
+            *(own if task == "own" else ["task=breast_cancer", "partition=iid", *SMALL[:2]]),
+            "rounds=7",
+            f"out='{tmp_path}'",
+        ]
+    )
+    prepared = session.prepare(config)
+    grid = CheckedGrid(app, tmp_path / "nodes", prepared, files if task == "own" else (), describes=True)
+    sites = asking.ask(grid, prepared, WORD)
+    assert [each.said is not None and each.said.rows >= 20 for each in sites] == [True] * 3
+    assert grid.terms.messages == 1 and [form.name for form in grid.terms.forms] == ["description"]
+    assert [each[wire.DESCRIPTION] for each in grid.configs] == [True] * 3
+    _check_what_left("a description (`fedstride check`), with who answers", grid.left)
+    with pytest.raises(RefusedError, match="unlike the signed 'description'"):
+        session.run(grid, prepared, on_folder=grid.keep_client_states_in, word=WORD)
 
 
 def test_every_half_belongs_to_a_strategy_above() -> None:

@@ -596,6 +596,18 @@ def test_a_person_reads_what_may_vary(tmp_path: Path) -> None:
         assert f"'{key}' = varies: {each}" in text
 
 
+@pytest.mark.parametrize("says", ["alone", "beside training", "varying"])
+def test_a_person_reads_that_a_run_asks_what_the_data_are_like(tmp_path: Path, says: str) -> None:
+    varying = {wire.DESCRIPTION: Varies("int", 0, 1)}
+    asks = form_with("x", "query", varying) if says == "varying" else form_with("x", "query", description=True)
+    others = (form_with("training", "train"),) if says == "beside training" else ()
+    lines = read_by_a_person(tmp_path, asks, *others)
+    (line,) = [each for each in lines if each.startswith("asks ")]
+    assert "what the data are like, column by column" in line
+    assert ("nothing is trained" in line) is (not others)
+    assert not [each for each in read_by_a_person(tmp_path, *FORMS) if each.startswith("asks ")]
+
+
 NORM, NOISE = wire.CLIPPING_NORM, wire.NOISE_MULTIPLIER
 
 

@@ -25,6 +25,8 @@ SITE = Site(Path("/srv/x.csv"), b"k" * 32, dictionary=DICTIONARY)
 FORM = Spec(
     Inputs(Of.TABLE, (1,)), 2, names=("no", "yes"), reading=Reading(columns=("age",), targets=("ill",))
 ).flatten()
+SAYS = Policy(description=True)
+NOISE_SAYS = Policy(clipping_norm=1.0, noise_multiplier=1.0, description=True)
 NOISE = Policy(clipping_norm=1.0, noise_multiplier=1.0)
 
 
@@ -71,10 +73,43 @@ def test_the_default_policy_allows_what_the_data_file_says() -> None:
         (Policy(metrics=("f1",)), FORM | {"task.metrics": ["f1", "auroc"]}, Fault(Kind.POLICY, "task.metrics")),
         (NOISE, FORM | {"moments": True}, Fault(Kind.POLICY, "moments")),
         (NOISE, FORM | {"class-moments": True}, Fault(Kind.POLICY, "class-moments")),
+        (Policy(), FORM | {"description": True}, Fault(Kind.POLICY, "description")),
+        (Policy(), {"description": 1}, Fault(Kind.POLICY, "description")),
+        (Policy(raw_data=True, records=None), FORM | {"description": "yes"}, Fault(Kind.POLICY, "description")),
+        (NOISE_SAYS, FORM | {"description": True}, Fault(Kind.POLICY, "description")),
+        (SAYS, FORM | {"description": True, "holdout": 0.5}, Fault(Kind.POLICY, "holdout")),
+        (SAYS, FORM | {"description": True, "spec.kind": "image"}, Fault(Kind.SETTING, "spec.kind")),
+        (SAYS, FORM | {"reading.columns": ["patient"]}, Fault(Kind.SETTING, "reading.columns")),
     ],
 )
 def test_what_is_refused(policy: Policy, settings: dict[str, Any], told: Fault) -> None:
     assert refused(Terms(policy, SITE), message(settings)) == told
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"reading.columns": ["patient"]},
+        {"reading.columns": ["sex=f|m"], "spec.shape": [2]},
+        {"reading.targets": ["sex"]},
+    ],
+)
+def test_a_description_says_itself_which_columns_are_not_as_asked(settings: dict[str, Any]) -> None:
+    Terms(SAYS, SITE).check(message(FORM | settings | {"description": True}))
+
+
+def test_a_description_of_a_tasks_data_is_refused_too_unless_the_policy_allows_it() -> None:
+    assert refused(Terms(Policy(), None), message({"description": True})) == Fault(Kind.POLICY, "description")
+    Terms(SAYS, None).check(message({"description": True}))
+
+
+def test_a_description_leaves_in_the_answer_to_the_roll_call_unless_noise_is_demanded() -> None:
+    found = Contents((wire.ROLL_CALL,), {wire.ROLL_CALL: {"description.rows": 100, "client-id": 1}})
+    for policy in (SAYS, Policy(records=(), metrics=(), clipping_norm=1.0, description=True)):
+        Terms(policy, None).check_reply(found)
+    with pytest.raises(RefusedError, match=r"description\.rows', which no noise protects"):
+        Terms(NOISE_SAYS, None).check_reply(found)
 
 
 def test_apps_read_the_files_only_where_the_policy_says_so() -> None:

@@ -20,14 +20,7 @@ def read(path: Path, columns: Sequence[str], form: FileForm = COMMON) -> Iterato
     Raises DataError, with the file and the line, for a file without such a header, for a row of another length and
     for a file that is damaged.
     """
-    rows = comma_separated.rows(
-        path, "write the file again, as UTF-8, or say its encoding in the data file", separator=form.separator,
-        encoding=form.encoding,
-    )  # fmt: skip
-    _, header = (0, list(form.header)) if form.header else next(rows, (0, None))
-    if header is None:
-        raise DataError(f"{path} is empty: its first row must have the names of the columns")
-    names = [name.strip() for name in header]
+    names, rows = _opened(path, form)
     wanted, digests = positions(path, names, columns), RowDigests(names)
     for chunk in in_chunks(rows):
         for line, row in chunk:
@@ -37,3 +30,20 @@ def read(path: Path, columns: Sequence[str], form: FileForm = COMMON) -> Iterato
                 )
         cells = {name: [row[at] for _, row in chunk] for name, at in zip(columns, wanted, strict=True)}
         yield Rows(path, "line", [line for line, _ in chunk], cells, [digests.of(row) for _, row in chunk])
+
+
+def columns_in(path: Path, form: FileForm = COMMON) -> list[str]:
+    """The names of all columns. Raises DataError as `read` does."""
+    return _opened(path, form)[0]
+
+
+def _opened(path: Path, form: FileForm) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+    """The names of the columns, and the rows below them."""
+    rows = comma_separated.rows(
+        path, "write the file again, as UTF-8, or say its encoding in the data file", separator=form.separator,
+        encoding=form.encoding,
+    )  # fmt: skip
+    _, header = (0, list(form.header)) if form.header else next(rows, (0, None))
+    if header is None:
+        raise DataError(f"{path} is empty: its first row must have the names of the columns")
+    return [name.strip() for name in header], rows

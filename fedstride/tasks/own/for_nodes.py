@@ -19,6 +19,7 @@ from ..sameness import keyed
 from ..site import Site
 from ..spec import Spec
 from . import kept, tables
+from .described import ANSWER, of_site
 from .loading import ARRAYS, FORM, examples_in, files, form, of_task, resolved
 
 CHECKED_SECONDS = 1.0  # of a recording, when the data are checked
@@ -76,6 +77,21 @@ def prepared(wanted: Mapping[str, Any]) -> dict[str, Any]:
     (folder / FORM).write_text(json.dumps(about))
     held = {repr(float(share)): _held(marks, share) for share in wanted["shares"]}
     return {"rows": len(np.unique(marks)), "held": held}
+
+
+def described(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Write what a site says of its data into a folder, for `description` in another process.
+
+    `wanted`: `describe`, the site as plain values, and the rest as for `prepared`. The answer has `lines` for the
+    node's own log. Raises DataError and ConfigError as `of_site` does.
+    """
+    site, spec = _site(wanted["describe"]), Spec.unflatten(wanted["form"])
+    try:
+        said = of_site(site, spec, wanted["min_rows"], Path(wanted["statistics"]))
+    except DataError as error:
+        raise DataError(printable(str(error))) from error
+    (Path(wanted["folder"]) / ANSWER).write_text(json.dumps(said.description.flatten()))
+    return {"lines": [printable(line) for line in said.lines]}
 
 
 def _held(marks: np.ndarray, share: float) -> int:

@@ -56,12 +56,12 @@ def report(folder: Path, found: Found, spec: Spec, form: Mapping[str, Any], min_
     """
     if spec.inputs.kind not in AXES:
         return None
-    found, by_id = _with_ids(found)
-    columns, now, least = _names(spec, form), _sorted(found.contents), max(min_rows, 1)
+    found, by_id = with_ids(found)
+    columns, now, least = _names(spec, form), in_order(found.contents), max(min_rows, 1)
     names = [*columns, *(OF_MEDIAN + name for name in medians_of(spec))]
     folder.mkdir(mode=0o700, exist_ok=True)
-    kept = _read(folder)
-    distance = {each.place: _distance(now, each.rows, by_id) for each in kept}
+    kept = sets(folder)
+    distance = {each.place: distance_of(now, each.rows, by_id) for each in kept}
     near = sorted((each for each in kept if distance[each.place] < least), key=lambda each: distance[each.place])
     known = {name: each.answers[name] for each in reversed(near) for name in names if name in each.answers}
     if missing := [name for name in names if name not in known]:
@@ -72,7 +72,7 @@ def report(folder: Path, found: Found, spec: Spec, form: Mapping[str, Any], min_
     return Report(moments, [unpacked(known[name][1:], 1)[0] for name in names[len(columns) :]])
 
 
-def _with_ids(found: Found) -> tuple[Found, bool]:
+def with_ids(found: Found) -> tuple[Found, bool]:
     """The same with one digest for all rows of an id, made of all their contents; and whether there are ids."""
     if np.array_equal(found.rows, found.contents):
         return found, False
@@ -83,7 +83,7 @@ def _with_ids(found: Found) -> tuple[Found, bool]:
     return replace(found, contents=stacked(of_id[row.tobytes()] for row in found.rows)), True
 
 
-def _distance(now: np.ndarray, before: np.ndarray, by_id: bool) -> int:
+def distance_of(now: np.ndarray, before: np.ndarray, by_id: bool) -> int:
     """How many rows differ; of rows with ids, how many ids."""
     if by_id:
         now, before = (np.unique(each, axis=0) for each in (now, before))
@@ -102,8 +102,8 @@ def _answers(
     kept: Sequence[Kept],
 ) -> dict[str, list[float]]:
     """New answers for columns without one: of the kept rows if they are all here, else of these rows, kept now."""
-    whole = ((each, rows) for each in near if (rows := _of_rows(found, each.rows)) is not None)
-    of, rows = next(whole, None) or (_made(folder, now, kept), found)
+    whole = ((each, rows) for each in near if (rows := of_rows(found, each.rows)) is not None)
+    of, rows = next(whole, None) or (made(folder, now, kept), found)
     fresh = said(of_examples(rows.x, rows.y, spec), rows, spec, min_rows)
     numbers = [[float(each[at]) for each in vars(fresh).values()] for at in range(len(fresh.count))]
     bins = (cells_of(rows.x[:, at], min_rows) for at in medians_of(spec).values())
@@ -124,7 +124,7 @@ def _unless_close(name: str, answer: list[float], kept: Sequence[Kept], min_rows
     return answer
 
 
-def _of_rows(found: Found, before: np.ndarray) -> Found | None:
+def of_rows(found: Found, before: np.ndarray) -> Found | None:
     """The examples that are among these rows; None if one of the rows is gone."""
     digests = _as_text(found.contents)
     order = np.argsort(digests, kind="stable")
@@ -201,7 +201,7 @@ def differing(now: np.ndarray, before: np.ndarray) -> int:
     return int(max(difference.clip(min=0).sum(), (-difference).clip(min=0).sum()))
 
 
-def _read(folder: Path) -> list[Kept]:
+def sets(folder: Path) -> list[Kept]:
     """All sets of rows that are kept."""
     return [
         Kept(path, np.load(path / ROWS, allow_pickle=False), json.loads((path / COLUMNS).read_text()))
@@ -210,7 +210,7 @@ def _read(folder: Path) -> list[Kept]:
     ]
 
 
-def _made(folder: Path, now: np.ndarray, kept: Sequence[Kept]) -> Kept:
+def made(folder: Path, now: np.ndarray, kept: Sequence[Kept]) -> Kept:
     """These rows, kept from now on. It makes room for them."""
     old = sorted((each.place for each in kept), key=lambda each: each.stat().st_mtime)
     for path in old[: max(0, len(old) - MOST + 1)]:
@@ -242,7 +242,8 @@ def _names(spec: Spec, form: Mapping[str, Any]) -> list[str]:
     return [f"{text}:{at}" for at in range(count + values)]
 
 
-def _sorted(digests: np.ndarray) -> np.ndarray:
+def in_order(digests: np.ndarray) -> np.ndarray:
+    """The digests (n, 16), sorted."""
     return np.sort(_as_text(digests)).view(np.uint8).reshape(-1, digests.shape[1])
 
 

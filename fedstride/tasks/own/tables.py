@@ -40,7 +40,7 @@ def read(site: Site, spec: Spec) -> Found:
     ConfigError if the task does not name its columns.
     """
     wanted = list(dict.fromkeys([*inputs_of(spec), *_targets(spec), *([site.id] if site.id else [])]))
-    parts = list(_converted(_rows(site, wanted, _numbers(spec)), spec, site))
+    parts = list(_converted(rows_of(site, wanted, _numbers(spec)), spec, site))
     if not parts:
         raise DataError(f"{site.path} contains no examples: it has no rows")
     x, y, rows, contents = (np.concatenate(each) for each in zip(*parts, strict=True))
@@ -56,7 +56,7 @@ def inputs_of(spec: Spec) -> list[str]:
 
 def unlabelled(site: Site, spec: Spec) -> Iterator[tuple[np.ndarray, Rows]]:
     """The examples in some thousands of rows at a time, without targets, and the rows. See `examples`."""
-    return ((examples(rows, spec), rows) for rows in _rows(site, inputs_of(spec), _numbers_of_examples(spec)))
+    return ((examples(rows, spec), rows) for rows in rows_of(site, inputs_of(spec), _numbers_of_examples(spec)))
 
 
 def examples(rows: Rows, spec: Spec) -> np.ndarray:
@@ -78,7 +78,7 @@ def faults(site: Site) -> tuple[int, list[str]]:
     found: dict[str, tuple[int, DataError]] = {}
     wanted = [*said, *([site.id] if site.id and site.id not in said else [])]
     count = 0
-    for rows in _rows(site, wanted, [name for name, each in said.items() if each.kind == NUMBER]):
+    for rows in rows_of(site, wanted, [name for name, each in said.items() if each.kind == NUMBER]):
         count += len(rows)
         for name, cells_of in said.items():
             _count(rows, name, cells_of, found)
@@ -98,7 +98,14 @@ def _count(rows: Rows, name: str, said: Cells, found: dict[str, tuple[int, DataE
         found[name] = times + 1, first or rows.error(place, name, error)
 
 
-def _rows(site: Site, wanted: Sequence[str], numbers: Collection[str]) -> Iterator[Rows]:
+def columns_in(site: Site) -> list[str]:
+    """The names of the columns in a site's table, as the file has them. Raises DataError if it cannot be read."""
+    if site.path.name.lower().endswith(parquets.SUFFIXES):
+        return parquets.columns_in(site.path)
+    return csvs.columns_in(site.path, site.form)
+
+
+def rows_of(site: Site, wanted: Sequence[str], numbers: Collection[str]) -> Iterator[Rows]:
     """The rows of a site's table, with the wanted columns as the task writes them."""
     return translated(_reader(site.path, site.form), site.path, wanted, site.form, numbers)
 
@@ -169,11 +176,11 @@ def _converted(chunks: Iterator[Rows], spec: Spec, site: Site) -> Iterator[tuple
     for rows in chunks:
         x = _inputs(rows, spec, said)
         contents = stacked(rows.digests)
-        together = stacked(_ids(rows, site.id)) if site.id else contents
+        together = stacked(ids_of(rows, site.id)) if site.id else contents
         yield x, cells.targets(rows, spec.reading.targets, converts, said), together, contents
 
 
-def _ids(rows: Rows, column: str) -> Iterator[bytes]:
+def ids_of(rows: Rows, column: str) -> Iterator[bytes]:
     """A digest for each row that is the same for rows of one id."""
     for position, cell in enumerate(rows.cells[column]):
         if cells.is_empty(cell):

@@ -1,0 +1,132 @@
+"""`fedstride check`: asks all sites what their data are like, without training, and compares what they say."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from fedstride.errors import ConfigError
+
+from ..terminal import block, line, say
+from .run import OVERRIDES
+from .submit import EXPIRES, KEY, NODES, SIGNATURE, SIGNING_KEY, signature_of
+from .target import ADDRESS, INSECURE, ROOT_CERTIFICATES, select
+
+if TYPE_CHECKING:
+    from fedstride.tasks.description import Asked
+    from server_app.asking import Site
+    from server_app.config.overrides import Override
+
+    from ..flower.target import Target
+
+
+def check(
+    overrides: Annotated[list[str] | None, OVERRIDES] = None,
+    connection: Annotated[
+        str | None,
+        typer.Option(help="Ask the nodes of this connection in Flower's config.toml.", show_default=False),
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.")] = Path("check.html"),
+    address: Annotated[str | None, ADDRESS] = None,
+    root_certificates: Annotated[Path | None, ROOT_CERTIFICATES] = None,
+    insecure: Annotated[bool, INSECURE] = False,
+    signature: Annotated[Path | None, SIGNATURE] = None,
+    signing_key: Annotated[Path | None, SIGNING_KEY] = None,
+    key: Annotated[Path | None, KEY] = None,
+    nodes: Annotated[Path | None, NODES] = None,
+    expires: Annotated[int | None, EXPIRES] = None,
+) -> None:
+    """Ask all sites what their data are like, without training: one table, a page, and what differs.
+
+    OVERRIDES are those of the run that is to follow. With --connection or --address, the nodes of a deployment are
+    asked, each by its own policy; without, the sites of a run on this machine.
+    """
+    from server_app.config.overrides import parse
+
+    from ..report.page import check_target, save
+    from ..results.formats import text
+    from ..sites import outliers, page, table, words
+
+    check_target(output)
+    console, given = Console(), parse(overrides or [])
+    deployed = connection is not None or address is not None
+    if not deployed and any(each is not None for each in (signature, signing_key, key, nodes, expires)):
+        raise ConfigError("runs are signed for a deployment: name it with --connection or --address")
+    if deployed:
+        target = select("check", connection, address, root_certificates, insecure)
+        sites, columns = _deployed(
+            target, given, console, signature_of(signature, signing_key), key, nodes, expires
+        )
+    else:
+        sites, columns = _here(given, console)
+    said = {each.name: each.said for each in sites if each.said is not None}
+    reasons = [each.reason for each in sites if each.reason]
+    found = outliers.outliers(said, columns)
+    lines = words.differences(said, columns, found)
+    if said:
+        block(text(table.grid(said, columns), console.width if console.is_terminal else None))
+    for each in [*reasons, *lines]:
+        line(f"- {each}")
+    if said and not lines:
+        line("nothing differs")
+    save(page.html(said, columns, found, lines, reasons), output)
+    line(f"page: {output.resolve()}")
+    if not said:
+        raise typer.Exit(1)
+
+
+def _here(given: list[Override], console: Console) -> tuple[list[Site], list[Asked]]:
+    """What the sites of a run on this machine say; those with files of their own have the names of these."""
+    from client_app.app import app
+    from server_app import asking, session
+    from server_app.config.compose import compose
+    from server_app.config.variables import with_variables
+
+    from ..engine.engine import files_of
+    from ..engine.local import LocalGrid
+    from .run import title
+
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    config = compose(with_variables(given, os.environ))
+    say(console, title(config))
+    prepared = session.prepare(config)
+    for note in prepared.notes:
+        say(console, f"note: {note}")
+    files = files_of(prepared.config)
+    sites = asking.ask(LocalGrid(app, prepared.config.clients, data=files), prepared)
+    names = [Path(each).stem for each in files]
+    if len(set(names)) == len(names) > 0:
+        sites = [replace(each, name=names[each.client]) if each.client >= 0 else each for each in sites]
+    return sites, asking.columns_of(prepared.spec)
+
+
+def _deployed(
+    target: Target,
+    given: list[Override],
+    console: Console,
+    signed: Callable[[bytes], str] | None,
+    key: Path | None,
+    nodes: Path | None,
+    expires: int | None,
+) -> tuple[list[Site], list[Asked]]:
+    """What the nodes of a deployment say."""
+    from fedstride.tasks import data
+    from server_app import asking
+
+    from .submit import checked, followed, must_be_completed, signed_run
+
+    config = checked(given, console)
+    if config is None:
+        raise ConfigError("resume names a run; fedstride check asks before a run begins, so leave it out")
+    columns = asking.columns_of(data.load(config.task).spec)
+    lines: list[str] = []
+    run_signature = signed_run(config, key, nodes, expires)
+    must_be_completed(followed(target, given, console, signed, run_signature, lines.append))
+    return [asking.site_in(each, columns) for each in lines], columns

@@ -1,0 +1,84 @@
+"""The page about what sites said of their data: what differs first, then an overview, then column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fedstride.tasks.description import Asked, Description, Told
+
+from ..report.page import escape, listed, page, table
+from ..results.formats import Grid
+from . import words
+from .outliers import Outlier
+from .table import rows_of
+
+TITLE = "What the sites say of their data"
+NOTHING, NOBODY = "Nothing differs", "No site said anything"
+LEAD = (
+    "What each site says of its own data, before anything is trained. No value is that of a single row: each bin, "
+    "class and share has at least as many rows behind it as the site's policy demands (min_rows)."
+)
+TEST = (
+    "A site is said to differ in a column if a chi-square test on common bins, against all other sites together, "
+    "says so with at most 5 % of false alarms over all columns and sites. At large sites, small differences are "
+    "found too; of a site with few rows, only large ones."
+)
+
+
+def html(
+    said: Mapping[str, Description],
+    asked: Sequence[Asked],
+    found: Sequence[Outlier],
+    lines: Sequence[str],
+    reasons: Sequence[str] = (),
+) -> str:
+    """The page. `found`: sites that differ in a column; `lines`: all that differs; `reasons`: of silent ones."""
+    verdict = f"{len(lines)} things differ" if len(lines) != 1 else "One thing differs"
+    lead = f'<p class="verdict">{escape(verdict if lines else NOTHING if said else NOBODY)}</p>\n'
+    lead += f"<p>{escape(LEAD)}</p>\n"
+    lead += "".join(f'<p class="warning">{escape(reason)}</p>\n' for reason in reasons)
+    answered = {site: each for site, each in said.items() if not each.few}
+    columns = [_column(at, column, answered, found) for at, column in enumerate(asked)] if answered else []
+    return page(
+        TITLE,
+        lead,
+        [
+            ("What differs", listed(lines) + f'<p class="small">{escape(TEST)}</p>\n' if said else ""),
+            ("All sites", table(_overview(said, asked)) if said else ""),
+            ("Column by column", "".join(columns)),
+        ],
+    )
+
+
+def _overview(said: Mapping[str, Description], asked: Sequence[Asked]) -> Grid:
+    """A row for each site: its rows, whether all can be read, and its classes."""
+    classes = [(at, each) for at, each in enumerate(asked) if each.predicted and each.categories]
+    head = ["site", "rows", "all can be read"]
+    head += [f"{each.name} = {category}" for _, each in classes for category in each.categories]
+    rows = [
+        [site, *rows_of(each), *(cell for at, column in classes for cell in _categories(at, column, each))]
+        for site, each in said.items()
+    ]
+    return Grid("rows and classes", head, rows)
+
+
+def _categories(at: int, column: Asked, said: Description) -> list[str]:
+    places = range(len(column.categories))
+    return ["" if said.few else words.of_category(place, said.columns[at], said) for place in places]
+
+
+def _column(at: int, column: Asked, said: Mapping[str, Description], found: Sequence[Outlier]) -> str:
+    """A table of one column with a row for each site."""
+    name = f"{column.name} (predicted)" if column.predicted else column.name
+    differs = {each.site: f"p = {each.p:.1g}" for each in found if each.column == at}
+    head = [*column.categories] or ["mean ± deviation", "near the 5th percentile", "near the 95th percentile"]
+    rows = []
+    for site, each in said.items():
+        told = each.columns[at]
+        values = _categories(at, column, each) if column.categories else _numbers(told)
+        rows.append([site, *values, words.missing(told, each), *([differs.get(site, "")] if differs else [])])
+    return table(Grid(name, ["site", *head, "missing", *(["differs"] if differs else [])], rows))
+
+
+def _numbers(told: Told) -> list[str]:
+    return [words.state(told) or words.moments(told), words.percentile(told, 0.05), words.percentile(told, 0.95)]

@@ -1,0 +1,41 @@
+"""One table of what sites said: a column for each site, a row for each thing that they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from fedstride.tasks.description import Asked, Description, Told
+
+from ..results.formats import Grid
+from . import words
+
+TITLE = "what the sites say of their data: mean ± deviation, and the edges nearest to the 5th and 95th percentile"
+
+
+def grid(said: Mapping[str, Description], asked: Sequence[Asked]) -> Grid:
+    """The table. Of a site with too few rows, only that is in it."""
+    rows = [list(each) for each in zip(("rows", "all can be read"), *map(rows_of, said.values()), strict=True)]
+    for at, column in sorted(enumerate(asked), key=lambda each: not each[1].predicted):
+        rows += _of_column(at, column, list(said.values()))
+    return Grid(TITLE, ["", *said], rows)
+
+
+def rows_of(said: Description) -> tuple[str, str]:
+    """How many rows a site has, and whether all their cells can be read."""
+    return (f"below {said.min_rows}", "") if said.few else (str(said.rows), "yes" if said.readable else "no")
+
+
+def _of_column(at: int, column: Asked, said: Sequence[Description]) -> list[list[str]]:
+    def row(name: str, cell: Callable[[Told, Description], str]) -> list[str]:
+        return [name, *("" if each.few else cell(each.columns[at], each) for each in said)]
+
+    name = f"{column.name} (predicted)" if column.predicted else column.name
+    if not column.categories:
+        return [row(name, words.of_number)]
+    rows = [
+        row(f"{name} = {category}", partial(words.of_category, place))
+        for place, category in enumerate(column.categories)
+    ]
+    missing = row(f"{name}: missing", words.missing)
+    return [*rows, missing] if set(missing[1:]) - {"", words.NONE} else rows

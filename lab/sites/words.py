@@ -1,0 +1,146 @@
+"""What a site said of a column, in words, and what differs between sites, one line for each thing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from fedstride.tasks.description import (
+    BELOW,
+    LACKS,
+    NOT_SAID,
+    OTHER,
+    PRESENT,
+    Asked,
+    Description,
+    Told,
+    near,
+)
+
+from .outliers import Outlier
+
+UNIT_FACTOR = 3.0
+"""How often larger or smaller, mean and deviation both, the values of a site are before its unit is doubted."""
+
+ALIKE_FACTOR = 2.0
+"""How much the factors of mean and deviation may differ, so that one factor explains both."""
+
+
+NONE = "none"
+"""In place of a share of no rows."""
+
+
+def number(value: float) -> str:
+    """A number with three digits."""
+    return f"{value:.3g}"
+
+
+def share(part: float, whole: float) -> str:
+    """A share in percent."""
+    return f"{100 * part / whole:.0f} %" if whole else ""
+
+
+def missing(told: Told, said: Description) -> str:
+    """The share of rows without a usable value."""
+    if told.state != PRESENT:
+        return ""
+    if told.missing == BELOW:
+        return f"below {said.min_rows}"
+    if not told.counts:
+        return f"all but below {said.min_rows}"
+    return NONE if told.missing == 0 else share(told.missing, said.rows)
+
+
+def moments(told: Told) -> str:
+    """Mean and deviation."""
+    return "" if told.std == NOT_SAID else f"{number(told.mean)} ± {number(told.std)}"
+
+
+def percentile(told: Told, wanted: float) -> str:
+    """The edge of a bin that is nearest to a percentile, with the share of values below it."""
+    found = near(told, wanted)
+    return "" if found is None else f"{number(found[0])} ({100 * found[1]:.0f} %)"
+
+
+def of_number(told: Told, said: Description) -> str:
+    """All that is said of a column of numbers."""
+    if told.state != PRESENT:
+        return state(told)
+    if told.std == NOT_SAID and not told.counts:
+        return "too few values"
+    low, high = near(told, 0.05), near(told, 0.95)
+    range_of = f"{number(low[0])} to {number(high[0])}" if low and high and low != high else ""
+    lacking = f"{missing(told, said)} missing" if told.missing else ""
+    return ", ".join(filter(None, [moments(told), range_of, lacking]))
+
+
+def of_category(at: int, told: Told, said: Description) -> str:
+    """The rows of one category."""
+    if told.state != PRESENT:
+        return state(told)
+    if not told.counts:
+        return "too few values"
+    count = told.counts[at]
+    if count < 0:
+        return f"below {said.min_rows}" if count == BELOW else "not said"
+    return f"{count} ({share(count, said.rows - max(told.missing, 0))})"
+
+
+def state(told: Told) -> str:
+    """Why a site says nothing of a column."""
+    return {LACKS: "no such column", OTHER: "other cells"}.get(told.state, "")
+
+
+def differences(said: Mapping[str, Description], asked: Sequence[Asked], found: Sequence[Outlier]) -> list[str]:
+    """One line for each thing by which a site differs from what the run says, or from the others."""
+    lines = [line for site, each in said.items() for line in _of_site(site, each, asked)]
+    for site in said:
+        own = [each for each in found if each.site == site]
+        if own:
+            columns = ", ".join(f"{asked[each.column].name} (p = {each.p:.1g})" for each in own)
+            lines.append(f"{site}: distributed differently than at the other sites: {columns}")
+        lines += [line for each in own if (line := _of_unit(site, asked[each.column].name, each.column, said))]
+    return lines
+
+
+def _of_site(site: str, said: Description, asked: Sequence[Asked]) -> Iterator[str]:
+    if said.few:
+        yield f"{site}: it has fewer than min_rows = {said.min_rows} rows, and says nothing else"
+        return
+    if not said.readable:
+        yield f"{site}: not all cells can be read; how many and which is in its own log"
+    if said.unnamed:
+        yield f"{site}: columns that the run does not name: {said.unnamed}; their names are in its own log"
+    told = list(zip(asked, said.columns, strict=True))
+    if lacks := [column.name for column, each in told if each.state == LACKS]:
+        yield f"{site}: it has no column {', '.join(lacks)}"
+    if other := [column.name for column, each in told if each.state == OTHER]:
+        yield f"{site}: other cells or categories than the run says, in {', '.join(other)}"
+    for column, each in told:
+        if each.unknown:
+            few = f"some, in fewer than {said.min_rows} rows"
+            count = few if each.unknown == BELOW else str(each.unknown)
+            yield f"{site}: {column.name}: categories that the run does not name: {count}; its own log has them"
+        if column.predicted and column.categories and (BELOW in each.counts):
+            rare = [name for name, count in zip(column.categories, each.counts, strict=True) if count == BELOW]
+            yield f"{site}: {column.name}: fewer than {said.min_rows} rows have {', '.join(rare)}"
+        if each.state == PRESENT and not each.counts and column.binned:
+            yield f"{site}: {column.name}: fewer than {said.min_rows} rows have a value"
+
+
+def _of_unit(site: str, column: str, at: int, said: Mapping[str, Description]) -> str:
+    """The doubt of a unit, if one factor explains mean and deviation; else empty."""
+    one = said[site].columns[at]
+    others = [each.columns[at] for name, each in said.items() if name != site and each.columns]
+    others = [each for each in others if each.std > 0 and each.present]
+    if one.std <= 0 or not others:
+        return ""
+    rows = sum(each.present for each in others)
+    mean = sum(each.mean * each.present for each in others) / rows
+    deviation = sum(each.std * each.present for each in others) / rows
+    if not mean or one.mean / mean <= 0:
+        return ""
+    factor, spread = one.mean / mean, one.std / deviation
+    far = min(factor, spread) > UNIT_FACTOR or max(factor, spread) < 1 / UNIT_FACTOR
+    if not far or not 1 / ALIKE_FACTOR < factor / spread < ALIKE_FACTOR:
+        return ""
+    return f"{site}: {column}: its values are about {number(factor)} times theirs: is its unit the same?"
