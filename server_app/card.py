@@ -123,9 +123,14 @@ def _about(facts: Facts) -> str:
     config, spec = facts.config, facts.spec
     predicts = ""
     if spec is not None:
-        what = {Target.CLASS: "one of the classes", Target.LABELS: "the labels", Target.VALUES: "the values"}
         named = ", ".join(map(_plain, spec.names[:20])) or f"0 to {spec.outputs - 1}"
-        predicts = f" It predicts {what[spec.target]} {named}, from examples of kind {spec.inputs}."
+        what = {
+            Target.CLASS: f"one of the classes {named}",
+            Target.LABELS: f"the labels {named}",
+            Target.VALUES: f"the values {named}",
+            Target.SURVIVAL: "the logarithm of a risk",
+        }
+        predicts = f" It predicts {what[spec.target]}, from examples of kind {spec.inputs}."
     return (
         f"The network `{config.model.name}` ({facts.values:,} values), trained for the task `{config.task.name}` "
         f"with `{label(config)}` and the client rule `{config.client.name}`, in {facts.row.get('round', 0)} of "

@@ -129,6 +129,6 @@ def _table(spec: Spec, columns: Sequence[Column], rng: np.random.Generator) -> n
 
 def _channel(values: Sequence[float], spec: Spec, default: float) -> np.ndarray:
     """Mean or deviation in a shape that fits a batch."""
-    from fedstride.tasks.tensors import COLUMN
+    from fedstride.tasks.preparation import COLUMN
 
     return np.asarray(values or (default,)).reshape(COLUMN[spec.inputs.kind] if values else (1,))

@@ -20,8 +20,8 @@ from torch import nn
 from fedstride.tasks.columns import Column, parsed
 from fedstride.tasks.inputs import Kind
 from fedstride.tasks.missing import ERROR
+from fedstride.tasks.preparation import prepared, statistics_of
 from fedstride.tasks.spec import Spec
-from fedstride.tasks.tensors import prepared, statistics_of
 
 from .model import Model
 

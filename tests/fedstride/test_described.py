@@ -155,10 +155,11 @@ def test_a_wrong_question_does_not_spoil_what_a_run_is_told(tmp_path: Path) -> N
     said(path, rows(), wrong, dictionary=DICTIONARY)
     site = Site(path, dictionary=DICTIONARY)
     found = examples_in(site, files(site, SPEC), SPEC)
-    after = kept.moments(tmp_path / "kept", found, SPEC, form(site, SPEC), LEAST)
-    alone = kept.moments(tmp_path / "fresh", found, SPEC, form(site, SPEC), LEAST)
+    after = kept.report(tmp_path / "kept", found, SPEC, form(site, SPEC), LEAST)
+    alone = kept.report(tmp_path / "fresh", found, SPEC, form(site, SPEC), LEAST)
     assert after is not None and alone is not None
-    assert np.array_equal(after.mean, alone.mean) and np.array_equal(after.count, alone.count)
+    assert np.array_equal(after.moments.mean, alone.moments.mean)
+    assert np.array_equal(after.moments.count, alone.moments.count)
 
 
 @pytest.mark.parametrize(

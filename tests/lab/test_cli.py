@@ -102,7 +102,7 @@ def test_the_fedavg_comparison_run_has_the_weighting_of_the_innermost_rule(
         (["strategy.betta=1"], "unknown key 'strategy.betta'. Did you mean 'strategy.beta'"),
         (["strategy.beta=-1"], "strategy.beta = -1.0 is not allowed: beta must be a finite number greater than 0"),
         (["strategy=fednnnn+fedlws", "strategy.inner.gamma=1"], "strategy.inner.gamma = 1.0 is not allowed"),
-        (["rounds=0"], "rounds = 0 is not allowed: rounds must be a whole number in [1, 1000000]"),
+        (["rounds=-1"], "rounds = -1 is not allowed: rounds must be a whole number in [0, 1000000]"),
         (["rounds=many"], "'rounds=many' is not allowed"),
         (["fraction=1.5"], "fraction = 1.5 is not allowed: fraction must be a finite number in (0, 1]"),
         (["cohort=11"], "cohort = 11 is not allowed: cohort must be between 1 and clients = 10"),

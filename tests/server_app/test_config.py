@@ -400,7 +400,8 @@ def test_a_mistake_in_the_file_of_an_experiment(in_file: Callable[..., str], tex
         ("evaluate_clients=maybe", ["'evaluate_clients=maybe' is not allowed", "bool"]),
         ("strategy.beta=big", ["'strategy.beta=big' is not allowed", "Float"]),
         # ranges
-        ("rounds=0", ["rounds = 0 is not allowed", "in [1, 1000000]"]),
+        ("rounds=-1", ["rounds = -1 is not allowed", "in [0, 1000000]"]),
+        ("rounds=0", ["rounds = 0 is not allowed", "initial=FILE"]),
         ("clients=0", ["clients = 0 is not allowed", "in [1, 100000]"]),
         ("fraction=0", ["fraction = 0.0 is not allowed", "(0, 1]"]),
         ("fraction=1.5", ["fraction = 1.5 is not allowed", "(0, 1]"]),

@@ -257,7 +257,7 @@ def _with_moments(
     site, folder = kept_at or (None, None)
     if site is not None and folder is not None:
         report = kept.report(folder, found, spec, form(site, spec), least)
-        moments = report and report.moments
+        moments = None if report is None else report.moments
     else:
         moments = kept.said(of_examples(found.x, found.y, spec), found, spec, least)
     result, start = list(told), 0

@@ -21,6 +21,7 @@ from fedstride.tasks import data, own
 from fedstride.tasks.holdout import hold_out
 from lab.cli.main import app
 from lab.comparison.compare import ROWS, plan
+from lab.comparison.page import PAGE
 from lab.comparison.runs import ALONE, POOLED
 from lab.prediction.model import load
 from lab.results.runs import load as load_run
@@ -87,7 +88,7 @@ def test_each_model_is_measured_on_the_same_rows_of_each_site(sites: list[str], 
                     assert cell["value"] == pytest.approx(values[0] - values[1], abs=1e-12)
                     if cell["low"] is not None:
                         assert cell["low"] - 1e-12 <= cell["value"] <= cell["high"] + 1e-12
-    page = (out / "README.md").read_text()
+    page = (out / PAGE).read_text()
     assert "![auroc at each site](comparison.png)" in page
     assert "--seeds 4,7" in page
     assert (out / "comparison.png").stat().st_size > 10_000
@@ -136,7 +137,7 @@ def test_a_cross_validation_measures_every_row(sites: list[str], tmp_path: Path)
     printed, found = compared(tmp_path / "out", *sites, "strategy=fedavg", "--folds", "2", "--seeds", "1")
     assert [each["rows"] for each in found] == [80, 120, 60, 260]
     assert "west 60 of 60" in printed
-    assert "each row is measured once" in (tmp_path / "out/README.md").read_text()
+    assert "each row is measured once" in (tmp_path / "out" / PAGE).read_text()
     assert found[0]["figures"]["fedavg"]["auroc"]["spread"] is None, "one seed has no spread"
 
 
