@@ -76,15 +76,29 @@ def products_in(precision: str) -> Iterator[None]:
         with replaced(functional, **{name: _rounded(getattr(functional, name)) for name in PRODUCTS}):
             yield
     elif precision == "tf32":
-        before = [switch.fp32_precision for switch in _switches()]
-        _set(TF32)
-        try:
+        with _all_set(TF32):
             yield
-        finally:
-            for switch, value in zip(_switches(), before, strict=True):
-                switch.fp32_precision = value
     else:
         yield
+
+
+def older_switches() -> contextlib.AbstractContextManager[None]:
+    """Inside, torch's older switches of precision can be read: they fail where a GPU computes in float32.
+
+    `torch.export` reads them. Nothing is to be computed on a GPU inside.
+    """
+    return _all_set(TF32)
+
+
+@contextlib.contextmanager
+def _all_set(precision: str) -> Iterator[None]:
+    before = [switch.fp32_precision for switch in _switches()]
+    _set(precision)
+    try:
+        yield
+    finally:
+        for switch, value in zip(_switches(), before, strict=True):
+            switch.fp32_precision = value
 
 
 def _rounded(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

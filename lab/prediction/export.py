@@ -16,6 +16,7 @@ from torch.export import Dim, ExportedProgram
 
 from fedstride import atomic
 from fedstride.errors import ConfigError, RunError, unknown
+from fedstride.tasks import numerics
 from fedstride.tasks.inputs import Kind
 from fedstride.tasks.spec import Target
 from fedstride.tasks.tensors import load_arrays, to_arrays
@@ -73,7 +74,8 @@ def export(model: Model, form: str, to: Path, source: Path | None = None, *, flo
     if not to.parent.is_dir():
         raise ConfigError(f"{to.parent} is not a folder: choose another file with --to")
     compared = examples.made(model.spec) if source is None else examples.read(source, model.spec)
-    content = FORMATS[form](model, about(model, floats=floats), floats)
+    with numerics.older_switches():
+        content = FORMATS[form](model, about(model, floats=floats), floats)
     difference = _difference(model, content, compared, floats)
     if not difference <= MOST:
         raise RunError(

@@ -344,6 +344,21 @@ def test_images_that_are_no_bytes_need_floats(tmp_path: Path) -> None:
     assert "float32" in export(model, "torch", tmp_path / "b", tmp_path / "x.npz", floats=True).takes
 
 
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_process_that_has_trained_on_a_gpu_can_export(adult: Path, tmp_path: Path, form: str) -> None:
+    """There, torch's switches of precision are as `repeatable` sets them; they can be set without a GPU."""
+    switches = (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn)
+    before = [switch.fp32_precision for switch in switches]
+    try:
+        for switch in switches:
+            switch.fp32_precision = "ieee"
+        export(load(adult), form, tmp_path / form)
+        assert [switch.fp32_precision for switch in switches] == ["ieee"] * 3
+    finally:
+        for switch, value in zip(switches, before, strict=True):
+            switch.fp32_precision = value
+
+
 def test_every_format_says_how_an_example_is_prepared(adult: Path, tmp_path: Path) -> None:
     model = load(adult)
     for form in FORMATS:
