@@ -151,6 +151,7 @@ def test_the_declared_run_config_keys_exist() -> None:
         wire.SUBMISSION,
         signatures.RUN_CONFIG,
         signed.RUN_CONFIG,
+        wire.CHECK,
         "overrides",
     }
     assert {*TABLES, "experiment", "resume"} <= set(declared)

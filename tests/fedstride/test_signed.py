@@ -62,7 +62,7 @@ def altered(**change: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "change",
     [
-        {"more": 1}, {"app": "0"}, {"app": 1}, {"run": "x" * 16}, {"nonce": ""}, {"rounds": 0}, {"rounds": 1.0},
+        {"more": 1}, {"app": "0"}, {"app": 1}, {"run": "x" * 16}, {"nonce": ""}, {"rounds": -1}, {"rounds": 1.0},
         {"rounds": True}, {"rounds": 10**9}, {"messages": -1}, {"resumes": 1}, {"run_config": {"a": 1}},
         {"run_config": []}, {"nodes": ["x"]}, {"nodes": "x"}, {"nodes": 1}, {"forms": []}, {"forms": {}},
         {"expires": 999_999}, {"expires": 1_000_000 + 31 * 86400}, {"signed_at": None},

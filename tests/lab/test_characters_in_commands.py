@@ -42,7 +42,7 @@ def given(call: Call, home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         at_server([each.text for each in overrides])
         return SimpleNamespace(completed=True, final="", folder=tmp_path)
 
-    def submitted(target: Any, overrides: Any, *signatures: Any) -> str:
+    def submitted(target: Any, overrides: Any, *signatures: Any, **options: Any) -> str:
         at_server([each.text for each in overrides])
         return "7"
 

@@ -10,6 +10,7 @@ import pytest
 import typer
 from desk import weights
 
+from fedstride import parts
 from fedstride.parts import METRIC
 from lab.cli import main as cli
 from server_app.config.schema import TABLES
@@ -131,7 +132,8 @@ def test_data_that_cannot_be_divided_give_exit_code_1(call) -> None:
     assert "partition.min_size" in err
 
 
-def test_listings(call) -> None:
+def test_listings(call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "USER_PARTS", {})  # other tests may have left some
     code, out, _ = call("list", "--format", "json")
     found = json.loads(out)
     assert code == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import threading
 import time
@@ -291,6 +292,7 @@ def test_without_an_answer_the_node_asks_on_and_says_so_once(
     site: Site, link: MemoryLink, caplog: pytest.LogCaptureFixture
 ) -> None:
     link.faults["receive"] = [DOWN, AnswerError("a message for another node"), TooLargeError("too large")]
+    caplog.set_level(logging.INFO, logger="flwr")
     site.step(5)
     said = [record.getMessage() for record in caplog.records if record.name == "flwr"]
     assert [text for text in said if "SuperLink" in text] == [

@@ -52,8 +52,10 @@ def test_a_node_trains_with_the_same_bits(
         Target.CLASS: rng.integers(0, 3, 8),
         Target.LABELS: rng.integers(0, 2, (8, 3)).astype(np.uint8),
         Target.VALUES: rng.normal(size=(8, 3)).astype(np.float32),
+        Target.SURVIVAL: rng.integers([1, 0], [50, 2], (8, 2)).astype(np.float32),
     }[target]
-    spec = Spec(Inputs(kind, shape, 100), 3, target, scale=255.0)
+    outputs = 1 if target is Target.SURVIVAL else 3
+    spec = Spec(Inputs(kind, shape, 100), outputs, target, scale=255.0)
     source = data.Data(spec, x, y, x[:0], y[:0])
     (path,) = save_partition(tmp_path / "data", source, [np.array([6, 2, 3])])
     found = own.load(path.with_suffix(".toml"), spec)
