@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.results.formats import Sheet
+from lab.results.formats import Sheet, sheet_csv
 from server_app.spreadsheet import inert
 from server_app.spreadsheet import line as csv_line
 
