@@ -36,7 +36,8 @@ def test_the_example_has_no_outputs_and_is_short() -> None:
 
 
 @pytest.mark.slow
-def test_the_example_runs(tmp_path: Path) -> None:
+def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FEDSTRIDE_RUNS", raising=False)
     notebook = example()
     NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
@@ -71,8 +72,9 @@ class Kernel:
 
 
 @pytest.mark.slow
-def test_the_stop_button_ends_a_run_and_its_processes(tmp_path: Path) -> None:
+def test_the_stop_button_ends_a_run_and_its_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch has computed on threads before, and the kernel has some: its copies work all the same."""
+    monkeypatch.delenv("FEDSTRIDE_RUNS", raising=False)  # the kernel has this environment
     asyncio.run(stopped(tmp_path))
 
 
@@ -108,7 +110,8 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 @pytest.mark.slow
-def test_the_stop_button_ends_a_sweep(tmp_path: Path) -> None:
+def test_the_stop_button_ends_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FEDSTRIDE_RUNS", raising=False)
     asyncio.run(stopped_sweep(tmp_path))
 
 
