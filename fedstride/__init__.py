@@ -66,12 +66,12 @@ def __getattr__(name: str) -> Any:
     import client_app
     import strategies
 
-    if name in _at_the_desk():
+    if name in strategies.places():
+        return getattr(strategies, name)
+    if name not in client_app.MODULE_OF and name in _at_the_desk():
         from lab import public
 
         return public.load(name)
-    if name in strategies.places():
-        return getattr(strategies, name)
     if name not in client_app.MODULE_OF:
         raise AttributeError(f"module 'fedstride' has no attribute {name!r}; it has {', '.join(__dir__())}")
     try:
@@ -83,10 +83,10 @@ def __getattr__(name: str) -> Any:
 
 
 def _at_the_desk() -> list[str]:
-    """Names from the package of tools, which is not in a Flower bundle."""
+    """Names from the package of tools, which is not in a Flower bundle, and which a ServerApp may not read."""
     try:
         from lab import public
-    except ModuleNotFoundError:
+    except (ModuleNotFoundError, PermissionError):
         return []
     return list(public.MODULE_OF)
 
