@@ -7,11 +7,11 @@ from typing import Annotated
 
 from fedstride import Setting, part
 from fedstride.tasks.datasets.nodes import own_table
-from fedstride.tasks.reading import MISSING
+from fedstride.tasks.missing import RULES
 
 
 @part(task="lung")
-def lung(*, missing: Annotated[str, Setting("an empty cell: an error, or the mean", options=MISSING)] = "mean"):
+def lung(*, missing: Annotated[str, Setting("an empty cell: an error, mean or median", options=RULES)] = "mean"):
     """How long do patients live, from three findings? `months` to death, or to the last visit if `died` is 0."""
     columns = ["age", "stage", "sex=female|male"]
     return own_table(columns=columns, target=["months", "died"], kind="survival", missing=missing)

@@ -154,7 +154,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             run=str(state["run"]),
             config=state["config"],
             row=state["row"],
-            records=state["records"],
+            records=_texts(state["records"]),
             owners={int(client): Owner(*map(str, owner)) for client, owner in state["owners"].items()},
             data=state["data"],
             statistics=state["statistics"],
@@ -232,6 +232,13 @@ def _folders(run_folder: Path) -> list[Path]:
     return sorted(
         found, key=lambda path: math.inf if (number := _round_of(path)) is None else number, reverse=True
     )
+
+
+def _texts(digests: Mapping[str, Any]) -> dict[str, str]:
+    """The digests by file name. Raises TypeError for other values."""
+    if not all(isinstance(each, str) for each in digests.values()):
+        raise TypeError("the digest of a file of records is no text")
+    return dict(digests)
 
 
 def _round_of(folder: Path) -> int | None:

@@ -72,7 +72,7 @@ def _panels(place: str, row: Row, name: str, colour: int) -> list[Panel]:
         Map(
             "rows of each bin",
             of,
-            "",
+            "count",
             np.array([[value if value > 0 else np.nan for value in count]]),
             [f"{at / size:g}" for at in range(size)],
             ["rows"],
