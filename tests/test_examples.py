@@ -34,7 +34,7 @@ OUT_OF_RANGE = {
     "own_objective": "objective.epsilon=1",
     "own_partition": "partition.ratio=0",
     "own_strategy": "strategy.longest=0",
-    "own_survival": "task.missing=median",
+    "own_survival": "task.missing=zero",
     "own_task": "task.noise=-1",
     "own_wrapper": "strategy.size=-1",
 }
