@@ -68,18 +68,18 @@ def __getattr__(name: str) -> Any:
 
     if name in strategies.places():
         return getattr(strategies, name)
-    if name not in client_app.MODULE_OF and name in _at_the_desk():
+    if name in client_app.MODULE_OF:
+        try:
+            return getattr(client_app, name)
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise ImportError(f"{name} needs torch: pip install 'fedstride[client]'") from error
+    if name in _at_the_desk():
         from lab import public
 
         return public.load(name)
-    if name not in client_app.MODULE_OF:
-        raise AttributeError(f"module 'fedstride' has no attribute {name!r}; it has {', '.join(__dir__())}")
-    try:
-        return getattr(client_app, name)
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise ImportError(f"{name} needs torch: pip install 'fedstride[client]'") from error
+    raise AttributeError(f"module 'fedstride' has no attribute {name!r}; it has {', '.join(__dir__())}")
 
 
 def _at_the_desk() -> list[str]:

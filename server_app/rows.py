@@ -146,14 +146,13 @@ def client_rows(
     accepted = {reply.node_id: reply for reply in cohort.replies}
     figures = {} if evaluation is None else _figures(evaluation)
 
-    def used(node: int, row: Row) -> Row:
+    def used(node: int, row: Row) -> tuple[Row, list[str]]:
         client, reply = roster.client_of(node), accepted[node]
         own = (*row, *CLIENT_NAMES, wire.CLIENT_ID)
         reported = {key: value for key, value in reply.metrics.items() if key not in own}
         metrics, limit_notes = _limited(reported, cohort.usual_forms)
         notes = [*_notes(reply, cohort), *limit_notes, *_evaluation_notes(client, evaluation)]
-        found: Row = {"norm": reply.length, **metrics, **figures.get(client, {})}
-        return found | ({"note": "; ".join(notes)} if notes else {})
+        return {"norm": reply.length, **metrics, **figures.get(client, {})}, notes
 
     return _rows(server_round, messages, replies, cohort, roster, no_reply, used)
 
@@ -169,11 +168,11 @@ def rows_of_measuring(
     examples = {reply.node_id: reply.num_examples for reply in evaluation.replies}
     figures = _figures(evaluation)
 
-    def used(node: int, row: Row) -> Row:
+    def used(node: int, row: Row) -> tuple[Row, list[str]]:
         client = roster.client_of(node)
-        notes = _evaluation_notes(client, evaluation)
-        found: Row = {wire.NUM_EXAMPLES: examples[node], **figures.get(client, {})}
-        return found | ({"note": "; ".join(notes)} if notes else {})
+        return {wire.NUM_EXAMPLES: examples[node], **figures.get(client, {})}, _evaluation_notes(
+            client, evaluation
+        )
 
     rows = _rows(0, messages, replies, evaluation, roster, no_reply, used)
     _log_silent(rows)
@@ -187,9 +186,9 @@ def _rows(
     cohort: Cohort,
     roster: Roster,
     no_reply: Callable[[int], str],
-    used: Callable[[int, Row], Row],
+    used: Callable[[int, Row], tuple[Row, list[str]]],
 ) -> list[Row]:
-    """A row for each message, in the order of client ids. `used`: what is added of a node whose reply was used."""
+    """A row for each message, in the order of client ids. `used`: what is added if a reply was used, and notes."""
     accepted = {reply.node_id for reply in cohort.replies}
     reasons = {item.node_id: item.reason for item in cohort.rejected}
     rows: list[tuple[int, Row]] = []
@@ -200,7 +199,8 @@ def _rows(
         row["bytes/down"] = bytes_in(message)
         row["bytes/up"] = bytes_in(replies[node]) if node in replies else 0
         if node in accepted:
-            row |= {"status": "used", **used(node, row)}
+            more, notes = used(node, row)
+            row |= {"status": "used", **more, **({"note": "; ".join(notes)} if notes else {})}
         elif node in replies:
             row |= {"status": "rejected", "reason": reasons.get(node, "the reply has the id of another node")}
         else:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ..terminal import line
+from .predict import BEST, PARTS
 
 
 def export(
@@ -24,14 +25,9 @@ def export(
             show_default=False,
         ),
     ] = None,
-    best: Annotated[bool, typer.Option("--best", help="Use the model of the best round, not the last.")] = False,
+    best: Annotated[bool, BEST] = False,
     floats: Annotated[bool, typer.Option("--floats", help="Take images as float32, not as bytes.")] = False,
-    parts: Annotated[
-        Path | None,
-        typer.Option(
-            help="The file of parts with the network, if it is not where the run had it.", show_default=False
-        ),
-    ] = None,
+    parts: Annotated[Path | None, PARTS] = None,
 ) -> None:
     """Write a run's model with its preparation as one file that other programs load without fedstride.
 

@@ -9,6 +9,11 @@ import typer
 
 from ..terminal import line
 
+BEST = typer.Option("--best", help="Use the model of the best round, not the last.")
+PARTS = typer.Option(
+    help="The file of parts with the network, if it is not where the run had it.", show_default=False
+)
+
 
 def predict(
     folder: Annotated[Path, typer.Argument(help="The run folder.", show_default=False)],
@@ -22,13 +27,8 @@ def predict(
     output: Annotated[Path, typer.Option("--output", "-o", help="The CSV file to write.")] = Path(
         "predictions.csv"
     ),
-    best: Annotated[bool, typer.Option("--best", help="Use the model of the best round, not the last.")] = False,
-    parts: Annotated[
-        Path | None,
-        typer.Option(
-            help="The file of parts with the network, if it is not where the run had it.", show_default=False
-        ),
-    ] = None,
+    best: Annotated[bool, BEST] = False,
+    parts: Annotated[Path | None, PARTS] = None,
 ) -> None:
     """Write predictions of a run's model, with probabilities, as a CSV file: a row for each example, in order.
 

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from fedstride.errors import RunError
-from fedstride.seeds import MAX_SEED
 from fedstride.tasks import data
 from fedstride.tasks.goals import goal_of
 from fedstride.tasks.per_row import PerRow, joined, per_row
@@ -20,7 +19,7 @@ from server_app.config.schema import Config
 
 from ..engine.sweep import Ended, run_jobs
 from ..prediction.model import Model, load
-from .figures import At, at_site, over_all
+from .figures import At, everywhere
 from .runs import ALONE, POOLED, Trained, runs_of
 from .sites import Site, Split, as_held_out, folds, sites_of, with_files
 
@@ -84,29 +83,19 @@ def train(planned: Planned, at_once: int, on_end: Callable[[Trained, Ended], Non
 
 def measure(planned: Planned) -> list[At]:
     """What was found at each site, and then over all of them."""
-    each = [
-        {column: _by_seed(planned, place, column) for column in planned.columns}
-        for place in range(len(planned.sites))
+    found: list[dict[str, dict[int, list[PerRow]]]] = [
+        {column: {} for column in planned.columns} for _ in planned.sites
     ]
-    found = [
-        at_site(site.name, columns, planned.pairs, place)
-        for place, (site, columns) in enumerate(zip(planned.sites, each, strict=True))
-    ]
-    return [*found, over_all(each, planned.pairs, MAX_SEED)]
-
-
-def _by_seed(planned: Planned, place: int, column: str) -> list[PerRow]:
-    """What the models of a column give on the held-out rows of a site, for each seed; each row once."""
-    by_seed: dict[int, list[PerRow]] = {}
     for run in planned.runs:
-        if run.column == column and run.site in (None, place):
-            held = planned.splits[run.split].held[place]
-            by_seed.setdefault(run.config.seed, []).append(_measured(run, planned.sites[place], held))
-    return [joined(parts) for parts in by_seed.values()]
-
-
-def _measured(run: Trained, site: Site, held: np.ndarray) -> PerRow:
-    return rows_of(load(run.folder, parts=run.config.parts), site, held)
+        model, split = load(run.folder, parts=run.config.parts), planned.splits[run.split]
+        for place in range(len(planned.sites)) if run.site is None else [run.site]:
+            rows = rows_of(model, planned.sites[place], split.held[place])
+            found[place][run.column].setdefault(run.config.seed, []).append(rows)
+    by_seed = [
+        {column: [joined(parts) for parts in seeds.values()] for column, seeds in columns.items()}
+        for columns in found
+    ]
+    return everywhere([site.name for site in planned.sites], by_seed, planned.pairs)
 
 
 def rows_of(model: Model, site: Site, held: np.ndarray) -> PerRow:

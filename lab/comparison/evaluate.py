@@ -7,13 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedstride.errors import ConfigError
-from fedstride.seeds import MAX_SEED
 from fedstride.tasks.holdout import hold_out
 from server_app.config.schema import Config
 
 from ..prediction.model import Model
 from .compare import rows_of
-from .figures import At, at_site, over_all
+from .figures import At, everywhere
 from .sites import Site, sites_of
 
 
@@ -36,10 +35,7 @@ def measure(models: Mapping[str, Model], config: Config, *, all_rows: bool) -> l
         {name: [rows_of(model, site, rows)] for name, model in models.items()}
         for site, rows in zip(sites, held, strict=True)
     ]
-    found = [
-        at_site(site.name, columns, pairs, n) for n, (site, columns) in enumerate(zip(sites, each, strict=True))
-    ]
-    return [*found, over_all(each, pairs, MAX_SEED)]
+    return everywhere([site.name for site in sites], each, pairs)
 
 
 def _rows(site: Site, config: Config, number: int, all_rows: bool) -> np.ndarray:

@@ -17,6 +17,7 @@ import numpy as np
 from fedstride import intervals
 from fedstride.intervals import Interval
 from fedstride.scores import EXACT
+from fedstride.seeds import MAX_SEED
 from fedstride.tasks.per_row import PerRow, joined
 
 AUROC = "auroc"
@@ -51,6 +52,12 @@ Columns = Mapping[str, Sequence[PerRow]]
 """By column: what each seed's model gives on the same rows."""
 
 Pairs = Sequence[tuple[str, str]]
+
+
+def everywhere(names: Sequence[str], sites: Sequence[Columns], pairs: Pairs) -> list[At]:
+    """On the rows of each site, and then on those of all sites together."""
+    found = [at_site(*each, pairs, place) for place, each in enumerate(zip(names, sites, strict=True))]
+    return [*found, over_all(sites, pairs, MAX_SEED)]
 
 
 def at_site(name: str, columns: Columns, pairs: Pairs, seed: int) -> At:

@@ -11,18 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 
-from client_app.parts import OBJECTIVES, RULES, Training
-from fedstride.settings import fields_of
+from client_app.parts import OBJECTIVES
 from server_app.attacks import ATTACKS
 from server_app.calibrations import CALIBRATIONS
 from server_app.config.compose import to_yaml
-from server_app.config.keys import chain
 from server_app.config.schema import Config
 from server_app.folder import folder_name
 from strategies.parts import PRIVACY, STRATEGIES
 
+from ..engine.comparison import local_sgd
 from ..engine.plan import Job
 from .sites import Site, Split, of_files
 
@@ -84,13 +82,10 @@ class _Of:
 
 def _by_one(config: Config) -> Config:
     """The same training by one client: plain, without what concerns several clients, messages or the server."""
-    counted = [spec.local_steps for spec in chain(config.strategy) if hasattr(spec, "local_steps")]
-    shared = {name: getattr(config.client, name) for name in fields_of(Training)}
-    shared["local_steps"] = counted[0] if counted else config.client.local_steps
     return replace(
         config,
         strategy=STRATEGIES.config("fedavg")(),
-        client=cast(Training, RULES.config("sgd")(**shared)),
+        client=local_sgd(config),
         objective=OBJECTIVES.config("plain")(),
         privacy=PRIVACY.config("none")(),
         attack=ATTACKS.config("none")(),

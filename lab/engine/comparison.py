@@ -32,21 +32,25 @@ def counterpart(config: Config, folder: Path) -> Config | None:
     2D-LRD's switch to one mini-batch a round, FedAvg trains more than it.) The weights of clients are those of
     the run's innermost rule.
     """
-    specs = list(chain(config.strategy))
-    counted = [spec.local_steps for spec in specs if hasattr(spec, "local_steps")]
-    shared = {name: getattr(config.client, name) for name in fields_of(Training)}
-    shared["local_steps"] = counted[0] if counted else config.client.local_steps
     weighting: dict[str, Any] = {"weighting": build_strategy(config).weighting}
     other = dataclasses.replace(
         config,
         strategy=STRATEGIES.config("fedavg")(**weighting),
-        client=cast(Training, RULES.config("sgd")(**shared)),
+        client=local_sgd(config),
         objective=OBJECTIVES.config("plain")(),
         out=str(folder),
         name=NAME,
     )
     same = (other.strategy, other.client, other.objective) == (config.strategy, config.client, config.objective)
     return None if same or not config.rounds else other
+
+
+def local_sgd(config: Config) -> Training:
+    """Local SGD with what all client rules share, and with as many mini-batches as the run has."""
+    counted = [spec.local_steps for spec in chain(config.strategy) if hasattr(spec, "local_steps")]
+    shared = {name: getattr(config.client, name) for name in fields_of(Training)}
+    shared["local_steps"] = counted[0] if counted else config.client.local_steps
+    return cast(Training, RULES.config("sgd")(**shared))
 
 
 class ComparisonRun:
