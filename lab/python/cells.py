@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -86,7 +87,8 @@ def as_file(text: str, given: Sequence[Override]) -> Iterator[Override]:
     """
     out = [override.name for override in given if override.key == "out" and override.value]
     path = runs_dir(Config(out=out[-1] if out else None)) / FOLDER / f"cells_{_short(text)}.py"
-    new = [each for each in (path, path.parent, path.parent.parent) if not each.exists()]
+    bytecode = Path(importlib.util.cache_from_source(str(path)))
+    new = [each for each in (bytecode, bytecode.parent, path, *path.parents[:2]) if not each.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic.write(path, text.encode())

@@ -55,6 +55,7 @@ Session = Callable[[str], None]
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     """Executes a text as the program itself, which has no part of an earlier test."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     monkeypatch.delenv("FEDSTRIDE_RUNS", raising=False)
     file = tmp_path / "program.py"
 
