@@ -1,4 +1,4 @@
-"""Replaces what replies state by what the roll call said: who the client is, and its number of examples at most."""
+"""Replaces what replies state by what the roll call said: who the client is, and its most examples."""
 
 from __future__ import annotations
 
