@@ -25,6 +25,7 @@ class Screening:
             "an update longer than this factor times the largest median length of a round so far is rejected; "
             "null: no limit",
             above=1,
+            across=True,
         ),
     ] = 5.0
     burst: Annotated[
@@ -33,6 +34,7 @@ class Screening:
             "the same for a client whose last three updates were within screening.factor; "
             "a value not above that factor allows nothing more",
             above=1,
+            across=True,
         ),
     ] = 10.0
     clip: Annotated[
@@ -41,6 +43,7 @@ class Screening:
             "shorten longer updates to this quantile of the round's lengths (0.5: the median) and reject none",
             above=0,
             most=1,
+            across=True,
         ),
     ] = None
     max_share: Annotated[
