@@ -14,7 +14,7 @@ that is not finite counts as zero. Which clients reply, and so m, is not secret.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -25,11 +25,11 @@ from fedstride import mechanism, seeds, wire
 from fedstride.arrays import Arrays
 from fedstride.errors import ConfigError, require
 from fedstride.keystream import Keystream, new_secret
-from fedstride.settings import Kind, Setting, check, fields_of
+from fedstride.settings import Kind, Setting, check
 from fedstride.varying import Varies
 
 from .cohort import Cohort, Expected, with_model
-from .limits import Screening
+from .limits import each_for_itself
 from .needs import Needs
 from .requests import expected_of
 from .stack import Admission, Metrics, Stack
@@ -206,7 +206,8 @@ class DifferentialPrivacy(Wrapper):
             f"0, or at least {mechanism.NOISE_MULTIPLIERS[0]:g}",
         )
         if where != "local":
-            self.screening = _each_for_itself(self.screening)
+            self.screening = each_for_itself(self.screening)
+        self.released: Callable[[int, str], int] | None = None  # takes note of a release; how many there are
         self.server_round = 0
         self.state: PrivacyState = self.initial_state()
 
@@ -277,7 +278,8 @@ class DifferentialPrivacy(Wrapper):
             )
             models, metrics["privacy/clipped"] = found.models, found.clipped / len(cohort)
             clipping_norm = self._next_clipping_norm(found, state) if self.adaptive else state.clipping_norm
-            after = state._replace(releases=state.releases + 1, clipping_norm=clipping_norm)
+            releases = self.released(self.server_round, found.about) if self.released else state.releases + 1
+            after = state._replace(releases=releases, clipping_norm=clipping_norm)
         if self.noise_multiplier > 0.0:
             metrics["privacy/epsilon"] = mechanism.epsilon(self.noise_multiplier, after.releases, self.delta)
         replies = (
@@ -315,25 +317,6 @@ class DifferentialPrivacy(Wrapper):
 def unprotected(strategy: Strategy, **options: Any) -> Strategy:
     """No privacy: the strategy itself."""
     return strategy
-
-
-def _each_for_itself(screening: Screening) -> Screening:
-    """The screening without what compares the updates of clients. Raises ConfigError if such a thing was chosen.
-
-    Before updates are clipped, one client could move what is used of all others by more than C.
-    """
-    across = [each for each in fields_of(type(screening)).values() if each.setting.across]
-    for each in across:
-        value = getattr(screening, each.name)
-        require(
-            value is None or value == each.default,
-            f"screening.{each.name}",
-            value,
-            "left out with privacy: it compares updates before they are clipped, so one client could change those "
-            "of others by more than the clipping norm; privacy clips each update by itself",
-        )
-    off: dict[str, Any] = {each.name: None for each in across if each.may_be_none}
-    return replace(screening, **off)
 
 
 def _refuse_more(strategy: Strategy) -> None:
