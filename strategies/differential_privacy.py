@@ -141,7 +141,7 @@ class DifferentialPrivacy(Wrapper):
             Setting(
                 "z, strength of the noise in units of C; 0: clipping without noise",
                 least=0,
-                most=mechanism.CLIPPING_NORMS[1],
+                most=mechanism.NOISE_MULTIPLIERS[1],
             ),
         ] = 1.0,
         adaptive: Annotated[
