@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, Final, Literal
 
-from . import wire
+from . import differences, wire
 from .errors import ConfigError
 from .figure import fault_of, form_of
 from .score_bins import unpacked
@@ -67,6 +67,19 @@ def of_score(score: Score) -> Metric:
     return found
 
 
+def _without_best(found: Metric) -> Metric:
+    """The same for a model that is only measured: it decides nothing."""
+    return replace(found, better=None)
+
+
+def _difference_of(score: Score) -> Metric:
+    """The properties of the difference of this figure of two models."""
+    known = of_score(score)
+    most = known.most - known.least
+    check = partial(differences.fault_of, most=most)
+    return replace(DIFFERENCE, unit=known.unit, factor=known.factor, least=-most, most=most, check=check)
+
+
 def _fault_of_bins(numbers: Sequence[float]) -> str | None:
     try:
         unpacked(numbers)
@@ -80,6 +93,13 @@ ACCURACY: Final = Metric("larger", unit="%", factor=100.0, least=0.0, most=1.0)
 NEUTRAL: Final = Metric()  # neither larger nor smaller values are better; clients' values are averaged
 SHARE: Final = Metric(least=0.0, most=1.0)
 
+DIFFERENCE: Final = Metric(
+    pool=differences.pooled,
+    check=differences.fault_of,
+    form=lambda numbers: differences.WHOLE,
+    words="a difference",
+)
+
 AGREED: Final = "median/"
 """Prefix of the value of a metric that more than half of the clients reached; written by the server only."""
 
@@ -89,7 +109,7 @@ ERROR: Final = "error"
 DEVIATION: Final = "deviation"
 """Last part of the name of a metric: the standard deviation of a figure, from the numbers of its rows."""
 
-MEASURED: Final = ("test", wire.LOCAL, "ccvr")
+MEASURED: Final = ("test", wire.LOCAL, wire.AGAINST, "ccvr")
 """The places where figures of predictions are measured: the first parts of their names."""
 
 SCREENING: Final = "screening/"
@@ -107,6 +127,11 @@ FACTS: dict[str, Metric] = {
     **{f"{wire.LOCAL}/{name}": of_score(score) for name, score in SCORES.items()},
     **{f"{wire.LOCAL}/{name}/{ERROR}": SHARE for name, score in SCORES.items() if score.has_bins},
     f"{wire.LOCAL}/auroc/{DEVIATION}": SHARE,
+    f"{wire.AGAINST}/loss": _without_best(LOSS),
+    **{f"{wire.AGAINST}/{name}": _without_best(of_score(score)) for name, score in SCORES.items()},
+    **{f"{wire.AGAINST}/{name}/{ERROR}": SHARE for name, score in SCORES.items() if score.has_bins},
+    **{f"{wire.DIFFERENCE}/{name}": _difference_of(score) for name, score in SCORES.items()},
+    f"{wire.DIFFERENCE}/*": DIFFERENCE,
     wire.MEASURED: Metric(over_clients="none"),
     wire.TRAIN_LOSS: LOSS,
     wire.TRAIN_ACCURACY: ACCURACY,

@@ -12,6 +12,7 @@ ARRAYS: Final = "arrays"  # ArrayRecord: the model, down and up
 CONFIG: Final = "config"  # ConfigRecord: the client's configuration, as plain values
 # An ArrayRecord `FROZEN` has the arrays that are not trained, down only, for a client that does not have them.
 METRICS: Final = "metrics"  # MetricRecord: the metrics that the client reports
+AGAINST: Final = "against"  # ArrayRecord: a second model to measure, down only; begins its figures and statistics
 
 UNUSABLE: Final = 900  # code of the error in place of a reply that the server does not use; Flower's are below 9
 
@@ -53,6 +54,11 @@ def of_half(half: str, name: str) -> str:
     return f"{half}.{name}"
 
 
+def of_second(name: str) -> str:
+    """The key of a statistic of the second model's task, as in `against.mean`."""
+    return f"{AGAINST}.{name}"
+
+
 def done(half: str) -> str:
     """The metric with which a client reports that it executed this half (value 1)."""
     return f"done/{half}"
@@ -79,6 +85,9 @@ WITHOUT_DATA: Final = frozenset(
     {CLIENT_ID, STATE_LOST, STATE_HELD, FROZEN_HELD}
 )  # metrics that say nothing of data
 MEASURED: Final = "local/num-examples"  # of a client, in the records: the examples behind its `local/` figures
+DIFFERENCE: Final = (
+    "difference"  # before `/` and a figure: the first model's less the second's, see differences.py
+)
 LOCAL: Final = "local"  # before `/` and a figure of federated evaluation: loss, accuracy, or a list of rates
 
 # Keys of a node's node-config

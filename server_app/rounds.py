@@ -7,7 +7,7 @@ It uses only the four public methods of a strategy: `configure_train`, `aggregat
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,12 +17,13 @@ from flwr.serverapp import Grid
 from fedstride import wire
 from fedstride.arrays import Arrays
 from fedstride.errors import RunError
-from fedstride.records import config_records, metric_records
+from fedstride.records import config_records
 from fedstride.tasks.spec import Statistics
 from fedstride.varying import Varies
 from strategies.cohort import LEFT_OUT, Cohort
 from strategies.norms import NormAnalysis
 
+from .believed import limit_counts, set_client_ids
 from .ccvr import CCVR
 from .claims import Owner
 from .config.schema import Config
@@ -41,6 +42,7 @@ from .rows import (
     spread,
     with_names,
 )
+from .second import Second
 from .stopping import quorum_of
 from .waiting import Wait, Waits
 
@@ -109,6 +111,7 @@ class Federation:
     progress: Progress
     statistics: Statistics = field(default_factory=dict)
     calibration: CCVR | None = None
+    second: Second | None = None  # a model that is measured beside the initial one
     oldest_round: Callable[[int], int | None] = lambda client: None  # see `Records.oldest_round`
 
     def rounds(self, start: Round | None, initial: ArrayRecord) -> Iterator[Round]:
@@ -208,7 +211,7 @@ class Federation:
         returns = self.strategy.expected.returns
         replies = self._exchanged(messages, wait, returns=returns, on_replies=on_replies)
         self.delivery.note(messages, replies, self.roster)
-        self._set_client_ids(replies)
+        set_client_ids(replies, self.roster)
         return _Asked(messages, {node: replies[node] for node in nodes if node in replies}, wait)
 
     def _exchanged(self, messages: Sequence[Message], wait: Wait, **options: Any) -> dict[int, Message]:
@@ -287,29 +290,6 @@ class Federation:
         config.update(state_rounds)
         message.content = RecordDict({**message.content, key: config})
 
-    def _set_client_ids(self, replies: Mapping[int, Message]) -> None:
-        """Replace the client ids in the replies by those of the roll call: the ids in a reply are not trusted."""
-        for node, reply in replies.items():
-            client = self.roster.client_of(node)
-            for record in metric_records(reply.content).values() if reply.has_content() else ():
-                if isinstance(record.get(wire.CLIENT_ID, client), int):  # the screening rejects other types
-                    record[wire.CLIENT_ID] = client
-
-    def _limit_counts(self, replies: Mapping[int, Message], trained: Container[int]) -> None:
-        """Replace numbers of examples above that of the roll call, for clients whose training was not used.
-
-        The strategy limits those of the other clients, by their numbers in training.
-        """
-        key = self.strategy.weighted_by_key
-        for node, reply in replies.items():
-            known = self.roster.facts.get(self.roster.client_of(node), {}).get(wire.NUM_EXAMPLES)
-            if node in trained or not isinstance(known, int) or known < 1 or not reply.has_content():
-                continue
-            for record in metric_records(reply.content).values():
-                count = record.get(key)
-                if isinstance(count, (int, float)) and count > known:
-                    record[key] = known
-
     def _evaluation(self, arrays: ArrayRecord, server_round: int) -> Row:
         started = time.perf_counter()
         return {**self.evaluate(arrays, server_round), "seconds/evaluate": time.perf_counter() - started}
@@ -324,13 +304,17 @@ class Federation:
         nodes = grid.get_node_ids()
         config = ConfigRecord(dict(self.client_config))
         messages = list(self.strategy.configure_evaluate(server_round, arrays, config, grid))
+        if self.second is not None:
+            self.second.add(messages, self.strategy.configrecord_key)
         self.delivery.add(messages, self.roster)
         wait = self.waits.wait("evaluate", self._clients_of(messages))
         replies = self._exchanged(messages, wait)
         self.delivery.note(messages, replies, self.roster)
         wait.finished({self.roster.client_of(reply.node_id) for reply in trained.replies})
-        self._set_client_ids(replies)
-        self._limit_counts(replies, {reply.node_id for reply in trained.replies})
+        set_client_ids(replies, self.roster)
+        limit_counts(
+            replies, {reply.node_id for reply in trained.replies}, self.roster, self.strategy.weighted_by_key
+        )
         good = [replies[node] for node in nodes if node in replies and not replies[node].has_error()]
         figures = known_names(dict(self.strategy.aggregate_evaluate(server_round, good) or {}))
         return figures, _Asked(messages, replies, wait)

@@ -44,6 +44,7 @@ from .restore import restored_clients, restored_metrics
 from .roll_call import Roster
 from .rounds import Evaluate, Federation, Observer, Round
 from .rows import Row, empty_rounds_reason
+from .second import Second, second_of
 from .stopping import reason_to_stop
 from .trackers import Tracking, check_trackers
 from .waiting import CEILING, Waits
@@ -59,6 +60,7 @@ class Prepared:
     spec: Spec
     checkpoint: Checkpoint | None = None  # of the run that is resumed
     calibration: CCVR | None = None
+    second: Second | None = None
     statistics: Statistics = field(default_factory=dict)  # of the initial model's task, taken over
     notes: tuple[str, ...] = ()  # for the user: a subset of the data, damaged checkpoints and lines of records
 
@@ -84,13 +86,22 @@ def prepare(config: Config, evaluation: CentralEvaluation | None = None) -> Prep
     config = pinned(resolved(config, source))
     begun = origin(config, source.spec)
     evaluation = evaluation or CentralEvaluation(config)
+    second = second_of(config, evaluation, source.spec)
     subset = f"task={config.task.name} has {source.subset}" if source.subset else ""
-    notes = tuple(filter(None, [subset, note_of(source, learning_at_server(config)), begun.note]))
+    learning = note_of(source, learning_at_server(config))
+    notes = tuple(filter(None, [subset, learning, begun.note, "" if second is None else second.note]))
     at_server = at_server_of(config, evaluation)
     strategy = build_strategy(config, evaluation.model, source.spec, at_server)
     calibration = ccvr_of(config, evaluation)
     prepared = Prepared(
-        config, strategy, evaluation, source.spec, None, calibration, statistics=begun.statistics, notes=notes
+        config,
+        strategy,
+        evaluation,
+        source.spec,
+        calibration=calibration,
+        second=second,
+        statistics=begun.statistics,
+        notes=notes,
     )
     if evaluation.frozen:
         frozen.keep(evaluation.frozen)  # clients on this machine then find it in the cache
@@ -201,6 +212,7 @@ def run(
             waits=Waits(CEILING if config.timeout is None and grids.is_simulation(grid) else config.timeout),
             progress=progress,
             calibration=prepared.calibration,
+            second=prepared.second,
             oldest_round=records.oldest_round,
         )
         done = 0 if records.last is None else records.last.number

@@ -90,6 +90,8 @@ def forms_of(prepared: Prepared, word: str, *, describes: bool = False) -> tuple
         found.append(form("training", message, {**known, **in_rounds, **_of_parts(strategy)}))
     if config.evaluate_clients:
         for message in strategy.configure_evaluate(1, initial, sent, ONE_NODE):
+            if prepared.second is not None:
+                prepared.second.add([message], strategy.configrecord_key)
             found.append(form("evaluation", message, {**known, **in_round}))
     if prepared.calibration is not None:
         found.append(form("calibration", query({wire.ARRAYS: initial}, ccvr.ASKED), {**known, **in_round}))

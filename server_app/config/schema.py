@@ -111,7 +111,8 @@ class Config:
     evaluate_clients: Annotated[
         bool | None,
         Setting(
-            "also evaluate on the clients' examples, in the same rounds; default: if the server has no test set",
+            "also evaluate on the clients' examples, in the same rounds; default: if the server has no test set, "
+            "or with against",
             kind=NONE,
         ),
     ] = None
@@ -135,6 +136,14 @@ class Config:
     initial_digest: Annotated[
         str | None,
         Setting("first 16 hexadecimal digits of SHA-256 of the file initial; found when the run starts"),
+    ] = None
+    against: Annotated[
+        str | None,
+        Setting(
+            "safetensors file with a second model, which the clients measure on the same rows as that of "
+            "`initial`, with the differences; only with rounds=0",
+            kind=NONE,
+        ),
     ] = None
     train: Annotated[
         list[str] | None,
