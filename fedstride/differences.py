@@ -27,6 +27,9 @@ from typing import NamedTuple
 from .intervals import LEVEL, NONE, Interval
 from .pooled_scores import Pooled
 
+LOW, HIGH = "low", "high"
+"""Last parts of the names of the ends of an interval in the records, as in `difference/auroc/low`."""
+
 ALONE, WHOLE = 1, 4
 """Numbers that a site sends: without an interval, and with one."""
 

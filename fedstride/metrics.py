@@ -131,6 +131,11 @@ FACTS: dict[str, Metric] = {
     **{f"{wire.AGAINST}/{name}": _without_best(of_score(score)) for name, score in SCORES.items()},
     **{f"{wire.AGAINST}/{name}/{ERROR}": SHARE for name, score in SCORES.items() if score.has_bins},
     **{f"{wire.DIFFERENCE}/{name}": _difference_of(score) for name, score in SCORES.items()},
+    **{
+        f"{wire.DIFFERENCE}/{name}/{end}": Metric(over_clients="none")
+        for name in SCORES
+        for end in (differences.LOW, differences.HIGH)
+    },
     f"{wire.DIFFERENCE}/*": DIFFERENCE,
     wire.MEASURED: Metric(over_clients="none"),
     wire.TRAIN_LOSS: LOSS,

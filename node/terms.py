@@ -25,6 +25,9 @@ METRICS, TASK, BATCH_SIZE = "task.metrics", "task.name", "client.batch_size"
 MODEL_RECORDS = frozenset({wire.ARRAYS, wire.METRICS, wire.ROLL_CALL})
 """The records of a reply that every run has. All others are extra records."""
 
+FIGURES = tuple(f"{each}/" for each in (wire.LOCAL, wire.AGAINST, wire.DIFFERENCE))
+"""How the keys of figures of held-out rows begin: of a model, of a second one, and of their differences."""
+
 WHO_ANSWERS = frozenset(
     {wire.NAME, wire.PACKED, wire.FROZEN, wire.CODE, "device", "python", "torch", "flwr", "fedstride"}
 )
@@ -116,9 +119,8 @@ class Terms:
             raise RefusedError(
                 f"the reply has the record {other[0]!r}, which records in the policy lacks", Kind.POLICY
             )
-        start = f"{wire.LOCAL}/"
         keys = [key for record in reply.records.values() for key in record]
-        figures = sorted(key.removeprefix(start) for key in keys if key.startswith(start))
+        figures = sorted(key.partition("/")[2] for key in keys if key.startswith(FIGURES))
         if self._policy.metrics is not None:
             other = [name for name in figures if name not in (*self._policy.metrics, "loss")]
             if other:

@@ -19,6 +19,8 @@ from fedstride.tasks.spec import Spec, Target
 
 from .config.keys import keys, label, names
 from .config.schema import Config
+from .differences import HEAD, pairs_in
+from .differences import NOTE as PAIRS_NOTE
 from .machine import versions
 from .rows import Row
 from .sites import Site, Sites, over_all
@@ -105,6 +107,7 @@ def written(facts: Facts) -> str:
         _trained_on(facts),
         "## Figures",
         _figures(facts),
+        *(["## Two models", _pairs(facts)] if facts.config.against else []),
         "## Membership",
         facts.membership,
         "## Settings",
@@ -177,6 +180,22 @@ def _figures(facts: Facts) -> str:
             note,
         ]
     )
+
+
+def _pairs(facts: Facts) -> str:
+    """A table for each figure: a row a site, and one for all of them."""
+    every = pairs_in(facts.row)
+    of_site = [(site.name, site.pairs) for site in facts.sites[:MOST_SITES]]
+    parts = [f"The model of `initial` and that of `against`, `{_code(facts.config.against)}`."]
+    for figure in dict.fromkeys(figure for _, pairs in (*of_site, ("", every)) for figure in pairs):
+        each = [(name, pairs.get(figure)) for name, pairs in (*of_site, ("all", every))]
+        known = [(name, pair) for name, pair in each if pair is not None]
+        lines = [_line(["site", *HEAD]), _line(["---", *["--:"] * len(HEAD)])]
+        lines += [_line([_plain(name), *pair.cells]) for name, pair in known]
+        parts += [f"{_plain(known[0][1].name)}:", "\n".join(lines)]
+    none = [_plain(name) for name, pairs in of_site if not pairs]
+    parts += [f"No difference of {', '.join(none)}: too few rows of a class, or no reply."] if none else []
+    return "\n\n".join([*parts, PAIRS_NOTE])
 
 
 def _cells(site: Site, metrics: Sequence[str]) -> list[str]:

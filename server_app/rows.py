@@ -19,14 +19,18 @@ from fedstride.sampling import deviation_from_bins
 from strategies.cohort import Cohort, Reply
 from strategies.figures import NUMBER, form_of, in_words, pooled, real
 
+from . import differences
 from .roll_call import Roster
 
 Row = dict[str, Any]
 """The values of a round or a client by metric name: numbers, strings, or lists of them."""
 
+OF_EVALUATION = tuple(f"{each}/" for each in (wire.LOCAL, wire.AGAINST, wire.DIFFERENCE))
+"""The beginnings of the names of figures that clients measure."""
+
 ROUND_NAMES = ("round", "clients", *chain.KEYS)
 ROUND_PREFIXES = ("test/", "seconds/", "ccvr/", AGREED)
-SINGLE_NUMBER_PREFIXES = ("train/", "local/")
+SINGLE_NUMBER_PREFIXES = ("train/", *OF_EVALUATION)
 CLIENT_NAMES = ("status", "reason", "norm", "note", wire.MEASURED, *chain.KEYS)
 """Names that the server writes itself, and prefixes of metrics that are always single numbers. Values from clients
 that conflict with these are ignored."""
@@ -92,7 +96,7 @@ def spread(evaluation: Cohort) -> Row:
     """How far the clients' figures of a federated evaluation are apart: the worst one, and the 10th percentile.
 
     The percentile is counted from the worst client, as `local/accuracy/p10`. Only for figures with a better
-    direction that at least two clients have.
+    direction that at least two clients have. Also, of differences of two models, the intervals over all clients.
     """
     row: Row = {}
     for name in evaluation.selections:
@@ -101,7 +105,7 @@ def spread(evaluation: Cohort) -> Row:
         if better is None or len(values) < 2 or not name.startswith(f"{wire.LOCAL}/"):
             continue
         row |= {f"{name}/worst": values[0], f"{name}/p10": values[math.floor(0.1 * (len(values) - 1))]}
-    return row | _deviation(evaluation)
+    return row | _deviation(evaluation) | differences.of_all(evaluation)
 
 
 def _deviation(evaluation: Cohort) -> Row:
@@ -261,11 +265,13 @@ def _figures(evaluation: Cohort) -> dict[int, Row]:
     """By client id: its figures in a federated evaluation."""
     found: dict[int, Row] = {}
     for name in evaluation.selections:
-        if name.startswith(f"{wire.LOCAL}/"):
+        if name.startswith(OF_EVALUATION):
             for client, value in evaluation.numbers(name).items():
                 found.setdefault(client, {})[name] = value
             for client, more in _of_bins(evaluation, name).items():
                 found.setdefault(client, {}).update(more)
+    for client, ends in differences.of_clients(evaluation):
+        found.setdefault(client, {}).update(ends)
     counts = {reply.client_id: reply.num_examples for reply in evaluation.replies}
     return {client: {wire.MEASURED: counts[client], **row} for client, row in found.items()}
 

@@ -14,6 +14,7 @@ from fedstride.sampling import of_area, of_rate
 from fedstride.scores import SCORES
 
 from .config.schema import Config
+from .differences import Pair, pairs_in
 from .rows import AREA, NO_REPLY, Row
 from .values import number
 
@@ -60,6 +61,7 @@ class Site:
     rows: int | None = None  # on which it trained in the last round that was used
     measured: int | None = None  # on which its figures were measured
     figures: dict[str, Figure] = field(default_factory=dict)  # of the last evaluation that was used
+    pairs: dict[str, Pair] = field(default_factory=dict)  # of two models, by figure
     asked: int = 0  # rounds
     attended: int = 0  # rounds in which its reply was used
     reason: str = ""  # why its last reply was not used
@@ -78,6 +80,7 @@ class Site:
         found = figures_in(row)
         if found:
             self.figures, self.measured = found, _whole(row, wire.MEASURED)
+            self.pairs = pairs_in(row)
 
     def why_it_says_little(self, metric: str) -> str:
         """Why the site cannot be judged by its figure of this metric; empty if it can."""

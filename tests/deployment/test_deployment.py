@@ -31,6 +31,7 @@ from processes import (
     superlink_addresses,
     until,
 )
+from safetensors.numpy import load_file, save_file
 
 from fedstride.faults import Fault, Kind
 from fedstride.tasks import data, partitions
@@ -296,7 +297,35 @@ def test_hospitals_with_tables_have_the_bits_of_one_machine(site: Site, pair: An
     last = [local_figures(row) for row in trained.clients.rows if row["round"] == 2]
     assert [local_figures(row) for row in measured.clients.rows] == last
     assert [row["client"] for row in measured.clients.rows] == [0, 1]  # both said their partition-id
+    _check_two_models(site, parts, measuring, models, tmp_path, given)
     stop(*nodes)
+
+
+def _check_two_models(
+    site: Site, parts: str, measuring: list[str], models: Path, folder: Path, given: str
+) -> None:
+    """Two models in one message: the nodes' figures and differences have the bits of one machine."""
+    first = load_file(models / "model.safetensors")
+    save_file({name: np.float32(0.9) * array for name, array in first.items()}, models / "older.safetensors")
+    both = [*measuring[:-1], f"against='{models / 'older.safetensors'}'"]
+    done = site.deployment.fedstride("submit", "tls", parts, *both, "name=both")
+    assert done.returncode == 0, done.stdout + done.stderr
+    local = load(play(folder / "both", parts, *both, given, small=False).folder)
+    found = load(folder_in(done.stdout))
+    assert figures_of_both(found.rows[0]) == figures_of_both(local.rows[0])
+    rows = [figures_of_both(row) for row in found.clients.rows]
+    assert rows == [figures_of_both(row) for row in local.clients.rows]
+    for row in rows:
+        assert row["difference/auroc/low"] <= row["difference/auroc"] <= row["difference/auroc/high"]
+        assert row["against/auroc"] != row["local/auroc"]
+    card = (found.folder / "MODEL_CARD.md").read_text().partition("## Two models")[2].partition("\n## ")[0]
+    assert card == (local.folder / "MODEL_CARD.md").read_text().partition("## Two models")[2].partition("\n## ")[0]
+    outside = site.deployment.fedstride("submit", "tls", parts, *measuring[:-1], f"against='{folder}/x'")
+    assert outside.returncode != 0
+
+
+def figures_of_both(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key.startswith(("local/", "against/", "difference/"))}
 
 
 def local_figures(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -157,6 +157,9 @@ def test_training_and_measuring_need_rows(share: float, rows: int, held: int, en
         (Policy(records=()), reply("scaffold.delta"), "the record 'scaffold.delta'"),
         (Policy(records=("scaffold.delta",)), reply("scaffold.delta", "class-moments"), "'class-moments'"),
         (Policy(metrics=()), reply(local__accuracy=0.5), "the figure 'accuracy'"),
+        (Policy(metrics=("auroc",)), reply(local__auroc=[0.1], against__f1=[0.1]), "the figure 'f1'"),
+        (Policy(metrics=("auroc",)), reply(difference__brier=[0.1, 0.0, 0.2, 0.05]), "the figure 'brier'"),
+        (NOISE, reply(num_examples=1, difference__auroc=[0.1]), "which no noise protects"),
         (Policy(clipping_norm=1.0), reply("scaffold.delta"), "'scaffold.delta', which no clipping protects"),
         (NOISE, reply(train__loss=0.5), "the value 'train/loss', which no noise protects"),
         (NOISE, reply(num_examples=77), "the number of examples, which no noise protects"),
@@ -182,6 +185,7 @@ def test_what_is_too_large_to_be_looked_at_is_refused() -> None:
         (Policy(), reply("scaffold.delta", local__auroc=[0.1], num_examples=77)),
         (Policy(records=("scaffold.delta",)), reply("scaffold.delta")),
         (Policy(metrics=("auroc",)), reply(local__auroc=[0.1], local__loss=0.2)),
+        (Policy(metrics=("auroc",)), reply(against__auroc=[0.1], against__loss=0.2, difference__auroc=[0.1])),
         (NOISE, reply(num_examples=1, client_id=3, done__scaffold=1)),
     ],
 )
