@@ -28,7 +28,7 @@ from fedstride.records import config_records
 from fedstride.tasks.seeded import seeded
 from fedstride.tasks.tensors import evaluate
 
-from . import describing, few_of_a_class, frozen, heap, known_data, second_model, withheld, work
+from . import describing, few_of_a_class, frozen, heap, known_data, membership, second_model, withheld, work
 from .client_data import name_of
 from .discreet import discreet
 from .in_kind import in_kind
@@ -73,12 +73,14 @@ def evaluate_message(message: Message, context: Context) -> Message:
     examples = job.held_out or job.examples
     seed = seeds.derive(job.seed, "evaluate", job.server_round, job.client_id)
     figures = withheld.figures(evaluate(job.model, examples, seed), examples, job.min_rows)
+    told = membership.answer(job, config_records(message.content)[wire.CONFIG], context.node_config)
     second = second_model.figures(job, message, examples, seed, figures) if second_model.is_asked(message) else {}
     metrics = MetricRecord(
         {
             wire.NUM_EXAMPLES: len(examples),
             wire.CLIENT_ID: job.client_id,
             **{f"{wire.LOCAL}/{name}": value for name, value in figures.items()},
+            **told,
             **second,
             **held,
         }

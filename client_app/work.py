@@ -149,7 +149,7 @@ class Settings:
 
 
 OF_ONE_MESSAGE = {
-    *(wire.SERVER_ROUND, wire.ACCEPTED, wire.OLDEST),
+    *(wire.SERVER_ROUND, wire.ACCEPTED, wire.OLDEST, wire.MEMBERSHIP),
     *(wire.of_second(name) for name in STATISTICS),
 }
 """The keys of a config that differ among the messages of a run; all others are the same in the run."""

@@ -153,6 +153,7 @@ FACTS: dict[str, Metric] = {
     "norms/*": NEUTRAL,
     "privacy/*": NEUTRAL,
     wire.CLIPPED: SHARE,
+    f"{wire.MEMBERSHIP}/*": Metric(over_clients="none"),
     "fednnnn/*": NEUTRAL,
     "fedalr/*": NEUTRAL,
     "fedlws/*": NEUTRAL,

@@ -68,6 +68,7 @@ HOLDOUT: Final = "holdout"  # share of each client's examples that training neve
 SPLIT_SEED: Final = "split-seed"  # int: draws them, where a site has no secret of its own for that
 CLASS_MOMENTS: Final = "class-moments"  # bool: asks for moments of each class; names the reply's ArrayRecord
 DESCRIPTION: Final = "description"  # bool: asks what a site's data are like; begins the keys of the reply
+MEMBERSHIP: Final = "membership"  # int 1: asks for a membership test; begins the keys of the answer
 MOMENTS: Final = "moments"  # bool: the roll call asks for moments of the examples; begins the reply's keys
 
 # Keys of the MetricRecord
@@ -90,7 +91,12 @@ DIFFERENCE: Final = (
 )
 LOCAL: Final = "local"  # before `/` and a figure of federated evaluation: loss, accuracy, or a list of rates
 
-# Keys of a node's node-config
+MEMBERSHIP_AREA: Final = "membership/auroc"  # list: the AUROC of the test, and its interval if it has one
+MEMBERSHIP_ROWS: Final = "membership/rows"  # list of two: the training rows, and the others, that were compared
+NOT_ALLOWED: Final = "membership/not-allowed"  # 1: no test, the node does not allow it
+FEW_ROWS: Final = "membership/few-rows"  # 1: no test, the node has too few rows of a kind
+
+# Keys of a node's node-config. `MEMBERSHIP` is one too: bool, the node allows the test
 DESK: Final = "desk"  # bool: server, node and data are those of one user; set by engines, not by people
 
 # Key of a node's node-config and of its reply to the roll call

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 from client_app.state_folder import root
-from fedstride import homes, private
+from fedstride import homes, private, wire
 from fedstride.errors import ConfigError
 from fedstride.flower.link import Place
 from fedstride.flower.trusting import context
@@ -35,7 +35,7 @@ OFF = "off"
 READ_BY_THE_NODE = "(read by the node)"
 """What apps see as the place of the data that they cannot open."""
 
-DEMANDS = ("clip", "noise")
+DEMANDS = ("clip", "noise", wire.MEMBERSHIP)
 """How keys begin that would demand something of updates."""
 
 NODES_OWN = {"policy", "state", "log"}
@@ -304,6 +304,7 @@ def _for_apps(config: Mapping[str, Value], site: Site | None, policy: Policy) ->
                 f"{config[key]} into the file that policy=FILE.toml names"
             )
     seen = {key: value for key, value in config.items() if key not in NODES_OWN} | policy.protection
+    seen |= {wire.MEMBERSHIP: True} if policy.membership else {}
     if site is None:
         return seen
     return seen | {"data": str(site.path) if policy.raw_data else READ_BY_THE_NODE}

@@ -17,6 +17,7 @@ from fedstride.errors import printable
 from fedstride.metrics import shown
 from fedstride.tasks.spec import Spec, Target
 
+from . import membership
 from .config.keys import keys, label, names
 from .config.schema import Config
 from .differences import HEAD, pairs_in
@@ -32,7 +33,10 @@ MOST_SITES = 50
 
 NOT_STATED = "not stated (the setting `licence` states it)"
 
-NOT_TESTED = "Not tested: the rows stay at the sites, and no message asks for it."
+NOT_TESTED = (
+    "Not tested: the rows stay at the sites, and none of them has answered. The evaluation of the last round of "
+    "training asks the smallest site, if clients evaluate."
+)
 
 NOT_COMPLETED = "Not tested: the run is not completed."
 
@@ -68,14 +72,18 @@ class Card:
             sites=self._sites.all,
             state=state,
             values=sum(math.prod(array.shape) for array in arrays.values()),
-            membership=self._membership(arrays) if state == "completed" else NOT_COMPLETED,
+            membership=self._membership(row, arrays) if state == "completed" else NOT_COMPLETED,
         )
         return written(facts)
 
-    def _membership(self, arrays: ArrayRecord) -> str:
-        """What the test finds at the smallest site."""
+    def _membership(self, row: Row, arrays: ArrayRecord) -> str:
+        """What the test finds at the smallest site. `row`: of the last round."""
+        if self.audit is None:
+            asked = [site for site in self._sites.all if site.tested.get("round") == row["round"]]
+            said = (membership.in_words(site.tested, _plain(site.name)) for site in asked)
+            return next(filter(None, said), NOT_TESTED)
         client = self._sites.smallest
-        if self.audit is None or self.spec is None or client is None:
+        if self.spec is None or client is None:
             return NOT_TESTED
         try:
             return self.audit(self._config, self.spec, arrays, client)

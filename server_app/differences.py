@@ -59,10 +59,11 @@ HEAD = ("initial", "against", "difference", "interval of 95 %")
 """Above `Pair.cells`."""
 
 NOTE = (
-    "Both models were measured on the same rows. The difference is the first one's figure less the second one's, "
-    "and clear where its interval, by the rows alone, does not include 0 (DeLong; for other figures than AUROC of "
-    "two classes a bootstrap at the site). Over all sites it is the mean of the sites' differences by rows, of "
-    "those with an interval, with the variance from theirs; it is not the difference on all rows together."
+    "Both models were measured on the same rows; AUROC of each is from bins of scores, the difference from the "
+    "scores themselves. The difference is the first one's figure less the second one's, and clear where its "
+    "interval, by the rows alone, does not include 0 (DeLong; for other figures than AUROC of two classes a "
+    "bootstrap at the site). Over all sites it is the mean of the sites' differences by rows, of those with an "
+    "interval, with the variance from theirs; it is not the difference on all rows together."
 )
 
 

@@ -23,6 +23,7 @@ from fedstride.varying import Varies
 from strategies.cohort import LEFT_OUT, Cohort
 from strategies.norms import NormAnalysis
 
+from . import membership
 from .believed import limit_counts, set_client_ids
 from .ccvr import CCVR
 from .claims import Owner
@@ -112,6 +113,7 @@ class Federation:
     statistics: Statistics = field(default_factory=dict)
     calibration: CCVR | None = None
     second: Second | None = None  # a model that is measured beside the initial one
+    asks_membership: bool = False  # whether the last evaluation asks for a membership test
     oldest_round: Callable[[int], int | None] = lambda client: None  # see `Records.oldest_round`
 
     def rounds(self, start: Round | None, initial: ArrayRecord) -> Iterator[Round]:
@@ -306,12 +308,15 @@ class Federation:
         messages = list(self.strategy.configure_evaluate(server_round, arrays, config, grid))
         if self.second is not None:
             self.second.add(messages, self.strategy.configrecord_key)
+        asks = self.asks_membership and 0 < server_round == self.config.rounds
+        tested = membership.ask(messages, self.roster, self.strategy.configrecord_key) if asks else None
         self.delivery.add(messages, self.roster)
         wait = self.waits.wait("evaluate", self._clients_of(messages))
         replies = self._exchanged(messages, wait)
         self.delivery.note(messages, replies, self.roster)
         wait.finished({self.roster.client_of(reply.node_id) for reply in trained.replies})
         set_client_ids(replies, self.roster)
+        membership.keep_of(tested, replies)
         limit_counts(
             replies, {reply.node_id for reply in trained.replies}, self.roster, self.strategy.weighted_by_key
         )

@@ -19,7 +19,7 @@ from fedstride.sampling import deviation_from_bins
 from strategies.cohort import Cohort, Reply
 from strategies.figures import NUMBER, form_of, in_words, pooled, real
 
-from . import differences
+from . import differences, membership
 from .roll_call import Roster
 
 Row = dict[str, Any]
@@ -153,7 +153,8 @@ def client_rows(
     def used(node: int, row: Row) -> tuple[Row, list[str]]:
         client, reply = roster.client_of(node), accepted[node]
         own = (*row, *CLIENT_NAMES, wire.CLIENT_ID)
-        reported = {key: value for key, value in reply.metrics.items() if key not in own}
+        said = {key: value for key, value in reply.metrics.items() if not key.startswith(membership.START)}
+        reported = {key: value for key, value in said.items() if key not in own}
         metrics, limit_notes = _limited(reported, cohort.usual_forms)
         notes = [*_notes(reply, cohort), *limit_notes, *_evaluation_notes(client, evaluation)]
         return {"norm": reply.length, **metrics, **figures.get(client, {})}, notes
@@ -272,6 +273,9 @@ def _figures(evaluation: Cohort) -> dict[int, Row]:
                 found.setdefault(client, {}).update(more)
     for client, ends in differences.of_clients(evaluation):
         found.setdefault(client, {}).update(ends)
+    for reply in evaluation.replies:
+        if told := membership.row_of(reply.metrics):
+            found.setdefault(reply.client_id, {}).update(told)
     counts = {reply.client_id: reply.num_examples for reply in evaluation.replies}
     return {client: {wire.MEASURED: counts[client], **row} for client, row in found.items()}
 

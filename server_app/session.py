@@ -184,8 +184,8 @@ def run(
 
     `on_folder` is called with the run's folder before any client gets a message. `stopped_by` says who ended the
     run with SIGINT. `tell` gets what happens in rounds (`progress.py`). `word`: the word of a new run, if it was
-    signed. `audit`: a membership test where the rows are, for the model card. An error that ends the
-    run is raised again.
+    signed. `audit`: a membership test where the rows are, for the model card; without it, the smallest site is
+    asked. An error that ends the run is raised again.
     """
     config = prepared.config
     check_nodes(grid, config)
@@ -213,6 +213,7 @@ def run(
             progress=progress,
             calibration=prepared.calibration,
             second=prepared.second,
+            asks_membership=audit is None,
             oldest_round=records.oldest_round,
         )
         done = 0 if records.last is None else records.last.number

@@ -13,6 +13,7 @@ from fedstride.metrics import DEVIATION, as_text, fact
 from fedstride.sampling import of_area, of_rate
 from fedstride.scores import SCORES
 
+from . import membership
 from .config.schema import Config
 from .differences import Pair, pairs_in
 from .rows import AREA, NO_REPLY, Row
@@ -62,6 +63,7 @@ class Site:
     measured: int | None = None  # on which its figures were measured
     figures: dict[str, Figure] = field(default_factory=dict)  # of the last evaluation that was used
     pairs: dict[str, Pair] = field(default_factory=dict)  # of two models, by figure
+    tested: Row = field(default_factory=dict)  # the last row that says something of a membership test
     asked: int = 0  # rounds
     attended: int = 0  # rounds in which its reply was used
     reason: str = ""  # why its last reply was not used
@@ -81,6 +83,8 @@ class Site:
         if found:
             self.figures, self.measured = found, _whole(row, wire.MEASURED)
             self.pairs = pairs_in(row)
+        if any(key.startswith(membership.START) for key in row):
+            self.tested = dict(row)
 
     def why_it_says_little(self, metric: str) -> str:
         """Why the site cannot be judged by its figure of this metric; empty if it can."""

@@ -259,6 +259,9 @@ def test_nodes_with_their_own_data(site: Site, pair: Any, tmp_path: Path) -> Non
     assert 140 <= rows["one"]["num-examples"] <= 180  # about a fifth of 200 is held out
     assert 38 <= rows["two"]["num-examples"] <= 55  # and of 60
     assert all(row["status"] == "used" for row in rows.values())
+    assert of_test(rows["two"]) == {"membership/not-allowed": 1} and "local/accuracy" in rows["two"]
+    card = (folder_in(done.stdout) / "MODEL_CARD.md").read_text()
+    assert "Not tested at the smallest site of the last round, two: the policy of the site does not" in card
     stop(*nodes)
 
 
@@ -268,9 +271,10 @@ def test_hospitals_with_tables_have_the_bits_of_one_machine(site: Site, pair: An
     (tmp_path / "blood.py").write_text(BLOOD)
     subprocess.run([sys.executable, "-c", TABLES], cwd=tmp_path, check=True, timeout=60)
     files = [tmp_path / f"hospital-{k}.csv" for k in range(2)]
+    policy = f"{POLICY}\nmembership = true\n"
     nodes = site.joined(
         {
-            key: f"{own_data(tmp_path / key, files[k], DATA_FILE, POLICY)} partition-id={k}"
+            key: f"{own_data(tmp_path / key, files[k], DATA_FILE, policy)} partition-id={k}"
             for k, key in enumerate(("one", "two"))
         }
     )
@@ -285,6 +289,9 @@ def test_hospitals_with_tables_have_the_bits_of_one_machine(site: Site, pair: An
     folder = folder_in(done.stdout)
     assert weights(folder) == weights(local.folder)
     assert (folder / "task.json").read_text() == (local.folder / "task.json").read_text()
+    told = [[of_test(row) for row in load(each).clients.rows] for each in (folder, local.folder)]
+    assert told[0] == told[1] and sum(map(bool, told[0])) == 1
+    assert "AUROC" in (folder / "MODEL_CARD.md").read_text().partition("## Membership")[2].partition("\n## ")[0]
     (models := site.deployment.root / "superlink/models").mkdir(exist_ok=True)
     for name in ("model.safetensors", "task.json"):
         shutil.copy(folder / name, models)
@@ -317,15 +324,20 @@ def _check_two_models(
     assert rows == [figures_of_both(row) for row in local.clients.rows]
     for row in rows:
         assert row["difference/auroc/low"] <= row["difference/auroc"] <= row["difference/auroc/high"]
-        assert row["against/auroc"] != row["local/auroc"]
-    card = (found.folder / "MODEL_CARD.md").read_text().partition("## Two models")[2].partition("\n## ")[0]
-    assert card == (local.folder / "MODEL_CARD.md").read_text().partition("## Two models")[2].partition("\n## ")[0]
+        assert row["against/loss"] != row["local/loss"]
+    assert "## Two models" in (found.folder / "MODEL_CARD.md").read_text()
     outside = site.deployment.fedstride("submit", "tls", parts, *measuring[:-1], f"against='{folder}/x'")
     assert outside.returncode != 0
 
 
 def figures_of_both(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key.startswith(("local/", "against/", "difference/"))}
+    """Without the AUROC of each: nodes make it of bins of at least min_rows rows, the difference of the scores."""
+    starts = ("local/acc", "local/loss", "against/acc", "against/loss", "difference/")
+    return {key: value for key, value in row.items() if key.startswith(starts)}
+
+
+def of_test(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key.startswith("membership/")}
 
 
 def local_figures(row: Mapping[str, Any]) -> dict[str, Any]:
