@@ -67,19 +67,6 @@ def of_score(score: Score) -> Metric:
     return found
 
 
-def _without_best(found: Metric) -> Metric:
-    """The same for a model that is only measured: it decides nothing."""
-    return replace(found, better=None)
-
-
-def _difference_of(score: Score) -> Metric:
-    """The properties of the difference of this figure of two models."""
-    known = of_score(score)
-    most = known.most - known.least
-    check = partial(differences.fault_of, most=most)
-    return replace(DIFFERENCE, unit=known.unit, factor=known.factor, least=-most, most=most, check=check)
-
-
 def _fault_of_bins(numbers: Sequence[float]) -> str | None:
     try:
         unpacked(numbers)
@@ -109,7 +96,7 @@ ERROR: Final = "error"
 DEVIATION: Final = "deviation"
 """Last part of the name of a metric: the standard deviation of a figure, from the numbers of its rows."""
 
-MEASURED: Final = ("test", wire.LOCAL, wire.AGAINST, "ccvr")
+MEASURED: Final = ("test", wire.LOCAL, "ccvr")
 """The places where figures of predictions are measured: the first parts of their names."""
 
 SCREENING: Final = "screening/"
@@ -127,16 +114,6 @@ FACTS: dict[str, Metric] = {
     **{f"{wire.LOCAL}/{name}": of_score(score) for name, score in SCORES.items()},
     **{f"{wire.LOCAL}/{name}/{ERROR}": SHARE for name, score in SCORES.items() if score.has_bins},
     f"{wire.LOCAL}/auroc/{DEVIATION}": SHARE,
-    f"{wire.AGAINST}/loss": _without_best(LOSS),
-    **{f"{wire.AGAINST}/{name}": _without_best(of_score(score)) for name, score in SCORES.items()},
-    **{f"{wire.AGAINST}/{name}/{ERROR}": SHARE for name, score in SCORES.items() if score.has_bins},
-    **{f"{wire.DIFFERENCE}/{name}": _difference_of(score) for name, score in SCORES.items()},
-    **{
-        f"{wire.DIFFERENCE}/{name}/{end}": Metric(over_clients="none")
-        for name in SCORES
-        for end in (differences.LOW, differences.HIGH)
-    },
-    f"{wire.DIFFERENCE}/*": DIFFERENCE,
     wire.MEASURED: Metric(over_clients="none"),
     wire.TRAIN_LOSS: LOSS,
     wire.TRAIN_ACCURACY: ACCURACY,
@@ -197,11 +174,26 @@ def declared(name: str) -> Metric | None:
     A user-defined figure has its own, if its file is loaded; else those that a run's folder says (`recall`).
     """
     rule, _, rest = name.partition("/")
+    if rule == wire.AGAINST:
+        return replace(fact(f"{wire.LOCAL}/{rest}"), better=None)  # it is only measured, and decides nothing
+    if rule == wire.DIFFERENCE:
+        return _of_difference(rest)
     symbol = rest.partition("/")[0]
     if rule in MEASURED and name not in FACTS and (own := _own(symbol)) is not None:
         return own
     keys = (name, f"{rule}/{symbol}", f"{rule}/*") if rest else (name,)
     return next((FACTS[key] for key in keys if key in FACTS), None)
+
+
+def _of_difference(rest: str) -> Metric:
+    """The properties of the difference of a figure of two models, or of an end of its interval."""
+    figure, _, end = rest.partition("/")
+    if end:
+        return Metric(over_clients="none")
+    known = fact(f"{wire.LOCAL}/{figure}")
+    most = known.most - known.least
+    check = partial(differences.fault_of, most=most)
+    return replace(DIFFERENCE, unit=known.unit, factor=known.factor, least=-most, most=most, check=check)
 
 
 def _own(figure: str) -> Metric | None:
