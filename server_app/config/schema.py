@@ -46,8 +46,8 @@ NONE, CHANCE = Kind.NONE, Kind.CHANCE
 BY_CLIENTS = ("train/", f"{wire.LOCAL}/")
 """The beginnings of the names of metrics that clients report."""
 
-FIXED_ON_RESUME = frozenset({"experiment", "presets", "name", "out"})
-"""Keys that a resumed run cannot change although no result depends on them: the run's origin and its folder."""
+FIXED_ON_RESUME = frozenset({"experiment", "presets", "name", "out", "against"})
+"""Keys that a resumed run cannot change although no model depends on them: origin, folder, what is compared."""
 
 
 @dataclass
