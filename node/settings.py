@@ -36,7 +36,7 @@ READ_BY_THE_NODE = "(read by the node)"
 """What apps see as the place of the data that they cannot open."""
 
 DEMANDS = ("clip", "noise", wire.MEMBERSHIP)
-"""How keys begin that would demand something of updates."""
+"""How keys begin that the policy alone sets."""
 
 NODES_OWN = {"policy", "state", "log"}
 """Keys of a node-config that are the node's own matter; apps do not see them."""
@@ -297,11 +297,12 @@ def _for_apps(config: Mapping[str, Value], site: Site | None, policy: Policy) ->
 
     Raises ConfigError for demands that are not in the policy.
     """
-    for key in config:
+    for key, value in config.items():
         if key.startswith(DEMANDS):
+            written = str(value).lower() if isinstance(value, bool) else value
             raise ConfigError(
                 f"node-config {key} is not allowed: demands are in the policy; write {key.replace('-', '_')} = "
-                f"{config[key]} into the file that policy=FILE.toml names"
+                f"{written} into the file that policy=FILE.toml names"
             )
     seen = {key: value for key, value in config.items() if key not in NODES_OWN} | policy.protection
     seen |= {wire.MEMBERSHIP: True} if policy.membership else {}

@@ -73,6 +73,7 @@ def test_the_default_policy_allows_what_the_data_file_says() -> None:
         (Policy(metrics=("f1",)), FORM | {"task.metrics": ["f1", "auroc"]}, Fault(Kind.POLICY, "task.metrics")),
         (NOISE, FORM | {"moments": True}, Fault(Kind.POLICY, "moments")),
         (NOISE, FORM | {"class-moments": True}, Fault(Kind.POLICY, "class-moments")),
+        (NOISE, FORM | {"membership": 1}, Fault(Kind.POLICY, "membership")),
         (Policy(), FORM | {"description": True}, Fault(Kind.POLICY, "description")),
         (Policy(), {"description": 1}, Fault(Kind.POLICY, "description")),
         (Policy(raw_data=True, records=None), FORM | {"description": "yes"}, Fault(Kind.POLICY, "description")),
