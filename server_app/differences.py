@@ -39,11 +39,11 @@ class Pair:
 
     @property
     def cells(self) -> list[str]:
-        """First, second, difference and interval as texts, in the unit of the figure."""
+        """First, second, difference and interval as texts, in the unit of the figure; of percents in points."""
         known = fact(f"{wire.LOCAL}/{self.figure}")
 
         def signed(value: float) -> str:
-            return f"{known.factor * value:+.4g}" + (f" {known.unit}" if known.unit == "%" else "")
+            return f"{known.factor * value:+.4g}" + (" points" if known.unit == "%" else "")
 
         ends = f"{signed(self.interval.low)} to {signed(self.interval.high)}" if self.interval.known else TOO_FEW
         both = [as_text(f"{wire.LOCAL}/{self.figure}", each) for each in (self.first, self.second)]

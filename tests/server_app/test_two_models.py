@@ -185,6 +185,8 @@ def test_card_and_page_have_a_row_for_each_site(measured: Run, tmp_path: Path) -
     (small,) = [line for line in lines[: len(SIZES) + 2] if "ward-2" in line]
     assert small.endswith(f"| {TOO_FEW} |")
     assert lines[1].startswith("| 0 (ward-0) | ") and " to " in lines[1] and lines[4].startswith("| all | ")
+    accuracy = text.partition("accuracy:")[2].partition("brier")[0]
+    assert " % | " in accuracy and accuracy.count(" points to ") >= 3
     page = report([measured])
     assert page.count("two models at the sites") == len(FIGURES) and TOO_FEW in page
 
