@@ -74,14 +74,14 @@ def in_words(row: Mapping[str, Any], site: str) -> str:
     """What such a row says, for the card; empty if it says nothing. `site`: its name as Markdown."""
     for word, reason in REASONS.items():
         if number(row, word) is not None:
-            return f"Not tested at the smallest site of the last round, {site}: {reason}."
+            return f"Not tested at the smallest site that was measured, {site}: {reason}."
     area, rows = number(row, wire.MEMBERSHIP_AREA), numbers(row, wire.MEMBERSHIP_ROWS)
     if area is None or len(rows) != 2 or not all(map(math.isfinite, rows)):
         return ""
     low, high = (number(row, f"{wire.MEMBERSHIP_AREA}/{end}") for end in (LOW, HIGH))
     interval = NONE if low is None or high is None else Interval(low, high)
     trained, others = map(int, rows)
-    return sentence(area, interval, trained, others, f"the smallest site of the last round, {site}", HELD_OUT)
+    return sentence(area, interval, trained, others, f"the smallest site that was measured, {site}", HELD_OUT)
 
 
 HELD_OUT = "that it held out"

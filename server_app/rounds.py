@@ -24,7 +24,6 @@ from strategies.cohort import LEFT_OUT, Cohort
 from strategies.norms import NormAnalysis
 
 from . import membership
-from .believed import limit_counts, set_client_ids
 from .ccvr import CCVR
 from .claims import Owner
 from .config.schema import Config
@@ -40,10 +39,11 @@ from .rows import (
     known_names,
     rows_of_clients,
     rows_of_measuring,
-    spread,
     with_names,
 )
 from .second import Second
+from .spread import spread
+from .stated import limit_counts, set_client_ids
 from .stopping import quorum_of
 from .waiting import Wait, Waits
 
@@ -141,8 +141,10 @@ class Federation:
         if self.config.rounds or not self.config.evaluate_clients:
             return Round(0, initial, row, statistics=self.statistics)
         self.roster.refresh(0)
-        grid = CohortGrid(self.grid, self.roster.everyone(0))
-        figures, asked = self._federated_evaluation(grid, 0, initial, Cohort(()))
+        nodes = self._measuring(self.roster.everyone(0))
+        if not nodes:
+            raise RunError("no client can measure the model: each holds out fewer rows than its site speaks of")
+        figures, asked = self._federated_evaluation(CohortGrid(self.grid, nodes), 0, initial, Cohort(()))
         evaluation = self.strategy.last_evaluation
         assert evaluation is not None
         clients = rows_of_measuring(asked.messages, asked.replies, evaluation, self.roster, asked.wait.reason)
@@ -232,10 +234,17 @@ class Federation:
         figures = self._evaluation(model, server_round)
         if not (self.config.evaluate_clients and answering):  # as in `_train`
             return figures, None, set()
-        grid = CohortGrid(self.grid, list(answering))
+        if not (nodes := self._measuring(answering)):
+            return figures, Cohort(()), set()
+        grid = CohortGrid(self.grid, nodes)
         more, asked = self._federated_evaluation(grid, server_round, model, trained)
         evaluation = self.strategy.last_evaluation
         return figures | more | (spread(evaluation) if evaluation else {}), evaluation, set(asked.wait.mute)
+
+    def _measuring(self, nodes: Sequence[int]) -> list[int]:
+        """Those of these nodes that hold out enough rows to be asked for figures."""
+        few = set(self.roster.few_held)
+        return [node for node in nodes if self.roster.client_of(node) not in few]
 
     def _calibrated(self, server_round: int, model: ArrayRecord) -> Row:
         """The figures of a calibrated copy of the model, if one is due in this round."""
@@ -317,9 +326,8 @@ class Federation:
         wait.finished({self.roster.client_of(reply.node_id) for reply in trained.replies})
         set_client_ids(replies, self.roster)
         membership.keep_of(tested, replies)
-        limit_counts(
-            replies, {reply.node_id for reply in trained.replies}, self.roster, self.strategy.weighted_by_key
-        )
+        trained_nodes = {reply.node_id for reply in trained.replies}
+        limit_counts(replies, self.roster, self.strategy.weighted_by_key, trained_nodes)
         good = [replies[node] for node in nodes if node in replies and not replies[node].has_error()]
         figures = known_names(dict(self.strategy.aggregate_evaluate(server_round, good) or {}))
         return figures, _Asked(messages, replies, wait)

@@ -20,7 +20,7 @@ from strategies.cohort import Cohort, Reply
 from strategies.figures import NUMBER, form_of, in_words, pooled, real
 
 from . import differences, membership
-from .roll_call import Roster
+from .roll_call import TOO_FEW, Roster
 
 Row = dict[str, Any]
 """The values of a round or a client by metric name: numbers, strings, or lists of them."""
@@ -92,32 +92,6 @@ def with_names(row: Row, label: Callable[[int], int | str]) -> Row:
     }
 
 
-def spread(evaluation: Cohort) -> Row:
-    """How far the clients' figures of a federated evaluation are apart: the worst one, and the 10th percentile.
-
-    The percentile is counted from the worst client, as `local/accuracy/p10`. Only for figures with a better
-    direction that at least two clients have. Also, of differences of two models, the intervals over all clients.
-    """
-    row: Row = {}
-    for name in evaluation.selections:
-        better = fact(name).better
-        values = sorted(evaluation.numbers(name).values(), reverse=better == "smaller")  # the worst first
-        if better is None or len(values) < 2 or not name.startswith(f"{wire.LOCAL}/"):
-            continue
-        row |= {f"{name}/worst": values[0], f"{name}/p10": values[math.floor(0.1 * (len(values) - 1))]}
-    return row | _deviation(evaluation) | differences.of_all(evaluation)
-
-
-def _deviation(evaluation: Cohort) -> Row:
-    """The standard deviation of the AUROC of all clients, if it is one of two classes."""
-    if AREA not in evaluation.pooled:
-        return {}
-    used = [value for value in evaluation.selections[AREA].used.values() if isinstance(value, list)]
-    area = evaluation.pooled[AREA].value
-    found = None if isinstance(area, list) else deviation_from_bins(area, used)
-    return {} if found is None else {f"{AREA}/{DEVIATION}": found}
-
-
 def rows_of_clients(
     server_round: int,
     messages: Sequence[Message],
@@ -148,7 +122,7 @@ def client_rows(
 ) -> list[Row]:
     """One row for each message of the round: the client's metrics, or the reason why its reply was not used."""
     accepted = {reply.node_id: reply for reply in cohort.replies}
-    figures = {} if evaluation is None else _figures(evaluation)
+    figures: dict[int, Row] = {} if evaluation is None else {**_not_measured(roster), **_figures(evaluation)}
 
     def used(node: int, row: Row) -> tuple[Row, list[str]]:
         client, reply = roster.client_of(node), accepted[node]
@@ -156,7 +130,7 @@ def client_rows(
         said = {key: value for key, value in reply.metrics.items() if not key.startswith(membership.START)}
         reported = {key: value for key, value in said.items() if key not in own}
         metrics, limit_notes = _limited(reported, cohort.usual_forms)
-        notes = [*_notes(reply, cohort), *limit_notes, *_evaluation_notes(client, evaluation)]
+        notes = [*_notes(reply, cohort), *limit_notes, *_evaluation_notes(client, evaluation, roster)]
         return {"norm": reply.length, **metrics, **figures.get(client, {})}, notes
 
     return _rows(server_round, messages, replies, cohort, roster, no_reply, used)
@@ -169,19 +143,27 @@ def rows_of_measuring(
     roster: Roster,
     no_reply: Callable[[int], str],
 ) -> list[Row]:
-    """One row for each message of an evaluation without training: the client's figures, or why there are none."""
+    """One row for each client in an evaluation without training: its figures, or why there are none."""
     examples = {reply.node_id: reply.num_examples for reply in evaluation.replies}
     figures = _figures(evaluation)
 
     def used(node: int, row: Row) -> tuple[Row, list[str]]:
         client = roster.client_of(node)
-        return {wire.NUM_EXAMPLES: examples[node], **figures.get(client, {})}, _evaluation_notes(
-            client, evaluation
-        )
+        notes = _evaluation_notes(client, evaluation, roster)
+        return {wire.NUM_EXAMPLES: examples[node], **figures.get(client, {})}, notes
 
     rows = _rows(0, messages, replies, evaluation, roster, no_reply, used)
     _log_silent(rows)
-    return rows
+    return [*rows, *(_without_figures(client, row, roster) for client, row in _not_measured(roster).items())]
+
+
+def _not_measured(roster: Roster) -> dict[int, Row]:
+    """By client id, of those that hold out too few rows to be asked: how many rows are behind their figures."""
+    return {client: {wire.MEASURED: 0} for client in roster.few_held}
+
+
+def _without_figures(client: int, row: Row, roster: Roster) -> Row:
+    return {"round": 0, "client": roster.label(client), **NO_BYTES, **row, "status": "left out", "reason": TOO_FEW}
 
 
 def _rows(
@@ -315,7 +297,9 @@ def _notes(reply: Reply, cohort: Cohort) -> list[str]:
     return notes
 
 
-def _evaluation_notes(client: int, evaluation: Cohort | None) -> list[str]:
+def _evaluation_notes(client: int, evaluation: Cohort | None, roster: Roster) -> list[str]:
+    if evaluation is not None and client in roster.few_held:
+        return [TOO_FEW]
     if evaluation is None or client not in evaluation.left_out:
         return []
     return [f"left out of the evaluation's figures: {in_words(evaluation.left_out[client])}"]

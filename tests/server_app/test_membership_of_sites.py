@@ -81,7 +81,7 @@ def test_the_answer_is_what_the_test_of_the_desk_finds(asked: Run, tmp_path: Pat
         grid = desk.grid(prepared.config)
         outcome = session.run(grid, prepared, on_folder=grid.keep_client_states_in, audit=audit)
     there, here = card_of(load(outcome.folder)), card_of(asked)
-    assert "AUROC" in here and here.replace("site of the last round, ", "site, ") == there
+    assert "AUROC" in here and here.replace("site that was measured, ", "site, ") == there
     assert weights(outcome.folder) == weights(asked.folder)
     assert all(told(row) == {} for row in load(outcome.folder).clients.rows)  # nobody was asked
 

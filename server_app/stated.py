@@ -1,4 +1,4 @@
-"""What of a reply's plain values is not believed: client ids, and numbers of examples that have grown."""
+"""Replaces what replies state by what the roll call said: who the client is, and its most examples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .roll_call import Roster
 
 
 def set_client_ids(replies: Mapping[int, Message], roster: Roster) -> None:
-    """Replace the client ids in the replies, by node, by those of the roll call."""
+    """Replace the client ids in the replies by those of the roll call: the ids in a reply are not trusted."""
     for node, reply in replies.items():
         client = roster.client_of(node)
         for record in metric_records(reply.content).values() if reply.has_content() else ():
@@ -21,10 +21,11 @@ def set_client_ids(replies: Mapping[int, Message], roster: Roster) -> None:
                 record[wire.CLIENT_ID] = client
 
 
-def limit_counts(replies: Mapping[int, Message], trained: Container[int], roster: Roster, key: str) -> None:
+def limit_counts(replies: Mapping[int, Message], roster: Roster, key: str, trained: Container[int]) -> None:
     """Replace numbers of examples above that of the roll call, for clients whose training was not used.
 
-    The strategy limits those of the other clients, `trained`, by their numbers in training. `key`: of the number.
+    The strategy limits those of the other clients, by their numbers in training. `key`: of the number. `trained`:
+    the nodes whose training was used.
     """
     for node, reply in replies.items():
         known = roster.facts.get(roster.client_of(node), {}).get(wire.NUM_EXAMPLES)
