@@ -19,10 +19,10 @@ from ..terminal import block, say
 from .run import OVERRIDES
 
 if TYPE_CHECKING:
+    from fedstride.tasks.comparison import At
     from server_app.config.schema import Config
 
     from ..comparison.compare import Planned
-    from ..comparison.figures import At
     from ..comparison.runs import Trained
     from ..engine.sweep import Ended
 
