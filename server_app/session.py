@@ -40,8 +40,8 @@ from .origin import origin
 from .progress import Event, Progress
 from .proxy import note_of, proxy_of
 from .records import Records
-from .restore import restored_clients, restored_metrics
 from .released import note_releases
+from .restore import restored_clients, restored_metrics
 from .roll_call import Roster
 from .rounds import Evaluate, Federation, Observer, Round
 from .rows import Row, empty_rounds_reason
