@@ -25,11 +25,14 @@ from .differences import NOTE as PAIRS_NOTE
 from .machine import versions
 from .rows import Row
 from .sites import Site, Sites, over_all
+from .values import number
 
 CARD = "MODEL_CARD.md"
 
 MOST_SITES = 50
 """Sites in the table; of more, the rest is counted."""
+
+NO_PRIVACY = "none"
 
 NOT_STATED = "not stated (the setting `licence` states it)"
 
@@ -118,6 +121,7 @@ def written(facts: Facts) -> str:
         *(["## Two models", _pairs(facts)] if facts.config.against else []),
         "## Membership",
         facts.membership,
+        *(["## Privacy", _privacy(facts)] if facts.config.privacy.name != NO_PRIVACY else []),
         "## Settings",
         _settings(facts.config),
         "## Versions",
@@ -214,6 +218,19 @@ def _cells(site: Site, metrics: Sequence[str]) -> list[str]:
         f"{site.attended} of {site.asked}",
         *(site.figures[metric].text if metric in site.figures else "-" for metric in metrics),
     ]
+
+
+def _privacy(facts: Facts) -> str:
+    """What was spent, and what the figure does not cover."""
+    epsilon, delta = number(facts.row, "privacy/epsilon"), getattr(facts.config.privacy, "delta", math.nan)
+    if epsilon is None:
+        return "Updates were shortened, and no noise was added: nothing is promised."
+    return (
+        f"With `privacy={facts.config.privacy.name}`, the models of all rounds are ({epsilon:.3g}, "
+        f"{delta:g})-differentially private for the update of a client that took part in each "
+        "round, compared with an update of zero. Not covered: figures, counts and who took part; in this card, too "
+        "(docs/privacy.md)."
+    )
 
 
 def _settings(config: Config) -> str:

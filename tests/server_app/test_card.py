@@ -171,3 +171,23 @@ def test_an_audit_that_fails_is_said_and_costs_nothing(tmp_path: Path) -> None:
         grid = desk.grid(prepared.config)
         outcome = session.run(grid, prepared, on_folder=grid.keep_client_states_in, audit=broken)
     assert "Not tested: OSError: no \\| rows\n" in (outcome.folder / CARD).read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["privacy=server_side", "privacy.delta=1e-4"], r"are \(8\.07, 0\.0001\)-differentially private"),
+        (
+            ["privacy=local", "evaluate_clients=false", "best=null"],
+            r"With `privacy=local`.* are \(9\.01, 1e-05\)",
+        ),
+        (["privacy=server_side", "privacy.noise_multiplier=0"], "no noise was added: nothing is promised"),
+    ],
+)
+def test_what_was_spent(tmp_path: Path, given: list[str], said: str) -> None:
+    folder = play(tmp_path, "rounds=3", "name=private", *given).folder
+    assert re.search(said, section((folder / CARD).read_text(), "Privacy"))
+
+
+def test_without_privacy_nothing_is_said_of_it(tmp_path: Path) -> None:
+    assert "## Privacy" not in (play(tmp_path, "rounds=1", "name=open").folder / CARD).read_text()
