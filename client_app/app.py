@@ -69,8 +69,9 @@ def evaluate_message(message: Message, context: Context) -> Message:
             f"this client adds noise itself ({wire.NOISE_MULTIPLIER} = {job.protection.noise_multiplier:g}), so "
             "it does not report metrics of its data; set evaluate_clients=false"
         )
+    examples = job.measured
+    withheld.check_size(len(examples), job.min_rows, "measure")
     _, held = load_model(job, message)
-    examples = job.held_out or job.examples
     seed = seeds.derive(job.seed, "evaluate", job.server_round, job.client_id)
     figures = withheld.figures(evaluate(job.model, examples, seed), examples, job.min_rows)
     metrics = MetricRecord(
@@ -108,11 +109,17 @@ def roll_call(message: Message, context: Context) -> Message:
             wire.NUM_EXAMPLES: 1 if job.protection.is_local else len(job.examples),
             "device": str(job.device),
             wire.PACKED: "yes",
-            **({wire.ONE_LEFT: "yes"} if job.one_left and not job.protection.is_local else {}),
+            **({} if job.protection.is_local else _of_few(job)),
             **frozen.present(config, job.parts.frozen),
         }
     )
     return Message(content=RecordDict({wire.ROLL_CALL: facts}), reply_to=message)
+
+
+def _of_few(job: Work) -> dict[str, str]:
+    """Whether there are too few examples for something."""
+    found = {wire.ONE_LEFT: job.one_left, wire.FEW_HELD: job.few_held}
+    return {name: "yes" for name, is_so in found.items() if is_so}
 
 
 def _who(config: ConfigRecord, context: Context, client_id: int) -> dict[str, Any]:

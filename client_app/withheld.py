@@ -77,17 +77,13 @@ def class_moments(found: ClassMoments, least: int) -> ClassMoments:
     return ClassMoments(found.classes[enough], counts, found.means[enough], found.covariances[enough])
 
 
-def check_sizes(trained: int, measured: int | None, least: int) -> None:
-    """Raise DataError if a client would train or measure on fewer than `least` examples.
+def check_size(count: int, least: int, purpose: str) -> None:
+    """Raise DataError if a client would `purpose` (train, measure) on fewer than `least` examples.
 
-    A node looks at this before it starts the client; this is the second look. `measured`: None if no share is
-    held out.
+    A node looks at this before it starts the client; this is the second look.
     """
-    if least > 1 and (trained < least or (measured is not None and measured < least)):
-        raise DataError(
-            f"this client would train on {trained} examples and measure on {measured or 0}; its node demands "
-            f"min_rows = {least} for each"
-        )
+    if count < least and least > 1:
+        raise DataError(f"this client would {purpose} on {count} examples; its node demands min_rows = {least}")
 
 
 def of_enough(steps: Iterable[Step], least: int) -> Iterator[Step]:

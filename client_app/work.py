@@ -55,6 +55,16 @@ class Work(Job):
     needs_two: bool  # the network cannot be trained with one example
 
     @property
+    def measured(self) -> Examples:
+        """The examples of federated evaluation: the held-out ones; all if none are held out."""
+        return self.held_out or self.examples
+
+    @property
+    def few_held(self) -> bool:
+        """Whether these are fewer than those of which the site says something."""
+        return len(self.measured) < self.min_rows
+
+    @property
     def one_left(self) -> bool:
         """Whether a mini-batch of training has one example, and the network cannot be trained with it.
 
@@ -202,7 +212,7 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
     kept, measured = np.arange(len(positions)), np.arange(0)
     if said.holdout:
         kept, measured = hold_out(found.draws(said)[positions], said.holdout, found.client_id)
-    withheld.check_sizes(len(kept), len(measured) if said.holdout else None, found.min_rows)
+    withheld.check_size(len(kept), found.min_rows, "train")
     network, parts, needs_two = said.network
 
     def examples(chosen: np.ndarray) -> Examples:

@@ -88,6 +88,8 @@ DESK: Final = "desk"  # bool: server, node and data are those of one user; set b
 PACKED: Final = "packed"  # "yes" in the reply to the roll call: this client understands a packed model
 ONE_LEFT: Final = "one-left"  # "yes" in the reply to the roll call: a mini-batch would have one example, which the
 # network cannot be trained with
+FEW_HELD: Final = "few-held"  # "yes" in the reply to the roll call: fewer examples are held out than the site says
+# something of, so the client trains and cannot measure
 CODE: Final = "client-code"  # str in the reply to the roll call: digest of the client's code, see `code.py`
 NAME: Final = "name"  # str: the node's name, of the form that `names.py` describes
 

@@ -44,8 +44,8 @@ def _data(policy: Policy, site: Site | None) -> Iterator[str]:
         said = site.dictionary.examples
         yield f"examples: {', '.join(f'{name} = {value}' for name, value in said.items())}"
     yield (
-        f"rows: at least {policy.min_rows} for training, for measuring, and in each class or category of which "
-        "something is said"
+        f"rows: at least {policy.min_rows} for training, for measuring (with fewer, no figure is said), and in "
+        "each class or category of which something is said"
     )
     shares = _listed(f"{share:g}" for share in policy.holdout)
     how = "a seed that the data file names" if site.secret is None else f"the secret {site.secret}"

@@ -182,7 +182,7 @@ class Node:
             raise RefusedError(str(error)) from error
         if question is not None and question.kept is not None:
             return self._checked(head, question.kept, contents)
-        folder = self._prepared(contents, until)
+        folder = self._prepared(head.kind, contents, until)
         unpacked = self._apps.unpacked(app)
         signed_by = "" if question is None else question.signer.text
         place = self._access.of(app, unpacked, word, run.series, folder, signed_by)
@@ -211,7 +211,7 @@ class Node:
             "overrides": dict(run.overrides),
         }
 
-    def _prepared(self, contents: Contents, until: Until) -> Path | None:
+    def _prepared(self, kind: str, contents: Contents, until: Until) -> Path | None:
         """A folder with the site's examples in the form that the message asks for, or with what it says of them.
 
         None if the app reads the data itself. Raises RefusedError.
@@ -227,7 +227,7 @@ class Node:
             rows = self._reader.of(form, until.left())
         except (ReadError, DiedError) as error:
             raise RefusedError(f"the data cannot be read: {error}", Kind.DATA) from error
-        self._terms.check_rows(contents.settings, rows.examples, rows.held)
+        self._terms.check_rows(kind, contents.settings, rows.examples, rows.held)
         return rows.folder
 
     def _checked(self, head: Head, answer: Answer, contents: Contents) -> Reply:

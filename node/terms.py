@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from flwr.app import MessageType
+
 from fedstride import wire
 from fedstride.errors import ConfigError
 from fedstride.faults import Kind
@@ -83,18 +85,25 @@ class Terms:
         self._check_share(said)
         self._check_batches(said)
 
-    def check_rows(self, said: Mapping[str, Any], rows: int, held: Mapping[str, int]) -> None:
-        """Raise RefusedError if training or measuring would use too few rows.
+    def check_rows(self, kind: str, said: Mapping[str, Any], rows: int, held: Mapping[str, int]) -> None:
+        """Raise RefusedError if the rows of training, or those that the message asks to measure, are too few.
 
-        `held`: the number of held-out rows for each share, as it is written.
+        `kind`: of the message, as Flower names it. `held`: the number of held-out rows for each share, as it is
+        written.
         """
         share = said.get(wire.HOLDOUT, 0.0)
         measured = held.get(repr(float(share)), 0)
         least = self._policy.min_rows
-        if rows - measured < least or (share and measured < least):
+        if rows - measured < least:
             raise RefusedError(
-                f"this node would train on {rows - measured} rows and measure on {measured}; its policy demands "
-                f"min_rows = {least} for each",
+                f"this node would train on {rows - measured} of {rows} rows; its policy demands at least "
+                f"min_rows = {least}",
+                Kind.FEW_ROWS,
+            )
+        if share and measured < least and kind.partition(".")[0] == MessageType.EVALUATE:
+            raise RefusedError(
+                f"this node would measure on {measured} of {rows} rows; its policy demands at least "
+                f"min_rows = {least}",
                 Kind.FEW_ROWS,
             )
         sizes = sorted(held.values())

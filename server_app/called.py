@@ -24,6 +24,7 @@ TEXTS = (
     wire.FROZEN,
     wire.PACKED,
     wire.ONE_LEFT,
+    wire.FEW_HELD,
     wire.NAME,
     wire.CODE,
 )  # facts of a client that are texts

@@ -162,7 +162,7 @@ def _figures(facts: Facts) -> str:
     few = [
         f"- {_plain(site.name)}: {why}"
         for site in shown_sites
-        if site.figures and (why := site.why_it_says_little(facts.config.headline))
+        if site.evaluated and (why := site.why_it_says_little(facts.config.headline))
     ]
     note = (
         "In brackets: the interval of 95 % by the number of rows that were measured (shares: Wilson; AUROC of two "

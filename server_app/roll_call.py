@@ -35,6 +35,8 @@ LATE_CALL_SECONDS = 120.0  # longest wait of a round for the roll-call reply of 
 APPROVAL_SECONDS = 10.0  # after which a node is asked again where a person has still to approve the run
 MAX_REFUSALS = 200  # refused nodes that are logged and recorded in a run
 
+TOO_FEW = "it holds out fewer rows than its site says something of (min_rows), so it is not measured"
+
 
 class Roster:
     """The clients that replied to the roll call, and the current node of each.
@@ -88,6 +90,11 @@ class Roster:
     def owners(self) -> Mapping[int, Owner]:
         """The node that each client id belongs to. Empty if nodes have no keys, which outlast the run."""
         return dict(self._claims.owners) if grids.has_keys(self._grid) else {}
+
+    @property
+    def few_held(self) -> list[int]:
+        """The clients that hold out too few rows to be measured, in order."""
+        return sorted(client for client, facts in self.facts.items() if facts.get(wire.FEW_HELD))
 
     def call(self) -> None:
         """Send the roll call to the connected nodes at the start of the run, and wait until enough replied.
@@ -307,6 +314,8 @@ class Roster:
         if before is not None and before != node.id:
             log(INFO, "client %s is connected again, now as another node", self.label(client))
         self._node_of[client] = node.id
+        if facts.get(wire.FEW_HELD) and client not in self.few_held:
+            log(WARNING, "client %s: %s; it trains", self.label(client), TOO_FEW)
         self.facts[client] = {**facts, wire.CLIENT_ID: client}
         self._attendance.shows(client)
 

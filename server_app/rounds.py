@@ -7,7 +7,7 @@ It uses only the four public methods of a strategy: `configure_train`, `aggregat
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ from flwr.serverapp import Grid
 from fedstride import wire
 from fedstride.arrays import Arrays
 from fedstride.errors import RunError
-from fedstride.records import config_records, metric_records
+from fedstride.records import config_records
 from fedstride.tasks.spec import Statistics
 from fedstride.varying import Varies
 from strategies.cohort import LEFT_OUT, Cohort
@@ -41,6 +41,7 @@ from .rows import (
     spread,
     with_names,
 )
+from .stated import limit_counts, set_client_ids
 from .stopping import quorum_of
 from .waiting import Wait, Waits
 
@@ -136,8 +137,10 @@ class Federation:
         if self.config.rounds or not self.config.evaluate_clients:
             return Round(0, initial, row, statistics=self.statistics)
         self.roster.refresh(0)
-        grid = CohortGrid(self.grid, self.roster.everyone(0))
-        figures, asked = self._federated_evaluation(grid, 0, initial, Cohort(()))
+        nodes = self._measuring(self.roster.everyone(0))
+        if not nodes:
+            raise RunError("no client can measure the model: each holds out fewer rows than its site speaks of")
+        figures, asked = self._federated_evaluation(CohortGrid(self.grid, nodes), 0, initial, Cohort(()))
         evaluation = self.strategy.last_evaluation
         assert evaluation is not None
         clients = rows_of_measuring(asked.messages, asked.replies, evaluation, self.roster, asked.wait.reason)
@@ -208,7 +211,7 @@ class Federation:
         returns = self.strategy.expected.returns
         replies = self._exchanged(messages, wait, returns=returns, on_replies=on_replies)
         self.delivery.note(messages, replies, self.roster)
-        self._set_client_ids(replies)
+        set_client_ids(replies, self.roster)
         return _Asked(messages, {node: replies[node] for node in nodes if node in replies}, wait)
 
     def _exchanged(self, messages: Sequence[Message], wait: Wait, **options: Any) -> dict[int, Message]:
@@ -227,10 +230,17 @@ class Federation:
         figures = self._evaluation(model, server_round)
         if not (self.config.evaluate_clients and answering):  # as in `_train`
             return figures, None, set()
-        grid = CohortGrid(self.grid, list(answering))
+        if not (nodes := self._measuring(answering)):
+            return figures, Cohort(()), set()
+        grid = CohortGrid(self.grid, nodes)
         more, asked = self._federated_evaluation(grid, server_round, model, trained)
         evaluation = self.strategy.last_evaluation
         return figures | more | (spread(evaluation) if evaluation else {}), evaluation, set(asked.wait.mute)
+
+    def _measuring(self, nodes: Sequence[int]) -> list[int]:
+        """Those of these nodes that hold out enough rows to be asked for figures."""
+        few = set(self.roster.few_held)
+        return [node for node in nodes if self.roster.client_of(node) not in few]
 
     def _calibrated(self, server_round: int, model: ArrayRecord) -> Row:
         """The figures of a calibrated copy of the model, if one is due in this round."""
@@ -287,29 +297,6 @@ class Federation:
         config.update(state_rounds)
         message.content = RecordDict({**message.content, key: config})
 
-    def _set_client_ids(self, replies: Mapping[int, Message]) -> None:
-        """Replace the client ids in the replies by those of the roll call: the ids in a reply are not trusted."""
-        for node, reply in replies.items():
-            client = self.roster.client_of(node)
-            for record in metric_records(reply.content).values() if reply.has_content() else ():
-                if isinstance(record.get(wire.CLIENT_ID, client), int):  # the screening rejects other types
-                    record[wire.CLIENT_ID] = client
-
-    def _limit_counts(self, replies: Mapping[int, Message], trained: Container[int]) -> None:
-        """Replace numbers of examples above that of the roll call, for clients whose training was not used.
-
-        The strategy limits those of the other clients, by their numbers in training.
-        """
-        key = self.strategy.weighted_by_key
-        for node, reply in replies.items():
-            known = self.roster.facts.get(self.roster.client_of(node), {}).get(wire.NUM_EXAMPLES)
-            if node in trained or not isinstance(known, int) or known < 1 or not reply.has_content():
-                continue
-            for record in metric_records(reply.content).values():
-                count = record.get(key)
-                if isinstance(count, (int, float)) and count > known:
-                    record[key] = known
-
     def _evaluation(self, arrays: ArrayRecord, server_round: int) -> Row:
         started = time.perf_counter()
         return {**self.evaluate(arrays, server_round), "seconds/evaluate": time.perf_counter() - started}
@@ -329,8 +316,9 @@ class Federation:
         replies = self._exchanged(messages, wait)
         self.delivery.note(messages, replies, self.roster)
         wait.finished({self.roster.client_of(reply.node_id) for reply in trained.replies})
-        self._set_client_ids(replies)
-        self._limit_counts(replies, {reply.node_id for reply in trained.replies})
+        set_client_ids(replies, self.roster)
+        trained_nodes = {reply.node_id for reply in trained.replies}
+        limit_counts(replies, self.roster, self.strategy.weighted_by_key, trained_nodes)
         good = [replies[node] for node in nodes if node in replies and not replies[node].has_error()]
         figures = known_names(dict(self.strategy.aggregate_evaluate(server_round, good) or {}))
         return figures, _Asked(messages, replies, wait)

@@ -19,7 +19,7 @@ from fedstride.sampling import deviation_from_bins
 from strategies.cohort import Cohort, Reply
 from strategies.figures import NUMBER, form_of, in_words, pooled, real
 
-from .roll_call import Roster
+from .roll_call import TOO_FEW, Roster
 
 Row = dict[str, Any]
 """The values of a round or a client by metric name: numbers, strings, or lists of them."""
@@ -144,14 +144,14 @@ def client_rows(
 ) -> list[Row]:
     """One row for each message of the round: the client's metrics, or the reason why its reply was not used."""
     accepted = {reply.node_id: reply for reply in cohort.replies}
-    figures = {} if evaluation is None else _figures(evaluation)
+    figures: dict[int, Row] = {} if evaluation is None else {**_not_measured(roster), **_figures(evaluation)}
 
     def used(node: int, row: Row) -> tuple[Row, list[str]]:
         client, reply = roster.client_of(node), accepted[node]
         own = (*row, *CLIENT_NAMES, wire.CLIENT_ID)
         reported = {key: value for key, value in reply.metrics.items() if key not in own}
         metrics, limit_notes = _limited(reported, cohort.usual_forms)
-        notes = [*_notes(reply, cohort), *limit_notes, *_evaluation_notes(client, evaluation)]
+        notes = [*_notes(reply, cohort), *limit_notes, *_evaluation_notes(client, evaluation, roster)]
         return {"norm": reply.length, **metrics, **figures.get(client, {})}, notes
 
     return _rows(server_round, messages, replies, cohort, roster, no_reply, used)
@@ -164,19 +164,27 @@ def rows_of_measuring(
     roster: Roster,
     no_reply: Callable[[int], str],
 ) -> list[Row]:
-    """One row for each message of an evaluation without training: the client's figures, or why there are none."""
+    """One row for each client in an evaluation without training: its figures, or why there are none."""
     examples = {reply.node_id: reply.num_examples for reply in evaluation.replies}
     figures = _figures(evaluation)
 
     def used(node: int, row: Row) -> tuple[Row, list[str]]:
         client = roster.client_of(node)
-        return {wire.NUM_EXAMPLES: examples[node], **figures.get(client, {})}, _evaluation_notes(
-            client, evaluation
-        )
+        notes = _evaluation_notes(client, evaluation, roster)
+        return {wire.NUM_EXAMPLES: examples[node], **figures.get(client, {})}, notes
 
     rows = _rows(0, messages, replies, evaluation, roster, no_reply, used)
     _log_silent(rows)
-    return rows
+    return [*rows, *(_without_figures(client, row, roster) for client, row in _not_measured(roster).items())]
+
+
+def _not_measured(roster: Roster) -> dict[int, Row]:
+    """By client id, of those that hold out too few rows to be asked: how many rows are behind their figures."""
+    return {client: {wire.MEASURED: 0} for client in roster.few_held}
+
+
+def _without_figures(client: int, row: Row, roster: Roster) -> Row:
+    return {"round": 0, "client": roster.label(client), **NO_BYTES, **row, "status": "left out", "reason": TOO_FEW}
 
 
 def _rows(
@@ -305,7 +313,9 @@ def _notes(reply: Reply, cohort: Cohort) -> list[str]:
     return notes
 
 
-def _evaluation_notes(client: int, evaluation: Cohort | None) -> list[str]:
+def _evaluation_notes(client: int, evaluation: Cohort | None, roster: Roster) -> list[str]:
+    if evaluation is not None and client in roster.few_held:
+        return [TOO_FEW]
     if evaluation is None or client not in evaluation.left_out:
         return []
     return [f"left out of the evaluation's figures: {in_words(evaluation.left_out[client])}"]

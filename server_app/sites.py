@@ -58,7 +58,7 @@ class Site:
 
     name: str
     rows: int | None = None  # on which it trained in the last round that was used
-    measured: int | None = None  # on which its figures were measured
+    measured: int | None = None  # on which its figures were measured; 0 if it holds out too few to say one
     figures: dict[str, Figure] = field(default_factory=dict)  # of the last evaluation that was used
     asked: int = 0  # rounds
     attended: int = 0  # rounds in which its reply was used
@@ -68,6 +68,8 @@ class Site:
         """Take over a row of the site."""
         status = row.get("status")
         self.asked += status in ASKED
+        if _whole(row, wire.MEASURED) == 0:
+            self.measured = 0
         if status != USED:
             self.reason = str(row.get("reason", ""))
             return
@@ -79,8 +81,15 @@ class Site:
         if found:
             self.figures, self.measured = found, _whole(row, wire.MEASURED)
 
+    @property
+    def evaluated(self) -> bool:
+        """Whether it was measured, or would have been with more rows."""
+        return bool(self.figures) or self.measured == 0
+
     def why_it_says_little(self, metric: str) -> str:
         """Why the site cannot be judged by its figure of this metric; empty if it can."""
+        if self.measured == 0:
+            return "it holds out fewer rows than it says something of"
         figure = self.figures.get(metric)
         if figure is None:
             return "no figure"

@@ -64,9 +64,9 @@ def _figures(site: Site, metrics: Sequence[str]) -> list[str]:
 
 def _remark(site: Site, metric: str) -> str:
     """Why the site's last reply was not used, or why its figure says little."""
-    if site.reason:
+    if site.reason and site.measured != 0:
         return f"its last reply was not used: {site.reason[:200]}"
-    little = site.why_it_says_little(metric) if site.figures else ""
+    little = site.why_it_says_little(metric) if site.evaluated else ""
     return f"too few rows to say: {little}" if little else ""
 
 

@@ -205,13 +205,11 @@ def test_a_short_last_batch_is_joined_to_the_one_before() -> None:
     assert [(len(positions), rate) for positions, rate in withheld.of_enough(steps, 20)] == [(30, 0.1), (31, 0.2)]
 
 
-@pytest.mark.parametrize(
-    ("sizes", "enough"), [((20, None), True), ((19, None), False), ((20, 20), True), ((200, 19), False)]
-)
-def test_training_and_measuring_are_of_enough_examples(sizes: tuple[int, int | None], enough: bool) -> None:
-    withheld.check_sizes(*sizes, 1)
+@pytest.mark.parametrize(("size", "enough"), [(21, True), (20, True), (19, False), (1, False)])
+def test_training_and_measuring_are_of_enough_examples(size: int, enough: bool) -> None:
+    withheld.check_size(size, 1, "train")
     if enough:
-        withheld.check_sizes(*sizes, 20)
+        withheld.check_size(size, 20, "train")
     else:
-        with pytest.raises(DataError, match="min_rows = 20"):
-            withheld.check_sizes(*sizes, 20)
+        with pytest.raises(DataError, match=f"would measure on {size} examples; its node demands min_rows = 20"):
+            withheld.check_size(size, 20, "measure")

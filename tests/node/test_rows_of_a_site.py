@@ -251,22 +251,24 @@ def test_medical_files_of_any_form(processes: Placed, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "min_rows", "allowed"), [(7, 20, False), (7, 5, False), (60, 5, True), (200, 20, True)]
+    ("rows", "min_rows", "allowed"),
+    [(7, 20, []), (7, 5, ["train"]), (13, 9, ["train"]), (60, 5, ["train", "evaluate"])],
 )
 def test_a_site_with_seven_rows(
-    processes: Placed, data: Path, tmp_path: Path, rows: int, min_rows: int, allowed: bool
+    processes: Placed, data: Path, tmp_path: Path, rows: int, min_rows: int, allowed: list[str]
 ) -> None:
-    """It needs `min_rows` of them to train and, where a share is held out, to measure."""
+    """It needs `min_rows` of them to train and, where a share is held out, as many to measure."""
     data.write_text("name,age,weight,ill\n" + "".join(f"P{n},{n},{n},no\n" for n in range(rows)))
     processes.put(tmp_path / "home", data=data)
     found = reader_of(Site(data, b"k" * 32), processes, tmp_path, min_rows).of(form(), 60.0)
-    terms = Terms(Policy(min_rows=min_rows), None)
-    if allowed:
-        terms.check_rows({HOLDOUT: 0.2}, found.examples, found.held)
-        return
-    with pytest.raises(RefusedError, match=f"its policy demands min_rows = {min_rows} for each") as caught:
-        terms.check_rows({HOLDOUT: 0.2}, found.examples, found.held)
-    assert str(caught.value.told).count("7") == 0  # the number stays in the node's own log
+    terms, held = Terms(Policy(min_rows=min_rows), None), {"0.2": found.held["0.2"]}
+    for kind in ("train", "evaluate"):
+        if kind in allowed:
+            terms.check_rows(kind, {HOLDOUT: 0.2}, found.examples, held)
+            continue
+        with pytest.raises(RefusedError, match=f"its policy demands at least min_rows = {min_rows}") as caught:
+            terms.check_rows(kind, {HOLDOUT: 0.2}, found.examples, held)
+        assert str(caught.value.told).count(str(rows)) == 0  # the number stays in the node's own log
 
 
 def test_a_description_is_made_by_the_node_and_its_app_gets_no_rows(

@@ -137,12 +137,25 @@ def test_the_hours(hours: tuple[int, int], now: int, allowed: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "rows", "held", "enough"),
-    [(0.0, 40, 20, True), (0.0, 19, 0, False), (0.2, 40, 20, True), (0.2, 39, 20, False), (0.2, 200, 19, False)],
+    ("kind", "share", "rows", "held", "enough"),
+    [
+        ("train", 0.0, 40, 20, True),
+        ("train", 0.0, 19, 0, False),
+        ("evaluate", 0.0, 20, 0, True),
+        ("train", 0.2, 40, 20, True),
+        ("train", 0.2, 39, 20, False),
+        ("query", 0.2, 39, 20, False),
+        ("evaluate", 0.2, 39, 20, False),
+        ("evaluate", 0.2, 200, 19, False),
+        ("evaluate.other", 0.2, 22, 1, False),
+        ("train", 0.2, 22, 1, True),
+        ("train.other", 0.2, 200, 19, True),
+        ("query", 0.2, 20, 0, True),
+    ],
 )
-def test_training_and_measuring_need_rows(share: float, rows: int, held: int, enough: bool) -> None:
+def test_training_and_measuring_need_rows(kind: str, share: float, rows: int, held: int, enough: bool) -> None:
     terms = Terms(Policy(), SITE)
-    given: tuple[Any, ...] = ({wire.HOLDOUT: share}, rows, {"0.0": 0, "0.2": held})
+    given: tuple[Any, ...] = (kind, {wire.HOLDOUT: share}, rows, {"0.2": held})
     if enough:
         terms.check_rows(*given)
     else:

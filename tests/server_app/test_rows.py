@@ -29,6 +29,8 @@ ENDLESS_IDS = ["many", "many lists", "a long name", "a long list"]
 class Known:
     """A roster in which the client id of a node is its node id, and no client has a name."""
 
+    few_held: tuple[int, ...] = ()
+
     def client_of(self, node: int) -> int:
         return node
 
