@@ -11,11 +11,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedstride import mechanism, seeds, wire
+from fedstride import mechanism, wire
 from fedstride.arrays import Arrays
 from fedstride.errors import ConfigError
 from fedstride.finite import held_in, put_back, taken_out
+from fedstride.keystream import Keystream, new_secret
 from fedstride.placing import placed
+
+from .discreet import is_desk
+from .releases import Releases
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,12 @@ def stricter(server: Protection, node_config: Mapping[str, Any]) -> Protection:
     Raises ConfigError for values out of range, or for noise without a clipping norm.
     """
     node = _read(node_config, "node-config")
+    if server.noise_seed is not None and not is_desk(node_config):
+        raise ConfigError(
+            f"{wire.NOISE_SEED} is not allowed at a node, where the server could repeat the noise and remove it: "
+            "leave out privacy.noise_seed, which is for experiments on one machine",
+            key=wire.NOISE_SEED,
+        )
     merged = Protection(
         clipping_norm=min(server.clipping_norm, node.clipping_norm),
         noise_multiplier=max(server.noise_multiplier, node.noise_multiplier),
@@ -68,8 +78,14 @@ def _read(config: Mapping[str, Any], where: str) -> Protection:
     noise_multiplier = config.get(wire.NOISE_MULTIPLIER, 0.0)
     if wire.CLIPPING_NORM in config and not mechanism.is_between(clipping_norm, least, most):
         raise ConfigError(f"{where}: {wire.CLIPPING_NORM} = {clipping_norm!r} must be from {least:g} to {most:g}")
-    if not mechanism.is_between(noise_multiplier, 0.0, most):
-        raise ConfigError(f"{where}: {wire.NOISE_MULTIPLIER} = {noise_multiplier!r} must be from 0 to {most:g}")
+    weakest, strongest = mechanism.NOISE_MULTIPLIERS
+    if not mechanism.is_between(noise_multiplier, weakest, strongest) and not (
+        mechanism.is_between(noise_multiplier, 0.0, 0.0)
+    ):
+        raise ConfigError(
+            f"{where}: {wire.NOISE_MULTIPLIER} = {noise_multiplier!r} must be 0, or from {weakest:g} to "
+            f"{strongest:g}"
+        )
     return Protection(float(clipping_norm), float(noise_multiplier), config.get(wire.NOISE_SEED))
 
 
@@ -81,14 +97,15 @@ def protect(
     *,
     server_round: int,
     client_id: int,
+    releases: Releases,
     other_arrays: Collection[str] = (),
 ) -> tuple[Arrays, dict[str, Any]]:
     """The protected model and the metrics, as they are sent to the server.
 
     With local noise a client reports neither its losses nor its number of examples (1 instead), because these are
-    not protected: only what says nothing of its data, and which client halves it executed. `other_arrays`: names
-    of the arrays that would be sent in addition to the model. They cannot be protected, so ConfigError is raised
-    if there are any and the update must be clipped.
+    not protected: only what says nothing of its data, and which client halves it executed. `releases`: what it
+    keeps of its noise. `other_arrays`: names of the arrays that would be sent in addition to the model. They
+    cannot be protected, so ConfigError is raised if there are any and the update must be clipped.
     """
     if not math.isfinite(protection.clipping_norm):
         return model, dict(metrics)
@@ -99,12 +116,21 @@ def protect(
         )
     sent, model = placed(sent, None), placed(model, None)
     held = held_in(sent)  # a mask, say, which is no part of the update
+    sent_values, values = taken_out(sent, held), taken_out(model, held)
+    stream, made = None, 0
+    if protection.is_local:
+        said = (protection.clipping_norm, protection.noise_multiplier, server_round, client_id)
+        about = mechanism.fingerprint(sent_values, [values], *said)
+        if protection.noise_seed is None:
+            stream, made = releases.stream(about, server_round)
+        else:
+            stream = Keystream(new_secret(protection.noise_seed), "update", server_round, about)
     moved, too_long = mechanism.protect(
-        taken_out(sent, held),
-        taken_out(model, held),
+        sent_values,
+        values,
         clipping_norm=protection.clipping_norm,
         stddev=protection.noise_multiplier * protection.clipping_norm,
-        rng=seeds.secret_generator(seeds.new_secret(protection.noise_seed), "privacy", server_round, client_id),
+        stream=stream,
     )
     protected = put_back(mechanism.rounded(moved, sent), held)
     if not protection.is_local:
@@ -112,4 +138,4 @@ def protect(
     reported = {
         key: value for key, value in metrics.items() if key in wire.WITHOUT_DATA or key.startswith(wire.done(""))
     }
-    return protected, {wire.NUM_EXAMPLES: 1, **reported}
+    return protected, {wire.NUM_EXAMPLES: 1, **({wire.RELEASES: made} if made else {}), **reported}

@@ -24,6 +24,7 @@ from fedstride.tasks.tensors import buffer_names, load_arrays, to_arrays
 from . import composition, frozen, protection, state
 from .composition import Composition
 from .method import Plan, Result, steps
+from .releases import Releases, releases_of
 from .state import Store
 from .training import train
 from .withheld import of_enough
@@ -39,6 +40,7 @@ class Begun:
     methods: Composition
     plan: Plan
     store: Store
+    releases: Releases
     lost: bool  # whether the state that the server named is lost
     sent: Arrays  # the received model
     held: dict[str, int]  # the metric that the frozen arrays are not in the cache
@@ -69,7 +71,8 @@ def begin(
     kept = store.load()
     sent, held = (load or load_model)(job, message)
     plan = methods.begin(job, message.content, kept.states)
-    return Begun(message, job, methods, plan, store, kept.lost, sent, held)
+    releases = releases_of(config, context, job.client_id)
+    return Begun(message, job, methods, plan, store, releases, kept.lost, sent, held)
 
 
 def train_alone(begun: Begun) -> Result:
@@ -116,6 +119,7 @@ def reply(begun: Begun, result: Result, started: float, trained: Callable[[], Ar
         },
         server_round=job.server_round,
         client_id=job.client_id,
+        releases=begun.releases,
         other_arrays=output.arrays,
     )
     if not begun.store.save(output.states):  # last, so that a round that fails does not save a state

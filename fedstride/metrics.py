@@ -122,6 +122,7 @@ FACTS: dict[str, Metric] = {
     f"{AGREED}*": NEUTRAL,
     "norms/*": NEUTRAL,
     "privacy/*": NEUTRAL,
+    wire.RELEASES: Metric(over_clients="none"),
     wire.CLIPPED: SHARE,
     "fednnnn/*": NEUTRAL,
     "fedalr/*": NEUTRAL,

@@ -7,7 +7,6 @@ rounds 1 to 56.
 from __future__ import annotations
 
 import hashlib
-import secrets
 
 import numpy as np
 
@@ -26,17 +25,3 @@ def derive(run_seed: int, purpose: str, server_round: int = 0, partition: int = 
 def generator(run_seed: int, purpose: str, server_round: int = 0, partition: int = 0) -> np.random.Generator:
     """A numpy generator for one draw, seeded by `derive`."""
     return np.random.Generator(np.random.PCG64(derive(run_seed, purpose, server_round, partition)))
-
-
-def new_secret(seed: int | None = None) -> str:
-    """A secret for `secret_generator`: 128 random bits, or text with the given seed, which is not secret."""
-    return secrets.token_hex(16) if seed is None else f"seed {seed}"
-
-
-def secret_generator(secret: str, purpose: str, server_round: int = 0, partition: int = 0) -> np.random.Generator:
-    """A numpy generator whose draws cannot be repeated without the secret. Equal arguments give equal draws.
-
-    The seed is the full 256 bits of the SHA-256. PCG64 is not cryptographically secure: see docs/privacy.md.
-    """
-    text = f"fedstride|secret|{secret}|{purpose}|{server_round}|{partition}".encode()
-    return np.random.Generator(np.random.PCG64(int.from_bytes(hashlib.sha256(text).digest(), "big")))

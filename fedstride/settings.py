@@ -55,9 +55,10 @@ class Setting:
     """The meaning of a value and the allowed values; used in the annotation of a field or parameter.
 
     Numbers must be finite. `least` and `most` are inclusive bounds, `above` and `below` are exclusive. `extends`:
-    a resumed run may change the value although the result depends on it (more rounds, an earlier end).
-    `kind`: None means the kind of the key's group. `layers`: the value is a list of patterns, each of which must
-    match the name of a linear or convolution module of the run's model.
+    a resumed run may change the value although the result depends on it (more rounds, an earlier end). `kind`:
+    None means the kind of the key's group. `layers`: the value is a list of patterns, each of which must match the
+    name of a linear or convolution module of the run's model. `across`: with this value, the update of one client
+    decides what is used of those of others.
     """
 
     meaning: str
@@ -70,6 +71,7 @@ class Setting:
     kind: Kind | None = None
     extends: bool = False
     layers: bool = False
+    across: bool = False
 
 
 @dataclass(frozen=True)

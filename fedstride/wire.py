@@ -73,10 +73,11 @@ TRAIN_STEPS: Final = "train/steps"  # number of optimiser steps
 TRAIN_SECONDS: Final = "seconds/train"  # wall seconds of local training
 STATE_LOST: Final = "state/lost"  # 1 if the state that the server named was missing; the client used an empty one
 STATE_HELD: Final = "state/held"  # 1 if the client could not write its state to disk and keeps it in memory
+RELEASES: Final = "privacy/releases"  # how many different releases a client with its own noise has made in the run
 CLIPPED: Final = "privacy/clipped"  # 1.0 if the update was longer than the clipping norm, else 0.0
 FROZEN_HELD: Final = "frozen/held"  # 1 if the client could not write the frozen arrays to its cache
 WITHOUT_DATA: Final = frozenset(
-    {CLIENT_ID, STATE_LOST, STATE_HELD, FROZEN_HELD}
+    {CLIENT_ID, STATE_LOST, STATE_HELD, FROZEN_HELD, RELEASES}
 )  # metrics that say nothing of data
 MEASURED: Final = "local/num-examples"  # of a client, in the records: the examples behind its `local/` figures
 LOCAL: Final = "local"  # before `/` and a figure of federated evaluation: loss, accuracy, or a list of rates

@@ -16,7 +16,7 @@ from typing import Any
 from confinement import KNOWN
 from fedstride import private
 from fedstride.errors import ConfigError, nearest
-from fedstride.mechanism import CLIPPING_NORMS
+from fedstride.mechanism import CLIPPING_NORMS, NOISE_MULTIPLIERS
 from fedstride.tasks.description import MIN_ROWS
 from fedstride.tasks.site import SUFFIX, Site, read_site
 
@@ -36,7 +36,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "cpu_seconds": (1, 2**32),
     "min_rows": (1, 2**40),
     "clipping_norm": CLIPPING_NORMS,
-    "noise_multiplier": (CLIPPING_NORMS[0], CLIPPING_NORMS[1]),
+    "noise_multiplier": NOISE_MULTIPLIERS,
 }
 """The least and the largest value of each number."""
 

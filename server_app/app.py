@@ -51,6 +51,8 @@ def main(grid: Grid, context: Context) -> None:
             signed = terms.signed_terms(context.run_config)
             config = compose(overrides_of(context.run_config))
             _check_no_files(config)
+            if grids.is_deployment(grid):
+                _check_no_seed(config)
             refuse_attack(config)
             prepared = session.prepare(config)
             describes = bool(context.run_config.get(wire.CHECK))
@@ -110,6 +112,12 @@ def _check_no_files(config: Config) -> None:
         files,
         "null here: start each node with its own data, as in --node-config 'data=\"/path\"' (docs/deployment.md)",
     )
+
+
+def _check_no_seed(config: Config) -> None:
+    """Who knows the seed of noise can remove it."""
+    seed = getattr(config.privacy, "noise_seed", None)
+    require(seed is None, "privacy.noise_seed", seed, "null in a deployment: it is for experiments on one machine")
 
 
 def _log_folder(folder: Path) -> None:

@@ -41,6 +41,7 @@ from .progress import Event, Progress
 from .proxy import note_of, proxy_of
 from .records import Records
 from .restore import restored_clients, restored_metrics
+from .released import note_releases
 from .roll_call import Roster
 from .rounds import Evaluate, Federation, Observer, Round
 from .rows import Row, empty_rounds_reason
@@ -180,6 +181,7 @@ def run(
     check_nodes(grid, config)
     records = _open_records(prepared, word)
     records.card.audit = audit
+    note_releases(prepared.strategy, records.folder)
     progress = Progress(records.folder, tell)
     tracking: Tracking | None = None
     try:

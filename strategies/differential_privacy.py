@@ -2,34 +2,34 @@
 
 The guarantee must hold for every rule. So noise is added to the updates before the rule sees them, never to its
 result, and all that follows is post-processing. With m valid replies, clipping norm C and noise multiplier z,
-each update gets N(0, sigma^2) per weight:
+noise of the standard deviation z C is added
 
-    sigma = z C / sqrt(m)   if the rule uses only the mean of the updates: the mean's noise is z C / m
-    sigma = z C             if it uses single updates (FedNNNN, Fedalr, FedLWS, medians, Krum)
+    to the sum of the updates   if the rule uses only their mean: it is the mean of m equal updates then;
+    to each update              if it uses single updates (FedNNNN, Fedalr, FedLWS, medians, Krum).
 
-In both cases one round is one Gaussian release of multiplier z. Two federations are neighbours if one client's
-update is zero in one of them. Which clients reply, and so m, is not secret.
+In both cases one round is one release of multiplier z, of whole numbers with discrete Gaussian noise
+(`fedstride/mechanism.py`). Two federations are neighbours if one client's update is zero in one of them. An update
+that is not finite counts as zero. Which clients reply, and so m, is not secret.
 """
 
 from __future__ import annotations
 
-import hashlib
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, NamedTuple
 
-import numpy as np
 from flwr.app import ConfigRecord
 from flwr.serverapp.strategy import Strategy
 
 from fedstride import mechanism, seeds, wire
 from fedstride.arrays import Arrays
 from fedstride.errors import ConfigError, require
+from fedstride.keystream import Keystream, new_secret
 from fedstride.settings import Kind, Setting, check
 from fedstride.varying import Varies
 
 from .cohort import Cohort, Expected, with_model
+from .limits import each_for_itself
 from .needs import Needs
 from .requests import expected_of
 from .stack import Admission, Metrics, Stack
@@ -38,41 +38,51 @@ from .wrappers import Wrapper
 Where = Literal["server", "client", "local"]
 
 
-def stddev(noise_multiplier: float, clipping_norm: float, count: int, *, only_the_mean: bool) -> float:
-    """sigma of the noise on each of `count` updates."""
-    sigma = noise_multiplier * clipping_norm
-    return sigma / math.sqrt(count) if only_the_mean else sigma
-
-
 class PrivacyState(NamedTuple):
     """What the mechanism keeps from round to round."""
 
     clipping_norm: float = 1.0  # C
     releases: int = 0  # rounds in which something was released
-    secret: str = ""  # seed of the noise
+    secret: str = ""  # of the noise, 256 bits
 
 
 class Protected(NamedTuple):
     """The updates of a round after clipping and noise."""
 
-    models: list[Arrays]
+    models: Sequence[Arrays]
     clipped: int  # how many updates were longer than C
-    secret: str  # seed of this release's noise
+    about: str  # what this release's noise is for
 
 
-def protected(sent: Arrays, cohort: Cohort, state: PrivacyState, *, stddev: float, server_round: int) -> Protected:
-    """The models of the clients with updates of at most the norm C, and noise of this standard deviation."""
+def protected(
+    sent: Arrays, cohort: Cohort, state: PrivacyState, *, noise: float, server_round: int, only_the_mean: bool
+) -> Protected:
+    """The models of the clients with updates of at most the norm C, and noise of the standard deviation noise C.
+
+    The noise of a release comes from the secret and a digest of all inputs of the release.
+    """
     C = state.clipping_norm
-    secret = f"{state.secret}|{_fingerprint(sent, cohort, C, stddev)}"
-    models: list[Arrays] = []
-    clipped = 0
-    for place, reply in enumerate(cohort.replies):  # not by client id, which two might claim
-        rng = seeds.secret_generator(secret, "privacy", server_round, place)
-        model, too_long = mechanism.protect(sent, reply.model, clipping_norm=C, stddev=stddev, rng=rng)
-        models.append(model)
-        # A client that has clipped reports it: its update does not show it any more.
-        clipped += too_long or reply.metrics.get(wire.CLIPPED) == 1.0
-    return Protected(models, clipped, secret)
+    about = mechanism.fingerprint(sent, cohort.models, C, noise, [reply.client_id for reply in cohort.replies])
+
+    def stream(purpose: str) -> Keystream:
+        return Keystream(state.secret, purpose, server_round, about)
+
+    if only_the_mean and noise > 0.0:
+        model, too_long = mechanism.protect_mean(
+            sent, cohort.models, clipping_norm=C, stddev=noise * C, stream=stream("sum")
+        )
+        return Protected([model] * len(cohort), _clipped(cohort, too_long), about)
+    found = [
+        mechanism.protect(sent, model, clipping_norm=C, stddev=noise * C, stream=stream(f"update {place}"))
+        for place, model in enumerate(cohort.models)  # not by client id, which two might claim
+    ]
+    return Protected([model for model, _ in found], _clipped(cohort, [too_long for _, too_long in found]), about)
+
+
+def _clipped(cohort: Cohort, too_long: Sequence[bool]) -> int:
+    """How many updates were too long. A client that has clipped reports it; its update does not show it."""
+    pairs = zip(cohort.replies, too_long, strict=True)
+    return sum(long or reply.metrics.get(wire.CLIPPED) == 1.0 for reply, long in pairs)
 
 
 class DifferentialPrivacy(Wrapper):
@@ -81,30 +91,32 @@ class DifferentialPrivacy(Wrapper):
     - `where`: "server" clips and noises here; "client" makes clients clip (the server clips again, so that no
       client can avoid it) and noises here; "local" makes clients clip and noise before anything leaves them.
       Clients must run `client_app.protection`, as ours do.
-    - `clipping_norm` C in [1e-30, 1e30], of the whole update; `noise_multiplier` z >= 0 (0: clipping alone, no
-      privacy).
+    - `clipping_norm` C in [1e-30, 1e30], of the whole update; `noise_multiplier` z, 0 or at least 1e-6 (0:
+      clipping alone, no privacy).
     - `adaptive` (not with "local"): C follows the updates' lengths so that the share
       `target_clipped_quantile` in (0, 1) is clipped, with rate `clip_norm_lr` > 0 and noise of standard
       deviation `clipped_count_stddev` on the count, which must exceed z (Andrew et al., NeurIPS 2021); None is
       a 20th of `clients_a_round`.
     - `delta` in (0, 1), at which `privacy/epsilon` is reported.
-    - `noise_seed`: None draws a secret from the operating system, which is stored in the state. The noise of a
-      round is drawn from the secret and from all inputs of the round. So a round that is repeated after a resume
-      has the same noise and costs no additional privacy, and a round with other inputs has other noise. A number
-      makes runs repeatable, for experiments: anyone who knows it can remove the noise.
+    - `noise_seed`: None draws a secret of 256 bits from the operating system, which is stored in the state. The
+      noise of a round comes from the secret and from all inputs of the round. So a round that is repeated after a
+      resume has the same noise and costs no additional privacy, and a round with other inputs has other noise. A
+      number makes runs repeatable, for experiments: anyone who knows it can remove the noise.
 
-    All clients have the same weight, and the inner strategy gets no metrics of them: n_k / n would reveal how
-    much data each has, and losses reveal more. With "server" and "client" no update is rejected for its length
-    (`screening.factor` is not used): one client must not decide whether another takes part, and all updates are
-    clipped. Models with BatchNorm's running statistics are refused. `options` are `Wrapper`'s.
+    All clients have the same weight, and the inner strategy gets no metrics of them: n_k / n would reveal how much
+    data each has, and losses reveal more. With "server" and "client" one client must not decide what is used of
+    another: no update is rejected for its length (`screening.factor` is not used), what else compares the updates
+    of clients before they are clipped is refused, and an update that is not finite counts as zero. Models with
+    BatchNorm's running statistics are refused. `options` are `Wrapper`'s.
 
     Differs from Flower's wrappers (1.39 to 1.42), which add noise to the returned model: FedNNNN's clients would
     receive a model without noise, and what a rule keeps of single updates (momentum, shares, norms) would
     be released in every round. For FedAvg with equal weights both are the same mechanism. Flower's adaptive
     clipping shortens C when too many updates are clipped; the paper lengthens it, and so do we.
 
-    Metrics: `privacy/clipping_norm` and `privacy/stddev` of the round, `privacy/clipped` (share of updates;
-    not with "local") and, where z > 0, `privacy/epsilon`, spent so far by a client that took part in every round.
+    Metrics: `privacy/clipping_norm` and `privacy/stddev` (of the noise on each weight of the mean, if the strategy
+    uses the mean alone, else of each update), `privacy/clipped` (share of updates; not with "local") and, where
+    z > 0, `privacy/epsilon`, spent so far by a client that took part in every round.
     """
 
     State = PrivacyState
@@ -129,7 +141,7 @@ class DifferentialPrivacy(Wrapper):
             Setting(
                 "z, strength of the noise in units of C; 0: clipping without noise",
                 least=0,
-                most=mechanism.CLIPPING_NORMS[1],
+                most=mechanism.NOISE_MULTIPLIERS[1],
             ),
         ] = 1.0,
         adaptive: Annotated[
@@ -145,6 +157,7 @@ class DifferentialPrivacy(Wrapper):
                 "standard deviation of the noise on the number of "
                 "clipped updates; null: a 20th of the clients a round",
                 above=0,
+                most=mechanism.SIGMA,
             ),
         ] = None,
         delta: Annotated[
@@ -186,14 +199,21 @@ class DifferentialPrivacy(Wrapper):
         self.clipped_count_stddev = clipped_count_stddev
         self.delta = delta
         self.noise_seed = noise_seed
+        require(
+            noise_multiplier == 0.0 or noise_multiplier >= mechanism.NOISE_MULTIPLIERS[0],
+            "noise_multiplier",
+            noise_multiplier,
+            f"0, or at least {mechanism.NOISE_MULTIPLIERS[0]:g}",
+        )
         if where != "local":
-            self.screening = replace(self.screening, factor=None)
+            self.screening = each_for_itself(self.screening)
+        self.released: Callable[[int, str], int] | None = None  # takes note of a release; how many there are
         self.server_round = 0
         self.state: PrivacyState = self.initial_state()
 
     def initial_state(self) -> PrivacyState:
         """The initial C, nothing released, a new secret."""
-        return PrivacyState(self.initial_clipping_norm, 0, seeds.new_secret(self.noise_seed))
+        return PrivacyState(self.initial_clipping_norm, 0, new_secret(self.noise_seed))
 
     # -------------------------------------------------------- before the round
 
@@ -218,6 +238,11 @@ class DifferentialPrivacy(Wrapper):
         return self.where != "local"
 
     @property
+    def counts_as_zero(self) -> bool:  # type: ignore[override]
+        """Where the server adds the noise: a client that does not reply would change what all others get."""
+        return self.where != "local"
+
+    @property
     def varies(self) -> Mapping[str, Varies]:
         """C, where clients clip and it adapts."""
         least, most = mechanism.CLIPPING_NORMS
@@ -239,16 +264,22 @@ class DifferentialPrivacy(Wrapper):
 
     def admit(self, sent: Arrays, cohort: Cohort, state: PrivacyState) -> Admission:
         """The valid replies with clipped and noised updates and equal weights."""
-        sigma = self._stddev(len(cohort), state.clipping_norm)
-        metrics: Metrics = {"privacy/clipping_norm": state.clipping_norm}
+        noise, only_the_mean = self._noise(), self._uses_only_the_mean
+        parts = len(cohort) if only_the_mean else 1
+        metrics: Metrics = {
+            "privacy/clipping_norm": state.clipping_norm,
+            "privacy/stddev": noise * state.clipping_norm / parts,
+        }
         models: Sequence[Arrays] = cohort.models
         after = state
         if self.where != "local":
-            found = protected(sent, cohort, state, stddev=sigma, server_round=self.server_round)
+            found = protected(
+                sent, cohort, state, noise=noise, server_round=self.server_round, only_the_mean=only_the_mean
+            )
             models, metrics["privacy/clipped"] = found.models, found.clipped / len(cohort)
             clipping_norm = self._next_clipping_norm(found, state) if self.adaptive else state.clipping_norm
-            after = state._replace(releases=state.releases + 1, clipping_norm=clipping_norm)
-        metrics["privacy/stddev"] = sigma
+            releases = self.released(self.server_round, found.about) if self.released else state.releases + 1
+            after = state._replace(releases=releases, clipping_norm=clipping_norm)
         if self.noise_multiplier > 0.0:
             metrics["privacy/epsilon"] = mechanism.epsilon(self.noise_multiplier, after.releases, self.delta)
         replies = (
@@ -257,20 +288,22 @@ class DifferentialPrivacy(Wrapper):
         )
         return Admission(replace(cohort, replies=tuple(replies)), after, metrics)
 
-    def _stddev(self, count: int, clipping_norm: float) -> float:
-        z = self.noise_multiplier
-        if self.adaptive:
-            z = mechanism.update_noise_multiplier(z, self.clipped_count_stddev)
+    @property
+    def _uses_only_the_mean(self) -> bool:
         inside = Stack(self.stack.acts[1:], self.stack.core).needs
-        only_the_mean = self.where != "local" and inside <= Needs.MEAN
-        return stddev(z, clipping_norm, count, only_the_mean=only_the_mean)
+        return self.where != "local" and inside <= Needs.MEAN
+
+    def _noise(self) -> float:
+        """The standard deviation of the noise on the sum, or on each update, in units of C."""
+        z = self.noise_multiplier
+        return mechanism.update_noise_multiplier(z, self.clipped_count_stddev) if self.adaptive else z
 
     def _next_clipping_norm(self, found: Protected, state: PrivacyState) -> float:
-        noise = 0.0
+        clipped = float(found.clipped)
         if self.noise_multiplier > 0.0:
-            rng = seeds.secret_generator(found.secret, "clipped", self.server_round)
-            noise = float(rng.normal(0.0, self.clipped_count_stddev))
-        clipped = (found.clipped + noise) / len(found.models)
+            stream = Keystream(state.secret, "clipped", self.server_round, found.about)
+            clipped = mechanism.noised_count(found.clipped, self.clipped_count_stddev, stream)
+        clipped /= len(found.models)
         following = mechanism.next_clipping_norm(
             state.clipping_norm, clipped, self.target_clipped_quantile, self.clip_norm_lr
         )
@@ -298,15 +331,3 @@ def _refuse_more(strategy: Strategy) -> None:
         f"one whose clients send only their model: privacy would not protect {', '.join(more)}; choose another "
         "strategy, or privacy=none",
     )
-
-
-def _fingerprint(sent: Arrays, cohort: Cohort, clipping_norm: float, sigma: float) -> str:
-    """A digest of all inputs of a round's release, so that two different rounds never have the same noise.
-
-    If they had, the difference of the two releases would show the updates without noise.
-    """
-    digest = hashlib.sha256(repr((clipping_norm, sigma, [reply.client_id for reply in cohort.replies])).encode())
-    for model in (sent, *cohort.models):
-        for name in sent:
-            digest.update(np.ascontiguousarray(model[name]).tobytes())
-    return digest.hexdigest()

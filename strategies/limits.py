@@ -5,10 +5,11 @@ A module of its own, so that the settings can be read without importing flwr.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
-from fedstride.settings import MOST_CLIENTS, Setting
+from fedstride.errors import require
+from fedstride.settings import MOST_CLIENTS, Setting, fields_of
 
 
 @dataclass
@@ -25,6 +26,7 @@ class Screening:
             "an update longer than this factor times the largest median length of a round so far is rejected; "
             "null: no limit",
             above=1,
+            across=True,
         ),
     ] = 5.0
     burst: Annotated[
@@ -33,6 +35,7 @@ class Screening:
             "the same for a client whose last three updates were within screening.factor; "
             "a value not above that factor allows nothing more",
             above=1,
+            across=True,
         ),
     ] = 10.0
     clip: Annotated[
@@ -41,9 +44,29 @@ class Screening:
             "shorten longer updates to this quantile of the round's lengths (0.5: the median) and reject none",
             above=0,
             most=1,
+            across=True,
         ),
     ] = None
     max_share: Annotated[
         float | None,
         Setting("largest share of weight of one client; larger counts of examples are lowered", above=0, most=1),
     ] = None
+
+
+def each_for_itself(screening: Screening) -> Screening:
+    """The screening without what compares the updates of clients. Raises ConfigError if such a thing was chosen.
+
+    Before updates are clipped, one client could change what is used of all others.
+    """
+    across = [each for each in fields_of(type(screening)).values() if each.setting.across]
+    for each in across:
+        value = getattr(screening, each.name)
+        require(
+            value is None or value == each.default,
+            f"screening.{each.name}",
+            value,
+            "left out with privacy: it compares updates before they are clipped, so one client could change those "
+            "of others by more than the clipping norm; privacy clips each update by itself",
+        )
+    off: dict[str, Any] = {each.name: None for each in across if each.may_be_none}
+    return replace(screening, **off)

@@ -7,16 +7,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from fedstride import wire
-from fedstride.arrays import Arrays, total
+from fedstride.arrays import Arrays, Layout, total
 from fedstride.errors import ReplyError, last_line
-from fedstride.finite import first_changed, held_of, taken_out
+from fedstride.finite import first_changed, first_not_finite, held_of, taken_out
 from fedstride.placing import device_in, placed, values
 from fedstride.records import array_records, metric_records
 
-from .blocks import norm
+from .blocks import difference, norm
 from .cohort import Cohort, Expected, Rejected, Reply, shares_of, weights_of
 from .figures import real
 from .known_updates import KnownUpdates, known_updates
@@ -38,6 +39,7 @@ def screen(
     expected: Expected | None = None,
     learnt: Mapping[str, float] | None = None,
     summed_by: str | None = None,
+    zeroes: bool = False,
 ) -> Cohort:
     """Divide the replies of a round into valid ones, in the order of client ids, and rejected ones.
 
@@ -52,6 +54,7 @@ def screen(
 
     `summed_by`: the weighting with which the rule will sum the updates, None if it will not. The sum is then made
     while the updates are measured; if a reply is rejected after that, it is made again when the rule needs it.
+    With `zeroes`, an update that is not finite counts as zero and is not rejected.
     """
     valid: list[Reply] = []
     rejected: list[Rejected] = []
@@ -63,6 +66,8 @@ def screen(
         except ReplyError as error:
             rejected.append(Rejected(node_id, str(error)))
     valid.sort(key=lambda reply: (reply.client_id, reply.node_id))
+    if zeroes:
+        valid = [reply if _is_finite(reply, sent) else _with_zero(reply, sent) for reply in valid]
     read = known_updates(sent, [reply.model for reply in valid])
     if summed_by is not None and valid:
         counts = capped([reply.num_examples for reply in valid], screening.max_share or 1.0)
@@ -195,6 +200,19 @@ def _arrays(record: ArrayRecord, sent: Arrays) -> Arrays:
             "as it is"
         )
     return taken_out({name: received[name] for name in sent}, held)
+
+
+def _is_finite(reply: Reply, sent: Arrays) -> bool:
+    """Whether all values of the model, and the norm of the update, are finite."""
+    if first_not_finite(reply.model) is not None:
+        return False
+    with np.errstate(over="ignore"):
+        return math.isfinite(norm(difference(reply.model, sent, Layout.of(sent).parameters)))
+
+
+def _with_zero(reply: Reply, sent: Arrays) -> Reply:
+    """The reply as if the client had sent the model back."""
+    return replace(reply, model=dict(sent), notes=(*reply.notes, "its update is not finite, and counts as zero"))
 
 
 def _with_lengths(

@@ -145,6 +145,7 @@ class Shell(Part, Strategy):
             expected=self.expected,
             learnt=self.learnt,
             summed_by=self.stack.summed_by,
+            zeroes=any(act.counts_as_zero for act in self.stack.acts),
         )
         self.learnt = cohort.learnt
         report(server_round, cohort, self._warned, self.names)

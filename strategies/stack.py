@@ -137,6 +137,9 @@ class Act(Part):
     lets_evaluate: bool = True
     """Whether clients may be asked to evaluate."""
 
+    counts_as_zero: bool = False
+    """Whether an update that is not finite counts as zero, instead of being rejected."""
+
     def extend(self, config: ConfigRecord) -> ConfigRecord:
         """The config that is sent to clients; an act without a client half adds its keys here."""
         return config

@@ -43,10 +43,18 @@ def play(
     return _run(app, config, observers, workers)
 
 
-def resume(folder: Path, *overrides: str, observers: Sequence[Any] = (), workers: int = 0) -> session.Outcome:
+def resume(
+    folder: Path,
+    *overrides: str,
+    app: ClientApp | None = None,
+    observers: Sequence[Any] = (),
+    workers: int = 0,
+) -> session.Outcome:
     """Resume a run on this machine."""
-    from client_app.app import app
+    if app is None:
+        from client_app.app import app as real
 
+        app = real
     return _run(app, compose([f"resume='{folder}'", *overrides]), observers, workers)
 
 

@@ -63,6 +63,7 @@ STRATEGIES_MAY_USE = {
     "settings",
     "parts",
     "metrics",
+    "keystream",
     "mechanism",
     "pooled_scores",
     "score_bins",

@@ -1,8 +1,9 @@
-"""Clipping and noise on one update, and the privacy cost, compared with independent integrals and formulas."""
+"""Clipping and noise on updates, and the privacy cost, compared with exact sums and an independent accountant."""
 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedstride import mechanism, seeds
+from fedstride import mechanism
 from fedstride.arrays import Layout, norm
+from fedstride.keystream import Keystream, new_secret
 
 PROPERTY = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 SENT = {"a.weight": np.array([[1.0, -2.0], [0.5, 3.0]]), "a.bias": np.array([0.0, 1.0]), "steps": np.array(7)}
@@ -23,8 +25,12 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
+def stream(seed: int = 0) -> Keystream:
+    return Keystream(new_secret(seed), "test", 1, "")
+
+
 def clipped(clipping_norm: float, stddev: float = 0.0) -> tuple[dict, bool]:
-    return mechanism.protect(SENT, MOVED, clipping_norm=clipping_norm, stddev=stddev, rng=rng())
+    return mechanism.protect(SENT, MOVED, clipping_norm=clipping_norm, stddev=stddev, stream=stream())
 
 
 # ---------------------------------------------------------------- one update
@@ -51,7 +57,7 @@ def test_buffers_are_those_that_were_sent() -> None:
 
 
 def test_an_update_of_zero_has_no_direction_to_shorten() -> None:
-    model, too_long = mechanism.protect(SENT, SENT, clipping_norm=1e-300, stddev=0.0, rng=None)
+    model, too_long = mechanism.protect(SENT, SENT, clipping_norm=1e-300, stddev=0.0, stream=None)
     assert not too_long
     assert all(np.array_equal(model[name], SENT[name]) for name in SENT)
 
@@ -61,7 +67,7 @@ def test_an_update_of_zero_has_no_direction_to_shorten() -> None:
 def test_no_protected_update_is_longer_than_c(values: list[float], clipping_norm: float, dtype: str) -> None:
     sent = {"w": np.array([0.25, -0.5, 1.0], dtype)}
     model = {"w": sent["w"] + np.array(values, dtype)}
-    moved, _ = mechanism.protect(sent, model, clipping_norm=clipping_norm, stddev=0.0, rng=None)
+    moved, _ = mechanism.protect(sent, model, clipping_norm=clipping_norm, stddev=0.0, stream=None)
     assert moved["w"].dtype == np.float64  # so that noise is not lost by rounding before a mean is computed
     protected = mechanism.rounded(moved, sent)
     length = norm({"w": protected["w"].astype("f8") - sent["w"]})
@@ -72,7 +78,7 @@ def test_no_protected_update_is_longer_than_c(values: list[float], clipping_norm
 
 def test_noise_has_the_given_stddev_and_is_independent_for_every_array() -> None:
     sent = {"a": np.zeros(200_000), "b": np.zeros(200_000)}
-    model, _ = mechanism.protect(sent, sent, clipping_norm=1.0, stddev=0.3, rng=rng())
+    model, _ = mechanism.protect(sent, sent, clipping_norm=1.0, stddev=0.3, stream=stream())
     for array in model.values():
         assert array.std() == pytest.approx(0.3, rel=0.01)
         assert abs(array.mean()) < 0.3 * 4 / math.sqrt(array.size)
@@ -85,8 +91,8 @@ def test_torch_tensors_pass_through() -> None:
 
     sent = {name: torch.tensor(array) for name, array in SENT.items()}
     moved = {name: torch.tensor(array) for name, array in MOVED.items()}
-    got, _ = mechanism.protect(sent, moved, clipping_norm=2.0, stddev=0.1, rng=rng(3))
-    want, _ = mechanism.protect(SENT, MOVED, clipping_norm=2.0, stddev=0.1, rng=rng(3))
+    got, _ = mechanism.protect(sent, moved, clipping_norm=2.0, stddev=0.1, stream=stream(3))
+    want, _ = mechanism.protect(SENT, MOVED, clipping_norm=2.0, stddev=0.1, stream=stream(3))
     for name in Layout.of(SENT).parameters:
         assert isinstance(got[name], torch.Tensor)
         np.testing.assert_allclose(got[name].numpy(), want[name], rtol=1e-12)
@@ -98,41 +104,106 @@ def test_running_statistics_are_found() -> None:
     assert mechanism.running_statistics(SENT) == []
 
 
-def test_a_secret_draw_needs_its_secret() -> None:
-    def drawn(*named: object) -> list[float]:
-        return seeds.secret_generator(*named).normal(size=3).tolist()  # type: ignore[arg-type]
+UPDATES = [
+    {"a": np.array([0.3, -4.0, 1e-9]), "b": np.array([[2.5]])},
+    {"a": np.array([0.1, 0.2, 0.3]), "b": np.zeros((1, 1))},
+]
+ZERO = {"a": np.zeros(3), "b": np.zeros((1, 1))}
 
-    draws = [drawn("a", "p", 1, 2), drawn("b", "p", 1, 2), drawn("a", "q", 1, 2), drawn("a", "p", 2, 2)]
-    assert drawn("a", "p", 1, 2) == draws[0]
-    assert len({tuple(draw) for draw in [*draws, drawn("a", "p", 1, 3)]}) == 5
+
+@PROPERTY
+@given(
+    st.lists(st.floats(-1e3, 1e3, width=32), min_size=4, max_size=40),
+    st.floats(1e-6, 1e6),
+    st.floats(1e-6, 1e3),
+)
+def test_on_the_grid_no_update_is_longer_than_c(values: list[float], clipping_norm: float, z: float) -> None:
+    """In exact arithmetic: so one client moves the sum by at most 1 / z standard deviations."""
+    sent, model = {"w": np.zeros(len(values))}, {"w": np.array(values)}
+    update, _ = mechanism.clipped(sent, model, clipping_norm)
+    whole = mechanism._on_grid(update, z * clipping_norm / mechanism.SIGMA)["w"]
+    square = sum(int(each) ** 2 for each in whole.tolist())
+    assert square * Fraction(z) ** 2 <= mechanism.SIGMA**2
+    error = np.abs(whole * (z * clipping_norm / mechanism.SIGMA) - update["w"])
+    assert error.max() <= z * clipping_norm / mechanism.SIGMA + np.abs(update["w"]).max() * 2.0**-29
+
+
+def test_the_mean_is_that_of_the_clipped_updates_with_noise_on_their_sum() -> None:
+    mean, long = mechanism.protect_mean(ZERO, UPDATES, clipping_norm=1.0, stddev=0.5, stream=stream(4))
+    bare = [mechanism.clipped(ZERO, each, 1.0)[0] for each in UPDATES]
+    only, _ = mechanism.protect_mean(ZERO, [ZERO, ZERO], clipping_norm=1.0, stddev=0.5, stream=stream(4))
+    assert long == [True, False]
+    for name, noise in only.items():
+        want = (bare[0][name] + bare[1][name]) / 2 + noise
+        np.testing.assert_allclose(mean[name], want, atol=1e-6)
+        assert np.array_equal(noise * 2 / (0.5 / mechanism.SIGMA), np.rint(noise * 2 / (0.5 / mechanism.SIGMA)))
+
+
+def test_the_sum_is_all_that_the_mean_says_of_updates() -> None:
+    """Other updates with the same sum give the same bits; floating-point sums of them would differ."""
+    unit = 0.5 / mechanism.SIGMA
+    draws = np.random.default_rng(1).integers(-(2**17), 2**17, (3, 50)).astype(float)
+    others = draws + np.array([[5.0], [-3.0], [-2.0]])
+    sent = {"w": np.zeros(50)}
+
+    def bits(rows: np.ndarray) -> bytes:
+        models = [{"w": (row + 0.5 * np.sign(row)) * unit} for row in rows]
+        out, _ = mechanism.protect_mean(sent, models, clipping_norm=1e3, stddev=0.5, stream=stream())
+        return out["w"].tobytes()
+
+    assert bits(draws) == bits(others)
+
+
+def test_the_noised_count() -> None:
+    drawn = np.array([mechanism.noised_count(7, 2.5, Keystream(new_secret(n), "c", 1, "")) for n in range(4000)])
+    assert drawn.mean() == pytest.approx(7.0, abs=0.15) and drawn.std() == pytest.approx(2.5, rel=0.04)
+    assert mechanism.noised_count(3, mechanism.SIGMA, stream()) == int(
+        mechanism.noised_count(3, mechanism.SIGMA, stream())
+    )
+
+
+def test_a_fingerprint_is_of_everything() -> None:
+    found = {
+        mechanism.fingerprint(SENT, [MOVED], 1.0),
+        mechanism.fingerprint(MOVED, [SENT], 1.0),
+        mechanism.fingerprint(SENT, [MOVED, SENT], 1.0),
+        mechanism.fingerprint(SENT, [MOVED], 2.0),
+        mechanism.fingerprint(SENT, [MOVED], 1.0, [3]),
+    }
+    assert len(found) == 5 and mechanism.fingerprint(SENT, [MOVED], 1.0) in found
 
 
 # ---------------------------------------------------------------- privacy cost
 
-
-def integrated_delta(eps: float, sigma: float, releases: int) -> float:
-    """The hockey-stick divergence of N(T, T sigma^2) from N(0, T sigma^2), integrated on a fine grid."""
-    spread = sigma * math.sqrt(releases)
-    x = np.linspace(-12 * spread, releases + 12 * spread, 4_000_001)
-    p, q = stats.norm.pdf(x, releases, spread), stats.norm.pdf(x, 0.0, spread)
-    return float(np.trapezoid(np.maximum(p - math.exp(eps) * q, 0.0), x))
-
-
-@pytest.mark.parametrize(
-    ("sigma", "releases", "delta"),
-    [(1.0, 1, 1e-5), (3.730632, 1, 1e-5), (5.0, 20, 1e-6), (0.7, 3, 1e-3), (50, 9, 0.1)],
-)
-def test_epsilon_against_an_integral(sigma: float, releases: int, delta: float) -> None:
-    eps = mechanism.epsilon(sigma, releases, delta)
-    if eps > 0:
-        assert integrated_delta(eps, sigma, releases) == pytest.approx(delta, rel=1e-4)
-    else:
-        assert integrated_delta(0.0, sigma, releases) <= delta
+PUBLISHED = [
+    (1.0, 1, 1e-5, 4.7283870, 4.3771781),
+    (1.0, 20, 1e-5, 30.1108599, 28.3734738),
+    (0.1, 20, 1e-5, 1211.3107264, 1190.7317000),
+    (2.5, 100, 1e-6, 27.8120485, 26.3569639),
+    (10.0, 7, 1e-3, 0.7349012, 0.6332753),
+    (0.7, 3, 1e-8, 17.2241864, 16.4269260),
+]
+"""z, releases, delta, and epsilon by dp-accounting 0.6.0: by Renyi divergences (orders 1 + 10^(-6...6), 4,000 of
+them), and by the privacy loss distribution of continuous Gaussian noise, which no epsilon of ours may be below."""
 
 
-def test_epsilon_as_published() -> None:
-    """The analytic Gaussian mechanism needs sigma = 3.730632 for (1, 1e-5); the classic one needs 4.84."""
-    assert mechanism.epsilon(3.730632, 1, 1e-5) == pytest.approx(1.0, abs=1e-5)
+@pytest.mark.parametrize(("z", "releases", "delta", "by_orders", "by_losses"), PUBLISHED)
+def test_epsilon_is_that_of_an_independent_accountant(
+    z: float, releases: int, delta: float, by_orders: float, by_losses: float
+) -> None:
+    found = mechanism.epsilon(z, releases, delta)
+    assert found == pytest.approx(by_orders, rel=2e-5) and by_losses < found
+
+
+@pytest.mark.parametrize(("sigma", "shift"), [(1, 1), (2, 1), (3, 4), (10, 3), (40, 60), (7, 7)])
+@pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-9])
+def test_epsilon_holds_for_the_probabilities_themselves(sigma: int, shift: int, delta: float) -> None:
+    """The sum over all outcomes of max(0, P(y - shift) - e^epsilon P(y)) is at most delta."""
+    eps = mechanism.epsilon(sigma / shift, 1, delta)
+    y = np.arange(-60 * sigma, 60 * sigma + shift + 1)
+    logs = -(y.astype(float) ** 2) / (2 * sigma**2), -((y - shift).astype(float) ** 2) / (2 * sigma**2)
+    q, p = (np.exp(each) / np.exp(each).sum() for each in logs)
+    assert np.maximum(p - math.exp(eps) * q, 0.0).sum() <= delta
 
 
 @PROPERTY
@@ -141,25 +212,18 @@ def test_many_releases_are_one_with_less_noise(z: float, releases: int, delta: f
     eps = mechanism.epsilon(z, releases, delta)
     assert math.isfinite(eps) and eps >= 0.0
     assert eps == pytest.approx(mechanism.epsilon(z / math.sqrt(releases), 1, delta), rel=1e-6, abs=1e-9)
-    assert mechanism.epsilon(z, releases + 1, delta) >= eps
-    assert mechanism.epsilon(2 * z, releases, delta) <= eps
-    assert mechanism.epsilon(z, releases, delta / 2) >= eps
+    slack = 1e-6 * eps + 1e-9
+    assert mechanism.epsilon(z, releases + 1, delta) >= eps - slack
+    assert mechanism.epsilon(2 * z, releases, delta) <= eps + slack
+    assert mechanism.epsilon(z, releases, delta / 2) >= eps - slack
 
 
 def test_epsilon_at_the_ends() -> None:
     assert mechanism.epsilon(1.0, 0, 1e-5) == 0.0
     assert mechanism.epsilon(0.0, 1, 1e-5) == math.inf
-    assert mechanism.epsilon(1e6, 1, 1e-5) < 1e-5
+    assert mechanism.epsilon(1e6, 1, 1e-5) < 1e-4
     assert math.isfinite(mechanism.epsilon(1e-3, 1000, 1e-12))
-
-
-def test_the_series_is_continuous_with_the_function() -> None:
-    below, above = mechanism._mills(24.999999), mechanism._mills(25.0)
-    assert below == pytest.approx(above, rel=1e-6)
-    assert mechanism._mills(3.0) == pytest.approx(stats.norm.sf(3.0) / stats.norm.pdf(3.0), rel=1e-12)
-    assert mechanism._mills(30.0) == pytest.approx(
-        math.exp(stats.norm.logsf(30.0) - stats.norm.logpdf(30.0)), rel=1e-9
-    )
+    assert math.isfinite(mechanism.epsilon(mechanism.NOISE_MULTIPLIERS[0], 10**6, 1e-300))
 
 
 # ---------------------------------------------------------------- adaptive clipping

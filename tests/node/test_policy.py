@@ -60,6 +60,7 @@ def test_a_policy(tmp_path: Path) -> None:
         ("min_rows = 0", "min_rows = 0 is not allowed: it must be a whole number from 1"),
         ("min_rows = 1.5", "min_rows = 1.5 is not allowed"),
         ("noise_multiplier = 1", "noise_multiplier needs a clipping_norm"),
+        ("clipping_norm = 1\nnoise_multiplier = 1e-9", "noise_multiplier = 1e-09 is not allowed"),
         ("clipping_norm = 0", "clipping_norm = 0 is not allowed"),
         ("x" + "[" * 100_000, "is not TOML"),
     ],

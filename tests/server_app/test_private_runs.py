@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from desk import StopAfter, play, resume, table, weights
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from safetensors.numpy import load_file
 
-from fedstride.errors import ConfigError
+from client_app.app import app as client
+from fedstride import mechanism
+from fedstride.errors import CheckpointError, ConfigError
 from lab.engine.local import LocalGrid
-from server_app import session
+from server_app import app, session
 from server_app.build import build_strategy, client_config
 from server_app.checkpoint import newest_checkpoint
 from server_app.config.compose import compose
@@ -74,10 +78,66 @@ def test_a_resumed_run_draws_the_noise_that_it_would_have_drawn(tmp_path: Path, 
         resume(tmp_path / name)
     assert weights(tmp_path / "one") == weights(tmp_path / "two")
     assert table(tmp_path / "one") == table(tmp_path / "two")
+    epsilons = [row["privacy/epsilon"] for row in read_lines(tmp_path / "one/metrics.jsonl")[1:]]
+    assert epsilons == [mechanism.epsilon(0.05, t, 1e-5) for t in (1, 2, 3, 4)]
     secret = newest_checkpoint(tmp_path / "one")[0].strategy["inner/secret"]
     assert secret not in (tmp_path / "one/config.yaml").read_text()
     assert (tmp_path / "one").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "one/checkpoint").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_round_repeated_with_other_inputs_is_one_more_release(tmp_path: Path) -> None:
+    """A round with the same inputs is none: epsilon then counts each round once."""
+    given = ["strategy=fedavg", "privacy=server_side", "rounds=4", "name=one"]
+    with pytest.raises(KeyboardInterrupt):
+        play(tmp_path, *given, observers=[StopAfter(3)])
+    folder = tmp_path / "one"
+    shutil.rmtree(folder / "checkpoint/round-000003")  # as if the machine had failed before it was written
+    shutil.copytree(folder, tmp_path / "two")
+    same = resume(folder)
+    assert same.rows[-1]["privacy/epsilon"] == mechanism.epsilon(1.0, 4, 1e-5)
+    releases = json.loads((folder / "checkpoint/releases.json").read_text())
+    assert [number for number, _ in releases] == [1, 2, 3, 4]
+    failing = ClientApp()
+
+    @failing.query()
+    @failing.evaluate()
+    def pass_on(message: Message, context: Context) -> Message:
+        return client(message, context)
+
+    @failing.train()
+    def train(message: Message, context: Context) -> Message:
+        if context.node_config["partition-id"] == 2:
+            raise RuntimeError("this client has no data any more")
+        return client(message, context)
+
+    other = resume(tmp_path / "two", app=failing)
+    assert other.rows[-1]["privacy/epsilon"] == mechanism.epsilon(1.0, 5, 1e-5)
+    assert other.rows[2]["privacy/epsilon"] == mechanism.epsilon(1.0, 2, 1e-5)
+
+
+@pytest.mark.parametrize("content", ["", "[[1]]", "{}x", "[1, 2]", '[["a", "b"]]'])
+def test_a_damaged_list_of_releases_ends_the_run(tmp_path: Path, content: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        play(tmp_path, "privacy=server_side", "rounds=3", "name=one", observers=[StopAfter(1)])
+    (tmp_path / "one/checkpoint/releases.json").write_text(content)
+    with pytest.raises(CheckpointError, match=r"releases\.json is damaged: without it"):
+        resume(tmp_path / "one")
+
+
+def test_a_clients_releases_are_in_its_row(tmp_path: Path) -> None:
+    folder = play(tmp_path, "strategy=fedavg", "privacy=local", "rounds=2").folder
+    rows = read_lines(folder / "clients.jsonl")
+    assert [row["privacy/releases"] for row in rows if row["round"]] == [1] * 4 + [2] * 4
+    assert len(list((folder / "clients").rglob("releases.json"))) == 4
+
+
+def test_a_deployment_refuses_a_seed_for_noise() -> None:
+    config = compose(["privacy=server_side", "privacy.noise_seed=5"])
+    with pytest.raises(ConfigError, match=r"privacy\.noise_seed = 5 is not allowed: .* null in a deployment"):
+        app._check_no_seed(config)
+    app._check_no_seed(compose(["privacy=server_side"]))
+    app._check_no_seed(compose([]))
 
 
 def test_without_a_seed_no_two_runs_are_alike(tmp_path: Path) -> None:
@@ -108,6 +168,9 @@ def test_the_count_gets_a_twentieth_of_the_clients_as_noise() -> None:
         (["privacy=local", "privacy.adaptive=true"], "privacy.adaptive"),
         (["privacy=server_side", "best=train/loss"], "best = 'train/loss'"),
         (["privacy=servers_side"], "server_side"),
+        (["privacy=server_side", "screening.clip=0.5"], "screening.clip = 0.5 is not allowed"),
+        (["privacy=client_side", "screening.clip=1"], "screening.clip = 1.0 is not allowed"),
+        (["privacy=client_side", "screening.burst=30"], "screening.burst = 30.0 is not allowed"),
         (["privacy=server_side", "privacy.adaptive=true", "clients=10"], "privacy.clipped_count_stddev = 0.5"),
     ],
 )

@@ -7,7 +7,7 @@ import inspect
 import math
 import pkgutil
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import federation as fed
 import numpy as np
@@ -22,6 +22,7 @@ import strategies
 from fedstride import mechanism, wire
 from fedstride.arrays import difference, norm, to_record
 from fedstride.errors import ConfigError
+from fedstride.settings import Setting
 from strategies import (
     DifferentialPrivacy,
     Fedalr,
@@ -174,7 +175,7 @@ def release(strategy: DifferentialPrivacy, server_round: int = 1) -> Any:
 def test_the_means_noise_is_z_c_over_m() -> None:
     noise, metrics = release(private(noise_multiplier=0.7, clipping_norm=2.0))
     assert noise.std() == pytest.approx(0.7 * 2.0 / 4, rel=0.01)
-    assert metrics["privacy/stddev"] == pytest.approx(0.7 * 2.0 / 2)
+    assert metrics["privacy/stddev"] == pytest.approx(0.7 * 2.0 / 4)
     assert metrics["privacy/clipping_norm"] == 2.0
 
 
@@ -200,7 +201,7 @@ def test_which_rules_see_single_updates(make: Any) -> None:
 @pytest.mark.parametrize("make", MEAN)
 def test_which_rules_see_the_mean_alone(make: Any) -> None:
     metrics = fed.play(private(make()), 1, START, NOISY).metrics
-    assert metrics["privacy/stddev"] == pytest.approx(1 / math.sqrt(3))
+    assert metrics["privacy/stddev"] == pytest.approx(1 / 3)
 
 
 def test_a_strangers_strategy_is_not_trusted_with_less() -> None:
@@ -266,7 +267,7 @@ def test_a_derived_class_that_states_it_is_believed() -> None:
 
         needs = Needs.MEAN
 
-    assert fed.play(private(Faithful(**OPEN)), 1, START, NOISY).metrics["privacy/stddev"] == pytest.approx(3**-0.5)
+    assert fed.play(private(Faithful(**OPEN)), 1, START, NOISY).metrics["privacy/stddev"] == pytest.approx(1 / 3)
 
 
 def test_a_derived_wrapper_may_not_hold_privacy_unless_it_says_so() -> None:
@@ -363,15 +364,80 @@ def test_a_round_below_the_quorum_releases_nothing() -> None:
 
 @dataclass
 class Stricter(Screening):
-    """As if the screening had one more threshold."""
+    """As if the screening had two more settings, of which one compares clients."""
 
-    examples: int = 1
+    examples: Annotated[int, Setting("of each client", least=1)] = 1
+    middle: Annotated[float | None, Setting("of all clients", above=0, across=True)] = None
 
 
 def test_of_the_screening_the_length_alone_is_dropped() -> None:
     given = Stricter(quorum=2, examples=5)
     assert private(screening=given).screening == Stricter(quorum=2, factor=None, examples=5)
     assert private(where="local", screening=given).screening == given
+
+
+@pytest.mark.parametrize("where", ["server", "client"])
+@pytest.mark.parametrize(
+    "given", [{"clip": 0.5}, {"clip": 1.0}, {"factor": 3.0}, {"burst": 20.0}, {"middle": 2.0}], ids=str
+)
+def test_what_compares_clients_before_they_are_clipped_is_refused(where: str, given: dict[str, float]) -> None:
+    """Whatever the screening declares so, also what a user's own one does; and one client could use it."""
+    (name, value), *_ = given.items()
+    with pytest.raises(ConfigError, match=rf"screening\.{name} = {value} is not allowed.*left out with privacy"):
+        private(where=where, screening=Stricter(**given))  # type: ignore[arg-type]
+    assert private(where="local", screening=Stricter(**given)).screening == Stricter(**given)  # type: ignore[arg-type]
+    assert private(where=where, screening=Screening(factor=None)).screening.factor is None
+
+
+def test_with_clipping_at_a_quantile_one_client_would_move_the_others() -> None:
+    """Why it is refused: a client that is short makes all others short, and the mean moves by more than C / m."""
+    strategy = private(noise_multiplier=0.0, clipping_norm=1.0)
+    strategy.screening = Screening(factor=None, clip=0.1)
+    moved = []
+    for first in (0.0, 1.0):
+        fed.configure(strategy, 1, WIDE)
+        models = constant(first, *[1.0] * 8)(WIDE, 1)
+        record, _ = strategy.aggregate_train(1, [fed.reply(k, w) for k, w in enumerate(models, 1)])
+        moved.append(fed.views(record)["w"])
+    assert norm(difference({"w": moved[0]}, {"w": moved[1]}, ["w"])) > 8 / 9
+
+
+@pytest.mark.parametrize("where", ["server", "client"])
+@pytest.mark.parametrize("make", [lambda: FedAvg(**OPEN), lambda: FedNNNN(**OPEN), lambda: flwr.FedAvgM(**OPEN)])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_an_update_that_is_not_finite_counts_as_zero(where: str, make: Any, value: float) -> None:
+    """Its client takes part: if it did not, its reply would change what noise all others get."""
+    results = []
+    for third in (value, 0.0):
+        strategy = private(make(), where=where, noise_multiplier=0.5)
+        fed.configure(strategy, 1, START)
+        models = constant(0.1, 0.2, third)(START, 1)
+        record, metrics = strategy.aggregate_train(1, [fed.reply(k, w) for k, w in enumerate(models, 1)])
+        results.append((fed.bits(fed.views(record)), dict(metrics)))
+        assert strategy.last_cohort is not None and len(strategy.last_cohort) == 3
+    assert results[0][1].pop("screening/changed") == 1  # in the server's own records
+    assert results[0] == results[1] and results[0][1]["screening/rejected"] == 0
+
+
+def test_without_noise_at_the_server_it_is_rejected_as_ever() -> None:
+    for strategy in (private(where="local"), FedAvg(**OPEN)):
+        fed.configure(strategy, 1, START)
+        models = constant(0.1, 0.2, math.nan)(START, 1)
+        _, metrics = strategy.aggregate_train(1, [fed.reply(k, w) for k, w in enumerate(models, 1)])
+        assert dict(metrics or {})["screening/rejected"] == 1
+
+
+def test_an_update_too_long_to_square_counts_as_zero() -> None:
+    strategy = private(noise_multiplier=0.0)
+    fed.configure(strategy, 1, START)
+    models = constant(0.1, 1e200)(START, 1)
+    record, _ = strategy.aggregate_train(1, [fed.reply(k, w) for k, w in enumerate(models, 1)])
+    assert strategy.last_cohort is not None
+    assert [reply.notes for reply in strategy.last_cohort.replies] == [
+        (),
+        ("its update is not finite, and counts as zero",),
+    ]
+    assert np.isfinite(fed.views(record)["fc.weight" if "fc.weight" in START else next(iter(START))]).all()
 
 
 # ---------------------------------------------------------------- who clips, who noises
@@ -457,7 +523,7 @@ def test_a_lie_about_clipping_counts_for_nothing(lie: Any) -> None:
 def test_the_count_is_noised_and_the_updates_a_little_more() -> None:
     strategy = private(adaptive=True, noise_multiplier=0.5, clipped_count_stddev=0.8)
     _, metrics = release(strategy)
-    assert metrics["privacy/stddev"] == pytest.approx(mechanism.update_noise_multiplier(0.5, 0.8) / 2)
+    assert metrics["privacy/stddev"] == pytest.approx(mechanism.update_noise_multiplier(0.5, 0.8) / 4)
     assert strategy.state.clipping_norm != pytest.approx(math.exp(0.2 * (0.0 - 0.5)))
     assert metrics["privacy/epsilon"] == mechanism.epsilon(0.5, 1, 1e-5)
 
@@ -503,7 +569,7 @@ def test_local_releases_count_when_they_leave() -> None:
 
 def test_nobody_draws_the_noise_again_without_the_secret() -> None:
     one, other = (private(noise_seed=None) for _ in range(2))
-    assert one.state.secret != other.state.secret and len(one.state.secret) == 32
+    assert one.state.secret != other.state.secret and len(bytes.fromhex(one.state.secret)) == 32
     first = release(one)[0]
     assert not np.array_equal(first, release(other)[0])
     assert not np.array_equal(first, release(one, 2)[0])
@@ -532,6 +598,7 @@ def test_batchnorm_is_refused_before_anything_is_sent() -> None:
         ({"clipping_norm": math.inf}, "clipping_norm = inf"),
         ({"clipping_norm": math.nan}, "clipping_norm = nan"),
         ({"noise_multiplier": -1.0}, "noise_multiplier = -1.0"),
+        ({"noise_multiplier": 1e-7}, "noise_multiplier must be 0, or at least 1e-06"),
         ({"noise_multiplier": math.nan}, "noise_multiplier = nan"),
         ({"delta": 0.0}, "delta = 0.0"),
         ({"delta": 1.0}, "delta = 1.0"),

@@ -1,0 +1,62 @@
+"""The releases of a run with noise at the server: a file in its folder, written before anything is released.
+
+A round that is repeated after a resume is no new release if all its inputs are the same, because then so is its
+noise. With other inputs it is one more, and counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from flwr.serverapp.strategy import Strategy
+
+from fedstride import atomic, reading
+from fedstride.errors import CheckpointError
+from fedstride.flower.strategies import chain
+from strategies.differential_privacy import DifferentialPrivacy
+
+from .checkpoint import FOLDER
+
+FILE = "releases.json"
+
+
+@dataclass(frozen=True)
+class Released:
+    """Those in this file: by round, and a digest of all inputs."""
+
+    path: Path
+
+    def __call__(self, server_round: int, about: str) -> int:
+        """Take note of a release; how many different ones there are up to this round.
+
+        Raises CheckpointError if the file is damaged, OSError if it cannot be written.
+        """
+        known = self._known()
+        if (server_round, about) not in known:
+            known.append((server_round, about))
+            self.path.parent.mkdir(mode=0o700, exist_ok=True)
+            atomic.write(self.path, json.dumps(known).encode(), mode=0o600, durable=True)
+        return sum(number <= server_round for number, _ in known)
+
+    def _known(self) -> list[tuple[int, str]]:
+        if not self.path.exists():
+            return []
+        try:
+            return [(int(number), str(about)) for number, about in reading.from_json(reading.content(self.path))]
+        except (ValueError, TypeError) as error:
+            raise CheckpointError(
+                f"{self.path} is damaged: without it, what a resumed run has released cannot be counted"
+            ) from error
+
+
+def note_releases(strategy: Strategy, folder: Path) -> None:
+    """Let a private strategy keep its releases in the folder of a run."""
+    for each in _private(strategy):
+        each.released = Released(folder / FOLDER / FILE)
+
+
+def _private(strategy: Strategy) -> Iterator[DifferentialPrivacy]:
+    return (each for each in chain(strategy) if isinstance(each, DifferentialPrivacy))
