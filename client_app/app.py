@@ -28,7 +28,7 @@ from fedstride.records import config_records
 from fedstride.tasks.seeded import seeded
 from fedstride.tasks.tensors import evaluate
 
-from . import describing, few_of_a_class, frozen, heap, known_data, withheld, work
+from . import describing, few_of_a_class, frozen, heap, known_data, membership, second_model, withheld, work
 from .client_data import name_of
 from .discreet import discreet
 from .in_kind import in_kind
@@ -61,7 +61,7 @@ def trained(message: Message, context: Context, job: Work, started: float) -> Me
 def evaluate_message(message: Message, context: Context) -> Message:
     """Evaluate the received model on this client's held-out examples, and send back the loss and the figures.
 
-    If none are held out, on all its examples.
+    If none are held out, on all its examples. A second model in the message is measured on the same ones.
     """
     job = work.read(config_records(message.content)[wire.CONFIG], context)
     if job.protection.is_local:
@@ -74,11 +74,15 @@ def evaluate_message(message: Message, context: Context) -> Message:
     _, held = load_model(job, message)
     seed = seeds.derive(job.seed, "evaluate", job.server_round, job.client_id)
     figures = withheld.figures(evaluate(job.model, examples, seed), examples, job.min_rows)
+    told = membership.answer(job, config_records(message.content)[wire.CONFIG], context.node_config)
+    second = second_model.figures(job, message, examples, seed, figures) if second_model.is_asked(message) else {}
     metrics = MetricRecord(
         {
             wire.NUM_EXAMPLES: len(examples),
             wire.CLIENT_ID: job.client_id,
             **{f"{wire.LOCAL}/{name}": value for name, value in figures.items()},
+            **told,
+            **second,
             **held,
         }
     )

@@ -18,7 +18,7 @@ from typing import Any
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
-from fedstride import atomic
+from fedstride import atomic, reading
 from fedstride.errors import DataError
 from fedstride.flower.logs import log
 from fedstride.keystream import Keystream, is_secret, new_secret
@@ -87,8 +87,9 @@ def releases_of(config: Mapping[str, Any], context: Context, client_id: int) -> 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
-        if is_secret(found["secret"]) and all(isinstance(each, str) for each in found["known"]):
+        found = reading.from_json(reading.content(path))
+        known = found["known"]
+        if is_secret(found["secret"]) and isinstance(known, list) and all(isinstance(each, str) for each in known):
             return dict(found)
         what = "has another content"
     except OSError as error:

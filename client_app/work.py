@@ -28,7 +28,7 @@ from fedstride.tasks.holdout import digests_of, draws_of, hold_out, key_of
 from fedstride.tasks.inputs import Inputs
 from fedstride.tasks.layout import place
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS, Task
-from fedstride.tasks.spec import Spec
+from fedstride.tasks.spec import STATISTICS, Spec
 from fedstride.tasks.statistics import Report, report
 from fedstride.tasks.tensors import Examples, pick_device
 
@@ -158,8 +158,11 @@ class Settings:
         return members(self.task, self.partition, self.clients, self.seed)
 
 
-OF_ONE_MESSAGE = {wire.SERVER_ROUND, wire.ACCEPTED, wire.OLDEST}
-"""The keys of a config whose values are those of one round or one client; all others are the same in the run."""
+OF_ONE_MESSAGE = {
+    *(wire.SERVER_ROUND, wire.ACCEPTED, wire.OLDEST, wire.MEMBERSHIP),
+    *(wire.of_second(name) for name in STATISTICS),
+}
+"""The keys of a config that differ among the messages of a run; all others are the same in the run."""
 
 _last: tuple[dict[str, Any], Settings] | None = None
 

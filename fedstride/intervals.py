@@ -171,6 +171,11 @@ def of_draws(values: np.ndarray, level: float = LEVEL) -> Interval:
     return Interval(float(low), float(high))
 
 
+def variance_of_draws(values: np.ndarray) -> float:
+    """The variance of a figure from its bootstrap, float64 (draws,); NaN where there is no interval."""
+    return float(np.nanvar(values, ddof=1)) if of_draws(values).known else math.nan
+
+
 def enough(rows: int, kinds: Sequence[int] = ()) -> bool:
     """Whether an interval of so many rows says something; `kinds`: how many of each, for figures of ranks."""
     return min([rows, *kinds]) >= FEWEST

@@ -29,10 +29,13 @@ def is_secret(text: object) -> bool:
 class Keystream:
     """The words of one purpose in one round, in order.
 
-    `secret`: of `new_secret`. `about`: a digest of all that is protected with these bits.
+    `secret`: of `new_secret`; raises ValueError for another one. `about`: a digest of all that is protected with
+    these bits.
     """
 
     def __init__(self, secret: str, purpose: str, server_round: int, about: str) -> None:
+        if not is_secret(secret):
+            raise ValueError("the secret of a stream must have 64 hexadecimal digits")
         said = f"{purpose}|{server_round}|{about}".encode()
         key = bytes.fromhex(secret)
         self._key = hashlib.blake2b(said, key=key, digest_size=32, person=b"fedstride noise").digest()

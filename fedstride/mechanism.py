@@ -92,10 +92,12 @@ def fingerprint(sent: Arrays, models: Sequence[Arrays], *said: object) -> str:
 
     If they had, their difference would show the updates without noise.
     """
-    digest = hashlib.sha256(repr(said).encode())
+    digest = hashlib.sha256(repr((said, len(models))).encode())
     for model in (sent, *models):
         for name in sent:
-            digest.update(np.ascontiguousarray(host(model[name])).tobytes())
+            array = np.ascontiguousarray(host(model[name]))
+            digest.update(f"{name} {array.dtype} {array.shape}".encode())
+            digest.update(array.tobytes())
     return digest.hexdigest()
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, Final, Literal
 
-from . import wire
+from . import differences, wire
 from .errors import ConfigError
 from .figure import fault_of, form_of
 from .score_bins import unpacked
@@ -80,6 +80,13 @@ ACCURACY: Final = Metric("larger", unit="%", factor=100.0, least=0.0, most=1.0)
 NEUTRAL: Final = Metric()  # neither larger nor smaller values are better; clients' values are averaged
 SHARE: Final = Metric(least=0.0, most=1.0)
 
+DIFFERENCE: Final = Metric(
+    pool=differences.pooled,
+    check=differences.fault_of,
+    form=lambda numbers: differences.WHOLE,
+    words="a difference",
+)
+
 AGREED: Final = "median/"
 """Prefix of the value of a metric that more than half of the clients reached; written by the server only."""
 
@@ -124,6 +131,7 @@ FACTS: dict[str, Metric] = {
     "privacy/*": NEUTRAL,
     wire.RELEASES: Metric(over_clients="none"),
     wire.CLIPPED: SHARE,
+    f"{wire.MEMBERSHIP}/*": Metric(over_clients="none"),
     "fednnnn/*": NEUTRAL,
     "fedalr/*": NEUTRAL,
     "fedlws/*": NEUTRAL,
@@ -167,11 +175,26 @@ def declared(name: str) -> Metric | None:
     A user-defined figure has its own, if its file is loaded; else those that a run's folder says (`recall`).
     """
     rule, _, rest = name.partition("/")
+    if rule == wire.AGAINST:
+        return replace(fact(f"{wire.LOCAL}/{rest}"), better=None)  # it is only measured, and decides nothing
+    if rule == wire.DIFFERENCE:
+        return _of_difference(rest)
     symbol = rest.partition("/")[0]
     if rule in MEASURED and name not in FACTS and (own := _own(symbol)) is not None:
         return own
     keys = (name, f"{rule}/{symbol}", f"{rule}/*") if rest else (name,)
     return next((FACTS[key] for key in keys if key in FACTS), None)
+
+
+def _of_difference(rest: str) -> Metric:
+    """The properties of the difference of a figure of two models, or of an end of its interval."""
+    figure, _, end = rest.partition("/")
+    if end:
+        return Metric(over_clients="none")
+    known = fact(f"{wire.LOCAL}/{figure}")
+    most = known.most - known.least
+    check = partial(differences.fault_of, most=most)
+    return replace(DIFFERENCE, unit=known.unit, factor=known.factor, least=-most, most=most, check=check)
 
 
 def _own(figure: str) -> Metric | None:

@@ -12,6 +12,7 @@ ARRAYS: Final = "arrays"  # ArrayRecord: the model, down and up
 CONFIG: Final = "config"  # ConfigRecord: the client's configuration, as plain values
 # An ArrayRecord `FROZEN` has the arrays that are not trained, down only, for a client that does not have them.
 METRICS: Final = "metrics"  # MetricRecord: the metrics that the client reports
+AGAINST: Final = "against"  # ArrayRecord: a second model to measure, down only; begins its figures and statistics
 
 UNUSABLE: Final = 900  # code of the error in place of a reply that the server does not use; Flower's are below 9
 
@@ -53,6 +54,11 @@ def of_half(half: str, name: str) -> str:
     return f"{half}.{name}"
 
 
+def of_second(name: str) -> str:
+    """The key of a statistic of the second model's task, as in `against.mean`."""
+    return f"{AGAINST}.{name}"
+
+
 def done(half: str) -> str:
     """The metric with which a client reports that it executed this half (value 1)."""
     return f"done/{half}"
@@ -62,6 +68,7 @@ HOLDOUT: Final = "holdout"  # share of each client's examples that training neve
 SPLIT_SEED: Final = "split-seed"  # int: draws them, where a site has no secret of its own for that
 CLASS_MOMENTS: Final = "class-moments"  # bool: asks for moments of each class; names the reply's ArrayRecord
 DESCRIPTION: Final = "description"  # bool: asks what a site's data are like; begins the keys of the reply
+MEMBERSHIP: Final = "membership"  # int 1: asks for a membership test; begins the keys of the answer
 MOMENTS: Final = "moments"  # bool: the roll call asks for moments of the examples; begins the reply's keys
 
 # Keys of the MetricRecord
@@ -80,9 +87,17 @@ WITHOUT_DATA: Final = frozenset(
     {CLIENT_ID, STATE_LOST, STATE_HELD, FROZEN_HELD, RELEASES}
 )  # metrics that say nothing of data
 MEASURED: Final = "local/num-examples"  # of a client, in the records: the examples behind its `local/` figures
+DIFFERENCE: Final = (
+    "difference"  # before `/` and a figure: the first model's less the second's, see differences.py
+)
 LOCAL: Final = "local"  # before `/` and a figure of federated evaluation: loss, accuracy, or a list of rates
 
-# Keys of a node's node-config
+MEMBERSHIP_AREA: Final = "membership/auroc"  # list: the AUROC of the test, and its interval if it has one
+MEMBERSHIP_ROWS: Final = "membership/rows"  # list of two: the training rows, and the others, that were compared
+NOT_ALLOWED: Final = "membership/not-allowed"  # 1: no test, the node does not allow it
+FEW_ROWS: Final = "membership/few-rows"  # 1: no test, the node has too few rows of a kind
+
+# Keys of a node's node-config. `MEMBERSHIP` is one too: bool, the node allows the test
 DESK: Final = "desk"  # bool: server, node and data are those of one user; set by engines, not by people
 
 # Key of a node's node-config and of its reply to the roll call

@@ -20,6 +20,7 @@ def lines(policy: Policy, site: Site | None, trusted: Iterable[str] | None) -> I
     yield f"figures of held-out rows that may leave: {_of(policy.metrics, 'all')}, and the loss"
     yield f"records that may leave beside model and metrics: {_of(policy.records, 'all that the method needs')}"
     yield f"a description of the data (fedstride check): {_description(policy)}"
+    yield f"a membership test of the training rows (model card): {_membership(policy)}"
     yield f"updates: {_protection(policy)}"
     if policy.hours is not None:
         yield f"hours: from {_time(policy.hours[0])} to {_time(policy.hours[1])}, this machine's time"
@@ -66,6 +67,17 @@ def _description(policy: Policy) -> str:
     if policy.noise_multiplier:
         return "may not be asked, since no noise protects it"
     return f"may be asked; each bin, class and share of it has at least {policy.min_rows} rows"
+
+
+def _membership(policy: Policy) -> str:
+    if not policy.membership:
+        return "may not be asked"
+    if policy.noise_multiplier:
+        return "may not be asked, since no noise protects it"
+    return (
+        "may be asked; it says how well training rows can be told from held-out ones by their loss, of at least "
+        f"{policy.min_rows} of each"
+    )
 
 
 def _protection(policy: Policy) -> str:

@@ -41,7 +41,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
 """The least and the largest value of each number."""
 
 WHOLE = ("landlock", "open_files", "processes", "files", "cpu_seconds", "min_rows")
-SWITCHES = ("signed", "raw_data", "description")
+SWITCHES = ("signed", "raw_data", "description", "membership")
 NAMES = ("tasks", "metrics", "records")
 MOST_SHARES = 3
 """Values of `holdout` that a policy can have: each one more is one more division of the same rows."""
@@ -75,6 +75,7 @@ class Policy:
     signed: bool = False  # only apps that a trusted key has signed
     raw_data: bool = False  # apps may read the data files themselves, all of them
     description: bool = False  # a run may ask what the data are like, column by column (`fedstride check`)
+    membership: bool = False  # a run may ask whether rows can be told from others by the model's loss on them
     tasks: tuple[str, ...] | None = None  # that may be learnt; None: all
     metrics: tuple[str, ...] | None = None  # figures of held-out rows that may leave, beside the loss; None: all
     records: tuple[str, ...] | None = None  # that may leave beside model and metrics; None: all

@@ -40,6 +40,7 @@ SHOWN = {
     wire.CLIPPING_NORM: "clipping_norm",
     wire.NOISE_MULTIPLIER: "noise_multiplier",
     wire.DESCRIPTION: "description",
+    wire.MEMBERSHIP: "membership",
 }
 """The keys of a message's configuration that are logged, each with its name in the log."""
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 from client_app.state_folder import root
-from fedstride import homes, private
+from fedstride import homes, private, wire
 from fedstride.errors import ConfigError
 from fedstride.flower.link import Place
 from fedstride.flower.trusting import context
@@ -35,8 +35,8 @@ OFF = "off"
 READ_BY_THE_NODE = "(read by the node)"
 """What apps see as the place of the data that they cannot open."""
 
-DEMANDS = ("clip", "noise")
-"""How keys begin that would demand something of updates."""
+DEMANDS = ("clip", "noise", wire.MEMBERSHIP)
+"""How keys begin that the policy alone sets."""
 
 NODES_OWN = {"policy", "state", "log"}
 """Keys of a node-config that are the node's own matter; apps do not see them."""
@@ -297,13 +297,15 @@ def _for_apps(config: Mapping[str, Value], site: Site | None, policy: Policy) ->
 
     Raises ConfigError for demands that are not in the policy.
     """
-    for key in config:
+    for key, value in config.items():
         if key.startswith(DEMANDS):
+            written = str(value).lower() if isinstance(value, bool) else value
             raise ConfigError(
                 f"node-config {key} is not allowed: demands are in the policy; write {key.replace('-', '_')} = "
-                f"{config[key]} into the file that policy=FILE.toml names"
+                f"{written} into the file that policy=FILE.toml names"
             )
     seen = {key: value for key, value in config.items() if key not in NODES_OWN} | policy.protection
+    seen |= {wire.MEMBERSHIP: True} if policy.membership else {}
     if site is None:
         return seen
     return seen | {"data": str(site.path) if policy.raw_data else READ_BY_THE_NODE}

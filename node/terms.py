@@ -27,6 +27,12 @@ METRICS, TASK, BATCH_SIZE = "task.metrics", "task.name", "client.batch_size"
 MODEL_RECORDS = frozenset({wire.ARRAYS, wire.METRICS, wire.ROLL_CALL})
 """The records of a reply that every run has. All others are extra records."""
 
+FIGURES = tuple(f"{each}/" for each in (wire.LOCAL, wire.AGAINST, wire.DIFFERENCE))
+"""How the keys of figures of held-out rows begin: of a model, of a second one, and of their differences."""
+
+NO_TEST = (wire.NOT_ALLOWED, wire.FEW_ROWS)
+"""What a reply says in place of a membership test."""
+
 WHO_ANSWERS = frozenset(
     {wire.NAME, wire.PACKED, wire.FROZEN, wire.CODE, "device", "python", "torch", "flwr", "fedstride"}
 )
@@ -125,13 +131,15 @@ class Terms:
             raise RefusedError(
                 f"the reply has the record {other[0]!r}, which records in the policy lacks", Kind.POLICY
             )
-        start = f"{wire.LOCAL}/"
         keys = [key for record in reply.records.values() for key in record]
-        figures = sorted(key.removeprefix(start) for key in keys if key.startswith(start))
+        figures = sorted(key.partition("/")[2] for key in keys if key.startswith(FIGURES))
         if self._policy.metrics is not None:
             other = [name for name in figures if name not in (*self._policy.metrics, "loss")]
             if other:
                 raise RefusedError(f"the reply has the figure {other[0]!r}, which the policy lacks", Kind.POLICY)
+        told = sorted(key for key in keys if key.startswith(f"{wire.MEMBERSHIP}/"))
+        if not self._policy.membership and (other := [key for key in told if key not in NO_TEST]):
+            raise RefusedError(f"the reply has {other[0]!r}, which the policy does not allow", Kind.POLICY)
         if self._policy.clipping_norm is not None and extra:
             raise RefusedError(f"the reply has the record {extra[0]!r}, which no clipping protects", Kind.POLICY)
         if self._policy.noise_multiplier:
@@ -175,7 +183,7 @@ class Terms:
         """Refuse what the demanded noise would not protect; the noise itself is the app's."""
         if not self._policy.noise_multiplier:
             return
-        for key in (wire.MOMENTS, wire.CLASS_MOMENTS, wire.DESCRIPTION):
+        for key in (wire.MOMENTS, wire.CLASS_MOMENTS, wire.DESCRIPTION, wire.MEMBERSHIP):
             if said.get(key):
                 raise RefusedError(f"it asks for {key}, which no noise protects", Kind.POLICY, key)
 

@@ -62,7 +62,8 @@ def main(grid: Grid, context: Context) -> None:
                 _describe(grid, prepared, None if signed is None else signed.run)
                 return
             if grids.is_deployment(grid):
-                check_size(prepared.evaluation.initial, config.model.name)
+                second = () if prepared.second is None else (prepared.second.arrays,)
+                check_size(config.model.name, prepared.evaluation.initial, *second)
             for note in prepared.notes:
                 log(WARNING, "%s", note)
             outcome = session.run(

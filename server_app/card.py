@@ -17,8 +17,11 @@ from fedstride.errors import printable
 from fedstride.metrics import shown
 from fedstride.tasks.spec import Spec, Target
 
+from . import membership
 from .config.keys import keys, label, names
 from .config.schema import Config
+from .differences import HEAD, pairs_in
+from .differences import NOTE as PAIRS_NOTE
 from .machine import versions
 from .rows import Row
 from .sites import Site, Sites, over_all
@@ -30,7 +33,10 @@ MOST_SITES = 50
 
 NOT_STATED = "not stated (the setting `licence` states it)"
 
-NOT_TESTED = "Not tested: the rows stay at the sites, and no message asks for it."
+NOT_TESTED = (
+    "Not tested: the rows stay at the sites, and none of them has answered. The evaluation of the last round of "
+    "training asks the smallest site, if clients evaluate."
+)
 
 NOT_COMPLETED = "Not tested: the run is not completed."
 
@@ -66,14 +72,18 @@ class Card:
             sites=self._sites.all,
             state=state,
             values=sum(math.prod(array.shape) for array in arrays.values()),
-            membership=self._membership(arrays) if state == "completed" else NOT_COMPLETED,
+            membership=self._membership(row, arrays) if state == "completed" else NOT_COMPLETED,
         )
         return written(facts)
 
-    def _membership(self, arrays: ArrayRecord) -> str:
-        """What the test finds at the smallest site."""
+    def _membership(self, row: Row, arrays: ArrayRecord) -> str:
+        """What the test finds at the smallest site. `row`: of the last round."""
+        if self.audit is None:
+            asked = [site for site in self._sites.all if site.tested.get("round") == row["round"]]
+            said = (membership.in_words(site.tested, _plain(site.name)) for site in asked)
+            return next(filter(None, said), NOT_TESTED)
         client = self._sites.smallest
-        if self.audit is None or self.spec is None or client is None:
+        if self.spec is None or client is None:
             return NOT_TESTED
         try:
             return self.audit(self._config, self.spec, arrays, client)
@@ -105,6 +115,7 @@ def written(facts: Facts) -> str:
         _trained_on(facts),
         "## Figures",
         _figures(facts),
+        *(["## Two models", _pairs(facts)] if facts.config.against else []),
         "## Membership",
         facts.membership,
         "## Settings",
@@ -177,6 +188,22 @@ def _figures(facts: Facts) -> str:
             note,
         ]
     )
+
+
+def _pairs(facts: Facts) -> str:
+    """A table for each figure: a row a site, and one for all of them."""
+    every = pairs_in(facts.row)
+    of_site = [(site.name, site.pairs) for site in facts.sites[:MOST_SITES]]
+    parts = [f"The model of `initial` and that of `against`, `{_code(facts.config.against)}`."]
+    for figure in dict.fromkeys(figure for _, pairs in (*of_site, ("", every)) for figure in pairs):
+        each = [(name, pairs.get(figure)) for name, pairs in (*of_site, ("all", every))]
+        known = [(name, pair) for name, pair in each if pair is not None]
+        lines = [_line(["site", *HEAD]), _line(["---", *["--:"] * len(HEAD)])]
+        lines += [_line([_plain(name), *pair.cells]) for name, pair in known]
+        parts += [f"{_plain(known[0][1].name)}:", "\n".join(lines)]
+    none = [_plain(name) for name, pairs in of_site if not pairs]
+    parts += [f"No difference of {', '.join(none)}: too few rows of a class, or no reply."] if none else []
+    return "\n\n".join([*parts, PAIRS_NOTE])
 
 
 def _cells(site: Site, metrics: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Reads the model that a run starts from, `initial=PATH`, and checks that it fits the run's network.
+"""Reads a model of the user's, `initial=PATH` or `against=PATH`, and checks that it fits the run's network.
 
 It does not know how the model is used, or which of its arrays are trained.
 """
@@ -56,11 +56,15 @@ class Form(NamedTuple):
 
 
 def pinned(config: Config) -> Config:
-    """The configuration with the absolute path of `initial`, and the digest of its content.
+    """The configuration with the absolute paths of `initial` and `against`, and the digest of `initial`.
 
-    Raises ConfigError if the file cannot be read, has another digest than `initial_digest`, or there is a digest
-    without a file.
+    Raises ConfigError if a file cannot be read, if `initial` has another digest than `initial_digest`, or there is
+    a digest without a file.
     """
+    if config.against is not None:
+        path = _absolute(config.against)
+        digest_of(path, "against")
+        config = replace(config, against=str(path))
     if config.initial is None:
         if config.initial_digest is not None:
             raise ConfigError(
@@ -68,8 +72,8 @@ def pinned(config: Config) -> Config:
                 "initial=PATH/model.safetensors, or omit it"
             )
         return config
-    path = Path(os.path.expanduser(config.initial)).absolute()
-    found = _digest(path)
+    path = _absolute(config.initial)
+    found = digest_of(path)
     if config.initial_digest not in (None, found):
         raise ConfigError(
             f"initial = {str(path)!r} has the digest {found}, but initial_digest = {config.initial_digest}: it is "
@@ -78,23 +82,26 @@ def pinned(config: Config) -> Config:
     return replace(config, initial=str(path), initial_digest=found)
 
 
-def _digest(path: Path) -> str:
+def _absolute(path: str) -> Path:
+    return Path(os.path.expanduser(path)).absolute()
+
+
+def digest_of(path: Path, key: str = "initial") -> str:
+    """The first digits of the SHA-256 of a file. Raises ConfigError, with this key, if it cannot be read."""
     try:
         if not path.is_file():
             raise ConfigError(
-                f"initial = {str(path)!r} is not a file; give a safetensors file, such as model.safetensors of a "
+                f"{key} = {str(path)!r} is not a file; give a safetensors file, such as model.safetensors of a "
                 "run's folder, as it is named on the server's machine"
             )
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()[:DIGITS]
     except OSError as error:
-        raise ConfigError(
-            f"initial = {str(path)!r} cannot be read ({error.strerror}); make it readable"
-        ) from error
+        raise ConfigError(f"{key} = {str(path)!r} cannot be read ({error.strerror}); make it readable") from error
 
 
-def read(path: str, network: Arrays) -> Arrays:
-    """The arrays in the file, in the order of `network`, the run's own initial model.
+def read(path: str, network: Arrays, key: str = "initial") -> Arrays:
+    """The arrays in the file that this key names, in the order of `network`, the run's own initial model.
 
     Raises ConfigError for a file that is not complete, for names, shapes or dtypes that differ from those of
     `network`, and for values that are not finite, unless `network` has the same ones in the same places.
@@ -102,28 +109,26 @@ def read(path: str, network: Arrays) -> Arrays:
     try:
         with safe_open(path, framework="numpy") as file:
             found = {name: _form(file.get_slice(name)) for name in file.keys()}  # noqa: SIM118  not a mapping
-            _check_forms(path, found, network)
+            _check_forms(path, found, network, key)
             arrays = {name: file.get_tensor(name) for name in network}
     except (SafetensorError, OSError, ValueError) as error:
         if isinstance(error, ConfigError):
             raise
         reason = str(error).splitlines()[0]
         raise ConfigError(
-            f"initial = {path!r} is not a complete safetensors file ({reason}); give model.safetensors of a run's "
+            f"{key} = {path!r} is not a complete safetensors file ({reason}); give model.safetensors of a run's "
             "folder, or write one with safetensors.numpy.save_file"
         ) from error
     held = held_in(network)  # a mask, say: the run's own network has it too
     other = first_changed(arrays, held)
     if other is not None:
         raise ConfigError(
-            f"initial = {path!r}: {other!r} has other values than the network where those are not finite; give a "
+            f"{key} = {path!r}: {other!r} has other values than the network where those are not finite; give a "
             "model of this network"
         )
     bad = first_not_finite(taken_out(arrays, held))
     if bad is not None:
-        raise ConfigError(
-            f"initial = {path!r}: {bad!r} contains NaN or infinity; give a model that did not diverge"
-        )
+        raise ConfigError(f"{key} = {path!r}: {bad!r} contains NaN or infinity; give a model that did not diverge")
     return arrays
 
 
@@ -132,7 +137,7 @@ def _form(part: Any) -> Form:
     return Form(tuple(part.get_shape()), DTYPES.get(code, str(code)))
 
 
-def _check_forms(path: str, found: Mapping[str, Form], network: Mapping[str, np.ndarray]) -> None:
+def _check_forms(path: str, found: Mapping[str, Form], network: Mapping[str, np.ndarray], key: str) -> None:
     expected = {name: Form(array.shape, str(array.dtype)) for name, array in network.items()}
     names = [*expected, *sorted(set(found) - set(expected))]
     different = [name for name in names if found.get(name) != expected.get(name)]
@@ -140,7 +145,7 @@ def _check_forms(path: str, found: Mapping[str, Form], network: Mapping[str, np.
         differ = "1 array differs" if len(different) == 1 else f"{len(different)} arrays differ"
         shown = "; ".join(_difference(name, found.get(name), expected.get(name)) for name in different[:SHOWN])
         raise ConfigError(
-            f"initial = {path!r} does not fit the network: {differ}: {shown}"
+            f"{key} = {path!r} does not fit the network: {differ}: {shown}"
             f"{'; ...' if len(different) > SHOWN else ''}; choose the model, its settings and the task with which "
             "the file was made"
         )

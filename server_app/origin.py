@@ -1,4 +1,4 @@
-"""Whether the model that a run starts from is one of its task, by `task.json` beside the file with the weights.
+"""Whether a model of the user's (`initial`, `against`) is one of the run's task, by the `task.json` beside it.
 
 All arrays of the file are taken, so its inputs and its outputs must be those of this task, in the same order: the
 arrays themselves fit any task of the same shapes. Mean and deviation belong to the weights. Those that this run
@@ -40,37 +40,38 @@ class Origin:
     note: str = ""
 
 
-def origin(config: Config, spec: Spec) -> Origin:
-    """Compare the task of the file `initial` with that of this run. `config`: with the absolute path.
+def origin(config: Config, spec: Spec, key: str = "initial") -> Origin:
+    """Compare the task of the file that this key names with that of this run. `config`: with the absolute path.
 
     Raises ConfigError, which names what differs, if it is another one and that is not permitted.
     """
-    if config.initial is None:
+    model = getattr(config, key)
+    if model is None:
         return Origin()
-    path = Path(config.initial).with_name(TASK)
+    path = Path(model).with_name(TASK)
     if not path.exists():
         return Origin(
-            note=f"initial: there is no {TASK} beside {config.initial}, so its inputs, their order and units, "
+            note=f"{key}: there is no {TASK} beside {model}, so its inputs, their order and units, "
             "and its outputs cannot be compared with this task; it is used as it is"
         )
-    there = _read(path)
+    there = _read(path, key)
     taken = {name: list(getattr(there, name)) for name in STATISTICS if spec.federated and not getattr(spec, name)}
     taken = {
         name: values for name, values in taken.items() if values and (name != FILL or spec.reading.has_medians)
     }
     found = list(differences(there, spec))
     if not found:
-        return Origin(taken, "initial: mean and deviation are those of its task.json" if taken else "")
+        return Origin(taken, f"{key}: mean and deviation are those of its task.json" if taken else "")
     shown = "; ".join(found[:SHOWN]) + ("; ..." if len(found) > SHOWN else "")
     if OTHER_TASK in config.allow:
-        return Origin(note=f"initial: the model is of another task ({shown}), which allow=[{OTHER_TASK}] permits")
+        return Origin(note=f"{key}: the model is of another task ({shown}), which allow=[{OTHER_TASK}] permits")
     raise ConfigError(
-        f"initial = {config.initial!r} is not a model of this task: {shown}; choose the task and the settings "
+        f"{key} = {model!r} is not a model of this task: {shown}; choose the task and the settings "
         f"with which it was trained (they are in {path}), or permit it with allow=[{OTHER_TASK}]"
     )
 
 
-def _read(path: Path) -> Spec:
+def _read(path: Path, key: str) -> Spec:
     try:
         found: Any = reading.from_json(reading.content(path, reading.SMALL))
         if not isinstance(found, Mapping):
@@ -79,7 +80,7 @@ def _read(path: Path) -> Spec:
     except (OSError, ValueError, RecursionError, FedstrideError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ConfigError(
-            f"{path} beside the file of initial does not describe a task ({reason[:200]}); put back that of the "
+            f"{path} beside the file of {key} does not describe a task ({reason[:200]}); put back that of the "
             "run that made the model, or move the model to a folder without one"
         ) from error
 

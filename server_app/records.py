@@ -17,7 +17,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 from safetensors.numpy import save
 
-from fedstride import atomic, wire
+from fedstride import atomic
 from fedstride.arrays import Arrays, to_record, views
 from fedstride.chain import chained, digest_of
 from fedstride.errors import RunError
@@ -38,7 +38,7 @@ from .lines import Lines
 from .machine import hardware, versions
 from .restore import CLIENTS, METRICS, copy_of_metrics, restored_clients, restored_metrics
 from .rounds import Round
-from .rows import Row
+from .rows import OF_EVALUATION, Row
 from .spreadsheet import cell, inert, line
 from .stopping import chosen_round
 from .values import total
@@ -50,7 +50,7 @@ STATUS = "status.json"
 TASK = "task.json"
 CHECKPOINT = "the checkpoint"
 
-FINAL = ("test/", f"{wire.LOCAL}/")
+FINAL = ("test/", *OF_EVALUATION)
 """The beginnings of the names of metrics in `final` of status.json."""
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from flwr.serverapp.strategy import Strategy
 
 from fedstride import atomic, reading
-from fedstride.errors import CheckpointError
+from fedstride.errors import CheckpointError, RunError
 from fedstride.flower.strategies import chain
 from strategies.differential_privacy import DifferentialPrivacy
 
@@ -30,22 +30,37 @@ class Released:
     path: Path
 
     def __call__(self, server_round: int, about: str) -> int:
-        """Take note of a release; how many different ones there are up to this round.
+        """Take note of a release; how many different ones there are so far.
 
-        Raises CheckpointError if the file is damaged, OSError if it cannot be written.
+        Those of later rounds, which the resumed run makes again, count when they are made, unless a round has come
+        out otherwise: then these will not be made again. Raises CheckpointError if the file is damaged, and
+        RunError if it cannot be written.
         """
         known = self._known()
         if (server_round, about) not in known:
             known.append((server_round, about))
+            self._write(known)
+        rounds = [number for number, _ in known if number <= server_round]
+        return len(known) if len(set(rounds)) < len(rounds) else len(rounds)
+
+    def _write(self, known: list[tuple[int, str]]) -> None:
+        try:
             self.path.parent.mkdir(mode=0o700, exist_ok=True)
             atomic.write(self.path, json.dumps(known).encode(), mode=0o600, durable=True)
-        return sum(number <= server_round for number, _ in known)
+        except OSError as error:
+            raise RunError(
+                f"{self.path} cannot be written ({error.strerror}), so what the run releases cannot be counted: "
+                "free disk space, and resume the run"
+            ) from error
 
     def _known(self) -> list[tuple[int, str]]:
         if not self.path.exists():
             return []
         try:
-            return [(int(number), str(about)) for number, about in reading.from_json(reading.content(self.path))]
+            found = reading.from_json(reading.content(self.path))
+            if not isinstance(found, list):
+                raise TypeError("it is not a list")
+            return [(int(number), str(about)) for number, about in found]
         except (ValueError, TypeError) as error:
             raise CheckpointError(
                 f"{self.path} is damaged: without it, what a resumed run has released cannot be counted"

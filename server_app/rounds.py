@@ -23,6 +23,7 @@ from fedstride.varying import Varies
 from strategies.cohort import LEFT_OUT, Cohort
 from strategies.norms import NormAnalysis
 
+from . import membership
 from .ccvr import CCVR
 from .claims import Owner
 from .config.schema import Config
@@ -38,9 +39,10 @@ from .rows import (
     known_names,
     rows_of_clients,
     rows_of_measuring,
-    spread,
     with_names,
 )
+from .second import Second
+from .spread import spread
 from .stated import limit_counts, set_client_ids
 from .stopping import quorum_of
 from .waiting import Wait, Waits
@@ -110,6 +112,8 @@ class Federation:
     progress: Progress
     statistics: Statistics = field(default_factory=dict)
     calibration: CCVR | None = None
+    second: Second | None = None  # a model that is measured beside the initial one
+    asks_membership: bool = False  # whether the last evaluation asks for a membership test
     oldest_round: Callable[[int], int | None] = lambda client: None  # see `Records.oldest_round`
 
     def rounds(self, start: Round | None, initial: ArrayRecord) -> Iterator[Round]:
@@ -311,12 +315,17 @@ class Federation:
         nodes = grid.get_node_ids()
         config = ConfigRecord(dict(self.client_config))
         messages = list(self.strategy.configure_evaluate(server_round, arrays, config, grid))
+        if self.second is not None:
+            self.second.add(messages, self.strategy.configrecord_key)
+        asks = self.asks_membership and 0 < server_round == self.config.rounds
+        tested = membership.ask(messages, self.roster, self.strategy.configrecord_key) if asks else None
         self.delivery.add(messages, self.roster)
         wait = self.waits.wait("evaluate", self._clients_of(messages))
         replies = self._exchanged(messages, wait)
         self.delivery.note(messages, replies, self.roster)
         wait.finished({self.roster.client_of(reply.node_id) for reply in trained.replies})
         set_client_ids(replies, self.roster)
+        membership.keep_of(tested, replies)
         trained_nodes = {reply.node_id for reply in trained.replies}
         limit_counts(replies, self.roster, self.strategy.weighted_by_key, trained_nodes)
         good = [replies[node] for node in nodes if node in replies and not replies[node].has_error()]

@@ -19,14 +19,18 @@ from fedstride.sampling import deviation_from_bins
 from strategies.cohort import Cohort, Reply
 from strategies.figures import NUMBER, form_of, in_words, pooled, real
 
+from . import differences, membership
 from .roll_call import TOO_FEW, Roster
 
 Row = dict[str, Any]
 """The values of a round or a client by metric name: numbers, strings, or lists of them."""
 
+OF_EVALUATION = tuple(f"{each}/" for each in (wire.LOCAL, wire.AGAINST, wire.DIFFERENCE))
+"""The beginnings of the names of figures that clients measure."""
+
 ROUND_NAMES = ("round", "clients", *chain.KEYS)
 ROUND_PREFIXES = ("test/", "seconds/", "ccvr/", AGREED)
-SINGLE_NUMBER_PREFIXES = ("train/", "local/")
+SINGLE_NUMBER_PREFIXES = ("train/", *OF_EVALUATION)
 CLIENT_NAMES = ("status", "reason", "norm", "note", wire.MEASURED, *chain.KEYS)
 """Names that the server writes itself, and prefixes of metrics that are always single numbers. Values from clients
 that conflict with these are ignored."""
@@ -88,32 +92,6 @@ def with_names(row: Row, label: Callable[[int], int | str]) -> Row:
     }
 
 
-def spread(evaluation: Cohort) -> Row:
-    """How far the clients' figures of a federated evaluation are apart: the worst one, and the 10th percentile.
-
-    The percentile is counted from the worst client, as `local/accuracy/p10`. Only for figures with a better
-    direction that at least two clients have.
-    """
-    row: Row = {}
-    for name in evaluation.selections:
-        better = fact(name).better
-        values = sorted(evaluation.numbers(name).values(), reverse=better == "smaller")  # the worst first
-        if better is None or len(values) < 2 or not name.startswith(f"{wire.LOCAL}/"):
-            continue
-        row |= {f"{name}/worst": values[0], f"{name}/p10": values[math.floor(0.1 * (len(values) - 1))]}
-    return row | _deviation(evaluation)
-
-
-def _deviation(evaluation: Cohort) -> Row:
-    """The standard deviation of the AUROC of all clients, if it is one of two classes."""
-    if AREA not in evaluation.pooled:
-        return {}
-    used = [value for value in evaluation.selections[AREA].used.values() if isinstance(value, list)]
-    area = evaluation.pooled[AREA].value
-    found = None if isinstance(area, list) else deviation_from_bins(area, used)
-    return {} if found is None else {f"{AREA}/{DEVIATION}": found}
-
-
 def rows_of_clients(
     server_round: int,
     messages: Sequence[Message],
@@ -149,7 +127,8 @@ def client_rows(
     def used(node: int, row: Row) -> tuple[Row, list[str]]:
         client, reply = roster.client_of(node), accepted[node]
         own = (*row, *CLIENT_NAMES, wire.CLIENT_ID)
-        reported = {key: value for key, value in reply.metrics.items() if key not in own}
+        said = {key: value for key, value in reply.metrics.items() if not key.startswith(membership.START)}
+        reported = {key: value for key, value in said.items() if key not in own}
         metrics, limit_notes = _limited(reported, cohort.usual_forms)
         notes = [*_notes(reply, cohort), *limit_notes, *_evaluation_notes(client, evaluation, roster)]
         return {"norm": reply.length, **metrics, **figures.get(client, {})}, notes
@@ -269,11 +248,16 @@ def _figures(evaluation: Cohort) -> dict[int, Row]:
     """By client id: its figures in a federated evaluation."""
     found: dict[int, Row] = {}
     for name in evaluation.selections:
-        if name.startswith(f"{wire.LOCAL}/"):
+        if name.startswith(OF_EVALUATION):
             for client, value in evaluation.numbers(name).items():
                 found.setdefault(client, {})[name] = value
             for client, more in _of_bins(evaluation, name).items():
                 found.setdefault(client, {}).update(more)
+    for client, ends in differences.of_clients(evaluation):
+        found.setdefault(client, {}).update(ends)
+    for reply in evaluation.replies:
+        if told := membership.row_of(reply.metrics):
+            found.setdefault(reply.client_id, {}).update(told)
     counts = {reply.client_id: reply.num_examples for reply in evaluation.replies}
     return {client: {wire.MEASURED: counts[client], **row} for client, row in found.items()}
 

@@ -40,11 +40,12 @@ from .origin import origin
 from .progress import Event, Progress
 from .proxy import note_of, proxy_of
 from .records import Records
-from .restore import restored_clients, restored_metrics
 from .released import note_releases
+from .restore import restored_clients, restored_metrics
 from .roll_call import Roster
 from .rounds import Evaluate, Federation, Observer, Round
 from .rows import Row, empty_rounds_reason
+from .second import Second, second_of
 from .stopping import reason_to_stop
 from .trackers import Tracking, check_trackers
 from .waiting import CEILING, Waits
@@ -60,6 +61,7 @@ class Prepared:
     spec: Spec
     checkpoint: Checkpoint | None = None  # of the run that is resumed
     calibration: CCVR | None = None
+    second: Second | None = None
     statistics: Statistics = field(default_factory=dict)  # of the initial model's task, taken over
     notes: tuple[str, ...] = ()  # for the user: a subset of the data, damaged checkpoints and lines of records
 
@@ -85,13 +87,22 @@ def prepare(config: Config, evaluation: CentralEvaluation | None = None) -> Prep
     config = pinned(resolved(config, source))
     begun = origin(config, source.spec)
     evaluation = evaluation or CentralEvaluation(config)
+    second = second_of(config, evaluation, source.spec)
     subset = f"task={config.task.name} has {source.subset}" if source.subset else ""
-    notes = tuple(filter(None, [subset, note_of(source, learning_at_server(config)), begun.note]))
+    learning = note_of(source, learning_at_server(config))
+    notes = tuple(filter(None, [subset, learning, begun.note, "" if second is None else second.note]))
     at_server = at_server_of(config, evaluation)
     strategy = build_strategy(config, evaluation.model, source.spec, at_server)
     calibration = ccvr_of(config, evaluation)
     prepared = Prepared(
-        config, strategy, evaluation, source.spec, None, calibration, statistics=begun.statistics, notes=notes
+        config,
+        strategy,
+        evaluation,
+        source.spec,
+        calibration=calibration,
+        second=second,
+        statistics=begun.statistics,
+        notes=notes,
     )
     if evaluation.frozen:
         frozen.keep(evaluation.frozen)  # clients on this machine then find it in the cache
@@ -174,8 +185,8 @@ def run(
 
     `on_folder` is called with the run's folder before any client gets a message. `stopped_by` says who ended the
     run with SIGINT. `tell` gets what happens in rounds (`progress.py`). `word`: the word of a new run, if it was
-    signed. `audit`: a membership test where the rows are, for the model card. An error that ends the
-    run is raised again.
+    signed. `audit`: a membership test where the rows are, for the model card; without it, the smallest site is
+    asked. An error that ends the run is raised again.
     """
     config = prepared.config
     check_nodes(grid, config)
@@ -203,6 +214,8 @@ def run(
             waits=Waits(CEILING if config.timeout is None and grids.is_simulation(grid) else config.timeout),
             progress=progress,
             calibration=prepared.calibration,
+            second=prepared.second,
+            asks_membership=audit is None,
             oldest_round=records.oldest_round,
         )
         done = 0 if records.last is None else records.last.number

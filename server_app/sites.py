@@ -13,7 +13,9 @@ from fedstride.metrics import DEVIATION, as_text, fact
 from fedstride.sampling import of_area, of_rate
 from fedstride.scores import SCORES
 
+from . import membership
 from .config.schema import Config
+from .differences import Pair, pairs_in
 from .rows import AREA, NO_REPLY, Row
 from .values import number
 
@@ -60,6 +62,8 @@ class Site:
     rows: int | None = None  # on which it trained in the last round that was used
     measured: int | None = None  # on which its figures were measured; 0 if it holds out too few to say one
     figures: dict[str, Figure] = field(default_factory=dict)  # of the last evaluation that was used
+    pairs: dict[str, Pair] = field(default_factory=dict)  # of two models, by figure
+    tested: Row = field(default_factory=dict)  # the last row that says something of a membership test
     asked: int = 0  # rounds
     attended: int = 0  # rounds in which its reply was used
     reason: str = ""  # why its last reply was not used
@@ -80,6 +84,9 @@ class Site:
         found = figures_in(row)
         if found:
             self.figures, self.measured = found, _whole(row, wire.MEASURED)
+            self.pairs = pairs_in(row)
+        if any(key.startswith(membership.START) for key in row):
+            self.tested = dict(row)
 
     @property
     def evaluated(self) -> bool:

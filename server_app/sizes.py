@@ -10,9 +10,9 @@ from fedstride.errors import ConfigError
 GIB = 2**30
 
 
-def check_size(arrays: ArrayRecord, model: str) -> None:
-    """Raise ConfigError if the arrays that are sent to a node have more bytes than it accepts in a message."""
-    size = arrays.count_bytes()
+def check_size(model: str, *arrays: ArrayRecord) -> None:
+    """Raise ConfigError if arrays that are sent to a node together are more bytes than it accepts."""
+    size = sum(each.count_bytes() for each in arrays)
     if size > wire.MESSAGE_BYTES:
         raise ConfigError(
             f"model = {model!r} has {size / GIB:.1f} GiB of arrays that are sent, but a node accepts messages of "

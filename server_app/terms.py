@@ -20,7 +20,7 @@ from fedstride.tasks import statistics
 from fedstride.varying import Varies
 from strategies.norms import NormAnalysis
 
-from . import ccvr
+from . import ccvr, membership
 from .build import build_strategy, message_config
 from .delivery import Delivery
 from .exchange import CohortGrid
@@ -90,7 +90,10 @@ def forms_of(prepared: Prepared, word: str, *, describes: bool = False) -> tuple
         found.append(form("training", message, {**known, **in_rounds, **_of_parts(strategy)}))
     if config.evaluate_clients:
         for message in strategy.configure_evaluate(1, initial, sent, ONE_NODE):
-            found.append(form("evaluation", message, {**known, **in_round}))
+            if prepared.second is not None:
+                prepared.second.add([message], strategy.configrecord_key)
+            asks = membership.VARIES if config.rounds else {}
+            found.append(form("evaluation", message, {**known, **in_round, **asks}))
     if prepared.calibration is not None:
         found.append(form("calibration", query({wire.ARRAYS: initial}, ccvr.ASKED), {**known, **in_round}))
     return tuple(found)

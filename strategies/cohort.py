@@ -287,13 +287,23 @@ def messages_of(cohort: Cohort, kept: Collection[str] = (), read: Collection[str
     return [_clean(reply, each, replies[0], kept, read) for reply, each in zip(replies, metrics, strict=True)]
 
 
-def with_model(reply: Reply, sent: Arrays, model: Arrays, weighted_by_key: str) -> Reply:
-    """The reply as if the client had sent this model, had one example, and reported no other metrics."""
-    metrics: dict[str, Any] = {weighted_by_key: 1, wire.CLIENT_ID: reply.client_id}
+def with_models(replies: Sequence[Reply], sent: Arrays, models: Sequence[Arrays], key: str) -> list[Reply]:
+    """The replies as if the clients had sent these models, had one example each, and reported no other metrics.
+
+    `key`: the metric that counts examples. Replies with one object as their model share its record.
+    """
+    made: dict[int, tuple[ArrayRecord, float]] = {}
+    for model in models:
+        if id(model) not in made:
+            made[id(model)] = as_it_came(model, sent), norm(difference(model, sent, Layout.of(sent).parameters))
+    return [_with_model(reply, model, *made[id(model)], key) for reply, model in zip(replies, models, strict=True)]
+
+
+def _with_model(reply: Reply, model: Arrays, record: ArrayRecord, length: float, key: str) -> Reply:
+    metrics: dict[str, Any] = {key: 1, wire.CLIENT_ID: reply.client_id}
     message = shallow(reply.message)
     metric_key = next(iter(metric_records(reply.message.content)))
-    message.content = RecordDict({model_key(reply): as_it_came(model, sent), metric_key: MetricRecord(metrics)})
-    length = norm(difference(model, sent, Layout.of(sent).parameters))
+    message.content = RecordDict({model_key(reply): record, metric_key: MetricRecord(metrics)})
     changed: dict[str, Any] = {"num_examples": 1.0, "model": model, "metrics": metrics, "length": length}
     return replace(reply, **changed, message=message, extras={})
 

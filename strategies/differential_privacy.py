@@ -23,12 +23,12 @@ from flwr.serverapp.strategy import Strategy
 
 from fedstride import mechanism, seeds, wire
 from fedstride.arrays import Arrays
-from fedstride.errors import ConfigError, require
-from fedstride.keystream import Keystream, new_secret
+from fedstride.errors import CheckpointError, ConfigError, require
+from fedstride.keystream import Keystream, is_secret, new_secret
 from fedstride.settings import Kind, Setting, check
 from fedstride.varying import Varies
 
-from .cohort import Cohort, Expected, with_model
+from .cohort import Cohort, Expected, with_models
 from .limits import each_for_itself
 from .needs import Needs
 from .requests import expected_of
@@ -215,6 +215,12 @@ class DifferentialPrivacy(Wrapper):
         """The initial C, nothing released, a new secret."""
         return PrivacyState(self.initial_clipping_norm, 0, new_secret(self.noise_seed))
 
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned. Raises CheckpointError without a secret of its form."""
+        super().load_state_dict(state)
+        if not is_secret(self.state.secret):
+            raise CheckpointError("the state of privacy has no secret of 256 bits: start a new run")
+
     # -------------------------------------------------------- before the round
 
     def check_model(self, model: Arrays) -> None:
@@ -278,14 +284,12 @@ class DifferentialPrivacy(Wrapper):
             )
             models, metrics["privacy/clipped"] = found.models, found.clipped / len(cohort)
             clipping_norm = self._next_clipping_norm(found, state) if self.adaptive else state.clipping_norm
-            releases = self.released(self.server_round, found.about) if self.released else state.releases + 1
+            noted = self.released(self.server_round, found.about) if self.released else 0
+            releases = max(noted, state.releases + 1)
             after = state._replace(releases=releases, clipping_norm=clipping_norm)
         if self.noise_multiplier > 0.0:
             metrics["privacy/epsilon"] = mechanism.epsilon(self.noise_multiplier, after.releases, self.delta)
-        replies = (
-            with_model(reply, sent, model, self.weighted_by_key)
-            for reply, model in zip(cohort.replies, models, strict=True)
-        )
+        replies = with_models(cohort.replies, sent, models, self.weighted_by_key)
         return Admission(replace(cohort, replies=tuple(replies)), after, metrics)
 
     @property

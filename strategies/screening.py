@@ -62,7 +62,7 @@ def screen(
     for message in messages:
         node_id = message.metadata.src_node_id
         try:
-            valid.append(_read(message, sent, weighted_by_key, expected))
+            valid.append(_read(message, sent, weighted_by_key, expected, zeroes=zeroes))
         except ReplyError as error:
             rejected.append(Rejected(node_id, str(error)))
     valid.sort(key=lambda reply: (reply.client_id, reply.node_id))
@@ -119,8 +119,11 @@ def screen_metrics(
     return Cohort(tuple(valid), tuple(rejected), count_key=weighted_by_key)
 
 
-def _read(message: Message, sent: Arrays, weighted_by_key: str, expected: Expected) -> Reply:
-    """The reply, without its length, which the values of its model decide."""
+def _read(message: Message, sent: Arrays, weighted_by_key: str, expected: Expected, *, zeroes: bool) -> Reply:
+    """The reply, without its length, which the values of its model decide.
+
+    With `zeroes`, other values where the sent model is not finite do not count.
+    """
     content = _content(message)
     metrics = _only(metric_records(content), "MetricRecord")
     count = _count(metrics, weighted_by_key)
@@ -129,7 +132,7 @@ def _read(message: Message, sent: Arrays, weighted_by_key: str, expected: Expect
     if missing:
         raise ReplyError(f"the requested record {missing[0]!r} is missing; the reply has {sorted(records)}")
     extras = {name: _arrays(records.pop(name), like) for name, like in expected.returns.items()}
-    model = _arrays(_only(records, "ArrayRecord"), sent)
+    model = _arrays(_only(records, "ArrayRecord"), sent, may_change=zeroes)
     client_id = metrics.get(wire.CLIENT_ID, message.metadata.src_node_id)
     if not isinstance(client_id, int):
         raise ReplyError(f"{wire.CLIENT_ID} = {client_id!r} is not a whole number")
@@ -175,8 +178,11 @@ def _count(metrics: MetricRecord, key: str) -> float:
     return count
 
 
-def _arrays(record: ArrayRecord, sent: Arrays) -> Arrays:
-    """A record's arrays where `sent` is, in its order; they must have its names, shapes and dtypes."""
+def _arrays(record: ArrayRecord, sent: Arrays, *, may_change: bool = False) -> Arrays:
+    """A record's arrays where `sent` is, in its order; they must have its names, shapes and dtypes.
+
+    And, unless they `may_change`, its values where they are not finite; these are taken out.
+    """
     missing = [name for name in sent if name not in record]
     extra = [name for name in record if name not in sent]
     if missing or extra:
@@ -194,7 +200,7 @@ def _arrays(record: ArrayRecord, sent: Arrays) -> Arrays:
             )
     held = held_of(sent)
     other = first_changed(received, held)
-    if other is not None:
+    if other is not None and not may_change:
         raise ReplyError(
             f"{other!r} has other values where the model that was sent is not finite; such a value must come back "
             "as it is"

@@ -23,7 +23,7 @@ from fedstride.metrics import over_clients
 from fedstride.placing import device_in, placed, record_of
 
 from .cohort import Cohort, Expected
-from .limits import Screening
+from .limits import Screening, each_for_itself
 from .needs import declared, limited
 from .placed import claims, device_of
 from .reporting import checked, figures, report, report_figures, without
@@ -137,15 +137,16 @@ class Shell(Part, Strategy):
             device = device_of(received)
             self.sent = placed(self.sent, device_in(self.sent.values()) if device is None else device)
             self._move_states()
+        zeroes = any(act.counts_as_zero for act in self.stack.acts)
         cohort = screen(
             received,
             self.sent,
             weighted_by_key=self.weighted_by_key,
-            screening=self.screening,
+            screening=each_for_itself(self.screening) if zeroes else self.screening,
             expected=self.expected,
             learnt=self.learnt,
             summed_by=self.stack.summed_by,
-            zeroes=any(act.counts_as_zero for act in self.stack.acts),
+            zeroes=zeroes,
         )
         self.learnt = cohort.learnt
         report(server_round, cohort, self._warned, self.names)

@@ -138,7 +138,7 @@ class Act(Part):
     """Whether clients may be asked to evaluate."""
 
     counts_as_zero: bool = False
-    """Whether an update that is not finite counts as zero, instead of being rejected."""
+    """Whether an update that is not finite counts as zero, and none is rejected by comparing it with others."""
 
     def extend(self, config: ConfigRecord) -> ConfigRecord:
         """The config that is sent to clients; an act without a client half adds its keys here."""

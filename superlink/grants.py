@@ -25,6 +25,12 @@ METRICS = "FEDSTRIDE_METRICS"
 TASK = "task.json"
 """Beside a model: of which task it is."""
 
+OF_MODELS = ("initial", "against")
+"""Settings that name a file with a model."""
+
+NAMING = ("resume", *OF_MODELS)
+"""Settings that name what must be on the server."""
+
 CONFIG = "config.yaml"
 """What the folder of a run always has."""
 
@@ -61,7 +67,7 @@ class Place:
         named = settings(config)
         folder = self.runs / str(run_id)
         resumed = self._resumed(folder, named.get("resume", ""))
-        initial = self._initial(folder, named.get("initial", ""))
+        models = [path for key in OF_MODELS for path in self._model(folder, key, named.get(key, ""))]
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -72,7 +78,7 @@ class Place:
         return Grant(
             folder=folder,
             scratch=scratch,
-            read=(*self.read, *initial),
+            read=(*self.read, *models),
             write=(folder, scratch, *self.write, *resumed),
             ports=self.ports,
             environment=self._variables(folder, scratch),
@@ -122,14 +128,14 @@ class Place:
             )
         return [path]
 
-    def _initial(self, folder: Path, name: str) -> list[Path]:
-        """The file that `initial=` names, which must be below the folder of models; and what its task was."""
+    def _model(self, folder: Path, key: str, name: str) -> list[Path]:
+        """The file that this key names, which must be below the folder of models; and what its task was."""
         if not name:
             return []
         path = (folder / name).resolve()
         if not path.is_relative_to(self.models) or not path.is_file():
             raise ConfigError(
-                f"initial = {name!r} is not a file below {self.models}, the server's folder of models: give its "
+                f"{key} = {name!r} is not a file below {self.models}, the server's folder of models: give its "
                 "whole path"
             )
         task = path.with_name(TASK)
@@ -142,15 +148,15 @@ def _remove(folder: Path) -> None:
 
 
 def settings(config: Mapping[str, Any]) -> dict[str, str]:
-    """The settings `resume` and `initial` of a run as submitted; the last of several applies."""
+    """The settings of a run as submitted that name files here; the last of several applies."""
     try:
         overrides = shlex.split(str(config.get("overrides", "")))
     except ValueError:  # the ServerApp refuses it
         overrides = []
-    named = {key: str(config[key]) for key in ("resume", "initial") if config.get(key)}
+    named = {key: str(config[key]) for key in NAMING if config.get(key)}
     for text in overrides:
         key, equals, value = text.partition("=")
-        if equals and key.lstrip("+") in ("resume", "initial"):
+        if equals and key.lstrip("+") in NAMING:
             named[key.lstrip("+")] = _unquoted(value)
     return {key: value for key, value in named.items() if value not in ("", "null")}
 

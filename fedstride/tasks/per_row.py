@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..errors import ConfigError
 from ..figure import Figure, state_of, value_of
 from ..scores import EXACT, SCORES
 from ..states import Reported, added
@@ -75,7 +74,10 @@ class PerRow:
 
 @torch.no_grad()
 def per_row(model: nn.Module, examples: Examples) -> PerRow:
-    """What a model gives on each of these examples, which are at least one, with the model in eval mode."""
+    """What a model gives on each of these examples, which are at least one, with the model in eval mode.
+
+    Figures that are several numbers are left out; there may be no other.
+    """
     goal, was_training = examples.goal, model.training
     model.eval()
     sums: dict[str, list[np.ndarray]] = {name: [] for name in goal.sums}
@@ -96,11 +98,6 @@ def per_row(model: nn.Module, examples: Examples) -> PerRow:
     scores_of = (np.concatenate([each[part] for each in ranked]) for part in (0, 1))
     whole = np.concatenate([each for each, _ in given]), np.concatenate([each for _, each in given])
     names = tuple(name for name in goal.figures if not _is_several(goal.states.get(name), name, *whole))
-    if not names:
-        raise ConfigError(
-            f"task.metrics = {list(goal.figures)}: each is several numbers, and a comparison needs a figure that "
-            "is one number"
-        )
     return PerRow(
         names,
         {name: np.stack(each) for name, each in sums.items()},

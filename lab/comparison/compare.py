@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedstride.errors import RunError
+from fedstride.errors import ConfigError, RunError
 from fedstride.tasks import data
+from fedstride.tasks.comparison import At
 from fedstride.tasks.goals import goal_of
 from fedstride.tasks.per_row import PerRow, joined, per_row
 from fedstride.tasks.tensors import Examples
@@ -19,7 +20,7 @@ from server_app.config.schema import Config
 
 from ..engine.sweep import Ended, run_jobs
 from ..prediction.model import Model, load
-from .figures import At, everywhere
+from .figures import everywhere
 from .runs import ALONE, POOLED, Trained, runs_of
 from .sites import Site, Split, as_held_out, folds, sites_of, with_files
 
@@ -99,10 +100,19 @@ def measure(planned: Planned) -> list[At]:
 
 
 def rows_of(model: Model, site: Site, held: np.ndarray) -> PerRow:
-    """What a model gives on these rows of a site, for the figures of the run that has trained it."""
+    """What a model gives on these rows of a site, for the figures of the run that has trained it.
+
+    Raises ConfigError if none of them is one number.
+    """
     goal = goal_of(model.spec, model.config.task.loss, model.config.task.metrics)
     rows = Examples(site.x, site.y, model.spec, device=torch.device("cpu"), members=held, goal=goal)
-    return per_row(model.network, rows)
+    found = per_row(model.network, rows)
+    if not found.names:
+        raise ConfigError(
+            f"task.metrics = {list(goal.figures)}: each is several numbers, and a comparison needs a figure that "
+            "is one number"
+        )
+    return found
 
 
 def _resolved(config: Config) -> Config:

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedstride.errors import ConfigError
+from fedstride.tasks.comparison import At
 from fedstride.tasks.holdout import hold_out
 from server_app.config.schema import Config
 
 from ..prediction.model import Model
 from .compare import rows_of
-from .figures import At, everywhere
+from .figures import everywhere
 from .sites import Site, sites_of
 
 

@@ -13,10 +13,10 @@ from fedstride import atomic, wire
 from fedstride.intervals import DRAWS, FEWEST, LEVEL, Interval
 from fedstride.metrics import Metric, fact
 from fedstride.scores import EXACT
+from fedstride.tasks.comparison import At, Found
 from server_app.figures.style import LONGEST_LABEL, legend_label, new_figure, save_figure, shown, style
 
 from ..results.formats import Grid, markdown, text
-from .figures import At, Found
 from .runs import ALONE
 
 PAGE, PICTURE, NUMBERS = "README.md", "comparison.png", "comparison.json"
@@ -99,7 +99,7 @@ def drawn(found: Sequence[At], figure: str) -> bytes:
     for number, column in enumerate(columns):
         look = style(number)
         for place, each in enumerate(found):
-            value, interval, _ = each.figures[column][figure]
+            value, interval, *_ = each.figures[column][figure]
             at = place + (number - (len(columns) - 1) / 2) * step
             label = legend_label(shown(column, LONGEST_LABEL)) if place == 0 else None
             low, high = interval if interval.known else (value, value)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fedstride.cores import cores
 from fedstride.errors import ConfigError, require
+from fedstride.tasks.comparison import At
 from server_app.build import build_strategy
 from server_app.config.compose import compose
 from server_app.config.keys import label
@@ -23,7 +24,6 @@ from ..engine.plan import expand
 from ..engine.sweep import Ended
 from . import page
 from .compare import ROWS, Planned, measure, plan, train
-from .figures import At
 from .runs import Trained
 
 

@@ -161,8 +161,9 @@ def _overrides(config: Config, overrides: Sequence[Override], folder: Path) -> l
     location = [written("name", folder.name), written("out", str(folder.parent))]
     if config.resume is not None:
         location = [written("resume", config.resume)]  # the last override applies: this path is absolute
-    if config.initial is not None:
-        location.append(written("initial", str(Path(os.path.expanduser(config.initial)).absolute())))
+    for key, path in (("initial", config.initial), ("against", config.against)):
+        if path is not None:
+            location.append(written(key, str(Path(os.path.expanduser(path)).absolute())))
     return [*with_parts(overrides, config.parts), *location]
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from fedstride.tasks.comparison import At, Found
+
 from ..comparison import page
-from ..comparison.figures import At, Found
 from ..comparison.whole import Made
 from .result import as_html, lines_html
 
@@ -66,5 +67,6 @@ class Comparison:
 
 
 def _cells(at: At, cells: Mapping[str, Found]) -> Iterator[tuple[str, float, float, float, float, bool]]:
-    for figure, (value, interval, spread) in cells.items():
-        yield figure, value, interval.low, interval.high, spread, at.enough[figure]
+    for figure, found in cells.items():
+        low, high = found.interval
+        yield figure, found.value, low, high, found.spread, at.enough[figure]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedstride.metrics import shown
+from server_app.differences import HEAD, pairs_in
+from server_app.differences import NOTE as PAIRS_NOTE
 from server_app.sites import Site
 
 from ..results.formats import Grid
@@ -51,11 +53,25 @@ def _of_run(run: Run, of_run: Sequence[Site], *, folded: bool) -> str:
         ]
         for site in of_run
     ]
+    made = table(Grid(f"sites of {run.folder.name}", head, rows))
+    made += _of_pairs(run, of_run) if run.config.against else ""
     remarks = [f"{site.name}: {remark}" for site in of_run if (remark := _remark(site, run.headline))]
-    made = table(Grid(f"sites of {run.folder.name}", head, rows)) + listed(remarks, "small")
+    made += listed(remarks, "small")
     if not folded and len(rows) <= MANY:
         return made
     return f"<details><summary>{escape(f'{run.folder.name}: {len(rows)} sites')}</summary>{made}</details>\n"
+
+
+def _of_pairs(run: Run, of_run: Sequence[Site]) -> str:
+    """A table for each figure of two models: a row a site, and one for all of them."""
+    every = pairs_in(run.rows[-1]) if run.rows else {}
+    each = [*((site.name, site.pairs) for site in of_run), ("all", every)]
+    made = ""
+    for figure in dict.fromkeys(figure for _, pairs in each for figure in pairs):
+        known = [(name, pair) for name, pairs in each if (pair := pairs.get(figure)) is not None]
+        title = f"two models at the sites of {run.folder.name}: {known[0][1].name}"
+        made += table(Grid(title, ["site", *HEAD], [[name, *pair.cells] for name, pair in known]))
+    return made + f"<p class='small'>{escape(PAIRS_NOTE)}</p>\n" if made else ""
 
 
 def _figures(site: Site, metrics: Sequence[str]) -> list[str]:

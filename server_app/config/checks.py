@@ -42,6 +42,7 @@ def check(config: Config, *, parts_are_loaded: bool = True) -> None:
         config.rounds,
         "at least 1, or 0 with initial=FILE, the model to measure",
     )
+    _check_against(config)
     between = f"between 1 and clients = {config.clients}"
     require(config.cohort is None or config.cohort <= config.clients, "cohort", config.cohort, between)
     require(config.start_size <= config.clients, "min_clients", config.min_clients, f"{between}, or null")
@@ -71,6 +72,22 @@ def check(config: Config, *, parts_are_loaded: bool = True) -> None:
     )
     _check_best_quorum(config)
     check_attack(config)
+
+
+def _check_against(config: Config) -> None:
+    """Refuse a second model where there is no first one, or where it would not be measured."""
+    require(
+        config.against is None or (config.rounds == 0 and config.initial is not None),
+        "against",
+        config.against,
+        "omitted, or given with rounds=0 and initial=FILE, the model that it is compared with",
+    )
+    require(
+        config.against is None or config.evaluate_clients is not False,
+        "evaluate_clients",
+        config.evaluate_clients,
+        "true with against=FILE: the clients compare the two models",
+    )
 
 
 def _check_best_quorum(config: Config) -> None:

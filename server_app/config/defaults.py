@@ -26,7 +26,8 @@ def resolved(config: Config, source: Data) -> Config:
     """The configuration with `test_set`, `evaluate_clients`, `holdout` and `best`.
 
     If nodes have their own data, the server's test examples say nothing about them, so the clients measure, on
-    examples that training never sees. With privacy they report nothing without noise, so the server measures.
+    examples that training never sees. They also do if they compare two models. With privacy they report nothing
+    without noise, so the server measures.
     Raises ConfigError if no evaluation reports the metric `best`, or if a figure or an augmentation does not fit
     the task.
     """
@@ -37,7 +38,8 @@ def resolved(config: Config, source: Data) -> Config:
     test_set = (has_tests and not own) if config.test_set is None else config.test_set
     missing = f"false: task={config.task.name} has no test examples"
     require(has_tests or not test_set, "test_set", test_set, missing)
-    by_clients = not test_set if config.evaluate_clients is None else config.evaluate_clients
+    compares = not test_set or config.against is not None
+    by_clients = compares if config.evaluate_clients is None else config.evaluate_clients
     holdout = (0.0 if test_set else HOLDOUT) if config.holdout is None else config.holdout
     _check_losses(config, spec)
     figures = chosen_figures(spec, config.task.metrics)

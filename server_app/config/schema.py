@@ -46,8 +46,8 @@ NONE, CHANCE = Kind.NONE, Kind.CHANCE
 BY_CLIENTS = ("train/", f"{wire.LOCAL}/")
 """The beginnings of the names of metrics that clients report."""
 
-FIXED_ON_RESUME = frozenset({"experiment", "presets", "name", "out"})
-"""Keys that a resumed run cannot change although no result depends on them: the run's origin and its folder."""
+FIXED_ON_RESUME = frozenset({"experiment", "presets", "name", "out", "against"})
+"""Keys that a resumed run cannot change although no model depends on them: origin, folder, what is compared."""
 
 
 @dataclass
@@ -111,7 +111,8 @@ class Config:
     evaluate_clients: Annotated[
         bool | None,
         Setting(
-            "also evaluate on the clients' examples, in the same rounds; default: if the server has no test set",
+            "also evaluate on the clients' examples, in the same rounds; default: if the server has no test set, "
+            "or with against",
             kind=NONE,
         ),
     ] = None
@@ -135,6 +136,14 @@ class Config:
     initial_digest: Annotated[
         str | None,
         Setting("first 16 hexadecimal digits of SHA-256 of the file initial; found when the run starts"),
+    ] = None
+    against: Annotated[
+        str | None,
+        Setting(
+            "safetensors file with a second model, which the clients measure on the same rows as that of "
+            "`initial`, with the differences; only with rounds=0",
+            kind=NONE,
+        ),
     ] = None
     train: Annotated[
         list[str] | None,

@@ -187,9 +187,20 @@ def test_the_secret_is_kept_on_disk_for_this_user_only(tmp_path: Path) -> None:
     assert file == tmp_path / "0123456789abcdef/4/releases.json" and file.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"{}", b"[]", b'{"secret": "ab", "known": []}', b"\xff", b'{"secret": 5}']
-)
+DAMAGED = [
+    b"",
+    b"{}",
+    b"[]",
+    b'{"secret": "ab", "known": []}',
+    b"\xff",
+    b'{"secret": 5}',
+    b"[" * 100_000,
+    b'{"secret": "%s", "known": "xyz"}' % (b"0" * 64),
+    b'{"secret": "%s", "known": [1]}' % (b"0" * 64),
+]
+
+
+@pytest.mark.parametrize("content", DAMAGED, ids=range(len(DAMAGED)))
 def test_a_damaged_file_is_no_new_secret(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "run/4/releases.json"
     path.parent.mkdir(parents=True)

@@ -31,6 +31,7 @@ from processes import (
     superlink_addresses,
     until,
 )
+from safetensors.numpy import load_file, save_file
 
 from fedstride.faults import Fault, Kind
 from fedstride.tasks import data, partitions
@@ -260,6 +261,10 @@ def test_nodes_with_their_own_data(site: Site, pair: Any, tmp_path: Path) -> Non
     assert rows["one"]["local/num-examples"] >= 20 and rows["two"]["local/num-examples"] == 0
     assert "it holds out fewer rows than its site says something of" in rows["two"]["note"]
     assert all(row["status"] == "used" for row in rows.values())
+    assert of_test(rows["two"]) == {} and of_test(rows["one"]) == {"membership/not-allowed": 1}
+    assert "local/accuracy" in rows["one"]  # its figures leave all the same
+    card = (folder_in(done.stdout) / "MODEL_CARD.md").read_text()
+    assert "Not tested at the smallest site that was measured, one: the policy of the site does not" in card
     stop(*nodes)
 
 
@@ -269,9 +274,10 @@ def test_hospitals_with_tables_have_the_bits_of_one_machine(site: Site, pair: An
     (tmp_path / "blood.py").write_text(BLOOD)
     subprocess.run([sys.executable, "-c", TABLES], cwd=tmp_path, check=True, timeout=60)
     files = [tmp_path / f"hospital-{k}.csv" for k in range(2)]
+    policy = f"{POLICY}\nmembership = true\n"
     nodes = site.joined(
         {
-            key: f"{own_data(tmp_path / key, files[k], DATA_FILE, POLICY)} partition-id={k}"
+            key: f"{own_data(tmp_path / key, files[k], DATA_FILE, policy)} partition-id={k}"
             for k, key in enumerate(("one", "two"))
         }
     )
@@ -286,6 +292,9 @@ def test_hospitals_with_tables_have_the_bits_of_one_machine(site: Site, pair: An
     folder = folder_in(done.stdout)
     assert weights(folder) == weights(local.folder)
     assert (folder / "task.json").read_text() == (local.folder / "task.json").read_text()
+    told = [[of_test(row) for row in load(each).clients.rows] for each in (folder, local.folder)]
+    assert told[0] == told[1] and sum(map(bool, told[0])) == 1
+    assert "AUROC" in (folder / "MODEL_CARD.md").read_text().partition("## Membership")[2].partition("\n## ")[0]
     (models := site.deployment.root / "superlink/models").mkdir(exist_ok=True)
     for name in ("model.safetensors", "task.json"):
         shutil.copy(folder / name, models)
@@ -298,7 +307,40 @@ def test_hospitals_with_tables_have_the_bits_of_one_machine(site: Site, pair: An
     last = [local_figures(row) for row in trained.clients.rows if row["round"] == 2]
     assert [local_figures(row) for row in measured.clients.rows] == last
     assert [row["client"] for row in measured.clients.rows] == [0, 1]  # both said their partition-id
+    _check_two_models(site, parts, measuring, models, tmp_path, given)
     stop(*nodes)
+
+
+def _check_two_models(
+    site: Site, parts: str, measuring: list[str], models: Path, folder: Path, given: str
+) -> None:
+    """Two models in one message: the nodes' figures and differences have the bits of one machine."""
+    first = load_file(models / "model.safetensors")
+    save_file({name: np.float32(0.9) * array for name, array in first.items()}, models / "older.safetensors")
+    both = [*measuring[:-1], f"against='{models / 'older.safetensors'}'"]
+    done = site.deployment.fedstride("submit", "tls", parts, *both, "name=both")
+    assert done.returncode == 0, done.stdout + done.stderr
+    local = load(play(folder / "both", parts, *both, given, small=False).folder)
+    found = load(folder_in(done.stdout))
+    assert figures_of_both(found.rows[0]) == figures_of_both(local.rows[0])
+    rows = [figures_of_both(row) for row in found.clients.rows]
+    assert rows == [figures_of_both(row) for row in local.clients.rows]
+    for row in rows:
+        assert row["difference/auroc/low"] <= row["difference/auroc"] <= row["difference/auroc/high"]
+        assert row["against/loss"] != row["local/loss"]
+    assert "## Two models" in (found.folder / "MODEL_CARD.md").read_text()
+    outside = site.deployment.fedstride("submit", "tls", parts, *measuring[:-1], f"against='{folder}/x'")
+    assert outside.returncode != 0
+
+
+def figures_of_both(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the AUROC of each: nodes make it of bins of at least min_rows rows, the difference of the scores."""
+    starts = ("local/acc", "local/loss", "against/acc", "against/loss", "difference/")
+    return {key: value for key, value in row.items() if key.startswith(starts)}
+
+
+def of_test(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key.startswith("membership/")}
 
 
 def local_figures(row: Mapping[str, Any]) -> dict[str, Any]:

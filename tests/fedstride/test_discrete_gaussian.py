@@ -124,4 +124,7 @@ def test_a_secret_has_256_bits() -> None:
     drawn = {new_secret() for _ in range(20)}
     assert len(drawn) == 20 and all(len(bytes.fromhex(each)) == 32 and is_secret(each) for each in drawn)
     assert new_secret(5) == new_secret(5) != new_secret(6) and is_secret(new_secret(5))
+    for other in ("", "ab", "g" * 64):
+        with pytest.raises(ValueError, match="64 hexadecimal digits"):
+            Keystream(other, "a", 1, "x")
     assert not any(map(is_secret, ("", "ab", None, 5, "g" * 64, new_secret(1).upper(), new_secret(1)[1:])))

@@ -157,3 +157,13 @@ def test_enough_rows_of_each_kind() -> None:
     assert not intervals.enough(9)
     assert intervals.enough(400, [10, 390])
     assert not intervals.enough(400, [9, 391])
+
+
+@pytest.mark.parametrize(("missing", "known"), [(0, True), (50, True), (51, False), (1000, False)])
+def test_the_variance_of_a_bootstrap_is_known_where_the_interval_is(missing: int, known: bool) -> None:
+    draws = np.random.default_rng(2).normal(3.0, 0.5, 1000)
+    draws[:missing] = np.nan
+    found = intervals.variance_of_draws(draws)
+    assert math.isnan(found) is not known and intervals.of_draws(draws).known is known
+    if known:
+        assert found == pytest.approx(float(draws[missing:].var(ddof=1)))

@@ -84,3 +84,9 @@ def test_in_words(folder: Path) -> None:
     assert f"{what} may be asked; each bin, class and share of it has at least 7 rows" in says
     noisy = Policy(description=True, clipping_norm=1.0, noise_multiplier=2.0)
     assert f"{what} may not be asked, since no noise protects it" in list(explained.lines(noisy, site, None))
+    what = "a membership test of the training rows (model card):"
+    assert f"{what} may not be asked" in plain
+    (says,) = (line for line in explained.lines(Policy(membership=True, min_rows=7), site, None) if what in line)
+    assert "may be asked; " in says and says.endswith("of at least 7 of each")
+    noisy = Policy(membership=True, clipping_norm=1.0, noise_multiplier=2.0)
+    assert f"{what} may not be asked, since no noise protects it" in list(explained.lines(noisy, site, None))

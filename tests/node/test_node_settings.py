@@ -73,6 +73,7 @@ def test_the_defaults() -> None:
         (("--node-config", "a=[1]"), "a = [1] is not allowed"),
         (("--node-config", 'data="/srv/x.csv"'), "is not allowed: name a file of the site's own"),
         (("--node-config", "clipping-norm=1.0"), "demands are in the policy; write clipping_norm = 1.0"),
+        (("--node-config", "membership=true"), "demands are in the policy; write membership = true into"),
         (("--proxy", "proxy:3128"), "must be a URL"),
         (("--proxy", "socks5://proxy:1"), "must be a URL"),
         (("--nothing",), "unrecognized arguments: --nothing; see fedstride node --help"),
@@ -89,3 +90,12 @@ def test_what_is_not_allowed_is_one_line(given: tuple[str, ...], said: str) -> N
 def test_the_address_is_required() -> None:
     with pytest.raises(ConfigError, match="required: --superlink"):
         read([])
+
+
+@pytest.mark.parametrize(
+    ("policy", "seen"), [("", False), ("membership = false", False), ("membership = true", True)]
+)
+def test_apps_learn_whether_the_policy_allows_the_membership_test(tmp_path: Path, policy: str, seen: bool) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text(policy)
+    assert settings("--node-config", f'policy="{file}"').config.get("membership", False) is seen

@@ -45,6 +45,7 @@ def test_a_policy(tmp_path: Path) -> None:
         ("landlock = 1000", "landlock = 1000 is not allowed"),
         ("confine =", "is not TOML"),
         ("signed = 1", "signed = 1 is not allowed: it must be true or false"),
+        ('membership = "yes"', "membership = 'yes' is not allowed: it must be true or false"),
         ('tasks = "own_table"', "tasks = 'own_table' is not allowed: it must be a list of names"),
         ("metrics = [3]", "metrics = [3] is not allowed"),
         (

@@ -27,6 +27,7 @@ from server_app import asking, session
 from server_app.attacks import refuse_attack
 from server_app.config.compose import compose
 from server_app.config.schema import TABLES
+from server_app.records import save_model
 from strategies import DifferentialPrivacy, FedDisco, TwoDLRD
 
 pytestmark = pytest.mark.slow
@@ -137,6 +138,27 @@ def files_of(choice: str, folder: Path) -> list[Path]:
     source = data.load(config.task)
     parts = partitions.partition(config.partition, source.divisible, config.clients, config.seed)
     return save_partition(folder / "own", source, parts)
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "scaffold", "fedadam"])
+def test_two_models_are_signed_and_what_is_said_of_them_is_listed(strategy: str, tmp_path: Path) -> None:
+    chosen = [
+        "model=mlp",
+        "clients=3",
+        f"strategy={strategy}",
+        f"out='{tmp_path}'",
+        "task.metrics=[auroc,accuracy]",
+    ]
+    initial = session.prepare(compose(chosen)).evaluation.initial
+    save_model(file := tmp_path / "model.safetensors", initial, 0)
+    both = [f"initial='{file}'", f"against='{file}'", "rounds=0", "evaluate_clients=true"]
+    prepared = session.prepare(compose([*chosen, *both]))
+    grid = CheckedGrid(app, tmp_path / "nodes", prepared)
+    session.run(grid, prepared, on_folder=grid.keep_client_states_in, word=WORD)
+    _check_what_left("", grid.left)
+    assert {"local/auroc", "against/auroc", "against/loss", "difference/auroc"} <= grid.left
+    (form,) = [form for form in grid.terms.forms if form.kind == "evaluate"]
+    assert set(form.records) == {wire.ARRAYS, wire.AGAINST}
 
 
 @pytest.mark.parametrize("task", ["own", "of this machine"])

@@ -580,8 +580,8 @@ def test_every_changeable_key_is_tested() -> None:
     assert changeable == {*UNLIKE, *FIXED_ON_RESUME, "resume", "parts"}
 
 
-@pytest.mark.parametrize("key", ["name", "out"])
-def test_a_resumed_run_cannot_change_its_folder(run: Path, key: str) -> None:
+@pytest.mark.parametrize("key", ["name", "out", "against"])
+def test_a_resumed_run_cannot_change_its_folder_or_what_it_compares(run: Path, key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key} = 'elsewhere', but the run in"):
         resume(run, f"{key}=elsewhere")
 

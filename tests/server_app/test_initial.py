@@ -91,7 +91,7 @@ def test_a_run_starts_from_the_file(tmp_path: Path, pretrained: Path) -> None:
     assert {name: a.tobytes() for name, a in views(prepared.evaluation.initial).items()} == {
         name: a.tobytes() for name, a in saved.items()
     }
-    assert prepared.config.initial_digest == initial._digest(pretrained)
+    assert prepared.config.initial_digest == initial.digest_of(pretrained)
     first = play(tmp_path, "rounds=1", f"initial={pretrained}")
     again = play(tmp_path, "rounds=1", f"initial={pretrained}")
     assert weights(first.folder) == weights(again.folder)

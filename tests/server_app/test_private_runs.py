@@ -22,6 +22,7 @@ from server_app.build import build_strategy, client_config
 from server_app.checkpoint import newest_checkpoint
 from server_app.config.compose import compose
 from server_app.lines import read_lines
+from server_app.released import Released
 
 METHODS = [
     "strategy=fedavg client=fednlr",
@@ -114,9 +115,25 @@ def test_a_round_repeated_with_other_inputs_is_one_more_release(tmp_path: Path) 
     other = resume(tmp_path / "two", app=failing)
     assert other.rows[-1]["privacy/epsilon"] == mechanism.epsilon(1.0, 5, 1e-5)
     assert other.rows[2]["privacy/epsilon"] == mechanism.epsilon(1.0, 2, 1e-5)
+    assert other.rows[3]["privacy/epsilon"] == mechanism.epsilon(1.0, 4, 1e-5)
 
 
-@pytest.mark.parametrize("content", ["", "[[1]]", "{}x", "[1, 2]", '[["a", "b"]]'])
+def test_what_is_counted(tmp_path: Path) -> None:
+    released = Released(tmp_path / "checkpoint/releases.json")
+    assert [released(number, f"{number}") for number in (1, 2, 3, 4)] == [1, 2, 3, 4]
+    assert [released(number, f"{number}") for number in (2, 3)] == [2, 3]  # made again, with the same bits
+    assert released(3, "other") == 5  # the fourth round will not come out as it did
+    assert [released(4, "other"), released(5, "5")] == [6, 7]
+
+
+def test_a_lost_list_of_releases_does_not_lower_the_count(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        play(tmp_path, "privacy=server_side", "rounds=4", "name=one", observers=[StopAfter(2)])
+    (tmp_path / "one/checkpoint/releases.json").unlink()
+    assert resume(tmp_path / "one").rows[-1]["privacy/epsilon"] == mechanism.epsilon(1.0, 4, 1e-5)
+
+
+@pytest.mark.parametrize("content", ["", "[[1]]", "{}x", "[1, 2]", '[["a", "b"]]', "{}"])
 def test_a_damaged_list_of_releases_ends_the_run(tmp_path: Path, content: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         play(tmp_path, "privacy=server_side", "rounds=3", "name=one", observers=[StopAfter(1)])

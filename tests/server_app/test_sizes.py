@@ -19,7 +19,7 @@ def record(*sizes: int) -> ArrayRecord:
 def test_arrays_count_together(monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, ...]) -> None:
     arrays = record(*sizes)
     monkeypatch.setattr(wire, "MESSAGE_BYTES", arrays.count_bytes())
-    check_size(arrays, "mlp")
+    check_size("mlp", arrays)
     monkeypatch.setattr(wire, "MESSAGE_BYTES", arrays.count_bytes() - 1)
     with pytest.raises(ConfigError, match=r"model = 'mlp' has .* GiB of arrays that are sent, but a node accepts"):
-        check_size(arrays, "mlp")
+        check_size("mlp", arrays)

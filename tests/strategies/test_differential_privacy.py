@@ -21,7 +21,7 @@ from flwr.serverapp.strategy import Strategy
 import strategies
 from fedstride import mechanism, wire
 from fedstride.arrays import difference, norm, to_record
-from fedstride.errors import ConfigError
+from fedstride.errors import CheckpointError, ConfigError
 from fedstride.settings import Setting
 from strategies import (
     DifferentialPrivacy,
@@ -389,17 +389,52 @@ def test_what_compares_clients_before_they_are_clipped_is_refused(where: str, gi
     assert private(where=where, screening=Screening(factor=None)).screening.factor is None
 
 
-def test_with_clipping_at_a_quantile_one_client_would_move_the_others() -> None:
-    """Why it is refused: a client that is short makes all others short, and the mean moves by more than C / m."""
-    strategy = private(noise_multiplier=0.0, clipping_norm=1.0)
-    strategy.screening = Screening(factor=None, clip=0.1)
+def test_with_clipping_at_a_quantile_one_client_moves_the_others() -> None:
+    """Why it is refused: a client that is short makes all others short."""
     moved = []
-    for first in (0.0, 1.0):
+    for first in (0.0, 1e-4):
+        strategy = FedAvg(screening=Screening(factor=None, clip=0.1), **OPEN)
         fed.configure(strategy, 1, WIDE)
-        models = constant(first, *[1.0] * 8)(WIDE, 1)
+        models = constant(first, *[1e-4] * 8)(WIDE, 1)
         record, _ = strategy.aggregate_train(1, [fed.reply(k, w) for k, w in enumerate(models, 1)])
-        moved.append(fed.views(record)["w"])
-    assert norm(difference({"w": moved[0]}, {"w": moved[1]}, ["w"])) > 8 / 9
+        moved.append(fed.views(record))
+    assert norm(difference(*moved, ["w"])) > 0.99 * norm({"w": models[1]["w"]})
+
+
+@pytest.mark.parametrize("screening", [Screening(clip=0.5, factor=None), Screening(burst=30.0)])
+def test_nobody_around_it_compares_clients_either(screening: Screening) -> None:
+    strategy = NormAnalysis(private(noise_multiplier=0.0), screening=screening)
+    fed.configure(strategy, 1, START)
+    with pytest.raises(ConfigError, match="left out with privacy"):
+        strategy.aggregate_train(1, [fed.reply(1, START)])
+    plain = NormAnalysis(private(noise_multiplier=0.0), screening=Screening())
+    fed.configure(plain, 1, START)
+    models = constant(1e-9, 1e-9, 1.0)(START, 1)
+    _, metrics = plain.aggregate_train(1, [fed.reply(k, w) for k, w in enumerate(models, 1)])
+    assert dict(metrics or {})["screening/rejected"] == 0
+
+
+@pytest.mark.parametrize("value", [math.nan, 0.0, math.inf])
+def test_what_is_returned_in_place_of_a_mask_does_not_decide_who_takes_part(value: float) -> None:
+    start = START | {"mask": np.array([0.0, -math.inf])}
+    results = []
+    for returned in (value, -math.inf):
+        strategy = private(noise_multiplier=0.5)
+        fed.configure(strategy, 1, start)
+        models = constant(0.1, 0.2, 0.3)(start, 1)
+        models[2]["mask"] = np.array([0.3, returned])
+        record, _ = strategy.aggregate_train(1, [fed.reply(k, w) for k, w in enumerate(models, 1)])
+        assert strategy.last_cohort is not None and len(strategy.last_cohort) == 3
+        results.append(fed.bits(fed.views(record)))
+    assert results[0] == results[1]
+
+
+def test_a_state_without_a_secret_is_refused() -> None:
+    strategy = private()
+    kept = strategy.state_dict()
+    for secret in ("", "seed 5", "ab" * 16):
+        with pytest.raises(CheckpointError, match="no secret of 256 bits"):
+            strategy.load_state_dict({**kept, "secret": secret})
 
 
 @pytest.mark.parametrize("where", ["server", "client"])

@@ -80,13 +80,21 @@ def test_the_last_of_several_settings_applies(server: Path) -> None:
     assert grants.settings(config) == {"resume": "../7/study"}
 
 
-def test_an_initial_model_is_below_the_folder_of_models(server: Path) -> None:
+@pytest.mark.parametrize("key", ["initial", "against", "+against"])
+def test_a_model_is_below_the_folder_of_models(server: Path, key: str) -> None:
     for name in ("../../models/m.safetensors", str(server / "models/m.safetensors")):
-        assert place(server).grant(9, {"overrides": f"initial={name}"}).read == (server / "models/m.safetensors",)
+        assert place(server).grant(9, {"overrides": f"{key}={name}"}).read == (server / "models/m.safetensors",)
     (server / "models/link").symlink_to(server / "server.toml")
     for name in ("/etc/passwd", "../server.toml", "link", "none", str(server / "models")):
         with pytest.raises(ConfigError, match="is not a file below"):
-            place(server).grant(9, {"overrides": f"initial={name}"})
+            place(server).grant(9, {"overrides": f"{key}={name}"})
+
+
+def test_both_models_of_a_comparison_may_be_read(server: Path) -> None:
+    (server / "models/second.safetensors").touch()
+    both = "rounds=0 initial=../../models/m.safetensors against=../../models/second.safetensors"
+    found = place(server).grant(9, {"overrides": both}).read
+    assert found == tuple(server / "models" / name for name in ("m.safetensors", "second.safetensors"))
 
 
 def test_the_description_of_a_model_may_be_read_with_it(server: Path) -> None:

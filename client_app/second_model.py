@@ -1,0 +1,97 @@
+"""Measures a second model on the rows of the first one, and how far their figures are apart there.
+
+The message has it as a record of arrays, `wire.AGAINST`, complete, also with arrays that a run does not train. The
+statistics of its own task, with which its examples are prepared, are plain values of the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from flwr.app import Message
+
+from fedstride import wire
+from fedstride.differences import Difference
+from fedstride.errors import ConfigError
+from fedstride.placing import values
+from fedstride.records import array_records, config_records
+from fedstride.tasks.comparison import at_site
+from fedstride.tasks.per_row import PerRow, per_row
+from fedstride.tasks.seeded import seeded
+from fedstride.tasks.spec import STATISTICS
+from fedstride.tasks.tensors import Examples, evaluate, load_arrays
+
+from . import composition, withheld
+from .work import Work
+
+Figures = dict[str, float | list[float]]
+
+KEYS = {wire.of_second(name): name for name in STATISTICS}
+"""The keys of a message with the statistics of the second model's task."""
+
+
+def is_asked(message: Message) -> bool:
+    """Whether the message has a second model."""
+    return wire.AGAINST in array_records(message.content)
+
+
+def figures(job: Work, message: Message, examples: Examples, seed: int, first: Collection[str]) -> Figures:
+    """The figures `against/...` of the second model, and the differences `difference/...` to the first one.
+
+    The network of the job has the first model, and then the second one. `seed`: of what a model draws. `first`:
+    the names of the figures of the first model that may leave.
+    """
+    mine = _rows(job, examples, seed)
+    _load(job, message)
+    theirs = _prepared(config_records(message.content)[wire.CONFIG], job, examples)
+    found = withheld.figures(evaluate(job.model, theirs, seed), theirs, job.min_rows)
+    apart = differences(mine, _rows(job, theirs, seed), job.client_id)
+    said = {name: one.packed() for name, one in apart.items() if name in found and name in first}
+    return {
+        **{f"{wire.AGAINST}/{name}": value for name, value in found.items()},
+        **{f"{wire.DIFFERENCE}/{name}": numbers for name, numbers in said.items()},
+    }
+
+
+def differences(first: PerRow, second: PerRow, seed: int) -> dict[str, Difference]:
+    """The figures of the first model less those of the second, each that is one number and known of both.
+
+    `seed`: of the bootstrap; a comparison at a desk has the number of the site. Without an interval where there
+    are too few rows for one.
+    """
+    if not first.names:
+        return {}
+    pair = ("first", "second")
+    found = at_site("", dict(zip(pair, ([first], [second]), strict=True)), [pair], seed)
+    apart: dict[str, Difference] = {}
+    for name, one in found.differences[pair].items():
+        if one.value != one.value:  # NaN: the rows have no such figure
+            continue
+        known = found.enough[name] and one.interval.known
+        apart[name] = Difference(one.value, one.interval, one.variance**0.5) if known else Difference(one.value)
+    return apart
+
+
+def _rows(job: Work, examples: Examples, seed: int) -> PerRow:
+    with seeded(seed, job.device):
+        return per_row(job.model, examples)
+
+
+def _load(job: Work, message: Message) -> None:
+    """Load the second model into the network. Raises ConfigError if it is of another one."""
+    arrays = composition.arrays_in(wire.AGAINST, array_records(message.content)[wire.AGAINST], values)
+    try:
+        load_arrays(job.model, arrays)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"the second model does not fit this client's network: {' '.join(str(error).split())}; server and "
+            "clients must build the same model"
+        ) from error
+
+
+def _prepared(config: Mapping[str, Any], job: Work, examples: Examples) -> Examples:
+    """The same examples as the second model's task prepares them."""
+    said = {name: config[key] for key, name in KEYS.items() if key in config}
+    spec = examples.spec.with_statistics(said) if said else examples.spec
+    return Examples(examples.x, examples.y, spec, device=job.device, members=examples.members, goal=examples.goal)
