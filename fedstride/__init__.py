@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from client_app import Returned as Returned
     from client_app import network_rates as network_rates
     from lab.prediction.model import load as load
+    from lab.python.calls import compare as compare
     from lab.python.calls import results as results
     from lab.python.calls import resume as resume
     from lab.python.calls import run as run
     from lab.python.calls import sweep as sweep
+    from lab.python.compared import Comparison as Comparison
     from lab.python.result import Result as Result
     from lab.python.results import Results as Results
     from strategies import *  # noqa: F403

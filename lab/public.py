@@ -6,8 +6,10 @@ from importlib import import_module
 from typing import Any
 
 MODULE_OF = {
+    "Comparison": "python.compared",
     "Result": "python.result",
     "Results": "python.results",
+    "compare": "python.calls",
     "load": "prediction.model",
     "results": "python.calls",
     "resume": "python.calls",

@@ -11,7 +11,8 @@ from .policy import ASK, Policy
 
 def lines(policy: Policy, site: Site | None, trusted: Iterable[str] | None) -> Iterator[str]:
     """One line for each thing that messages may do, or may not. `trusted`: the ids of keys that may sign apps."""
-    signed = f"those that a key of these has signed: {_listed(trusted)}" if trusted else "any, signed or not"
+    any_app = "those that a signed run names" if policy.signers else "any, signed or not"
+    signed = f"those that a key of these has signed: {_listed(trusted)}" if trusted else any_app
     yield f"apps: {signed}"
     yield f"runs: {_runs(policy)}"
     yield f"tasks: {_of(policy.tasks, 'any')}"

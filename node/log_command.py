@@ -111,6 +111,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
     for cells, row in zip(table, [{}, *rows], strict=True):
         text = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
         more = row.get("reason") or (f"app {row['app_hash'][:12]}" if "app_hash" in row else row.get("name", ""))
+        more = f"{more}, described its data" if row.get("description") and not row.get("reason") else more
         typer.echo(f"{text}  {printable(str(more))}".rstrip())
 
 

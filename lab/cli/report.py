@@ -49,6 +49,6 @@ def report(
     if not found:
         raise ConfigError(f"no run can be read: {'; '.join(remarks)}")
     save(html(found, remarks, target=target), output)
-    line(f"{len(found)} runs, {output.resolve()}")
+    line(f"{len(found)} run{'s' * (len(found) != 1)}, {output.resolve()}")
     for remark in remarks:
         line(f"note: {remark}", err=True)

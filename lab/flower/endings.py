@@ -27,6 +27,11 @@ SITE = re.compile(wire.SITE_LINE.replace("%s", r"(\{.+\})") + "$")
 ERROR = re.compile(r"^ERROR :\s+" + wire.ERROR_LINE.replace("%s", r"\w+Error", 1).replace("%s", "(.+)") + "$")
 """The line with the reason why a run failed, which the command that follows it says at its end."""
 
+OF_FLOWER = re.compile(
+    r"^Successfully installed \S+ to |^INFO :\s*(?:aggregate_\w{1,40}: Received \d{1,9} results and 0 failures)?$"
+)
+"""Lines of Flower that say nothing of the run."""
+
 END = re.compile(wire.END_LINE.replace("%s", "(.+)") + "$")
 ROUND = re.compile(r"round +(\d{1,9})(?:   train loss \S+)?(?:   (.+?))?(?:   \d+ clients)?   [\d.]+ s$")
 

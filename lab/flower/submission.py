@@ -22,7 +22,7 @@ from server_app.config.overrides import Override, parse, parts_in, with_parts
 
 from .bundle import app_folder
 from .control import control
-from .endings import ERROR, PROGRESS, SITE, Standing, plain, standing
+from .endings import ERROR, OF_FLOWER, PROGRESS, SITE, Standing, plain, standing
 from .following import Followed
 from .target import Target
 
@@ -120,7 +120,7 @@ def follow(
                 log.append(line)
                 if found := SITE.search(line):
                     described(found[1])
-                elif not (PROGRESS.search(line) or ERROR.search(line)):
+                elif not any(each.search(line) for each in (PROGRESS, ERROR, OF_FLOWER)):
                     show(line)
         except RunError as error:
             raise RunError(f"run {run_id} can no longer be followed ({error}); it may still continue") from error

@@ -1,4 +1,4 @@
-"""`fedstride.run`, `sweep`, `resume` and `results`: what the commands do, called from Python."""
+"""`fedstride.run`, `sweep`, `compare`, `resume` and `results`: what the commands do, called from Python."""
 
 from __future__ import annotations
 
@@ -19,9 +19,13 @@ from server_app.checkpoint import valid_checkpoints
 from server_app.config.compose import compose
 from server_app.config.keys import label
 from server_app.config.overrides import Override, parse, values_of, written
+from server_app.config.schema import Config
 from server_app.config.variables import with_variables
 from server_app.session import Prepared
 
+from ..comparison import whole
+from ..comparison.compare import Planned
+from ..comparison.runs import Trained
 from ..engine.engine import engine, uses_gpus
 from ..engine.interrupt import InterruptHandler
 from ..engine.plan import Job, Sweep, checked, plan
@@ -29,6 +33,7 @@ from ..engine.sweep import Ended, run_jobs
 from ..results.runs import find_runs
 from ..results.runs import load as load_run
 from . import cells
+from .compared import Comparison
 from .given import Value, merged, several, single, swept
 from .line import Line, Rounds
 from .process import apart
@@ -161,7 +166,7 @@ def sweep(
 
 def _planned(texts: Sequence[str]) -> Sweep:
     planned = plan(texts)
-    _check_copies(planned.jobs)
+    _check_copies([job.config for job in planned.jobs])
     return checked(planned)
 
 
@@ -193,23 +198,102 @@ def _make(planned: Sweep, at_once: int | None, line: Line) -> Results:
     return Results(list(found), [*planned.notes, *found.notes], failed)
 
 
+# ---------------------------------------------------------------- a comparison
+
+
+def compare(
+    settings: Mapping[str, Value] | None = None,
+    /,
+    *,
+    seeds: Sequence[int] = (1, 2, 3),
+    folds: int | None = None,
+    jobs: int | None = None,
+    out: Place | None = None,
+    quiet: bool = False,
+    **keys: Value,
+) -> Comparison:
+    """Compare what sites get together with what each would have alone, and with pooled rows: `fedstride compare`.
+
+    The keys are as in `sweep`: a list, as in strategy=["fedavg", "fednnnn"], compares several federations, and a
+    tuple is one value of a key that takes several. The other arguments are the command's options; `out` is a new
+    or empty folder. All rows must be on this machine; copies of them are removed at the end. Raises as `run` does.
+    """
+    require(jobs is None or jobs >= 1, "jobs", jobs, "a whole number of at least 1")
+    require(folds is None or 2 <= folds <= 100, "folds", folds, "None, or a whole number from 2 to 100")
+    chosen = list(seeds)
+    require(len(set(chosen)) == len(chosen) > 0, "seeds", chosen, "one or more different whole numbers")
+    given = merged(settings, keys)
+    texts = swept(given)
+    parts = cells.chosen([override for text in texts for override in values_of(text)])
+    with apart(), Line(quiet=quiet) as line:
+        if not parts:
+            return _compared(texts, given, line, chosen, folds, jobs, out)
+        overrides = with_variables([override for text in texts for override in values_of(text)], os.environ)
+        with cells.as_file(cells.text_of(parts), overrides) as file:
+            return _compared([*texts, file.text], given, line, chosen, folds, jobs, out)
+
+
+def _compared(
+    texts: Sequence[str],
+    given: Mapping[str, Value],
+    line: Line,
+    seeds: Sequence[int],
+    folds: int | None,
+    jobs: int | None,
+    out: Place | None,
+) -> Comparison:
+    wanted = _asked(texts, given, seeds, folds)
+    _check_copies(list(wanted.configs.values()))
+    ended, place = list[Ended](), list[Path]()
+
+    def begins(planned: Planned, folder: Path) -> None:
+        place.append(folder)
+        line.show(f"0 of {len(planned.runs)} runs ended")
+
+    def on_end(planned: Planned, run: Trained, each: Ended) -> None:
+        ended.append(each)
+        line.show(f"{len(ended)} of {len(planned.runs)} runs ended")
+
+    folder = None if out is None else Path(os.fspath(out))
+    try:
+        return Comparison(whole.make(wanted, folder, jobs, named="out", begins=begins, on_end=on_end))
+    except KeyboardInterrupt as error:
+        where = f"; the runs that are complete are in {place[0]}" if place else ""
+        raise KeyboardInterrupt(f"the comparison was stopped{where}") from error
+
+
+def _asked(
+    texts: Sequence[str], given: Mapping[str, Value], seeds: Sequence[int], folds: int | None
+) -> whole.Asked:
+    try:
+        return whole.asked(texts, seeds, folds or 0)
+    except ConfigError as error:
+        listed = next((key for key, value in given.items() if isinstance(value, list) and key in str(error)), None)
+        if listed is None:
+            raise
+        raise ConfigError(
+            f"{error}; a list of {listed} compares a federation with each value, and a tuple is one value",
+            key=listed,
+        ) from error
+
+
 @own.alone()
 def _found(folders: Sequence[Path]) -> Results:
     runs, remarks = find_runs(folders)
     return Results([Result(each) for each in runs], remarks)
 
 
-def _check_copies(jobs: Sequence[Job]) -> None:
+def _check_copies(configs: Sequence[Config]) -> None:
     """Raise ConfigError if a run could not work in a copy of this process, which may have done anything before."""
-    for config in (job.config for job in jobs):
+    for config in configs:
         require(
             config.client.threads == 1,
             "client.threads",
             config.client.threads,
-            "1 in fedstride.sweep, whose processes are copies of this one; or use the command fedstride run -m",
+            "1 here, since runs are made in copies of this process; or use the command",
         )
         if uses_gpus(config) and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             raise ConfigError(
-                "this process has used CUDA, so copies of it, in which fedstride.sweep makes its runs, cannot: "
-                "restart it, or use the command fedstride run -m"
+                "this process has used CUDA, so copies of it, which would make the runs, cannot: restart it, or "
+                "use the command"
             )

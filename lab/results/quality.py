@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fedstride import wire
 from fedstride.errors import FedstrideError
-from fedstride.metrics import as_text, fact, is_better, require_direction, shown
+from fedstride.metrics import ERROR, as_text, fact, is_better, require_direction, shown
 from server_app.sites import Figure, Site, Sites, over_all
 
 from .runs import Run
@@ -45,7 +45,7 @@ def quality(run: Run, target: float | None = None) -> Quality:
         return Quality(f"No figure: {shown(metric)} was not measured in any round.", warnings=unfinished)
     return Quality(
         _answer(figure, wanted, _of_what(metric, sites)),
-        tuple(_at_sites(metric, sites, wanted)),
+        (*_of_bins(run), *_at_sites(metric, sites, wanted)),
         (*unfinished, *_warnings(metric, sites)),
     )
 
@@ -58,6 +58,17 @@ def _last(run: Run, sites: Sequence[Site]) -> Figure | None:
             return found
     value = Statistic().of(run.rows, metric)
     return None if value is None else Figure(metric, value)
+
+
+def _of_bins(run: Run) -> list[str]:
+    """How far the figure can be from that of the scores themselves, if it is from bins of them."""
+    error = Statistic().of(run.rows, f"{run.headline}/{ERROR}")
+    if not error:
+        return []
+    within = as_text(run.headline, error)
+    return [
+        f"It is from bins of scores, and within {within} of the figure of the scores, which stay at the sites."
+    ]
 
 
 def _of_what(metric: str, sites: Sequence[Site]) -> str:

@@ -75,6 +75,14 @@ def test_without_a_target_the_figure_and_what_would_decide(tmp_path: Path) -> No
     assert own.text.startswith("Is it good enough? Over all: yes.")  # that of the run
 
 
+@pytest.mark.parametrize(("error", "said"), [(0.4059, "within 0.4059"), (0.0708, "within 0.0708"), (0.0, "")])
+def test_a_figure_from_bins_says_how_far_it_can_be_off(tmp_path: Path, error: float, said: str) -> None:
+    run = study(tmp_path / "run", GOOD, overall={AUROC: 0.73, f"{AUROC}/error": error, "local/loss": 0.4})
+    lines = [each for each in quality(run).sites if "bins of scores" in each]
+    assert [said in each for each in lines] == ([True] if said else [])
+    assert all(line in unescape(report([run])) for line in lines)
+
+
 def test_sites_of_one_class_and_sites_that_are_absent(tmp_path: Path) -> None:
     silent = {"client": "mute", "status": "no reply", "reason": "no reply in 5 s"}
     found = quality(study(tmp_path / "run", [*GOOD[:2], site("healthy", None, rows=40), silent]))

@@ -317,7 +317,7 @@ def test_the_command_writes_the_page(tmp_path: Path, call: Call, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     make(tmp_path / "runs/a", config("strategy=fedavg"), [0.9])
     code, out, err = call("report", "runs", "--target", "0.5")
-    assert (code, out, err) == (0, f"1 runs, {tmp_path / 'report.html'}\n", "")
+    assert (code, out, err) == (0, f"1 run, {tmp_path / 'report.html'}\n", "")
     text = (tmp_path / "report.html").read_text()
     assert f'content="{GENERATOR}"' in text
     assert "rounds until test accuracy is 50 %" in text

@@ -169,4 +169,4 @@ def test_a_live_report_ends_with_the_runs(tmp_path: Path, call: Call) -> None:
     assert code == 0
     assert '<meta http-equiv="refresh" content="1">' in seen[0]
     assert 'http-equiv="refresh"' not in page.read_text()
-    assert "1 runs" in out
+    assert "1 run," in out

@@ -75,6 +75,7 @@ def test_in_words(folder: Path) -> None:
     assert "apps: any, signed or not" in plain and "runs: any, signed or not" in plain
     asks = Policy(signers={"study": folder / "study.pub"}, members=folder / "nodes.pub", approve="ask")
     (runs,) = (line for line in explained.lines(asks, site, None) if line.startswith("runs: "))
+    assert "apps: those that a signed run names" in list(explained.lines(asks, site, None))
     assert "signed: study" in runs and f"than those in {folder / 'nodes.pub'}" in runs and "node-approve" in runs
     assert "updates: as they are" in plain
     what = "a description of the data (fedstride check):"

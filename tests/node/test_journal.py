@@ -263,6 +263,12 @@ def test_the_command_shows_and_verifies(tmp_path: Path) -> None:
         call.invoke(app, ["node-log", str(tmp_path / "log"), "--format", "json", "--last", "1"]).output
     )
     assert [row["event"] for row in rows["rows"]] == ["answered"]
+    assert "described its data" not in shown.output
+    described = Accounts(Journal(tmp_path / "other"))
+    described.arrived(MESSAGE)
+    described.asks("m1", {"description": True})
+    described.leaves(Reply("m1", bytes=12, examples=None, error=""))
+    assert "described its data" in call.invoke(app, ["node-log", str(tmp_path / "other")]).output
     (tmp_path / "log").write_text("".join((tmp_path / "log").read_text().splitlines(keepends=True)[:-1]))
     cut = call.invoke(app, ["node-log", str(tmp_path / "log")])
     assert cut.exit_code == 1

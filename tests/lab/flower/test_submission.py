@@ -135,6 +135,25 @@ def test_a_completed_run(connected: Callable[[Scripted], Target]) -> None:
     assert scripted.asked == [("log", 0.0), ("run", 0.0)]
 
 
+@pytest.mark.parametrize(
+    ("line", "is_shown"),
+    [
+        ("Successfully installed fedstride to /srv/server/apps/fedstride.0.1.0", False),
+        ("\x1b[92mINFO \x1b[0m:      aggregate_evaluate: Received 12 results and 0 failures", False),
+        ("INFO :      ", False),
+        ("INFO :      aggregate_fit: Received 3 results and 1 failures", True),
+        ("INFO :      round   1   train loss 0.5", True),
+        ("WARNING :   ", True),
+    ],
+)
+def test_lines_of_flower_that_say_nothing_are_left_out(
+    connected: Callable[[Scripted], Target], line: str, is_shown: bool
+) -> None:
+    shown: list[str] = []
+    follow(connected(Scripted([pieces(line, *LOG)], [listed("finished:completed")])), "7", shown.append)
+    assert len(shown) == 3 + is_shown
+
+
 def test_a_broken_connection_is_continued_without_repeated_lines(connected: Callable[[Scripted], Target]) -> None:
     """Also one that breaks inside a line."""
     shown: list[str] = []

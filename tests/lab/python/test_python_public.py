@@ -27,6 +27,7 @@ def study(out: Path) -> float:
     again: Result = fedstride.resume(result.folder, rounds=40, quiet=True)
     results: Results = fedstride.sweep({"client.lr": [0.1, 0.2]}, strategy=["fedavg", "fedlws"], seed=range(3))
     first: Result = results[0]
+    compared: fedstride.Comparison = fedstride.compare(strategy=["fedavg", "fednnnn"], seeds=[1, 2], folds=5)
     part: Results = fedstride.results(out, "runs")[1:]
     names: list[str] = [each.config.strategy.name for each in results]
     best: int | None = again.best_round
@@ -35,13 +36,14 @@ def study(out: Path) -> float:
     reveal_type(result)
     reveal_type(results.failed)
     reveal_type(predicted)
-    return float(len(names) + len(part) + (best or 0))
+    return float(len(names) + len(part) + len(compared.figures) + (best or 0))
 
 
 fedstride.run({"client.lr": {1, 2}})
 fedstride.run(rounds=20, quiet="no")
 fedstride.sweep(jobs="two")
 fedstride.resume()
+fedstride.compare(seeds="1,2")
 fedstride.run(3)
 """
 
@@ -64,19 +66,19 @@ def test_a_users_program_is_checked_strictly(tmp_path: Path) -> None:
     assert "dict" in notes[1] and "ndarray" in notes[2]
     first = USER.splitlines().index('fedstride.run({"client.lr": {1, 2}})') + 1
     wrong = [int(line.split(":")[1]) for line in lines if " error: " in line]
-    assert wrong == list(range(first, first + 5)), done.stdout
+    assert wrong == list(range(first, first + 6)), done.stdout
 
 
 @pytest.mark.parametrize("lacks", ["torch", "hydra", "pandas"])
 def test_without_the_extra_there_is_one_line(lacks: str) -> None:
     script = (
         f"import sys\nsys.modules[{lacks!r}] = None\nimport fedstride\n"
-        "for name in ('run', 'sweep', 'resume', 'results', 'Result'):\n"
+        "for name in ('run', 'sweep', 'compare', 'resume', 'results', 'Result', 'Comparison'):\n"
         "    assert name not in fedstride.__all__\n"
         "    try:\n        getattr(fedstride, name)\n    except ImportError as error:\n        print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
-    names = ("run", "sweep", "resume", "results", "Result")
+    names = ("run", "sweep", "compare", "resume", "results", "Result", "Comparison")
     assert done.stdout.splitlines() == [f"{name} needs {lacks}: pip install 'fedstride[desk]'" for name in names]
 
 
