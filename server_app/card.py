@@ -228,8 +228,8 @@ def _privacy(facts: Facts) -> str:
     return (
         f"With `privacy={facts.config.privacy.name}`, the models of all rounds are ({epsilon:.3g}, "
         f"{delta:g})-differentially private for the update of a client that took part in each "
-        "round, compared with an update of zero. Not covered: figures, counts and who took part, also those in this "
-        "card (docs/privacy.md)."
+        "round, compared with an update of zero. Not covered, also in this card: figures, counts, and who "
+        "took part (docs/privacy.md)."
     )
 
 
