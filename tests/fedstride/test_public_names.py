@@ -47,7 +47,7 @@ def test_every_public_name_exists(name: str) -> None:
 
 def test_the_error_for_an_unknown_name_lists_all_names() -> None:
     with pytest.raises(
-        AttributeError, match=r"no attribute 'FedNNN'; it has AWD, AdaDecay, Data, DifferentialPrivacy"
+        AttributeError, match=r"no attribute 'FedNNN'; it has AWD, AdaDecay, Comparison, Data, Differ"
     ):
         fedstride.FedNNN  # noqa: B018
     with pytest.raises(ImportError):

@@ -59,9 +59,9 @@ class Counted:
             self.rounds += 1
             return metrics(*args, **options)
 
-        def once(message: Message, *args: Any) -> Any:
+        def once(message: Message, *args: Any, **options: Any) -> Any:
             self.read.append(message.metadata.src_node_id)
-            return read(message, *args)
+            return read(message, *args, **options)
 
         monkeypatch.setattr(shell, "screen", screened)
         monkeypatch.setattr(shell, "screen_metrics", metrics_screened)
