@@ -117,7 +117,7 @@ def test_the_command_without_its_extra_says_what_to_install(
     ],
 )
 def test_an_extra_contains_what_its_commands_need(extra: str, modules: tuple[str, ...]) -> None:
-    brought = " ".join(brings(extra)).lower()
+    brought = " ".join((*always(), *brings(extra))).lower()
     where = packages_distributions()
     assert all(f"{where[name][0].lower()}>=" in brought for name in modules)
 
@@ -126,6 +126,12 @@ def test_what_a_site_installs_has_nothing_of_a_desk() -> None:
     names = {re.split("[>=<]", text)[0] for extra in ("node", "node-http") for text in brings(extra)}
     desk = {"hydra-core", "omegaconf", "pandas", "matplotlib", "mlxtend", "flwr-datasets", "rich"}
     assert "torch" in names and not names & desk and desk < {re.split("[>=<]", text)[0] for text in brings("desk")}
+
+
+def always() -> list[str]:
+    """What the package requires without an extra."""
+    required: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    return required
 
 
 def brings(extra: str) -> list[str]:
