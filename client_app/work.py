@@ -24,7 +24,7 @@ from fedstride.tasks.augmentation import augmented, check_augmentation
 from fedstride.tasks.data import Data
 from fedstride.tasks.freezing import Split, fixed_norms, freeze_, split
 from fedstride.tasks.goals import Goal, goal_of
-from fedstride.tasks.holdout import digests_of, draws_of, hold_out, key_of
+from fedstride.tasks.holdout import digests_of, draws_of, folds_of, hold_out, key_of
 from fedstride.tasks.inputs import Inputs
 from fedstride.tasks.layout import place
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS, Task
@@ -97,6 +97,7 @@ class Settings:
     seed: int
     clients: int
     holdout: float
+    fold: int
     split_seed: int
     digest: bytes  # of all settings that are the same in the whole run
     trained: tuple[str, ...] | None  # patterns of the trained parameters
@@ -117,12 +118,17 @@ class Settings:
             seed=_natural(config, wire.SEED),
             clients=_natural(config, wire.NUM_CLIENTS),
             holdout=_share(config, wire.HOLDOUT),
+            fold=_natural(config, wire.FOLD, 0),
             split_seed=_natural(config, wire.SPLIT_SEED, 0),
             digest=_digest(config),
             trained=_patterns(config, wire.TRAIN),
             protection=protection.asked(config),
         )
         check_augmentation(spec, task.augmentation)
+        if found.fold >= folds_of(found.holdout) and found.fold:
+            raise ConfigError(
+                f"{wire.FOLD} = {found.fold} is not a fold of a share of {found.holdout:g}", key=wire.FOLD
+            )
         return found
 
     @cached_property
@@ -214,7 +220,7 @@ def read(config: Mapping[str, Any], context: Context) -> Work:
     positions = np.arange(len(found.y)) if found.members is None else found.members
     kept, measured = np.arange(len(positions)), np.arange(0)
     if said.holdout:
-        kept, measured = hold_out(found.draws(said)[positions], said.holdout, found.client_id)
+        kept, measured = hold_out(found.draws(said)[positions], said.holdout, found.client_id, said.fold)
     withheld.check_size(len(kept), found.min_rows, "train")
     network, parts, needs_two = said.network
 

@@ -65,6 +65,7 @@ def done(half: str) -> str:
 
 
 HOLDOUT: Final = "holdout"  # share of each client's examples that training never sees
+FOLD: Final = "fold"  # which interval of that share; absent: the first
 SPLIT_SEED: Final = "split-seed"  # int: draws them, where a site has no secret of its own for that
 CLASS_MOMENTS: Final = "class-moments"  # bool: asks for moments of each class; names the reply's ArrayRecord
 DESCRIPTION: Final = "description"  # bool: asks what a site's data are like; begins the keys of the reply

@@ -50,7 +50,8 @@ def _data(policy: Policy, site: Site | None) -> Iterator[str]:
     )
     shares = _listed(f"{share:g}" for share in policy.holdout)
     how = "a seed that the data file names" if site.secret is None else f"the secret {site.secret}"
-    yield f"shares of the rows that a run may hold out: {shares}; which rows, {how} decides"
+    part = "any part of this size" if policy.folds else "one part of this size, the same for all runs"
+    yield f"shares of the rows that a run may hold out: {shares} ({part}); which rows, {how} decides"
 
 
 def _runs(policy: Policy) -> str:

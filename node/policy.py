@@ -41,7 +41,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
 """The least and the largest value of each number."""
 
 WHOLE = ("landlock", "open_files", "processes", "files", "cpu_seconds", "min_rows")
-SWITCHES = ("signed", "raw_data", "description", "membership")
+SWITCHES = ("signed", "raw_data", "description", "membership", "folds")
 NAMES = ("tasks", "metrics", "records")
 MOST_SHARES = 3
 """Values of `holdout` that a policy can have: each one more is one more division of the same rows."""
@@ -81,6 +81,7 @@ class Policy:
     records: tuple[str, ...] | None = None  # that may leave beside model and metrics; None: all
     min_rows: int = MIN_ROWS  # of training, of measuring, and of a class or category of which something is said
     holdout: tuple[float, ...] = (0.2,)  # shares of the rows that a run may hold out
+    folds: bool = False  # a run may hold out any part of this share, so that several runs hold out each row once
     clipping_norm: float | None = None  # the longest update that may leave
     noise_multiplier: float | None = None  # the least noise on it, as a multiple of the clipping norm
 
@@ -117,6 +118,7 @@ def read_policy(path: Path | None) -> Policy:
             values[name] = _names(path, name, values[name])
     if "holdout" in values:
         values["holdout"] = _shares(path, values["holdout"])
+    _check_folds(path, values)
     if "hours" in values:
         values["hours"] = _hours(path, values["hours"])
     if "noise_multiplier" in values and "clipping_norm" not in values:
@@ -221,6 +223,13 @@ def _shares(path: Path, value: Any) -> tuple[float, ...]:
             "[0, 1)"
         )
     return tuple(float(each) for each in value)
+
+
+def _check_folds(path: Path, values: Mapping[str, Any]) -> None:
+    """Rows of two shares would overlap, and what only one of them holds out could be few."""
+    shares = [share for share in values.get("holdout", Policy.holdout) if share]
+    if values.get("folds") and len(shares) != 1:
+        raise ConfigError(f"{path}: folds = true needs one share above 0 in holdout, which has {len(shares)}")
 
 
 def _hours(path: Path, value: Any) -> tuple[int, int]:

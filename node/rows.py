@@ -56,8 +56,8 @@ class Described(NamedTuple):
 class Reader:
     """Reads a site's data for the forms that messages ask for.
 
-    `folder`: for what is read, which is the node's alone. `shares`: of the hold-out, that are counted. `min_rows`:
-    the smallest number of rows of which something is said.
+    `folder`: for what is read, which is the node's alone. `shares`: of the hold-out, that are counted; with
+    `folds`, each fold of one is. `min_rows`: the smallest number of rows of which something is said.
     """
 
     def __init__(
@@ -65,12 +65,13 @@ class Reader:
         site: Site,
         folder: Path,
         shares: Sequence[float],
+        folds: bool,
         min_rows: int,
         access: Access,
         processes: Processes,
     ) -> None:
         self._site, self._folder = site, folder
-        self._shares, self._min_rows = shares, min_rows
+        self._shares, self._folds, self._min_rows = shares, folds, min_rows
         self._access, self._processes = access, processes
         self._checked: tuple[str, int] = (
             "",
@@ -103,7 +104,7 @@ class Reader:
         """
         state = self._state()
         self._check(state, seconds)
-        wanted = {"site": self._site.plain(), "shares": list(self._shares)}
+        wanted = {"site": self._site.plain(), "shares": list(self._shares), "folds": self._folds}
         folder, found = self._made(form, state, wanted, seconds)
         return Rows(folder, found["rows"], found["held"])
 
@@ -119,7 +120,8 @@ class Reader:
         self, form: Mapping[str, Any], state: str, wanted: dict[str, Any], seconds: float
     ) -> tuple[Path, dict[str, Any]]:
         """A folder with what is wanted of this form, made now or before, and what is said about it."""
-        about = [form, state, self._site.described(), self._shares, self._min_rows, __version__, sorted(wanted)]
+        divided = [self._shares, self._folds, self._min_rows]
+        about = [form, state, self._site.described(), *divided, __version__, sorted(wanted)]
         key = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
         folder = self._folder / key.hexdigest()[:32]
         if not (folder / COUNT).exists():

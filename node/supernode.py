@@ -134,7 +134,7 @@ def reader_of(settings: Settings, places: Access, processes: Processes) -> Reade
     policy = settings.policy
     if settings.site is None:
         return None
-    return Reader(settings.site, settings.rows, policy.holdout, policy.min_rows, places, processes)
+    return Reader(settings.site, settings.rows, policy.holdout, policy.folds, policy.min_rows, places, processes)
 
 
 def check_data(reader: Reader | None) -> int | None:

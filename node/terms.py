@@ -15,6 +15,7 @@ from flwr.app import MessageType
 from fedstride import wire
 from fedstride.errors import ConfigError
 from fedstride.faults import Kind
+from fedstride.tasks.holdout import folds_of, held_key
 from fedstride.tasks.site import Site
 from fedstride.tasks.spec import Spec
 
@@ -98,7 +99,8 @@ class Terms:
         written.
         """
         share = said.get(wire.HOLDOUT, 0.0)
-        measured = held.get(repr(float(share)), 0)
+        fold = said.get(wire.FOLD, 0)
+        measured = held.get(held_key(share, fold), 0)
         least = self._policy.min_rows
         if rows - measured < least:
             raise RefusedError(
@@ -112,7 +114,14 @@ class Terms:
                 f"min_rows = {least}",
                 Kind.FEW_ROWS,
             )
-        sizes = sorted(held.values())
+        if fold and any(held.get(held_key(share, each), 0) < least for each in range(folds_of(share))):
+            raise RefusedError(
+                f"a fold of holdout = {share:g} would hold out fewer rows than min_rows = {least}, so two runs "
+                "would differ by so few",
+                Kind.FEW_ROWS,
+                wire.FOLD,
+            )
+        sizes = sorted(held.get(held_key(each, 0), 0) for each in self._policy.holdout)
         if any(0 < larger - smaller < least for smaller, larger in itertools.pairwise(sizes)):
             raise RefusedError(
                 f"two shares of holdout in the policy hold out sets that differ by fewer than min_rows = {least} "
@@ -167,6 +176,15 @@ class Terms:
             allowed = ", ".join(f"{each:g}" for each in self._policy.holdout)
             raise RefusedError(
                 f"it asks for holdout = {str(share)[:40]}; the policy allows {allowed}", Kind.POLICY, wire.HOLDOUT
+            )
+        fold = said.get(wire.FOLD, 0)
+        if type(fold) is not int or not 0 <= fold < folds_of(share):
+            raise RefusedError(
+                f"it asks for fold = {str(fold)[:40]} of a share of {share:g}", Kind.POLICY, wire.FOLD
+            )
+        if fold and not self._policy.folds:
+            raise RefusedError(
+                f"it asks for fold = {fold}; folds = true in the policy allows that", Kind.POLICY, wire.FOLD
             )
 
     def _check_batches(self, said: Mapping[str, Any]) -> None:

@@ -143,6 +143,7 @@ def client_config(config: Config, spec: Spec) -> ConfigRecord:
             wire.STRATEGY: label(config),
             wire.PRIVACY: config.privacy.name,
             wire.HOLDOUT: config.holdout or 0.0,
+            **({wire.FOLD: config.fold} if config.fold else {}),
             wire.SPLIT_SEED: config.split_seed,
             **spec.flatten(),
             **({} if config.train is None else {wire.TRAIN: list(config.train)}),

@@ -58,7 +58,7 @@ def _rows(config: Config, spec: Spec, client: int) -> tuple[Examples, Examples, 
         positions = members(config.task, config.partition, config.clients, config.seed)[client]
         draws = draws_of(digests_of(x[positions], y[positions]), key_of(config.split_seed))
     if config.holdout:
-        kept, held = hold_out(draws, config.holdout, client)
+        kept, held = hold_out(draws, config.holdout, client, config.fold)
         return examples(x, y, positions[kept]), examples(x, y, positions[held]), HELD_OUT
     none = np.arange(0)
     others = examples(x, y, none) if source is None else examples(source.test_x, source.test_y, source.measured)

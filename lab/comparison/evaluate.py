@@ -47,7 +47,7 @@ def _rows(site: Site, config: Config, number: int, all_rows: bool) -> np.ndarray
             "holdout = 0: the run holds out no rows of its sites; for rows that no model was trained on, add "
             "--all-rows"
         )
-    return hold_out(site.draws, config.holdout, number)[1]
+    return hold_out(site.draws, config.holdout, number, config.fold)[1]
 
 
 def _check_same(models: Mapping[str, Model]) -> None:

@@ -84,7 +84,7 @@ def as_held_out(config: Config, sites: Sequence[Site], folder: Path) -> Split:
     """What the run itself holds out at each site. Raises ConfigError if that is nothing."""
     share = config.holdout
     require(bool(share), "holdout", share, "above 0: models are compared on rows that none was trained on")
-    both = [hold_out(site.draws, share or 0.0, number) for number, site in enumerate(sites)]
+    both = [hold_out(site.draws, share or 0.0, number, config.fold) for number, site in enumerate(sites)]
     trained, held = [each for each, _ in both], [each for _, each in both]
     pooled = _written(folder / "pooled.npz", list(zip(sites, trained, strict=True)))
     return Split(files_of(config), share or 0.0, pooled, trained, held)

@@ -6,6 +6,7 @@ from fedstride.errors import require
 from fedstride.metrics import declared, directed, fact
 from fedstride.names import Chosen
 from fedstride.settings import check_fields, fields_of
+from fedstride.tasks.holdout import folds_of
 from strategies.limits import Screening
 
 from ..attacks import check_attack
@@ -43,6 +44,7 @@ def check(config: Config, *, parts_are_loaded: bool = True) -> None:
         "at least 1, or 0 with initial=FILE, the model to measure",
     )
     _check_against(config)
+    _check_fold(config)
     between = f"between 1 and clients = {config.clients}"
     require(config.cohort is None or config.cohort <= config.clients, "cohort", config.cohort, between)
     require(config.start_size <= config.clients, "min_clients", config.min_clients, f"{between}, or null")
@@ -88,6 +90,16 @@ def _check_against(config: Config) -> None:
         config.evaluate_clients,
         "true with against=FILE: the clients compare the two models",
     )
+
+
+def _check_fold(config: Config) -> None:
+    """Refuse a fold that the share does not have. A share that is not given is known later."""
+    if config.fold and config.holdout is not None:
+        most = folds_of(config.holdout) - 1
+        allowed = (
+            f"0 to {most} with holdout = {config.holdout:g}" if most else f"0 with holdout = {config.holdout:g}"
+        )
+        require(config.fold <= most, "fold", config.fold, allowed)
 
 
 def _check_best_quorum(config: Config) -> None:

@@ -125,6 +125,13 @@ class Config:
             below=1,
         ),
     ] = None
+    fold: Annotated[
+        int,
+        Setting(
+            "which part of this share is held out: with holdout=0.2, 0 to 4 hold out each example once",
+            least=0,
+        ),
+    ] = 0
     initial: Annotated[
         str | None,
         Setting(

@@ -274,7 +274,7 @@ def test_hospitals_with_tables_have_the_bits_of_one_machine(site: Site, pair: An
     (tmp_path / "blood.py").write_text(BLOOD)
     subprocess.run([sys.executable, "-c", TABLES], cwd=tmp_path, check=True, timeout=60)
     files = [tmp_path / f"hospital-{k}.csv" for k in range(2)]
-    policy = f"{POLICY}\nmembership = true\n"
+    policy = f"{POLICY}\nmembership = true\nfolds = true\n"
     nodes = site.joined(
         {
             key: f"{own_data(tmp_path / key, files[k], DATA_FILE, policy)} partition-id={k}"
@@ -308,6 +308,11 @@ def test_hospitals_with_tables_have_the_bits_of_one_machine(site: Site, pair: An
     assert [local_figures(row) for row in measured.clients.rows] == last
     assert [row["client"] for row in measured.clients.rows] == [0, 1]  # both said their partition-id
     _check_two_models(site, parts, measuring, models, tmp_path, given)
+    fold = [*chosen, "fold=3"]
+    done = site.deployment.fedstride("submit", "tls", parts, *fold, "name=fold")
+    assert done.returncode == 0, done.stdout + done.stderr + nodes[0].log() + nodes[1].log()
+    other = play(tmp_path / "fold", parts, *fold, given, small=False)
+    assert weights(folder_in(done.stdout)) == weights(other.folder) != weights(folder)
     stop(*nodes)
 
 

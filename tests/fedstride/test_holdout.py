@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedstride.errors import DataError
-from fedstride.tasks.holdout import digest_of, digests_of, draws_of, hold_out, key_of, stacked
+from fedstride.tasks.holdout import (
+    digest_of,
+    digests_of,
+    draws_of,
+    folds_of,
+    held_key,
+    hold_out,
+    key_of,
+    stacked,
+)
 
 KEY = key_of(0)
 
@@ -46,6 +55,39 @@ def test_no_example_changes_sides_when_others_are_added(count: int, more: int, s
 def test_what_a_smaller_share_holds_out_a_larger_one_does(one: float, other: float) -> None:
     smaller, larger = (set(hold_out(draws(200), share, 0)[1]) for share in sorted((one, other)))
     assert smaller <= larger
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 7, 10, 49, 100])
+def test_the_folds_hold_out_each_example_once(count: int) -> None:
+    found = draws(3000)
+    assert folds_of(1 / count) == count
+    both = [hold_out(found, 1 / count, 0, fold) for fold in range(count)]
+    assert sorted(each for _, held in both for each in held) == list(range(3000))
+    assert all(sorted([*kept, *held]) == list(range(3000)) for kept, held in both)
+    assert np.array_equal(both[0][1], hold_out(found, 1 / count, 0)[1])
+
+
+@pytest.mark.parametrize(
+    ("share", "count"), [(0.0, 1), (0.2, 5), (0.15, 6), (0.5, 2), (0.6, 1), (0.999, 1), (0.1, 10)]
+)
+def test_how_many_folds_a_share_has(share: float, count: int) -> None:
+    assert folds_of(share) == count
+
+
+@pytest.mark.parametrize("fold", range(1, 20))
+def test_a_fold_without_examples_is_refused(fold: int) -> None:
+    few = draws(3)
+    if (np.floor(few / 2.0**64 * 20) == fold).any():
+        assert len(hold_out(few, 0.05, 8, fold)[1]) == 1
+        return
+    with pytest.raises(
+        DataError, match=f"client 8 has 3 examples, which do not give fold {fold} of holdout = 0.05 "
+    ):
+        hold_out(few, 0.05, 8, fold)
+
+
+def test_folds_have_their_own_names() -> None:
+    assert [held_key(0.2, 0), held_key(0.2, 1), held_key(0, 0)] == ["0.2", "0.2/1", "0.0"]
 
 
 def test_equal_examples_stay_together() -> None:

@@ -13,10 +13,12 @@ import pytest
 from acting import SERIES, Placed, content, rest, running, unpack
 
 from confinement import support
+from fedstride.faults import Fault
+from fedstride.faults import Kind as FaultKind
 from fedstride.tasks.datasets.nodes import own_images
 from fedstride.tasks.description import Description, asked_of
 from fedstride.tasks.dictionary_file import read_columns, read_examples
-from fedstride.tasks.holdout import draws_of, hold_out
+from fedstride.tasks.holdout import draws_of, held_key, hold_out
 from fedstride.tasks.inputs import Inputs, Kind
 from fedstride.tasks.own import load
 from fedstride.tasks.own.described import ANSWER
@@ -24,7 +26,7 @@ from fedstride.tasks.reading import PREPARED_VARIABLE, Reading
 from fedstride.tasks.site import Site
 from fedstride.tasks.spec import Spec, Target
 from fedstride.tasks.statistics import report
-from fedstride.wire import HOLDOUT
+from fedstride.wire import FOLD, HOLDOUT
 from node.apps import App
 from node.policy import Policy
 from node.replies import NORMALISATION
@@ -72,8 +74,8 @@ def reader(processes: Placed, data: Path, tmp_path: Path) -> Reader:
     return reader_of(Site(data, b"k" * 32), processes, tmp_path)
 
 
-def reader_of(site: Site, processes: Placed, tmp_path: Path, min_rows: int = 5) -> Reader:
-    return Reader(site, tmp_path / "home/node-rows", (0.0, 0.2), min_rows, processes.access, processes)
+def reader_of(site: Site, processes: Placed, tmp_path: Path, min_rows: int = 5, *, folds: bool = False) -> Reader:
+    return Reader(site, tmp_path / "home/node-rows", (0.0, 0.2), folds, min_rows, processes.access, processes)
 
 
 def form(spec: Spec = SPEC) -> dict[str, object]:
@@ -269,6 +271,22 @@ def test_a_site_with_seven_rows(
         with pytest.raises(RefusedError, match=f"its policy demands at least min_rows = {min_rows}") as caught:
             terms.check_rows(kind, {HOLDOUT: 0.2}, found.examples, held)
         assert str(caught.value.told).count(str(rows)) == 0  # the number stays in the node's own log
+
+
+def test_each_fold_holds_out_other_rows_and_together_all(processes: Placed, data: Path, tmp_path: Path) -> None:
+    data.write_text("name,age,weight,ill\n" + "".join(f"P{n},{n},{n},no\n" for n in range(80)))
+    processes.put(tmp_path / "home", data=data)
+    found = reader_of(Site(data, b"k" * 32), processes, tmp_path, folds=True).of(form(), 60.0)
+    sizes = [found.held[held_key(0.2, fold)] for fold in range(5)]
+    assert sum(sizes) == found.examples == 80 and found.held["0.0"] == 0 and len(found.held) == 6
+    terms = Terms(Policy(min_rows=min(sizes), holdout=(0.0, 0.2), folds=True), None)
+    for fold in range(5):
+        for kind in ("train", "evaluate"):
+            terms.check_rows(kind, {HOLDOUT: 0.2, FOLD: fold}, found.examples, found.held)
+    strict = Terms(Policy(min_rows=min(sizes) + 1, holdout=(0.2,), folds=True), None)
+    with pytest.raises(RefusedError, match=r"a fold of holdout = 0\.2 would hold out fewer rows") as caught:
+        strict.check_rows("train", {HOLDOUT: 0.2, FOLD: 1}, found.examples, found.held)
+    assert caught.value.told == Fault(FaultKind.FEW_ROWS, FOLD)
 
 
 def test_a_description_is_made_by_the_node_and_its_app_gets_no_rows(

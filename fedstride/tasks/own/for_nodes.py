@@ -12,7 +12,7 @@ import numpy as np
 
 from ...errors import DataError, printable
 from ..dictionary import GOALS, Dictionary
-from ..holdout import draws_of, hold_out, key_of
+from ..holdout import draws_of, folds_of, held_key, hold_out, key_of
 from ..inputs import Inputs, Kind
 from ..reading import Reading
 from ..sameness import keyed
@@ -53,7 +53,7 @@ def prepared(wanted: Mapping[str, Any]) -> dict[str, Any]:
 
     Examples that stay together (of one id, or equal) count once. `wanted`: the site and the form as plain values;
     `folder`; `statistics`, see `kept.py`; `min_rows`; and `shares` of the hold-out, for each of which the held-out
-    examples are counted. Raises DataError and ConfigError as `load` does.
+    examples are counted, with `folds` those of each of its folds. Raises DataError and ConfigError as `load` does.
     """
     site, spec, folder = _site(wanted["site"]), Spec.unflatten(wanted["form"]), Path(wanted["folder"])
     site.check(spec)
@@ -75,7 +75,7 @@ def prepared(wanted: Mapping[str, Any]) -> dict[str, Any]:
     about["content"] = keyed(found.content(), key).hex()
     about["order"] = site.order and site.order.hex()
     (folder / FORM).write_text(json.dumps(about))
-    held = {repr(float(share)): _held(marks, share) for share in wanted["shares"]}
+    held = {held_key(share, fold): _held(marks, share, fold) for share, fold in _divisions(wanted)}
     return {"rows": len(np.unique(marks)), "held": held}
 
 
@@ -94,10 +94,15 @@ def described(wanted: Mapping[str, Any]) -> dict[str, Any]:
     return {"lines": [printable(line) for line in said.lines]}
 
 
-def _held(marks: np.ndarray, share: float) -> int:
+def _divisions(wanted: Mapping[str, Any]) -> list[tuple[float, int]]:
+    """The shares of the hold-out, each with its folds, if runs may choose one."""
+    return [(s, fold) for s in wanted["shares"] for fold in range(folds_of(s) if wanted["folds"] else 1)]
+
+
+def _held(marks: np.ndarray, share: float, fold: int) -> int:
     """How many different examples, or ids, are held out; 0 if they cannot be divided."""
     try:
-        return len(np.unique(marks[hold_out(marks, share, 0)[1]]))
+        return len(np.unique(marks[hold_out(marks, share, 0, fold)[1]]))
     except DataError:
         return 0
 
