@@ -146,6 +146,7 @@ FACTS: dict[str, Metric] = {
     "l_dawa/*": NEUTRAL,
     "adadecay/*": NEUTRAL,
     "awd/*": NEUTRAL,
+    "validated/*": NEUTRAL,
     "fedmgda_plus/*": NEUTRAL,
     "q_fedavg/loss": LOSS,
     "fednlr/*": NEUTRAL,

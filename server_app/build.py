@@ -52,7 +52,7 @@ def build_strategy(
         not learning or config.task.proxy != NONE,
         "task.proxy",
         NONE,
-        f"test or train_holdout with strategy={''.join(learning[:1])}, which learns from examples at the server; "
+        f"test or train_holdout with strategy={''.join(learning[:1])}, which uses examples at the server; "
         "set it for every method that is compared, so that all are measured on the same examples",
     )
     facts = {
@@ -104,13 +104,13 @@ def _build(choice: Any, path: str, config: Config, model: Arrays | None, facts: 
     ours = {"screening": config.screening, "buffers": buffers}
     kind = STRATEGIES.load(choice.name)
     is_rule = isinstance(kind, type) and issubclass(kind, RuleStrategy)
+    own = _wanted(choice.name, kind, facts)
     try:
         if wraps:
-            wrapper = cast(Wrapper, STRATEGIES.make(choice, *inner, **ours))
+            wrapper = cast(Wrapper, STRATEGIES.make(choice, *inner, **ours, **own))
             if model is not None:
                 wrapper.check_model(model)
             return wrapper
-        own = _wanted(choice.name, kind, facts)
         if is_rule:
             rule = cast(RuleStrategy, STRATEGIES.make(choice, **ALL_NODES, **ours, **own, seed=config.seed))
             if model is not None:

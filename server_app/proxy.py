@@ -1,13 +1,15 @@
-"""The proxy set of a run at the server, with a network: what a rule that learns there (FedLAW) gets.
+"""The proxy set of a run at the server, with a network: what rules that use examples there get.
 
-The rule is in `strategies/fedlaw.py` and knows no network; `fedstride/tasks/proxy.py` chooses the examples.
-The forward pass is in train mode, as in the authors' code: BatchNorm and dropout act as in training.
-Normalisations that a run has frozen (`train`) stay in eval mode, as at the clients.
+They are FedLAW, which learns from them, and Validated, which measures on them; they know no network.
+`fedstride/tasks/proxy.py` chooses the examples. For a gradient the network is in train mode, as in the code of
+FedLAW's authors: BatchNorm and dropout act as in training; normalisations that a run has frozen (`train`) stay in
+eval mode, as at the clients. For a loss it is in eval mode.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -20,7 +22,14 @@ from fedstride.tasks.goals import goal_of
 from fedstride.tasks.layout import place
 from fedstride.tasks.proxy import TEST
 from fedstride.tasks.seeded import seeded
-from fedstride.tasks.tensors import Examples, buffer_names, load_arrays, pick_device, to_arrays
+from fedstride.tasks.tensors import (
+    EVALUATION_BATCH,
+    Examples,
+    buffer_names,
+    load_arrays,
+    pick_device,
+    to_arrays,
+)
 from strategies.fedlaw import Gradient
 
 from .config.schema import Config
@@ -28,7 +37,7 @@ from .evaluation import CentralEvaluation
 
 
 class ServerProxy:
-    """A `strategies.fedlaw.Proxy`. Its network is its own: another run may measure with that of the evaluation.
+    """A `strategies.fedlaw.Proxy` and a `strategies.validated.Examples`. Its network is its own: another run may measure with that of the evaluation.
 
     The device is not used before the first gradient, because a process that has used CUDA cannot be copied.
     """
@@ -71,6 +80,18 @@ class ServerProxy:
         rest = {name: np.zeros_like(a) for name, a in model.items() if name not in {*parameters, *self._buffers}}
         return Gradient(float(loss.detach()), parameters | rest, to_arrays(network, self._buffers))
 
+    def loss(self, model: Arrays) -> float:
+        """Mean loss of the network with these arrays on all examples, in eval mode."""
+        with numerics.on_threads(self._threads), torch.no_grad():
+            network = place(self._model, self._device)
+            load_arrays(network, {**self._frozen, **model})
+            network.eval()
+            losses = [float(self._goal.loss(network(x), y)) * len(y) for x, y in self._batches()]
+            return math.fsum(losses) / len(self)
+
+    def _batches(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        return self._prepared().in_order(EVALUATION_BATCH)
+
     def _prepared(self) -> Examples:
         """The examples as the run prepares them; its statistics may be known only after the roll call."""
         spec = self._evaluation.spec
@@ -88,12 +109,12 @@ def proxy_of(config: Config, evaluation: CentralEvaluation) -> ServerProxy | Non
 
 
 def note_of(source: Data, learning: Sequence[str]) -> str:
-    """For the user: which examples the proxy set has taken, and which of the strategies learns from it.
+    """For the user: which examples the proxy set has taken, and which of the strategies uses it.
 
     Empty without a proxy set.
     """
     if not isinstance(source, WithProxy):
         return ""
     which = f"{len(source.proxy)} {'test' if source.taken_from == TEST else 'training'} examples"
-    who = f"strategy={learning[0]} learns from this extra data" if learning else "no part of this run uses them"
+    who = f"strategy={learning[0]} uses this extra data" if learning else "no part of this run uses them"
     return f"{which} are the server's proxy set (task.proxy={source.taken_from}): {who}"

@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time `strategies.NAME
     from .q_fedavg import QFedAvg as QFedAvg
     from .scaffold import Scaffold as Scaffold
     from .two_d_lrd import TwoDLRD as TwoDLRD
+    from .validated import Validated as Validated
 
 STRATEGIES = Table(
     "strategy",
@@ -74,6 +75,12 @@ STRATEGIES = Table(
         "awd",
         "decays:AWD",
         "AWD (Ghiasi et al., NeurIPS 2023) at the server, our adaptation: a decay in a fixed ratio to the update.",
+    ),
+    Part(
+        "validated",
+        "validated:Validated",
+        "Replies that make the mean model worse on examples at the server (task.proxy) are left out; around any "
+        "strategy (inner).",
     ),
     Part(
         "scaffold",

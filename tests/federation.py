@@ -91,7 +91,7 @@ def assert_close(got: Mapping[str, Any], want: Model, like: Model, tolerance: fl
 
 
 class Quadratic:
-    """A proxy set for FedLAW without a network: half the squared distance to the half of the model itself."""
+    """A proxy set without a network: half the squared distance to the half of the model itself."""
 
     def __len__(self) -> int:
         return 6
@@ -101,6 +101,10 @@ class Quadratic:
 
         G = {name: 0.5 * ref.f64(model[name]) / len(positions) for name in ref.parameters(model)}
         return Gradient(float(sum((g**2).sum() for g in G.values())), G, {})
+
+    def loss(self, model: Model) -> float:
+        halves = [0.5 * ref.f64(model[name]) for name in ref.parameters(model)]
+        return float(sum((half[np.isfinite(half)] ** 2).sum() for half in halves) / 2)
 
 
 def to_torch(model: Mapping[str, Any]) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class Task(Choice):
     proxy: Annotated[
         str,
         Setting(
-            "examples at the server for methods that learn there (fedlaw): test (taken from the test set) or "
+            "examples at the server for methods that use some (fedlaw, validated): test (taken from the test set) or "
             "train_holdout (from the training examples); no method is measured or trains on them",
             options=SOURCES,
         ),

@@ -39,6 +39,7 @@ SETTINGS = ("model=mlp", "partition=dirichlet", "partition.alpha=0.5", "rounds=1
 OWN_SETTINGS = {
     "scaffold": ("client.lr=0.02",),  # with 0.05 it diverges without an attack, too
     "fedlaw": ("task.proxy=test", "strategy.server_epochs=20"),
+    "fedavg+validated": ("task.proxy=test",),
 }
 OF_TWO_CLIENTS = {"trimmed_mean": ("strategy.beta=0",)}
 """Of two clients no value can be cut at each end, so another beta is refused."""

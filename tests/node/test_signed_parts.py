@@ -39,6 +39,7 @@ STEPS = "client.local_steps=2"
 
 NEEDS = {
     "strategy=fedlaw": ("task.proxy=test",),
+    "strategy=validated": ("task.proxy=test",),
     "strategy=trimmed_mean": ("strategy.beta=0.34",),
     "partition=shards": ("clients=5",),
     "partition=two_classes": ("clients=5",),

@@ -115,7 +115,7 @@ def test_workers_give_the_same_bits(tmp_path: Path) -> None:
 def test_the_user_is_told_who_uses_extra_data() -> None:
     (note,) = prepared().notes
     assert note.startswith("200 test examples are the server's proxy set (task.proxy=test)")
-    assert note.endswith("strategy=fedlaw learns from this extra data")
+    assert note.endswith("strategy=fedlaw uses this extra data")
     other = ["strategy=fedavg", "task.proxy=train_holdout", "task.proxy_smallest=0.1"]
     (note,) = session.prepare(compose([*SMALL, *other])).notes
     assert note.startswith("78 training examples are") and note.endswith("no part of this run uses them")
@@ -134,7 +134,7 @@ def test_inside_two_d_lrd_and_with_privacy_it_still_gets_its_proxy_set() -> None
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (["task.proxy=none"], r"^task\.proxy = 'none' .*with strategy=fedlaw, which learns from examples"),
+        (["task.proxy=none"], r"^task\.proxy = 'none' .*with strategy=fedlaw, which uses examples"),
         (["test_set=false"], r"^task\.proxy = 'test' .*the server has no test set"),
         (["task=diabetes"], r"^task\.proxy = 'test' .*task=diabetes has no classes"),
         (["task.loss=hinge"], r"^strategy = 'fedlaw' .*fedlaw needs cross_entropy"),

@@ -29,6 +29,7 @@ FACTS: dict[str, dict[str, Any]] = {
     "fedlaw": {"proxy": fed.Quadratic(), "server_epochs": 2, "batch_size": 4},
     "q_fedavg": {"client_lr": 0.1},
     "scaffold": {"num_clients": 5},
+    "validated": {"proxy": fed.Quadratic()},
 }
 NEEDS = {
     "fedavg": Needs.MEAN,
@@ -40,6 +41,7 @@ NEEDS = {
     "two_d_lrd": Needs.NOTHING,
     "adadecay": Needs.SUMS,
     "awd": Needs.SUMS,
+    "validated": Needs.EACH,
     "scaffold": Needs.MEAN,
     "feddyn": Needs.MEAN,
     "fednova": Needs.SUMS,
@@ -55,7 +57,7 @@ OURS = [name for name in STRATEGIES if isinstance(STRATEGIES.load(name), type)]
 def made(name: str, kind: Any) -> Any:
     """A strategy of this class; `name` is that of the part."""
     if STRATEGIES.wraps(name):
-        return kind(FedAvg(**OPEN))
+        return kind(FedAvg(**OPEN), **FACTS.get(name, {}))
     return kind(**FACTS.get(name, {}), **OPEN)
 
 

@@ -115,8 +115,8 @@ class Reads(list[str]):
             self.active = False
 
 
-READS_BYTES = ("FedLAW", "FedLWS(FedAvg)", "FedAvgM", "FedAdam", "FedMedian", "Krum", "FedTrimmedAvg")
-"""Strategies whose rule is Flower's, or needs numpy arrays: FedLAW's gradients."""
+READS_BYTES = ("FedLAW", "Validated", "FedLWS(FedAvg)", "FedAvgM", "FedAdam", "FedMedian", "Krum", "FedTrimmedAvg")
+"""Strategies whose rule is Flower's, or needs numpy arrays: FedLAW's gradients, Validated's losses."""
 
 STAY = [name for name in ALL if not any(each in name for each in READS_BYTES)]
 

@@ -1,0 +1,229 @@
+"""Validated: an independent computation over several rounds, identities, ugly losses, refusals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import federation as fed
+import numpy as np
+import pytest
+import reference as ref
+from federation import OPEN
+from flwr.serverapp import strategy as flwr
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import Model
+
+from fedstride.errors import ConfigError
+from strategies import DifferentialPrivacy, FedAvg, FedLWS, FedNNNN, Validated
+from strategies.parts import STRATEGIES
+from strategies.validated import validate
+
+NAMES = ("conv1.weight", "fc.bias")
+
+
+class Toward:
+    """Examples whose loss is half the squared distance of some arrays to a point, plus 1."""
+
+    def __init__(self, target: float = 0.2, names: Sequence[str] = NAMES) -> None:
+        self.target, self.names, self.asked = target, names, 0
+
+    def __len__(self) -> int:
+        return 7
+
+    def loss(self, model: Model) -> float:
+        self.asked += 1
+        return 1.0 + sum(float(((ref.f64(model[n]) - self.target) ** 2).sum()) / 2 for n in self.names)
+
+
+class Fixed:
+    """Examples whose loss is a function of the first number of the model."""
+
+    def __init__(self, loss: Callable[[float], float]) -> None:
+        self._loss = loss
+
+    def __len__(self) -> int:
+        return 1
+
+    def loss(self, model: Model) -> float:
+        return self._loss(float(model["w"][0]))
+
+
+def moved(*places: float) -> tuple[Model, list[Model]]:
+    return {"w": np.zeros(1)}, [{"w": np.array([place])} for place in places]
+
+
+def plain(kept: Sequence[int], sent: Model, models: Sequence[Model], shares: Sequence[float]) -> Model:
+    """The mean of some models, from its definition."""
+    whole = math.fsum(shares[k] for k in kept)
+    return {
+        name: np.asarray(sum(shares[k] / whole * ref.f64(models[k][name]) for k in kept)).astype(array.dtype)
+        for name, array in sent.items()
+    }
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def test_worked() -> None:
+    """Loss (w - 1)^2: all four give (2.5)^2 / 16 ..., and without the reversed one the mean is 1."""
+    sent, models = moved(1.0, 0.8, 1.2, -3.0)
+    found = validate(sent, models, [0.25] * 4, Fixed(lambda w: (w - 1.0) ** 2), tolerance=0.0, most=0.4)
+    assert found.kept == [0, 1, 2] and found.loss == pytest.approx(0.0, abs=1e-30)
+    ((place, loss, without),) = found.left_out
+    assert (place, loss) == (3, pytest.approx(1.0)) and without == found.loss
+
+
+def oracle(
+    sent: Model, models: Sequence[Model], shares: Sequence[float], examples: Any, tolerance: float, most: float
+) -> list[int]:
+    """The rule from its definition, with the mean of each subset made anew."""
+    kept = list(range(len(models)))
+    while len(models) - len(kept) + 1 <= most * len(models) + 1e-9 and len(kept) > 1:
+        now = examples.loss(plain(kept, sent, models, shares))
+        smaller = [[k for k in kept if k != out] for out in kept]
+        losses = [examples.loss(plain(each, sent, models, shares)) for each in smaller]
+        best = losses.index(min(losses))
+        if not (1.0 + tolerance) * losses[best] < now:
+            break
+        kept = smaller[best]
+    return kept
+
+
+@pytest.mark.parametrize(("tolerance", "most"), [(0.0, 0.4), (0.02, 0.49), (0.3, 0.2)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_it_keeps_what_the_definition_keeps(tolerance: float, most: float, dtype: Any) -> None:
+    """Over rounds with 2 to 9 clients, some of which go far away."""
+    sent, left_out = fed.make_model(dtype), 0
+    names = [n for n, a in sent.items() if a.dtype.kind == "f"][:3]
+    for m in range(2, 10):
+        rng = np.random.default_rng([m, 3])
+        models = ref.make_clients(rng, sent, m, 0.3)
+        for far in models[: m // 3]:
+            far.update({n: (far[n] + 3.0 + m).astype(dtype) for n in names})
+        shares = list(rng.dirichlet([2.0] * m))
+        examples = Toward(0.2, names)
+        found = validate(sent, models, shares, examples, tolerance=tolerance, most=most)
+        assert found.kept == oracle(sent, models, shares, Toward(0.2, names), tolerance, most)
+        assert sorted([*found.kept, *(each.place for each in found.left_out)]) == list(range(m))
+        assert found.loss == pytest.approx(examples.loss(plain(found.kept, sent, models, shares)), rel=1e-6)
+        left_out += len(found.left_out)
+    assert left_out > 3
+
+
+@given(
+    st.lists(st.floats(-3, 3), min_size=1, max_size=8),
+    st.integers(0, 10**6),
+    st.floats(0, 0.5),
+    st.sampled_from([0.05, 0.25, 0.4, 0.49]),
+)
+def test_the_loss_never_rises_and_few_are_left_out(
+    places: list[float], seed: int, tolerance: float, most: float
+) -> None:
+    sent, models = moved(*places)
+    shares = list(np.random.default_rng(seed).dirichlet([1.0] * len(places)) + 1e-6)
+    examples = Fixed(lambda w: abs(w - 0.5) + 0.1)
+    found = validate(sent, models, shares, examples, tolerance=tolerance, most=most)
+    assert len(found.left_out) <= most * len(places) and found.kept
+    assert found.loss <= examples.loss(plain(range(len(places)), sent, models, shares)) * (1 + 1e-12)
+    losses = [each.loss for each in found.left_out] + [found.loss]
+    assert all((1 + tolerance) * after < before for before, after in zip(losses[:-1], losses[1:], strict=True))
+
+
+@pytest.mark.parametrize("m", [1, 2])
+def test_one_or_two_replies_are_kept(m: int) -> None:
+    """Of two, one is more than half of half."""
+    sent, models = moved(*[5.0, -5.0][:m])
+    found = validate(sent, models, [1.0 / m] * m, Fixed(lambda w: w * w), tolerance=0.0, most=0.49)
+    assert found.kept == list(range(m))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_is_infinite(bad: float) -> None:
+    sent, models = moved(1.0, 1.0, 90.0)
+    examples = Fixed(lambda w: bad if w > 5.0 else w)
+    found = validate(sent, models, [1.0, 1.0, 1.0], examples, tolerance=0.1, most=0.4)
+    assert found.kept == [0, 1] and found.left_out[0].loss == math.inf
+
+
+def test_nothing_is_left_out_where_no_loss_is_finite() -> None:
+    sent, models = moved(1.0, 2.0, 3.0)
+    found = validate(sent, models, [1.0] * 3, Fixed(lambda w: math.nan), tolerance=0.0, most=0.4)
+    assert found.kept == [0, 1, 2] and found.loss == math.inf
+
+
+def test_of_equal_losses_the_first_goes() -> None:
+    sent, models = moved(-1.0, 3.0, 3.0, 3.0, -1.0)
+    found = validate(sent, models, [0.2] * 5, Fixed(lambda w: (w - 3) ** 2), tolerance=0.0, most=0.2)
+    assert [each.place for each in found.left_out] == [0]
+
+
+# ---------------------------------------------------------------- the strategy
+
+
+@pytest.mark.parametrize("inside", [FedAvg, FedNNNN, lambda **o: FedLWS(FedAvg(**o)), flwr.FedMedian])
+def test_the_strategy_inside_gets_those_that_are_kept(inside: Any) -> None:
+    """Three rounds with an attacker, against the same without its reply. Bit for bit."""
+
+    def train(sent: Model, server_round: int) -> list[Model]:
+        good = ref.make_clients(np.random.default_rng(server_round), toward(sent), 2, 0.01)
+        return [*good, reversed_from(sent)]
+
+    start = fed.make_model()
+    with_it = fed.rounds(Validated(inside(**OPEN), proxy=Toward()), start, train, [1, 2, 3])
+    without = fed.rounds(
+        FedLWS(inside(**OPEN), beta=0.0) if inside is flwr.FedMedian else inside(**OPEN),
+        start,
+        lambda sent, t: train(sent, t)[:2],
+        [1, 2, 3],
+    )
+    for one, other in zip(with_it, without, strict=True):
+        assert fed.bits(one.returned) == fed.bits(other.returned)
+        assert one.metrics["validated/left_out"] == 1 and one.metrics["validated/examples"] == 7
+
+
+def toward(sent: Model) -> Model:
+    return {n: (a + 0.3 * (0.2 - a)).astype(a.dtype) if n in NAMES else a for n, a in sent.items()}
+
+
+def reversed_from(sent: Model) -> Model:
+    return {n: (a - 0.4 * (0.2 - a)).astype(a.dtype) if n in NAMES else a for n, a in sent.items()}
+
+
+def test_where_nothing_is_left_out_it_is_the_strategy_inside() -> None:
+    start = fed.make_model()
+    one = fed.rounds(Validated(FedNNNN(**OPEN), proxy=Toward(), tolerance=9.0), start, fed.noisy(), [1, 2])
+    other = fed.rounds(FedNNNN(**OPEN), start, fed.noisy(), [1, 2])
+    for a, b in zip(one, other, strict=True):
+        assert fed.bits(a.returned) == fed.bits(b.returned) and fed.bits(a.sent) == fed.bits(b.sent)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"tolerance": -0.1}, "tolerance"),
+        ({"most": 0.0}, "most"),
+        ({"most": 0.5}, "most"),
+        ({"tolerance": math.nan}, "tolerance"),
+    ],
+)
+def test_refused_settings(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Validated(FedAvg(**OPEN), proxy=Toward(), **settings)
+
+
+def test_without_examples_it_refuses_the_first_round() -> None:
+    with pytest.raises(ConfigError, match="proxy = None .*the server's examples with a network"):
+        fed.rounds(Validated(FedAvg(**OPEN)), fed.make_model(), fed.noisy(), [1])
+
+
+def test_it_would_see_unprotected_updates() -> None:
+    with pytest.raises(ConfigError, match=r"write DifferentialPrivacy\(Validated"):
+        Validated(DifferentialPrivacy(FedAvg(**OPEN), where="server"), proxy=Toward())
+
+
+def test_it_is_a_part() -> None:
+    assert STRATEGIES.wraps("validated") and STRATEGIES.load("validated") is Validated
+    assert set(STRATEGIES.fields("validated")) == {"tolerance", "most"}
