@@ -37,7 +37,9 @@ from .evaluation import CentralEvaluation
 
 
 class ServerProxy:
-    """A `strategies.fedlaw.Proxy` and a `strategies.validated.Examples`. Its network is its own: another run may measure with that of the evaluation.
+    """A `strategies.fedlaw.Proxy` and a `strategies.validated.Examples`.
+
+    Its network is its own: another run may measure with that of the evaluation.
 
     The device is not used before the first gradient, because a process that has used CUDA cannot be copied.
     """

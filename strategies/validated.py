@@ -139,13 +139,13 @@ class _Trial:
 class Validated(Wrapper):
     """Leaves out replies that make the mean model worse on the server's examples, around any strategy.
 
-    `proxy`: the server's examples with a network, see `Examples`. In a run it is made from `task.proxy`; the examples
-    are then in no test set and in no client's training set, of any method that is run with the same value.
-    `tolerance` >= 0; `most` in (0, 0.5): the largest share of a round's replies that is left out. p_k as the strategy
-    inside weighs clients. The loss is the task's, mean over the examples, with the clients' mean buffers.
+    `proxy`: the server's examples with a network, see `Examples`. In a run it is made from `task.proxy`; the
+    examples are then in no test set and in no client's training set, of any method that is run with the same value.
+    `tolerance` >= 0; `most` in (0, 0.5): the largest share of a round's replies that is left out. p_k as the
+    strategy inside weighs clients. The loss is the task's, mean over the examples, with the clients' mean buffers.
 
-    Each loss is that of all examples, and a round of m replies takes m + 1 of them, and up to m more for each reply
-    that is left out. The length of an update is bounded by the screening alone.
+    Each loss is that of all examples, and a round of m replies takes m + 1 of them, and up to m more for each
+    reply that is left out. The length of an update is bounded by the screening alone.
 
     Metrics: `validated/loss`, of the mean model of those kept; `validated/left_out`, how many are left out;
     `validated/examples`. Each is logged. `options` are `Wrapper`'s.

@@ -58,8 +58,8 @@ class Task(Choice):
     proxy: Annotated[
         str,
         Setting(
-            "examples at the server for methods that use some (fedlaw, validated): test (taken from the test set) or "
-            "train_holdout (from the training examples); no method is measured or trains on them",
+            "examples at the server for methods that use some (fedlaw, validated): test (taken from the test "
+            "set) or train_holdout (from the training examples); no method is measured or trains on them",
             options=SOURCES,
         ),
     ] = NONE

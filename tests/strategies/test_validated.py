@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import federation as fed
@@ -129,7 +130,7 @@ def test_the_loss_never_rises_and_few_are_left_out(
     assert len(found.left_out) <= most * len(places) and found.kept
     assert found.loss <= examples.loss(plain(range(len(places)), sent, models, shares)) * (1 + 1e-12)
     losses = [each.loss for each in found.left_out] + [found.loss]
-    assert all((1 + tolerance) * after < before for before, after in zip(losses[:-1], losses[1:], strict=True))
+    assert all((1 + tolerance) * after < before for before, after in pairwise(losses))
 
 
 @pytest.mark.parametrize("m", [1, 2])

@@ -1,0 +1,76 @@
+"""Validated in runs: the network's loss, an attack within the bounds, resume, workers, refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from desk import SMALL, play, table, weights, whole_and_resumed
+
+from fedstride.arrays import views
+from fedstride.errors import ConfigError
+from fedstride.tasks import data, models
+from fedstride.tasks.tensors import Examples, load_arrays
+from server_app import session
+from server_app.config.compose import compose
+from server_app.proxy import proxy_of
+
+USES = ("strategy=fedavg+validated", "task.proxy=test")
+ATTACK = ("attack=scaled", "attack.factor=-2", "attack.clients=1", "partition.alpha=0.5")
+
+
+@pytest.mark.parametrize("model", ["mlp", "resnet20"])
+def test_the_loss_is_that_of_plain_torch_in_eval_mode(model: str) -> None:
+    run = session.prepare(compose([*SMALL, *USES, f"model={model}"]))
+    proxy, start = proxy_of(run.config, run.evaluation), views(run.evaluation.initial)
+    source = data.load(run.config.task)
+    assert isinstance(source, data.WithProxy) and proxy is not None
+    network = models.build(run.config.model, source.spec.inputs, source.spec.outputs, 99)
+    load_arrays(network, start)
+    network.eval()
+    whole = Examples(source.test_x, source.test_y, source.spec, device=torch.device("cpu"))
+    with torch.no_grad():
+        x, y = whole.batch(source.proxy)
+        want = float(torch.nn.functional.cross_entropy(network(x), y))
+    assert proxy.loss(start) == pytest.approx(want, rel=1e-5)
+    assert proxy.loss(start) == proxy.loss(start)
+
+
+@pytest.mark.slow
+def test_an_attack_within_the_bounds_is_left_out(tmp_path: Path) -> None:
+    given = ("clients=5", "rounds=6", "model=mlp", "evaluate_every=6", *ATTACK, "task.proxy=test")
+    plain = play(tmp_path, *given, "strategy=fedavg", "name=plain", small=False).rows[-1]
+    held = play(tmp_path, *given, "strategy=fedavg+validated", "name=held", small=False).rows[-1]
+    assert held["screening/rejected"] == 0 and held["validated/left_out"] >= 1
+    assert held["validated/examples"] == 200 and "validated/loss" not in plain
+    assert held["test/accuracy"] > plain["test/accuracy"] + 0.05
+
+
+@pytest.mark.slow
+def test_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:
+    whole, resumed = whole_and_resumed(
+        tmp_path, "strategy=fednnnn+validated", "task.proxy=test", *ATTACK, "rounds=3"
+    )
+    assert weights(whole) == weights(resumed)
+    assert table(whole) == table(resumed)
+
+
+@pytest.mark.slow
+def test_workers_give_the_same_bits(tmp_path: Path) -> None:
+    one = play(tmp_path, *USES, *ATTACK, "rounds=2", "name=one").folder
+    two = play(tmp_path, *USES, *ATTACK, "rounds=2", "name=two", workers=2).folder
+    assert weights(one) == weights(two)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("task.proxy=none", r"task\.proxy = 'none' .*strategy=validated, which uses examples at the server"),
+        ("strategy.most=0.5", r"strategy\.most = 0\.5"),
+        ("strategy.tolerance=-1", r"strategy\.tolerance = -1"),
+    ],
+)
+def test_refused(more: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        session.prepare(compose([*SMALL, *USES, more]))
