@@ -16,20 +16,27 @@ with q_k = 1 / N. If all clients are honest and have their states, u_k+ = E_k bi
 the mean of all U_k, whatever a client has sent before. Weighted by examples, q_k = n_k / n, with n_k of the
 client's last reply and n of all clients that are kept. If one of these has changed, or a client is missing in the
 round, u' is computed anew as sum_k q_k U_k.
+
+If u_k+ and E_k of a client differ by more than `TRUSTED`, all memories begin anew, u' = u_k = 0, and clients learn
+it with the next message. To put u right alone does not help: while a client lied, all others have adapted to a
+wrong u. The model would jump, and the sum of what they keep returns to 0 only by a small share a round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, NamedTuple
+from collections.abc import Mapping, Sequence
+from logging import WARNING
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from typing_extensions import Unpack
 
 from fedstride import wire
-from fedstride.arrays import Arrays, Layout
+from fedstride.arrays import Arrays, Layout, float64
 from fedstride.errors import require
+from fedstride.flower.logs import log
 from fedstride.settings import Setting, check
+from fedstride.varying import MOST_WHOLE, Varies
 
 from .blocks import blockwise, norm
 from .client_states import TakenIn, by_client, taken_in, unexplained, weighted_sum
@@ -40,6 +47,9 @@ from .requests import Request
 from .rules import Recover, RuleOptions, RuleStrategy, Weighting
 from .stack import RoundResult
 
+TRUSTED = 0.01
+"""How far a memory may be from what a client's models say, as a share of its length; bits explain far less."""
+
 
 class FedDynState(NamedTuple):
     """What FedDyn keeps at the server."""
@@ -47,6 +57,7 @@ class FedDynState(NamedTuple):
     memory: Arrays | None = None  # u, float64, parameters only; None for 0
     clients: Arrays | None = None  # all U_k, in the dtypes of the parameters; see `client_states.py`
     examples: Arrays | None = None  # weighted by examples: n_k of each of them by id, float64
+    restarts: int = 0  # how often all memories began anew
 
 
 class Memories(NamedTuple):
@@ -80,24 +91,27 @@ def recovering(
     *,
     num_clients: int,
 ) -> tuple[Arrays, FedDynState]:
-    """The same, with u' from DY4'."""
+    """The same, with u' from DY4', or 0 if a memory is not what the client's models say."""
     taken = taken_in(state.clients, memories.ids, memories.states, num_clients)
     delta = mean_update(sent, models, shares)
+    wrong = _unexplained(sent, models, memories, taken)
+    if wrong is None:
+        next_u = zeros_like(_moved(None, delta, 1.0))
+        return _model(sent, models, shares, delta, next_u), FedDynState(next_u, restarts=state.restarts + 1)
+    counts = None
     if memories.examples is None:
         next_u = _moved(state.memory, delta, len(models) / num_clients)
-        next_u = _corrected(next_u, sent, models, [1.0 / num_clients] * len(models), memories, taken)
-        if taken.dropped:
-            gone = weighted_sum(taken.dropped, [1.0 / num_clients] * len(taken.dropped))
-            next_u = blockwise(lambda u, part: u - part, next_u, gone)
-        counts = None
+        gone = [blockwise(lambda part: -float64(part), dropped) for dropped in taken.dropped]
+        next_u = _plus(next_u, [*wrong.values(), *gone], [1.0 / num_clients] * (len(wrong) + len(gone)))
     else:
         counts = _counts(state.examples, memories, taken)
         if _same_weights(state.examples, counts, memories.ids):
-            next_u = _corrected(_moved(state.memory, delta, 1.0), sent, models, shares, memories, taken)
+            next_u = _moved(state.memory, delta, 1.0)
+            next_u = _plus(next_u, list(wrong.values()), [shares[k] for k in wrong])
         else:
             weights = shares_of([float(count) for count in counts.values()])
             next_u = weighted_sum(list(by_client(taken.kept).values()), weights)
-    return _model(sent, models, shares, delta, next_u), FedDynState(next_u, taken.kept, counts)
+    return _model(sent, models, shares, delta, next_u), FedDynState(next_u, taken.kept, counts, state.restarts)
 
 
 def _moved(memory: Arrays | None, delta: Arrays, participation: float) -> Arrays:
@@ -111,20 +125,25 @@ def _model(
     return add_step(sent, step, averaged_buffers(sent, models, shares))
 
 
-def _corrected(
-    u: Arrays,
-    sent: Arrays,
-    models: Sequence[Arrays],
-    weights: Sequence[float],
-    memories: Memories,
-    taken: TakenIn,
-) -> Arrays:
-    """u + sum_k q_k (u_k+ - E_k); u itself if all of these are zero."""
-    for u_k, before, w_k, q_k in zip(memories.states, taken.before, models, weights, strict=True):
-        wrong = unexplained(u_k, before, w_k, sent)
-        if wrong is not None:
-            u = blockwise(lambda u, wrong, q_k=q_k: u + q_k * wrong, u, wrong)
+def _plus(u: Arrays, parts: Sequence[Arrays], factors: Sequence[float]) -> Arrays:
+    for part, factor in zip(parts, factors, strict=True):
+        u = blockwise(lambda u, part, factor=factor: u + factor * part, u, part)
     return u
+
+
+def _unexplained(
+    sent: Arrays, models: Sequence[Arrays], memories: Memories, taken: TakenIn
+) -> dict[int, Arrays] | None:
+    """u_k+ - E_k by place in the round, where it is not zero; None if one is longer than `TRUSTED` allows."""
+    found = {}
+    for k, (u_k, before, w_k) in enumerate(zip(memories.states, taken.before, models, strict=True)):
+        difference = unexplained(u_k, before, w_k, sent)
+        if difference is None:
+            continue
+        if norm(difference) > TRUSTED * max(norm(u_k), norm(before)):
+            return None
+        found[k] = difference
+    return found
 
 
 def _counts(before: Arrays | None, memories: Memories, taken: TakenIn) -> Arrays:
@@ -149,7 +168,7 @@ class FedDyn(RuleStrategy):
     addition to the model, so what they send doubles, and the server and each checkpoint have N models more; at
     most N clients are kept. Without it, clients send only the model, and what one client does wrongly stays in u.
 
-    Metric: `feddyn/memory`, the norm of u.
+    Metrics: `feddyn/memory`, the norm of u; with `recover`, `feddyn/restarts`, how often all memories began anew.
     """
 
     State = FedDynState
@@ -183,25 +202,39 @@ class FedDyn(RuleStrategy):
         """The mean of the updates is used in any case."""
         return self.weighting
 
+    @property
+    def varies(self) -> Mapping[str, Varies]:
+        """How often all memories began anew."""
+        key = wire.of_half(self.half, "restarts")
+        return {key: Varies("int", 0, MOST_WHOLE, rises=True)} if self.recover else {}
+
     def client_request(self, sent: Arrays) -> Request:
         """alpha; with `recover` the names of the parameters, and u_k+ of their shapes and dtypes is requested."""
-        values = {"alpha": float(self.alpha)}
+        values: dict[str, Any] = {"alpha": float(self.alpha)}
         if not self.recover:
             return Request(values)
         parameters = {name: sent[name] for name in Layout.of(sent).parameters}
-        return Request({**values, "names": list(parameters)}, returns={"client_memory": parameters})
+        values |= {"names": list(parameters), "restarts": self.state.restarts}
+        return Request(values, returns={"client_memory": parameters})
 
     def rule(self, sent: Arrays, cohort: Cohort, state: FedDynState) -> RoundResult:
         """See `aggregate` and `recovering`."""
         shares, uniform = cohort.shares(self.weighting), self.weighting == "uniform"
-        if self.recover:
-            memories = Memories(
-                [reply.client_id for reply in cohort.replies],
-                cohort.extras(wire.of_half(self.half, "client_memory")),
-                None if uniform else cohort.weights(self.weighting),
-            )
-            model, after = recovering(sent, cohort.models, shares, memories, state, num_clients=self.num_clients)
-        else:
+        if not self.recover:
             participation = len(cohort) / self.num_clients if uniform else 1.0
             model, after = aggregate(sent, cohort.models, shares, state, participation=participation)
-        return RoundResult(model, after, {"feddyn/memory": norm(after.memory or {})})
+            return RoundResult(model, after, {"feddyn/memory": norm(after.memory or {})})
+        memories = Memories(
+            [reply.client_id for reply in cohort.replies],
+            cohort.extras(wire.of_half(self.half, "client_memory")),
+            None if uniform else cohort.weights(self.weighting),
+        )
+        model, after = recovering(sent, cohort.models, shares, memories, state, num_clients=self.num_clients)
+        if after.restarts > state.restarts:
+            log(
+                WARNING,
+                "FedDyn: what a client keeps is not what its models say, since it was not honest or has lost its "
+                "state; so all clients begin anew with what they keep",
+            )
+        metrics = {"feddyn/memory": norm(after.memory or {}), "feddyn/restarts": after.restarts}
+        return RoundResult(model, after, metrics)

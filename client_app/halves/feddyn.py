@@ -7,10 +7,11 @@
 Both terms together are a pull: alpha (w - (w^t - u_k)). The paper's memory is -alpha u_k; this form never divides
 by alpha. With alpha = 0 no term is added, so the result is bit-identical to FedAvg's.
 
-Received: `feddyn.alpha`, in loss per squared parameter unit, and `feddyn.names`, the parameters of which the
-server asks u_k; left out if of none. Returned: for these the arrays `feddyn.client_memory`, u_k after the round,
-in the model's dtypes, and zeros for what is not trained. u_k has the shapes of the trainable parameters; it is zero
-at the start, and again if the client's state was lost.
+Received: `feddyn.alpha`, in loss per squared parameter unit; `feddyn.names`, the parameters of which the server asks
+u_k, left out if of none; and `feddyn.restarts`, how often all memories began anew, left out for 0. Returned: for
+these parameters the arrays `feddyn.client_memory`, u_k after the round, in the model's dtypes; zeros for what is not
+trained. u_k has the shapes of the trainable parameters; it is zero at the start, and again if the client's state
+was lost, or is from before the last restart.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from fedstride.errors import ConfigError
 from ..method import Job, Method, Plan, Received, Result, Returned, State
 from ..pieces import Pull
 
+RESTARTS = "restarts of feddyn"
+"""In the state: how often all memories had begun anew, unless that is 0. No parameter has such a name."""
+
 
 class Half(Method):
     """FedDyn on the client."""
@@ -37,7 +41,10 @@ class Half(Method):
         self.names = received.values.get("names")
         self.frozen = _frozen(job, self.names) if self.names is not None else {}
         self.start = job.copies()
-        self.memory = job.tensors(state, "the state of feddyn") if state else job.zeros()
+        self.restarts = received.values.get("restarts", 0)
+        known = {name: array for name, array in state.items() if name != RESTARTS}
+        is_valid = known and state.get(RESTARTS, 0) == self.restarts
+        self.memory = job.tensors(known, "the state of feddyn") if is_valid else job.zeros()
         if not alpha:
             return Plan()
         return Plan(pull=Pull(alpha, [start - u for start, u in zip(self.start, self.memory, strict=True)]))
@@ -47,10 +54,11 @@ class Half(Method):
         """Keep u_k + (w_k - w^t) as the new u_k, and return it if the server asks for it."""
         parts = zip(self.memory, job.parameters.values(), self.start, strict=True)
         kept = job.arrays([u.double() + (w.double() - start.double()) for u, w, start in parts])
+        state: State = {**kept, RESTARTS: self.restarts} if self.restarts else kept
         if self.names is None:
-            return Returned(), kept
+            return Returned(), state
         known = {**self.frozen, **kept}
-        return Returned(arrays={"client_memory": {name: known[name] for name in self.names}}), kept
+        return Returned(arrays={"client_memory": {name: known[name] for name in self.names}}), state
 
 
 def _frozen(job: Job, names: object) -> Mapping[str, np.ndarray]:
