@@ -7,11 +7,11 @@
 Both terms together are a pull: alpha (w - (w^t - u_k)). The paper's memory is -alpha u_k; this form never divides
 by alpha. With alpha = 0 no term is added, so the result is bit-identical to FedAvg's.
 
-Received: `feddyn.alpha`, in loss per squared parameter unit; `feddyn.names`, the parameters of which the server asks
-u_k, left out if of none; and `feddyn.restarts`, how often all memories began anew, left out for 0. Returned: for
-these parameters the arrays `feddyn.client_memory`, u_k after the round, in the model's dtypes; zeros for what is not
-trained. u_k has the shapes of the trainable parameters; it is zero at the start, and again if the client's state
-was lost, or is from before the last restart.
+Received: `feddyn.alpha`, in loss per squared parameter unit; `feddyn.names`, the parameters of which the server
+asks u_k, left out if of none; and `feddyn.restarts`, how often all memories began anew, left out for 0. Returned:
+for these parameters the arrays `feddyn.client_memory`, u_k after the round, in the model's dtypes; zeros for what
+is not trained. u_k has the shapes of the trainable parameters; it is zero at the start, and again if the client's
+state was lost, or is from before the last restart.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from lab.engine.local import LocalGrid
 from server_app import session
 from server_app.config.compose import compose
 
-STRATEGIES = {"scaffold": (), "feddyn": ()}
+STRATEGIES = {"scaffold": (), "feddyn": ("client.lr=0.05",)}  # with 0.1 FedDyn is unsteady without an attack, too
 SETTINGS = ("model=mlp", "clients=5", "evaluate_every=1")
 ROUNDS = 10
 """So many rounds the client attacks."""
