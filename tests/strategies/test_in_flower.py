@@ -165,7 +165,7 @@ def test_scaffold_rejects_clients_without_its_client_half() -> None:
 
 
 def test_feddyn_notices_clients_that_do_not_do_their_half() -> None:
-    """Their models are those of another loss, but models: in the paper's form they are used, and the round says so."""
+    """In the paper's form, models of another loss are used all the same, and the round says so."""
     strategy = FedDyn(num_clients=3, recover=False)
     result = strategy.start(
         grid=LocalGrid(stranger(), 3),
