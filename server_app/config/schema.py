@@ -130,6 +130,7 @@ class Config:
         Setting(
             "which part of this share is held out: with holdout=0.2, 0 to 4 hold out each example once",
             least=0,
+            most=999,
         ),
     ] = 0
     initial: Annotated[

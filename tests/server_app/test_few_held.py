@@ -63,6 +63,7 @@ class AsAtNodes:
                 "statistics": str(statistics),
                 "min_rows": self._min_rows,
                 "shares": [0.2],
+                "folds": False,
             }
         )
         self._patch.setenv(PREPARED_VARIABLE, str(rows))

@@ -132,7 +132,7 @@ def test_a_node_says_the_same_and_gives_apps_the_same_rows(
         kept.mkdir()
         prepared(
             {"site": read_site(file).plain(), "form": spec.flatten(), "folder": str(folder),
-             "statistics": str(kept), "min_rows": 20, "shares": [0.2]}
+             "statistics": str(kept), "min_rows": 20, "shares": [0.2], "folds": False}
         )  # fmt: skip
         with monkeypatch.context() as patched:
             patched.setenv(PREPARED_VARIABLE, str(folder))
@@ -158,7 +158,7 @@ def test_what_a_node_says_of_bins_stays_until_enough_rows_have_changed(
         (tmp_path / "kept").mkdir(exist_ok=True)
         prepared(
             {"site": read_site(tmp_path / "now.toml").plain(), "form": spec.flatten(), "folder": str(folder),
-             "statistics": str(tmp_path / "kept"), "min_rows": 20, "shares": []}
+             "statistics": str(tmp_path / "kept"), "min_rows": 20, "shares": [], "folds": False}
         )  # fmt: skip
         said.append(Report.unflatten(json.loads((folder / "form.json").read_text())["moments"], spec).flatten())
     assert said[0] == said[1] != said[2]
