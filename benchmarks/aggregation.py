@@ -40,8 +40,8 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "FedLWS": lambda: FedLWS(FedAvg(**OPEN)),
     "2D-LRD": lambda: TwoDLRD(FedAvg(weighting="uniform", **OPEN)),
     "NormAnalysis of FedNNNN": lambda: NormAnalysis(FedNNNN(**OPEN)),
-    "FedDyn": lambda: FedDyn(num_clients=CLIENTS, **OPEN),
-    "SCAFFOLD": lambda: Scaffold(num_clients=CLIENTS, **OPEN),
+    "FedDyn": lambda: FedDyn(num_clients=CLIENTS, recover=False, **OPEN),
+    "SCAFFOLD": lambda: Scaffold(num_clients=CLIENTS, recover=False, **OPEN),
 }
 """SCAFFOLD reads twice the bytes of the floor: its clients return a second set of arrays."""
 

@@ -328,10 +328,12 @@ def _refuse_more(strategy: Strategy) -> None:
     request = getattr(strategy, "client_request", None)
     expected = Expected() if request is None else expected_of(strategy.half, request({}))  # type: ignore[attr-defined]
     more = [*expected.returns, *expected.numbers]
+    setting = getattr(strategy, "models_alone_with", "")
     require(
         not more,
         "strategy",
         type(strategy).__name__,
-        f"one whose clients send only their model: privacy would not protect {', '.join(more)}; choose another "
-        "strategy, or privacy=none",
+        f"one whose clients send only their model: privacy would not protect {', '.join(more)}; "
+        + (f"set {setting} for it, choose" if setting else "choose")
+        + " another strategy, or privacy=none",
     )

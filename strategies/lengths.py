@@ -45,7 +45,8 @@ def bound_lengths(
     allowed = [_allowed(reply, screening, learnt) for reply in replies]
     faults = [_fault(i, each, parts) for i, each in enumerate(allowed)]
     inside = [i for i, fault in enumerate(faults) if fault is None]
-    after = {**learnt, **_references(parts, inside)}
+    # A round with fewer replies than the quorum changes nothing.
+    after = {**learnt, **(_references(parts, inside) if len(replies) >= screening.quorum else {})}
     if screening.factor is not None and len(inside) >= screening.quorum:
         _count_steady(after, replies, parts, screening.factor)
     if screening.clip is not None:

@@ -38,8 +38,12 @@ class Needs(IntEnum):
 
 
 def declared(strategy: object) -> Needs:
-    """What the strategy's own class declares. It need not hold for a derived class, which so needs each update."""
-    return cast(Needs, vars(type(strategy)).get("needs", Needs.EACH))
+    """What the strategy's own class declares. It need not hold for a derived class, which so needs each update.
+
+    A class whose needs depend on its settings declares a property.
+    """
+    found = vars(type(strategy)).get("needs", Needs.EACH)
+    return cast(Needs, found.__get__(strategy) if isinstance(found, property) else found)
 
 
 def limited(cohort: Cohort, needs: Needs, who: str) -> Cohort:

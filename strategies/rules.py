@@ -39,6 +39,15 @@ WEIGHTINGS: tuple[By, ...] = get_args(By)
 Weighting = Annotated[By, Setting("p_k: examples (n_k / n) or uniform (1 / m)")]
 """The setting `weighting`, for the signatures of rules."""
 
+Recover = Annotated[
+    bool,
+    Setting(
+        "the server keeps the state of each client, and recovers from one that lied or lost it; costs memory of N "
+        "models, and each of a client's messages has its state; false: the paper's form"
+    ),
+]
+"""The setting `recover`, for the signatures of rules whose server keeps a mean of the clients' states."""
+
 
 class FedAvgOptions(TypedDict, total=False):
     """FedAvg's usual arguments, with Flower's names, meanings and defaults."""

@@ -6,6 +6,10 @@
 with Delta_k = w_k - w and delta_k = c_k+ - c_k of the m clients of the round, N clients in all, and c = 0 at
 the start. Clients correct each step by eta (c - c_k): `client_app/halves/scaffold.py`. All means are uniform,
 also those of buffers. c has one array for each parameter, and none for buffers.
+
+With `recover`, clients send c_k+, and delta_k = c_k+ - C_k, with C_k that the server believes the client to have
+(`client_states.py`). For a client that is honest and has its state this is the same value, bit for bit. So c is
+the mean of all C_k, whatever a client has sent before.
 """
 
 from __future__ import annotations
@@ -21,11 +25,13 @@ from fedstride.errors import require
 from fedstride.settings import Setting, check
 
 from .blocks import blockwise, norm
+from .client_states import moved, taken_in, weighted_sum
 from .cohort import Cohort
+from .known_updates import Models, known_updates
 from .means import add_step, averaged_buffers, mean_update, zeros_like
 from .needs import Needs
 from .requests import Request
-from .rules import RuleOptions, RuleStrategy
+from .rules import Recover, RuleOptions, RuleStrategy
 from .stack import RoundResult
 from .updates import updates_of
 
@@ -34,6 +40,7 @@ class ScaffoldState(NamedTuple):
     """What SCAFFOLD keeps at the server."""
 
     control: Arrays | None = None  # c, float64, parameters only; None for 0
+    clients: Arrays | None = None  # all C_k, in the dtypes of the parameters; see `client_states.py`
 
 
 def aggregate(
@@ -55,18 +62,40 @@ def aggregate(
     return add_step(sent, step, averaged_buffers(sent, models, shares)), ScaffoldState(control)
 
 
+def recovering(
+    sent: Arrays,
+    models: Sequence[Arrays],
+    ids: Sequence[int],
+    controls: Sequence[Arrays],
+    state: ScaffoldState,
+    *,
+    num_clients: int,
+    server_lr: float = 1.0,
+) -> tuple[Arrays, ScaffoldState]:
+    """The same from the clients' c_k+, `controls`, of the clients with these ids, in the order of `models`."""
+    taken = taken_in(state.clients, ids, controls, num_clients)
+    found = [moved(c_k, before) for c_k, before in zip(controls, taken.before, strict=True)]
+    deltas = Models.of(found, known_updates(found[0], found))
+    model, after = aggregate(sent, models, deltas, state, num_clients=num_clients, server_lr=server_lr)
+    if taken.dropped:
+        gone = weighted_sum(taken.dropped, [1.0 / num_clients] * len(taken.dropped))
+        after = after._replace(control=blockwise(lambda c, part: c - part, after.control or {}, gone))
+    return model, after._replace(clients=taken.kept)
+
+
 class Scaffold(RuleStrategy):
     """SCAFFOLD as a Flower strategy; its clients need the client half `scaffold`, and keep c_k between rounds.
 
     `num_clients` N >= 1: clients of the whole federation; `server_lr` eta_s > 0. Always weighs clients 1/m.
-    Sends c in addition to the model and expects delta_k back, so the traffic doubles in both directions.
+    Sends c in addition to the model and expects c_k+ back, so the traffic doubles in both directions. With
+    `recover`, the server and each checkpoint have N models more; at most N clients are kept. Without it, delta_k
+    comes back, and what one client says wrongly stays in c.
 
     Metric: `scaffold/control`, the norm of c.
     """
 
     State = ScaffoldState
     half = "scaffold"
-    needs = Needs.MEAN
     takes_tensors = True
 
     def __init__(
@@ -74,6 +103,7 @@ class Scaffold(RuleStrategy):
         *,
         num_clients: int,
         server_lr: Annotated[float, Setting("eta_s, factor of the averaged update", above=0)] = 1.0,
+        recover: Recover = True,
         **options: Unpack[RuleOptions],
     ) -> None:
         super().__init__(weighting="uniform", **options)
@@ -81,18 +111,37 @@ class Scaffold(RuleStrategy):
         require(num_clients >= 1, "num_clients", num_clients, "at least 1")
         self.num_clients = num_clients
         self.server_lr = server_lr
+        self.recover = recover
+
+    @property
+    def needs(self) -> Needs:  # type: ignore[override]
+        """Each client's c_k+ with `recover`."""
+        return Needs.EACH if self.recover else Needs.MEAN
+
+    @property
+    def summed_by(self) -> str:
+        """Of the updates themselves it uses the mean."""
+        return self.weighting
 
     def client_request(self, sent: Arrays) -> Request:
-        """Sends c and requests delta_k; both have the names, shapes and dtypes of the parameters."""
+        """Sends c and requests c_k+ or delta_k; all have the names, shapes and dtypes of the parameters."""
         parameters = {name: sent[name] for name in Layout.of(sent).parameters}
         c = self.state.control or zeros_like(parameters)
-        control = {name: like(c[name], array) for name, array in parameters.items()}
-        return Request(arrays={"control": control}, returns={"delta": parameters})
+        arrays = {"control": {name: like(c[name], array) for name, array in parameters.items()}}
+        if self.recover:
+            return Request({"recover": True}, arrays, returns={"client_control": parameters})
+        return Request(arrays=arrays, returns={"delta": parameters})
 
     def rule(self, sent: Arrays, cohort: Cohort, state: ScaffoldState) -> RoundResult:
-        """See `aggregate`."""
-        deltas = cohort.extras(wire.of_half(self.half, "delta"))
-        model, next_state = aggregate(
-            sent, cohort.models, deltas, state, num_clients=self.num_clients, server_lr=self.server_lr
-        )
-        return RoundResult(model, next_state, {"scaffold/control": norm(next_state.control or {})})
+        """See `aggregate` and `recovering`."""
+        N, server_lr = self.num_clients, self.server_lr
+        if self.recover:
+            ids = [reply.client_id for reply in cohort.replies]
+            controls = cohort.extras(wire.of_half(self.half, "client_control"))
+            model, after = recovering(
+                sent, cohort.models, ids, controls, state, num_clients=N, server_lr=server_lr
+            )
+        else:
+            deltas = cohort.extras(wire.of_half(self.half, "delta"))
+            model, after = aggregate(sent, cohort.models, deltas, state, num_clients=N, server_lr=server_lr)
+        return RoundResult(model, after, {"scaffold/control": norm(after.control or {})})

@@ -68,6 +68,9 @@ class Part:
     needs: ClassVar[Needs] = Needs.EACH
     """What is used of the clients' updates; each class must state it itself. See `Needs`."""
 
+    models_alone_with: ClassVar[str] = ""
+    """The setting with which its clients return only their model, as `recover=false`; empty if it has none."""
+
     takes_tensors: bool = False
     """Whether arrays and state may be torch tensors instead of numpy arrays; each class must state it itself."""
 

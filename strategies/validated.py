@@ -140,7 +140,7 @@ class Validated(Wrapper):
     """Leaves out replies that make the mean model worse on the server's examples, around any strategy.
 
     `proxy`: the server's examples with a network, see `Examples`. In a run it is made from `task.proxy`; the
-    examples are then in no test set and in no client's training set, of any method that is run with the same value.
+    examples are then in no test set and in no client's training set, of any method that is run with this value.
     `tolerance` >= 0; `most` in (0, 0.5): the largest share of a round's replies that is left out. p_k as the
     strategy inside weighs clients. The loss is the task's, mean over the examples, with the clients' mean buffers.
 

@@ -22,8 +22,11 @@ from hypothesis import strategies as st
 from reference import Model
 
 from fedstride import wire
-from fedstride.arrays import to_record, views
+from fedstride.arrays import host, to_record, views
 from fedstride.flower import identity
+from fedstride.flower.strategies import chain
+from strategies.client_states import by_client
+from strategies.shell import Shell
 
 identity.set_identity()
 
@@ -40,7 +43,10 @@ TOLERANCE = {"float16": 4e-3, "float32": 1e-5, "float64": 1e-10}
 Training = Callable[[Model, int], list[Model]]
 """The models of the clients, in the order of their ids, from the model sent and the round."""
 
-SCAFFOLD = "scaffold"
+SCAFFOLD, FEDDYN = "scaffold", "feddyn"
+
+KEPT = "kept by clients"
+"""An attribute of a message: what each honest client keeps that the rule expects to, by node."""
 
 COUNTER: tuple[int, ...] = (1,)
 """The shape of BatchNorm's `num_batches_tracked`."""
@@ -196,7 +202,7 @@ def reply(
     records: dict[str, Any] = {wire.ARRAYS: to_record(model)}
     if to is not None:
         reported |= {wire.done(half): 1 for half in halves_in(to)} | numbers_of(to, node)
-        records |= handed_back(to, model)
+        records |= handed_back(to, model, node)
     return answer(node, {**records, wire.METRICS: MetricRecord(reported)})
 
 
@@ -227,14 +233,34 @@ def numbers_of(message: Message, node: int) -> dict[str, Any]:
     return {name: value for half in halves_in(message) for name, value in possible.get(half, {}).items()}
 
 
-def handed_back(message: Message, model: Model) -> dict[str, ArrayRecord]:
-    """The records that are asked for: for SCAFFOLD, something of the form of delta_k that the update decides."""
-    if SCAFFOLD not in halves_in(message):
-        return {}
-    control = views(message.content[wire.of_half(SCAFFOLD, "control")])
-    sent = model_in(message)
-    delta = {n: (0.5 * (ref.f64(sent[n]) - ref.f64(model[n]))).astype(c.dtype) for n, c in control.items()}
-    return {wire.of_half(SCAFFOLD, "delta"): to_record(delta)}
+def handed_back(message: Message, model: Model, node: int) -> dict[str, ArrayRecord]:
+    """The records that are asked for, of a client that is honest and has its state.
+
+    For SCAFFOLD, something of the form of delta_k that the update decides, or c_k+ that follows from it.
+    """
+    (config,) = message.content.config_records.values()
+    sent, kept = model_in(message), vars(message).get(KEPT, {}).get(node, {})
+    found: dict[str, Model] = {}
+    if SCAFFOLD in halves_in(message):
+        control = views(message.content[wire.of_half(SCAFFOLD, "control")])
+        delta = {n: (0.5 * (ref.f64(sent[n]) - ref.f64(model[n]))).astype(c.dtype) for n, c in control.items()}
+        if config.get(wire.of_half(SCAFFOLD, "recover")):
+            found[wire.of_half(SCAFFOLD, "client_control")] = {n: kept.get(n, 0) + d for n, d in delta.items()}
+        else:
+            found[wire.of_half(SCAFFOLD, "delta")] = delta
+    if names := config.get(wire.of_half(FEDDYN, "names")):
+        found[wire.of_half(FEDDYN, "client_memory")] = {
+            n: remembered(kept.get(n, 0.0), model[n], sent[n])
+            for n in names  # type: ignore[union-attr]
+        }
+    return {name: to_record(arrays) for name, arrays in found.items()}
+
+
+def remembered(u: Any, w_k: Any, w: Any) -> Any:
+    """u_k + (w_k - w) in the dtype of the model, as the client half computes it: torch has no other rounding."""
+    trained = np.isfinite(w)
+    wide = np.asarray(ref.f64(u) + (ref.f64(np.where(trained, w_k, 0)) - ref.f64(np.where(trained, w, 0))))
+    return (wide.astype(np.float32) if w.dtype == np.float16 else wide).astype(w.dtype)
 
 
 def failure(node: int, reason: str = "boom", code: int = 2) -> Message:
@@ -277,7 +303,12 @@ def configure(
     strategy: Strategy, server_round: int, model: Model, config: ConfigRecord | None = None, nodes: Any = NODES
 ) -> list[Message]:
     config = ConfigRecord() if config is None else config
-    return list(strategy.configure_train(server_round, to_record(model), config, MemoryGrid(nodes)))
+    messages = list(strategy.configure_train(server_round, to_record(model), config, MemoryGrid(nodes)))
+    for part in (part for each in chain(strategy) if isinstance(each, Shell) for part in each.stack.parts):
+        kept = by_client({k: host(a) for k, a in (getattr(part.state, "clients", None) or {}).items()})
+        for message in messages if kept else ():
+            setattr(message, KEPT, kept)
+    return messages
 
 
 def model_in(message: Message) -> Model:
@@ -392,7 +423,7 @@ def numbers(finite: bool) -> st.SearchStrategy[Any]:
 @st.composite
 def anything(draw: st.DrawFn, node: int, model: Model, finite: bool = False, to: Message | None = None) -> Message:
     """A good reply with some things about it changed; `finite`: its metrics but not its count are finite."""
-    good = {wire.ARRAYS: to_record(model), **({} if to is None else handed_back(to, model))}
+    good = {wire.ARRAYS: to_record(model), **({} if to is None else handed_back(to, model, node))}
     content: dict[str, Any] = {}
     for key, record in good.items():
         arrays: dict[str, Any] = dict(record)
@@ -449,6 +480,7 @@ class LearningGrid(MemoryGrid):
         super().__init__(nodes)
         self.train = train
         self.log: list[Message] = []
+        self.kept: dict[int, Model] = {}  # what the clients handed back last, by node
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         replies = []
@@ -462,7 +494,12 @@ class LearningGrid(MemoryGrid):
                 model = self.train(model_in(message), server_round)[place]
                 reported |= {wire.done(half): 1 for half in halves_in(message)}
                 reported |= numbers_of(message, message.metadata.dst_node_id)
-                content = {wire.ARRAYS: to_record(model), **handed_back(message, model)}
+                node = message.metadata.dst_node_id
+                setattr(message, KEPT, self.kept)
+                more = handed_back(message, model, node)
+                for record in more.values():
+                    self.kept[node] = views(record)
+                content = {wire.ARRAYS: to_record(model), **more}
             content[wire.METRICS] = MetricRecord(reported)
             replies.append(Message(RecordDict(content), reply_to=message))
         return replies

@@ -129,3 +129,42 @@ def test_only_the_model_is_returned() -> None:
 def test_alpha_out_of_range_is_refused(alpha: object) -> None:
     with pytest.raises(ConfigError, match=r"feddyn\.alpha = .* is not allowed"):
         Half().begin(None, Received("feddyn", {"alpha": alpha}), {})
+
+
+# ---------------------------------------------------------------- what the server believes
+
+
+def test_the_memory_is_returned_where_the_server_asks_for_it() -> None:
+    done = play(gradient_a, 1.0, half="feddyn", values={"alpha": 0.1, "names": ["w"]})
+    assert done.output.arrays["feddyn.client_memory"]["w"] == done.state["w"]
+    assert set(done.state) == {"w"}
+    plain = play(gradient_a, 1.0, half="feddyn", values={"alpha": 0.1})
+    assert plain.w == done.w and plain.state["w"] == done.state["w"] and not plain.output.arrays
+
+
+def test_a_memory_from_before_a_restart_is_forgotten() -> None:
+    def after(restarts: int, state: dict | None) -> dict:
+        values = {"alpha": 0.1, "names": ["w"], "restarts": restarts}
+        return dict(play(gradient_a, 1.0, half="feddyn", values=values, state=state).state)
+
+    first = after(0, None)
+    fresh = after(1, first)
+    assert fresh["w"] == first["w"] and fresh["restarts of feddyn"] == 1
+    assert after(1, fresh)["w"] != fresh["w"]  # a second round with it
+    for jump in (2, 7):  # a client that was away
+        assert after(jump, fresh)["w"] == first["w"]
+    assert after(0, first)["w"] != first["w"]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ("w", "must be a list of names"),
+        ([1], "must be a list of names"),
+        (["fc1.weight", "fc9.weight"], "it has no 'fc9.weight'"),
+        (["", "fc1.weight"], "it has no ''"),
+    ],
+)
+def test_names_that_the_network_does_not_have_are_refused(names: object, said: str) -> None:
+    with pytest.raises(ConfigError, match=rf"feddyn\.names .*{said}"):
+        train(round_config(**half(0.1), **{"feddyn.names": names}))

@@ -189,3 +189,14 @@ def test_scaffold_cannot_be_used_with_a_protected_update() -> None:
     config = round_config(**HALF, **{wire.CLIPPING_NORM: 1.0})
     with pytest.raises(ConfigError, match=r"scaffold\.delta would be sent unprotected"):
         answer(config, zeros())
+
+
+@pytest.mark.parametrize("sent", [0.0, 0.4, -3.0])
+def test_the_control_itself_is_returned_where_the_server_recovers(sent: float) -> None:
+    state = {"w": np.array([1.5])}
+    told = play(gradient_a, 1.0, half="scaffold", arrays={"control": sent}, state=state, values={"recover": True})
+    plain = play(gradient_a, 1.0, half="scaffold", arrays={"control": sent}, state=state)
+    assert told.state["w"] == plain.state["w"] and told.w == plain.w
+    assert list(told.output.arrays) == ["scaffold.client_control"]
+    assert told.output.arrays["scaffold.client_control"]["w"] == told.state["w"]
+    assert plain.output.arrays["scaffold.delta"]["w"] == told.state["w"] - state["w"]

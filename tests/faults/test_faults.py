@@ -226,7 +226,7 @@ def test_no_client_state_is_sent(tmp_path: Path, monkeypatch, kind: str) -> None
     folder, seen = play(tmp_path, monkeypatch, faults, *STATEFUL[kind], "rounds=3")
     others = {"scaffold.control"} if kind == "a control variate" else set()
     assert {frozenset(message.content) for message in seen.messages} == {frozenset({"arrays", "config"} | others)}
-    returned = {"scaffold.delta"} if kind == "a control variate" else set()
+    returned = {"scaffold.client_control"} if kind == "a control variate" else set()
     assert {frozenset(names) for names in up} == {frozenset({"arrays", "metrics"} | returned)}
     assert [m.content["config"][wire.ACCEPTED] for m in seen.messages if client_of(m) == 0] == [0, 1, 2]
     text = (folder / "checkpoint/round-000003/state.json").read_text()

@@ -94,7 +94,7 @@ def good(node: int, name: str = "") -> Message:
     reply = fed.reply(node, model, 10 + node, {"client-id": node, "train/loss": 1.0 / node})
     if name == "scaffold":
         delta = {n: rng.standard_normal(MODEL[n].shape).astype(MODEL[n].dtype) for n in PARAMETERS}
-        reply.content["scaffold.delta"] = to_record(delta)
+        reply.content["scaffold.client_control"] = to_record(delta)
     return reply
 
 

@@ -56,12 +56,12 @@ SINGLE: list[Any] = [
     lambda: flwr.FedMedian(**OPEN),
     lambda: flwr.Krum(**OPEN),
     lambda: TwoDLRD(FedLWS(FedAvg(**OPEN))),
-    lambda: FedLWS(FedDyn(num_clients=3, **OPEN)),
+    lambda: FedLWS(FedDyn(num_clients=3, recover=False, **OPEN)),
 ]
 MEAN: list[Any] = [
     lambda: FedAvg(**OPEN),
     lambda: Momentum(**OPEN),
-    lambda: FedDyn(num_clients=3, **OPEN),
+    lambda: FedDyn(num_clients=3, recover=False, **OPEN),
     lambda: TwoDLRD(FedAvg(**OPEN)),
     lambda: flwr.FedAvg(**OPEN),
     lambda: flwr.FedAvgM(**OPEN),

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import federation as fed
 import numpy as np
 import pytest
 import reference as ref
-from federation import OPEN, SHARES, UNIFORM, Expected, printed
+from federation import NODES, OPEN, SHARES, UNIFORM, Expected, printed
+from flwr.app import Message
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import Model
 
 from fedstride import wire
-from fedstride.arrays import views
-from strategies import DifferentialPrivacy, FedDyn, TwoDLRD, feddyn
+from fedstride.arrays import to_record, views
+from fedstride.errors import ConfigError
+from strategies import DifferentialPrivacy, FedDyn, NormAnalysis, TwoDLRD, feddyn
+from strategies.client_states import by_client
+from strategies.cohort import shares_of
 from strategies.feddyn import FedDynState
 from strategies.needs import Needs
 
+KEPT = "feddyn.client_memory"
 RATES = [0.1, 0.1]  # the toy problem T2
 POINT: Model = {"w": np.array([1.0])}
 GRADIENTS: list[ref.Gradient] = [lambda w: {"w": 2.0 * (w["w"] - 3.0)}, lambda w: {"w": w["w"] + 1.0}]
@@ -172,8 +178,8 @@ def test_buffers_are_averaged_and_not_remembered(weighting: str, shares: list[fl
 # ---------------------------------------------------------------- what travels, what is kept
 
 
-def test_alpha_goes_down_and_nothing_beside_the_model_travels() -> None:
-    done = fed.play(FedDyn(num_clients=3, alpha=0.25, **OPEN), 1, fed.make_model(), fed.noisy())
+def test_in_the_papers_form_alpha_goes_down_and_nothing_beside_the_model_travels() -> None:
+    done = fed.play(FedDyn(num_clients=3, alpha=0.25, recover=False, **OPEN), 1, fed.make_model(), fed.noisy())
     assert done.config == {wire.SERVER_ROUND: 1, wire.HALVES: ["feddyn"], "feddyn.alpha": 0.25}
     assert set(done.messages[0].content) == {"arrays", "config"}
     assert done.metrics["screening/not_done"] == 0
@@ -190,8 +196,12 @@ def test_the_state_is_packed_and_restored() -> None:
     model = fed.rounds(strategy, fed.make_model(), fed.noisy(), [1, 2])[-1].returned
     kept = strategy.state_dict()
     arrays = {name: value for name, value in kept.items() if not name.startswith("learnt/")}
-    assert set(arrays) == {f"memory/{name}" for name in ref.parameters(fed.make_model())}
-    assert {array.dtype for array in arrays.values()} == {np.dtype(np.float64)}
+    names = ref.parameters(fed.make_model())
+    of_clients = {f"clients/{node}/{name}" for node in NODES for name in names}
+    assert arrays.pop("restarts") == 0
+    assert set(arrays) == {f"memory/{name}" for name in names} | of_clients
+    assert {arrays[name].dtype for name in of_clients} == {np.dtype(np.float32)}
+    assert {array.dtype for name, array in arrays.items() if name not in of_clients} == {np.dtype(np.float64)}
     fresh.load_state_dict(kept)
     assert model is not None
     got, want = (fed.play(one, 3, model, fed.noisy()) for one in (fresh, strategy))
@@ -217,11 +227,116 @@ def test_torch_tensors_give_the_same_numbers() -> None:
 # ---------------------------------------------------------------- with others
 
 
+PAPERS: Any = partial(FedDyn, num_clients=3, recover=False)
+
+
 def test_it_sees_the_mean_alone_and_may_stand_inside_privacy() -> None:
     """With equal weights and m of N known, u and w^ follow from the mean update."""
     start = fed.only_parameters(fed.make_model(np.float64))
-    for make in (lambda: FedDyn(num_clients=3, **OPEN), lambda: TwoDLRD(FedDyn(num_clients=3, **OPEN))):
+    for make in (lambda: PAPERS(**OPEN), lambda: TwoDLRD(PAPERS(**OPEN))):
         assert make().stack.needs is Needs.MEAN
         private: Any = DifferentialPrivacy(make(), noise_multiplier=1.0, noise_seed=5)
         done = fed.play(private, 1, start, fed.noisy())
         assert done.metrics["privacy/stddev"] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("wrap", [lambda rule: rule, TwoDLRD, lambda rule: NormAnalysis(TwoDLRD(rule))])
+@pytest.mark.parametrize("where", ["server", "client", "local"])
+def test_privacy_around_what_clients_keep_is_refused_with_the_setting_that_helps(wrap: Any, where: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        DifferentialPrivacy(wrap(FedDyn(num_clients=3, **OPEN)), where=where)
+    assert str(caught.value).endswith(
+        "privacy would not protect feddyn.client_memory; set recover=false for it, choose another strategy, or "
+        "privacy=none"
+    )
+
+
+# ---------------------------------------------------------------- what the server believes
+
+
+def memories(strategy: FedDyn) -> Model:
+    """The mean of all U_k, with N = 3."""
+    kept = by_client(strategy.state.clients)
+    return {n: sum(ref.f64(u[n]) for u in kept.values()) / 3 for n in ref.parameters(fed.make_model())}
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "examples"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_honest_clients_give_the_bits_of_the_papers_form(weighting: str, dtype: str) -> None:
+    start = fed.make_model(dtype)
+    found = []
+    for recover in (True, False):
+        strategy = FedDyn(num_clients=3, weighting=weighting, recover=recover, **OPEN)  # type: ignore[arg-type]
+        done = fed.rounds(strategy, start, fed.noisy())
+        found.append([fed.bits(each.returned or {}) for each in done] + [fed.bits(strategy.state.memory)])
+    assert found[0] == found[1]
+
+
+def changed(replies: list[Message], change: Callable[[Model], Model]) -> list[Message]:
+    """The replies, in which the first client says this of what it keeps."""
+    content = replies[0].content
+    content[KEPT] = to_record(change(views(content[KEPT])))
+    return replies
+
+
+@pytest.mark.parametrize(
+    "change", [lambda u: -u, lambda u: 0 * u, lambda u: 3.0 * u, lambda u: u[..., ::-1].copy()]
+)
+def test_a_memory_that_the_models_do_not_explain_begins_all_anew(change: Any) -> None:
+    strategy, start = FedDyn(num_clients=3, **OPEN), fed.make_model()
+    first = fed.play(strategy, 1, start, fed.noisy())
+    lied = fed.play(
+        strategy,
+        2,
+        first.returned or {},
+        fed.noisy(),
+        lambda replies: changed(replies, lambda u: {n: change(a).astype(a.dtype) for n, a in u.items()}),
+    )
+    assert lied.metrics["feddyn/restarts"] == 1 and lied.metrics["feddyn/memory"] == 0.0
+    assert strategy.state.clients is None
+    third = fed.play(strategy, 3, lied.returned or {}, fed.noisy())
+    assert third.config["feddyn.restarts"] == 1 and third.metrics["feddyn/restarts"] == 1
+    for name, u in memories(strategy).items():
+        np.testing.assert_allclose(strategy.state.memory[name], u, rtol=0, atol=1e-7)
+
+
+def test_a_memory_that_differs_in_last_bits_is_put_right_without_a_restart() -> None:
+    strategy, start = FedDyn(num_clients=3, **OPEN), fed.make_model()
+
+    def next_up(replies: list[Message]) -> list[Message]:
+        return changed(
+            replies, lambda u: {n: np.nextafter(a, np.float32(9)).astype(a.dtype) for n, a in u.items()}
+        )
+
+    for number in range(1, 30):
+        start = fed.play(strategy, number, start, fed.noisy(), next_up).returned or {}
+    assert strategy.state.restarts == 0
+    for name, u in memories(strategy).items():
+        np.testing.assert_allclose(strategy.state.memory[name], u, rtol=0, atol=1e-5)
+
+
+@fed.PROPERTY
+@given(
+    st.lists(
+        st.tuples(st.sets(st.integers(0, 6), min_size=1, max_size=4), st.integers(0, 2**32 - 1)),
+        min_size=1,
+        max_size=8,
+    ),
+    st.booleans(),
+)
+def test_u_is_the_mean_of_what_is_believed_whoever_comes(cohorts: list[Any], by_examples: bool) -> None:
+    """More ids than N = 3, honest and wrong ones, and counts of examples that change."""
+    state, sent = FedDynState(), {"w": np.zeros(3)}
+    for who, seed in cohorts:
+        rng, ids = np.random.default_rng(seed), sorted(who)
+        models = [{"w": rng.normal(size=3)} for _ in ids]
+        lies = [{"w": rng.normal(size=3) * rng.integers(0, 2)} for _ in ids]
+        counts = [float(n) for n in rng.integers(1, 100, len(ids))] if by_examples else None
+        shares = shares_of(counts or [1.0] * len(ids))
+        given = feddyn.Memories(ids, lies, counts)
+        sent, state = feddyn.recovering(sent, models, shares, given, state, num_clients=3)
+        kept = by_client(state.clients or {})
+        assert len(kept) <= 3
+        weights = shares_of([float(state.examples[str(k)]) for k in kept]) if by_examples and kept else [1 / 3] * 3
+        want = sum((q * kept[k]["w"] for q, k in zip(weights, kept, strict=False)), np.zeros(3))
+        np.testing.assert_allclose(state.memory["w"], want, rtol=0, atol=1e-12)  # type: ignore[index]

@@ -56,7 +56,7 @@ def controlled() -> ClientApp:
             RecordDict(
                 {
                     "model": ArrayRecord({"w": Array(w.astype(np.float32))}),
-                    "scaffold.delta": ArrayRecord({"w": Array((new - c_k).astype(np.float32))}),
+                    "scaffold.client_control": ArrayRecord({"w": Array(new.astype(np.float32))}),
                     "seen": MetricRecord({"num-examples": 1 + k, "done/scaffold": 1}),
                 }
             ),
@@ -149,7 +149,7 @@ def test_scaffold_with_her_clients_finds_the_minimum_that_fedavg_misses(fraction
 
 
 def test_scaffold_rejects_clients_without_its_client_half() -> None:
-    """No delta_k, no reply that could be used: nothing is learned, and the run ends in order."""
+    """No c_k+, no reply that could be used: nothing is learned, and the run ends in order."""
     strategy = Scaffold(num_clients=3)
     result = strategy.start(
         grid=LocalGrid(stranger(), 3),
@@ -161,12 +161,12 @@ def test_scaffold_rejects_clients_without_its_client_half() -> None:
     ] * 2
     assert strategy.state.control is None
     assert strategy.last_cohort is not None
-    assert "the requested record 'scaffold.delta' is missing" in strategy.last_cohort.rejected[0].reason
+    assert "the requested record 'scaffold.client_control' is missing" in strategy.last_cohort.rejected[0].reason
 
 
 def test_feddyn_notices_clients_that_do_not_do_their_half() -> None:
-    """Their models are those of another loss, but models: they are used, and the round says so."""
-    strategy = FedDyn(num_clients=3)
+    """In the paper's form, models of another loss are used all the same, and the round says so."""
+    strategy = FedDyn(num_clients=3, recover=False)
     result = strategy.start(
         grid=LocalGrid(stranger(), 3),
         initial_arrays=ArrayRecord({"w": Array(np.array([5.0, -5.0], dtype=np.float32))}),

@@ -13,7 +13,19 @@ from flwr.serverapp import strategy as flwr
 from flwr.serverapp.strategy import Strategy
 
 from fedstride.errors import RunError
-from strategies import FedAvg, FedLWS, FedNNNN, Momentum, Needs, NormAnalysis, TwoDLRD, Wrapper, add_step
+from strategies import (
+    FedAvg,
+    FedDyn,
+    FedLWS,
+    FedNNNN,
+    Momentum,
+    Needs,
+    NormAnalysis,
+    Scaffold,
+    TwoDLRD,
+    Wrapper,
+    add_step,
+)
 from strategies.means import averaged_buffers, mean_update, movement
 from strategies.needs import _LimitedUpdates, declared, limited
 from strategies.parts import STRATEGIES
@@ -42,8 +54,8 @@ NEEDS = {
     "adadecay": Needs.SUMS,
     "awd": Needs.SUMS,
     "validated": Needs.EACH,
-    "scaffold": Needs.MEAN,
-    "feddyn": Needs.MEAN,
+    "scaffold": Needs.EACH,
+    "feddyn": Needs.EACH,
     "fednova": Needs.SUMS,
     "q_fedavg": Needs.SUMS,
     "feddisco": Needs.SUMS,
@@ -66,7 +78,8 @@ def made(name: str, kind: Any) -> Any:
 
 @pytest.mark.parametrize("name", OURS)
 def test_every_rule_declares_what_it_needs_itself(name: str) -> None:
-    assert vars(STRATEGIES.load(name))["needs"] is NEEDS[name]
+    assert "needs" in vars(STRATEGIES.load(name))
+    assert declared(made(name, STRATEGIES.load(name))) is NEEDS[name]
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -137,6 +150,19 @@ def test_an_own_rule_that_declares_nothing_gets_each_update() -> None:
 def test_a_class_derived_from_one_that_declares_must_state_it_again() -> None:
     assert declared(type("Derived", (Momentum,), {})(**OPEN)) is Needs.EACH
     assert declared(type("Derived", (Wrapper,), {})(FedAvg(**OPEN))) is Needs.EACH
+
+
+@pytest.mark.parametrize("rule", [Scaffold, FedDyn])
+@pytest.mark.parametrize("wrap", [lambda rule: rule, TwoDLRD, lambda rule: NormAnalysis(TwoDLRD(rule))])
+def test_needs_may_depend_on_a_setting(rule: Any, wrap: Any) -> None:
+    """Each level is what is used: with less the rule would be refused in a round."""
+    for recover, needs in ((True, Needs.EACH), (False, Needs.MEAN)):
+        strategy = rule(num_clients=3, recover=recover, **OPEN)
+        assert declared(strategy) is needs
+        assert wrap(strategy).stack.core is strategy
+        assert fed.play(wrap(rule(num_clients=3, recover=recover, **OPEN)), 1, START, fed.noisy()).returned
+    derived = type("Derived", (rule,), {})(num_clients=3, recover=False, **OPEN)
+    assert declared(derived) is Needs.EACH
 
 
 ASKS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {

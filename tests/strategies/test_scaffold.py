@@ -21,7 +21,7 @@ from fedstride.errors import ConfigError
 from strategies import DifferentialPrivacy, FedAvg, FedLWS, NormAnalysis, Scaffold, TwoDLRD, fedavg, scaffold
 from strategies.scaffold import ScaffoldState
 
-CONTROL, DELTA = "scaffold.control", "scaffold.delta"
+CONTROL, KEPT = "scaffold.control", "scaffold.client_control"
 RATES = [0.1, 0.1]  # the toy problem T2
 POINT: Model = {"w": np.array([1.0])}
 GRADIENTS: list[ref.Gradient] = [lambda w: {"w": 2.0 * (w["w"] - 3.0)}, lambda w: {"w": w["w"] + 1.0}]
@@ -37,11 +37,11 @@ def parameters(seed: int, model: Model, m: int = 3) -> list[Model]:
     ]
 
 
-def handed(node: int, model: Model, delta: Any) -> Message:
-    """A reply with this delta_k; None: without any."""
+def handed(node: int, model: Model, control: Any) -> Message:
+    """A reply with this c_k+; None: without any."""
     message = fed.reply(node, model, metrics={wire.done("scaffold"): 1})
-    if delta is not None:
-        message.content[DELTA] = delta if isinstance(delta, ArrayRecord) else to_record(delta)
+    if control is not None:
+        message.content[KEPT] = control if isinstance(control, ArrayRecord) else to_record(control)
     return message
 
 
@@ -63,7 +63,8 @@ class Clients:
         self.rule.c = control_in(message)
         sent = fed.model_in(message)
         done = [self.rule.client(k, sent, self.gradients[k], RATES) for k in who]
-        replies = [handed(k + 1, w_k, delta) for k, (w_k, delta) in zip(who, done, strict=True)]
+        kept = self.rule.of_client
+        replies = [handed(k + 1, w_k, kept[k]) for k, (w_k, _) in zip(who, done, strict=True)]
         record, _ = strategy.aggregate_train(number, replies[::-1])
         return views(record), [float((w_k["w"] - sent["w"])[0]) for w_k, _ in done]
 
@@ -114,7 +115,7 @@ def test_five_pure_steps_agree_with_the_oracle(dtype: str, server_lr: float) -> 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_five_rounds_agree_with_the_oracle(dtype: str) -> None:
-    """Through messages: c goes down in the model's dtype, delta_k comes up."""
+    """Through messages: c goes down in the model's dtype, c_k+ comes up."""
     start = fed.make_model(dtype)
     strategy, oracle = Scaffold(num_clients=5, server_lr=0.5, **OPEN), ref.Scaffold(5, 0.5)
     model, expected = start, fed.widened(start)
@@ -244,8 +245,11 @@ def test_the_state_is_packed_and_restored() -> None:
     model = fed.rounds(strategy, fed.make_model(), fed.noisy(), [1, 2])[-1].returned
     kept = strategy.state_dict()
     arrays = {name: value for name, value in kept.items() if not name.startswith("learnt/")}
-    assert set(arrays) == {f"control/{name}" for name in ref.parameters(fed.make_model())}
-    assert {array.dtype for array in arrays.values()} == {np.dtype(np.float64)}
+    names = ref.parameters(fed.make_model())
+    of_clients = {f"clients/{node}/{name}" for node in NODES for name in names}
+    assert set(arrays) == {f"control/{name}" for name in names} | of_clients
+    assert {arrays[name].dtype for name in of_clients} == {np.dtype(np.float32)}
+    assert {array.dtype for name, array in arrays.items() if name not in of_clients} == {np.dtype(np.float64)}
     fresh.load_state_dict(kept)
     assert model is not None
     got, want = (fed.play(one, 3, model, fed.noisy()) for one in (fresh, strategy))
@@ -291,12 +295,15 @@ def with_value(value: float) -> Model:
 
 
 HOSTILE: dict[str, tuple[Any, str]] = {
-    "missing": (None, "the requested record 'scaffold.delta' is missing; the reply has ['arrays']"),
+    "missing": (None, "the requested record 'scaffold.client_control' is missing; the reply has ['arrays']"),
     "empty": (ArrayRecord(), "missing arrays: ['conv1.weight'"),
-    "NaN": (with_value(np.nan), "scaffold.delta: 'fc.bias' contains NaN, infinity or values too large to square"),
+    "NaN": (
+        with_value(np.nan),
+        "scaffold.client_control: 'fc.bias' contains NaN, infinity or values too large to square",
+    ),
     "infinity": (
         with_value(-np.inf),
-        "scaffold.delta: 'fc.bias' contains NaN, infinity or values too large to square",
+        "scaffold.client_control: 'fc.bias' contains NaN, infinity or values too large to square",
     ),
     "another shape": (GOOD | {"fc.bias": np.zeros(6, np.float32)}, "'fc.bias' is float32(6,)"),
     "a shape that would broadcast": (GOOD | {"fc.bias": np.zeros(1, np.float32)}, "'fc.bias' is float32(1,)"),
@@ -304,8 +311,11 @@ HOSTILE: dict[str, tuple[Any, str]] = {
     "a missing array": (without("fc.bias"), "missing arrays: ['fc.bias'], unexpected arrays: []"),
     "an extra array": (GOOD | {"extra": np.zeros(1)}, "missing arrays: [], unexpected arrays: ['extra']"),
     "buffers too": (START, "unexpected arrays: ['bn1.running_mean'"),
-    "absurdly long": (with_value(1e7), "a record 'scaffold.delta' of norm 1e+07, more than 5 times"),
-    "float32's limit": (with_value(3.4e38), "a record 'scaffold.delta' of norm 3.4e+38, more than 5 times"),
+    "absurdly long": (with_value(1e7), "a record 'scaffold.client_control' of norm 1e+07, more than 5 times"),
+    "float32's limit": (
+        with_value(3.4e38),
+        "a record 'scaffold.client_control' of norm 3.4e+38, more than 5 times",
+    ),
     "garbage": (
         ArrayRecord({**to_record(GOOD), "fc.bias": Array("float32", (5,), "numpy.ndarray", b"\x93NUMPY garbage")}),
         "arrays that cannot be read",
@@ -363,7 +373,7 @@ def test_privacy_around_it_is_refused_at_once(make: Any, where: str) -> None:
     assert str(caught.value).startswith("strategy = ")
     assert str(caught.value).endswith(
         "is not allowed: strategy must be one whose clients send only their model: privacy would not protect "
-        "scaffold.delta; choose another strategy, or privacy=none"
+        "scaffold.client_control; choose another strategy, or privacy=none"
     )
 
 
@@ -372,7 +382,7 @@ def test_a_wrapper_asks_for_both_halves() -> None:
     done = fed.play(strategy, 1, START, fed.noisy())
     assert done.config[wire.HALVES] == ["scaffold", "two_d_lrd"]
     assert strategy.expected.halves == ("scaffold", "two_d_lrd")
-    assert list(strategy.expected.returns) == [DELTA]
+    assert list(strategy.expected.returns) == [KEPT]
     assert done.returned is not None
     assert done.metrics["screening/not_done"] == 0
     plain = fed.play(Scaffold(num_clients=3, **OPEN), 1, START, fed.noisy()).returned

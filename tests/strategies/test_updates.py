@@ -285,7 +285,7 @@ PASSES = {
     "per_layer": 1,
     "momentum": 1,
     "fedalr": 4,  # norms; G; products with G; the step
-    "feddyn": 1,
+    "feddyn": 2,  # the second for the lengths of what clients keep
     "fedlws": 2,  # the second for the distances from the mean
     "two_d_lrd": 2,
     "norms": 1,
