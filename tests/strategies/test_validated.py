@@ -216,7 +216,7 @@ def test_refused_settings(settings: dict[str, Any], said: str) -> None:
 
 
 def test_without_examples_it_refuses_the_first_round() -> None:
-    with pytest.raises(ConfigError, match="proxy = None .*the server's examples with a network"):
+    with pytest.raises(ConfigError, match=r"proxy = None .*the server's examples with a network"):
         fed.rounds(Validated(FedAvg(**OPEN)), fed.make_model(), fed.noisy(), [1])
 
 
