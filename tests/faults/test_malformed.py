@@ -67,7 +67,7 @@ STRATEGIES: dict[str, Any] = {
     "fedlws": lambda: FedLWS(FedNNNN(**OPEN)),
     "fedalr": lambda: Fedalr(**OPEN),
     "scaffold": lambda: Scaffold(num_clients=9, **OPEN),
-    "feddyn": lambda: FedLWS(FedDyn(num_clients=9, **OPEN)),
+    "feddyn": lambda: FedLWS(FedDyn(num_clients=9, recover=False, **OPEN)),
     "two_d_lrd": lambda: NormAnalysis(TwoDLRD(FedAvg(**OPEN), window=0)),
     "Flower's FedAdam": lambda: NormAnalysis(flwr.FedAdam(**OPEN)),
     "Flower's FedMedian": lambda: FedLWS(flwr.FedMedian(**OPEN)),

@@ -220,7 +220,7 @@ RULES: dict[str, Callable[[], Strategy]] = {
     "per_layer": lambda: FedNNNN(per_layer=True, **OPEN),
     "momentum": lambda: Momentum(**OPEN),
     "fedalr": lambda: Fedalr(**OPEN),
-    "feddyn": lambda: FedDyn(num_clients=10, **OPEN),
+    "feddyn": lambda: FedDyn(num_clients=10, recover=False, **OPEN),  # else it keeps each client's memory
     "fedlws": lambda: FedLWS(FedAvg(**OPEN), beta=5.0),
     "two_d_lrd": lambda: TwoDLRD(FedLWS(FedNNNN(**OPEN), beta=5.0), window=0),
     "norms": lambda: NormAnalysis(FedNNNN(**OPEN)),
@@ -285,7 +285,7 @@ PASSES = {
     "per_layer": 1,
     "momentum": 1,
     "fedalr": 4,  # norms; G; products with G; the step
-    "feddyn": 2,  # the second for the lengths of what clients keep
+    "feddyn": 1,
     "fedlws": 2,  # the second for the distances from the mean
     "two_d_lrd": 2,
     "norms": 1,
