@@ -76,7 +76,7 @@ class Ours:
         name = f"workers{self._workers}"
         prepared = session.prepare(compose_again(self._config, name))
         desk = self._stack.enter_context(engine(app, prepared, self._workers))
-        grid = desk.grid(prepared.config)
+        grid = desk.grid(prepared)
 
         def run() -> None:
             with suppress(KeyboardInterrupt):

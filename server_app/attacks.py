@@ -26,6 +26,14 @@ class Attackers:
     clients: Annotated[
         int, Setting("number of clients that attack, drawn from the seed", least=1, most=MOST_CLIENTS)
     ] = 1
+    place: Annotated[
+        int,
+        Setting(
+            "how many clients of the drawn order come before the attackers: other ones attack",
+            least=0,
+            most=MOST_CLIENTS,
+        ),
+    ] = 0
 
 
 @dataclass
@@ -78,6 +86,13 @@ class Liars(Attackers):
     factor: Annotated[float, Setting("factor of the reported number of examples", least=1)] = 100.0
 
 
+@dataclass
+class Worst(Attackers):
+    """The settings of `worst`."""
+
+    lengths: Annotated[int, Setting("number of lengths of each direction", least=1, most=100)] = 12
+
+
 ATTACKS = Table(
     "attack",
     PLACE,
@@ -115,6 +130,12 @@ ATTACKS = Table(
         "Attackers train honestly and report a multiple of their number of examples.",
         Liars,
     ),
+    Part(
+        "worst",
+        "worst:Worst",
+        "Attackers send what, of many directions and lengths that are accepted, makes the test loss largest.",
+        Worst,
+    ),
     kind=Kind.SETTING,
 )
 
@@ -128,6 +149,25 @@ def check_attack(config: Config) -> None:
         "attack.clients",
         attackers,
         f"at most {config.clients - 1}: of clients = {config.clients}, at least one is honest",
+    )
+    place = getattr(chosen, "place", 0)
+    require(
+        place + attackers <= config.clients,
+        "attack.place",
+        place,
+        f"at most {config.clients - attackers} with {attackers} of {config.clients} clients attacking",
+    )
+    require(
+        chosen.name != "worst" or config.privacy.name == "none",
+        "attack",
+        "worst",
+        "another one with privacy: it would try releases that do not take place",
+    )
+    require(
+        chosen.name != "worst" or config.resume is None,
+        "attack",
+        "worst",
+        "another one in a run that is resumed: its running mean begins with the run",
     )
     alone = chosen.name == "alie" and getattr(chosen, "knowledge", "") == "attackers" and attackers < 2
     require(

@@ -61,7 +61,7 @@ def resume(
 def _run(app: ClientApp, config: Config, observers: Sequence[Any], workers: int) -> session.Outcome:
     prepared = session.prepare(config)
     with engine(app, prepared, workers) as desk:
-        grid = desk.grid(prepared.config)
+        grid = desk.grid(prepared)
         return session.run(
             grid,
             prepared,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 from flwr.app import Message, MessageType, MetricRecord, RecordDict
@@ -19,13 +19,10 @@ from fedstride import wire
 from fedstride.arrays import Arrays, Held, is_buffer, to_record, views
 from fedstride.finite import held_in, put_back, taken_out
 from fedstride.records import array_records, metric_records
-from server_app.attacks import ATTACKS
 from server_app.config.schema import Config
 from server_app.exchange import CohortGrid
 
 from .rules import Attack, Present, drawn_order
-
-G = TypeVar("G", bound=Grid)
 
 Updates = Mapping[tuple[str, str], np.ndarray]
 """The update of a client in float64, by record and parameter."""
@@ -99,17 +96,20 @@ class AttackedGrid(CohortGrid):
             honest=sorted(set(there) - self._attackers),
             order=self._order,
         )
+        self._rounds.remove(of_round)
+        sent = {client: of_round.sent[message_id] for client, message_id in there.items()}
+        return self._answers(sent, {client: of_round.replies[i] for client, i in there.items()}, present)
+
+    def _answers(
+        self, sent: Mapping[int, Message], replies: Mapping[int, Message], present: Present
+    ) -> list[Message]:
+        """What the attackers send instead of their honest replies; all by client id."""
         updates = {
-            client: updates_in(of_round.sent[there[client]], of_round.replies[there[client]])
+            client: updates_in(sent[client], replies[client])
             for client in (*present.attackers, *self._attack.known(present))
         }
         known = [updates[client] for client in self._attack.known(present)]
-        attacked = []
-        for client in present.attackers:
-            sent, reply = of_round.sent[there[client]], of_round.replies[there[client]]
-            attacked.append(replace(self._attack, sent, reply, updates[client], known, present))
-        self._rounds.remove(of_round)
-        return attacked
+        return [replace(self._attack, sent[k], replies[k], updates[k], known, present) for k in present.attackers]
 
 
 def _start(sent: Message, record: str) -> tuple[Arrays, Mapping[str, Held]]:
@@ -134,16 +134,12 @@ def replace(
     attack: Attack, sent: Message, reply: Message, own: Updates, known: Sequence[Updates], present: Present
 ) -> Message:
     """The attacker's reply, made from its honest one."""
-    content: dict[str, Any] = dict(reply.content)
-    for name, record in array_records(reply.content).items():
-        start, held = _start(sent, name)
-        arrays: Arrays = dict(views(record))
-        for (of, key), update in own.items():
-            others = [each[of, key] for each in known if (of, key) in each]
-            if of == name and len(others) == len(known) and (known or not attack.colludes):
-                new = start.get(key, 0.0) + attack.update(update, others, present)
-                arrays[key] = np.asarray(new).astype(arrays[key].dtype)
-        content[name] = to_record(put_back(arrays, held))
+    new = {}
+    for key, update in own.items():
+        others = [each[key] for each in known if key in each]
+        if len(others) == len(known) and (known or not attack.colludes):
+            new[key] = attack.update(update, others, present)
+    content: dict[str, Any] = with_updates(sent, reply, new)
     for name, metrics in metric_records(reply.content).items():
         count = metrics.get(wire.NUM_EXAMPLES)
         if isinstance(count, int):
@@ -152,19 +148,20 @@ def replace(
     return reply
 
 
+def with_updates(sent: Message, reply: Message, updates: Updates) -> dict[str, Any]:
+    """The records of a reply with these updates, and else as they are."""
+    content: dict[str, Any] = dict(reply.content)
+    for name, record in array_records(reply.content).items():
+        start, held = _start(sent, name)
+        arrays: Arrays = dict(views(record))
+        for (of, key), update in updates.items():
+            if of == name:
+                arrays[key] = np.asarray(start.get(key, 0.0) + update).astype(arrays[key].dtype)
+        content[name] = to_record(put_back(arrays, held))
+    return content
+
+
 def attackers_of(config: Config) -> list[int]:
     """The ids of the clients that attack in a run, in increasing order."""
-    count = getattr(config.attack, "clients", 0)
-    return sorted(drawn_order(config.seed, config.clients)[:count])
-
-
-def attacked(grid: G, config: Config) -> G | AttackedGrid:
-    """The Grid of a run, with its attackers; the Grid itself if all clients are honest."""
-    attackers = attackers_of(config)
-    if not attackers:
-        return grid
-    attack = ATTACKS.make(config.attack)
-    if attack.flips_labels:
-        cast(Any, grid).flip_labels(attackers)
-        return grid
-    return AttackedGrid(grid, attack, attackers, drawn_order(config.seed, config.clients))
+    count, place = (getattr(config.attack, key, 0) for key in ("clients", "place"))
+    return sorted(drawn_order(config.seed, config.clients)[place : place + count])

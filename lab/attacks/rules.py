@@ -54,6 +54,7 @@ class Attack:
 
     colludes = False  # whether the update is computed from known ones; if there are none, the reply is honest
     flips_labels = False
+    chooses = False  # whether the update is chosen among candidates, by what the round would give
 
     def known(self, present: Present) -> Sequence[int]:
         """The clients whose updates the attack is computed from."""

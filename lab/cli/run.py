@@ -102,7 +102,7 @@ def train(config: Config, console: Console, *, compare: bool, quiet: bool) -> No
         with engine(app, prepared) as desk:
             for note in (*prepared.notes, *desk.notes):
                 say(console, f"note: {note}")
-            grid = desk.grid(prepared.config)
+            grid = desk.grid(prepared)
 
             def on_folder(folder: Path) -> None:
                 folders.append(folder)

@@ -93,7 +93,7 @@ class ComparisonRun:
         self._stop.error = self._stop.error or error
 
     def _run(self) -> None:
-        grid = self._engine.grid(self._prepared.config, priority=1)
+        grid = self._engine.grid(self._prepared, priority=1)
         try:
             session.run(
                 grid,

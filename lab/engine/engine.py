@@ -25,7 +25,8 @@ from server_app.evaluation import CentralEvaluation
 from server_app.rounds import Evaluate
 from server_app.session import Prepared
 
-from ..attacks.grid import AttackedGrid, attacked
+from ..attacks.attacked import attacked
+from ..attacks.grid import AttackedGrid
 from . import startup
 from .jobs import Jobs
 from .local import LocalGrid
@@ -42,7 +43,7 @@ class Engine(Protocol):
     workers: int
     """The number of worker processes; 0: the process itself."""
 
-    def grid(self, config: Config, priority: int = 0) -> LocalGrid | AttackedGrid:
+    def grid(self, prepared: Prepared, priority: int = 0) -> LocalGrid | AttackedGrid:
         """The Grid of a run, with its attackers. Raises ConfigError if it needs data that are not here."""
 
     def evaluate(self, priority: int = 0) -> Evaluate:
@@ -57,9 +58,10 @@ class InThisProcess:
     def __init__(self, app: ClientApp, evaluation: CentralEvaluation, notes: Sequence[str] = ()) -> None:
         self._app, self._evaluation, self.notes = app, evaluation, notes
 
-    def grid(self, config: Config, priority: int = 0) -> LocalGrid | AttackedGrid:
+    def grid(self, prepared: Prepared, priority: int = 0) -> LocalGrid | AttackedGrid:
         """A Grid in this process."""
-        return attacked(LocalGrid(self._app, config.clients, data=files_of(config)), config)
+        config = prepared.config
+        return attacked(LocalGrid(self._app, config.clients, data=files_of(config)), prepared)
 
     def evaluate(self, priority: int = 0) -> Evaluate:
         """The evaluation itself."""
@@ -75,10 +77,11 @@ class InWorkers:
         self._pool, self._app, self._evaluation, self.notes = pool, app, evaluation, notes
         self.workers = pool.started
 
-    def grid(self, config: Config, priority: int = 0) -> LocalGrid | AttackedGrid:
+    def grid(self, prepared: Prepared, priority: int = 0) -> LocalGrid | AttackedGrid:
         """A Grid whose clients run in the workers."""
+        config = prepared.config
         grid = WorkersGrid(self._pool, self._app, config.clients, data=files_of(config), priority=priority)
-        return attacked(grid, config)
+        return attacked(grid, prepared)
 
     def evaluate(self, priority: int = 0) -> Evaluate:
         """The evaluation, divided among the workers."""
@@ -88,14 +91,15 @@ class InWorkers:
 class InCohorts(InThisProcess):
     """Several clients at once, in this process."""
 
-    def grid(self, config: Config, priority: int = 0) -> LocalGrid | AttackedGrid:
+    def grid(self, prepared: Prepared, priority: int = 0) -> LocalGrid | AttackedGrid:
         """A Grid that trains several clients at once."""
         from .together.grid import TogetherGrid
 
+        config = prepared.config
         stay = {"device": True, "host": False}.get(config.cohort_rules)
         size, files = config.cohort_part, files_of(config)
         grid = TogetherGrid(self._app, config.clients, data=files, size=size, stay=stay)
-        return attacked(grid, config)
+        return attacked(grid, prepared)
 
 
 @contextmanager

@@ -128,7 +128,7 @@ def run_job(job: Job) -> Ended:
             prepared = session.prepare(job.config)
             workers = min(job.workers // prepared.config.client.threads, places(prepared.config))
             with engine(app, prepared, workers=workers if workers > 1 else 0) as desk:
-                grid = desk.grid(prepared.config)
+                grid = desk.grid(prepared)
                 outcome = session.run(
                     grid,
                     prepared,

@@ -101,7 +101,7 @@ def _train(prepared: Prepared, line: Line) -> Result:
     try:
         with engine(app, prepared) as desk:
             notes += desk.notes
-            grid = desk.grid(config)
+            grid = desk.grid(prepared)
 
             def on_folder(folder: Path) -> None:
                 folders.append(folder)

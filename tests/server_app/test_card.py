@@ -109,7 +109,7 @@ def membership_of(folder: Path, *overrides: str) -> str:
     """The card of a run with the test of the desk."""
     prepared = session.prepare(compose([f"out='{folder}'", *overrides]))
     with engine(app, prepared, 0) as desk:
-        grid = desk.grid(prepared.config)
+        grid = desk.grid(prepared)
         outcome = session.run(grid, prepared, on_folder=grid.keep_client_states_in, audit=audit)
     return section((outcome.folder / CARD).read_text(), "Membership")
 
@@ -168,7 +168,7 @@ def test_an_audit_that_fails_is_said_and_costs_nothing(tmp_path: Path) -> None:
 
     prepared = session.prepare(compose([*SMALL, "rounds=1", f"out='{tmp_path}'", "name=x"]))
     with engine(app, prepared, 0) as desk:
-        grid = desk.grid(prepared.config)
+        grid = desk.grid(prepared)
         outcome = session.run(grid, prepared, on_folder=grid.keep_client_states_in, audit=broken)
     assert "Not tested: OSError: no \\| rows\n" in (outcome.folder / CARD).read_text()
 

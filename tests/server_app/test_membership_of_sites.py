@@ -78,7 +78,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_the_answer_is_what_the_test_of_the_desk_finds(asked: Run, tmp_path: Path) -> None:
     prepared = session.prepare(compose([*CHOSEN, f"out='{tmp_path}'"]))
     with engine(app, prepared, 0) as desk:
-        grid = desk.grid(prepared.config)
+        grid = desk.grid(prepared)
         outcome = session.run(grid, prepared, on_folder=grid.keep_client_states_in, audit=audit)
     there, here = card_of(load(outcome.folder)), card_of(asked)
     assert "AUROC" in here and here.replace("site that was measured, ", "site, ") == there

@@ -19,7 +19,7 @@ from server_app.config.compose import compose, from_yaml, to_yaml
 from server_app.lines import read_lines
 
 FIVE = ("clients=5", "rounds=2", "client.local_steps=2")
-SETTINGS = {"alie": ("attack.clients=2",), "scaled": ("attack.factor=3",)}
+SETTINGS = {"alie": ("attack.clients=2",), "scaled": ("attack.factor=3",), "worst": ("attack.lengths=2",)}
 ALL = [name for name in ATTACKS if name != "none"]
 
 

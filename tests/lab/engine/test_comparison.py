@@ -32,7 +32,7 @@ def test_it_is_the_run_of_fedavg(workers: int, tmp_path: Path) -> None:
             assert config is not None
             begun.append(ComparisonRun(desk, config, main))
 
-        outcome = session.run(desk.grid(main.config), main, evaluate=desk.evaluate(), on_folder=on_folder)
+        outcome = session.run(desk.grid(main), main, evaluate=desk.evaluate(), on_folder=on_folder)
         (beside,) = begun
         assert beside.wait(60)
         assert beside.completed

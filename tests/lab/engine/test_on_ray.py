@@ -225,9 +225,7 @@ def test_a_node_that_dies_costs_its_tasks_only(ray_cluster: Any, second: Any, tm
     prepared = session.prepare(compose([*SMALL, "rounds=4", "engine=ray", "workers=2", f"out='{tmp_path}'"]))
     with engine(app, prepared) as desk:
         assert desk.workers == 2
-        outcome = session.run(
-            desk.grid(prepared.config), prepared, evaluate=desk.evaluate(), observers=[Removal()]
-        )
+        outcome = session.run(desk.grid(prepared), prepared, evaluate=desk.evaluate(), observers=[Removal()])
     used = [row["clients"] for row in outcome.rows[1:]]
     assert used[0] == 4
     assert 3 <= used[1] <= 4  # it had at most one client

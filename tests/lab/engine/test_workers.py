@@ -330,7 +330,7 @@ def test_without_processes_the_clients_run_in_this_one(tmp_path: Path, monkeypat
     with engine(app, prepared, 2) as desk:
         assert desk.workers == 0
         assert "Resource temporarily unavailable" in desk.notes[0]
-        outcome = session.run(desk.grid(prepared.config), prepared, evaluate=desk.evaluate())
+        outcome = session.run(desk.grid(prepared), prepared, evaluate=desk.evaluate())
     assert outcome.rows[-1]["round"] == 1
 
 
