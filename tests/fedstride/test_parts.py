@@ -140,6 +140,7 @@ def test_only_strategies_wrap_another_part() -> None:
         ("strategy", "two_d_lrd"),
         ("strategy", "adadecay"),
         ("strategy", "awd"),
+        ("strategy", "validated"),
     ]
 
 
