@@ -166,7 +166,9 @@ def test_a_gpu_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_data_that_are_not_here_are_refused(tmp_path: Path) -> None:
     found, _ = desk(tmp_path, "task=own_table", "task.columns=[a]", "task.target=b", "task.classes=[x,y]",
                     "partition=own", "model=mlp")  # fmt: skip
-    prepared = compose(["clients=3", "task=own_table", "task.columns=[a]", "task.target=b", "task.classes=[x,y]",
-                        "partition=own", "model=mlp"])  # fmt: skip
+    prepared = session.prepare(
+        compose(["clients=3", "task=own_table", "task.columns=[a]", "task.target=b", "task.classes=[x,y]",
+                 "partition=own", "model=mlp"])
+    )  # fmt: skip
     with pytest.raises(ConfigError, match=r"partition\.files"):
-        found.grid(prepared)  # type: ignore[attr-defined]
+        found.grid(prepared)
