@@ -171,4 +171,4 @@ def test_data_that_are_not_here_are_refused(tmp_path: Path) -> None:
                  "partition=own", "model=mlp"])
     )  # fmt: skip
     with pytest.raises(ConfigError, match=r"partition\.files"):
-        found.grid(prepared)
+        found.grid(prepared)  # type: ignore[attr-defined]
