@@ -9,7 +9,7 @@ eval mode, as at the clients. For a loss it is in eval mode.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -39,9 +39,8 @@ from .evaluation import CentralEvaluation
 class ServerProxy:
     """A `strategies.fedlaw.Proxy` and a `strategies.validated.Examples`.
 
-    Its network is its own: another run may measure with that of the evaluation.
-
-    The device is not used before the first gradient, because a process that has used CUDA cannot be copied.
+    Its network is its own: another run may measure with that of the evaluation. The device is not used before the
+    first gradient or loss, because a process that has used CUDA cannot be copied.
     """
 
     def __init__(self, config: Config, source: WithProxy, evaluation: CentralEvaluation) -> None:
@@ -67,8 +66,7 @@ class ServerProxy:
             return self._gradient(model, positions, seed)
 
     def _gradient(self, model: Arrays, positions: np.ndarray, seed: int) -> Gradient:
-        network = place(self._model, self._device)
-        load_arrays(network, {**self._frozen, **model})
+        network = self._with(model)
         network.train()
         for module in self._fixed:
             module.training = False
@@ -85,14 +83,16 @@ class ServerProxy:
     def loss(self, model: Arrays) -> float:
         """Mean loss of the network with these arrays on all examples, in eval mode."""
         with numerics.on_threads(self._threads), torch.no_grad():
-            network = place(self._model, self._device)
-            load_arrays(network, {**self._frozen, **model})
+            network = self._with(model)
             network.eval()
-            losses = [float(self._goal.loss(network(x), y)) * len(y) for x, y in self._batches()]
-            return math.fsum(losses) / len(self)
+            batches = self._prepared().in_order(EVALUATION_BATCH)
+            return math.fsum(float(self._goal.loss(network(x), y)) * len(y) for x, y in batches) / len(self)
 
-    def _batches(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        return self._prepared().in_order(EVALUATION_BATCH)
+    def _with(self, model: Arrays) -> torch.nn.Module:
+        """The network with these arrays, on the device."""
+        network = place(self._model, self._device)
+        load_arrays(network, {**self._frozen, **model})
+        return network
 
     def _prepared(self) -> Examples:
         """The examples as the run prepares them; its statistics may be known only after the roll call."""

@@ -24,12 +24,13 @@ from typing import Annotated, Any, NamedTuple, Protocol
 
 from flwr.serverapp.strategy import Strategy
 
-from fedstride.arrays import Arrays, float64
+from fedstride.arrays import Arrays
 from fedstride.errors import require
 from fedstride.finite import held_of, put_back
 from fedstride.flower.logs import log
 from fedstride.settings import Setting, check
 
+from .blocks import blockwise, difference
 from .cohort import Cohort, shares_of
 from .means import add_step, averaged_buffers, mean_update
 from .needs import Needs, declared, limited
@@ -117,11 +118,8 @@ class _Trial:
 
     def _mean_without(self, mean: Arrays, k: int, p: float) -> Arrays:
         """The mean update without that of client number k, which has the share p < 1 in it."""
-        model = self._models[k]
-        return {
-            name: (d - p * (float64(model[name]) - float64(self._sent[name]))) / (1.0 - p)
-            for name, d in mean.items()
-        }
+        update = difference(self._models[k], self._sent, list(mean))
+        return blockwise(lambda mean, update: (mean - p * update) / (1.0 - p), mean, update)
 
     def _mean(self, places: Sequence[int]) -> Arrays:
         return mean_update(self._sent, *self._among(places))
