@@ -157,18 +157,11 @@ def check_attack(config: Config) -> None:
         place,
         f"at most {config.clients - attackers} with {attackers} of {config.clients} clients attacking",
     )
-    require(
-        chosen.name != "worst" or config.privacy.name == "none",
-        "attack",
-        "worst",
-        "another one with privacy: it would try releases that do not take place",
-    )
-    require(
-        chosen.name != "worst" or config.resume is None,
-        "attack",
-        "worst",
-        "another one in a run that is resumed: its running mean begins with the run",
-    )
+    if chosen.name == "worst":
+        private = "another one with privacy: it would try releases that do not take place"
+        require(config.privacy.name == "none", "attack", "worst", private)
+        resumed = "another one in a run that is resumed: its running mean begins with the run"
+        require(config.resume is None, "attack", "worst", resumed)
     alone = chosen.name == "alie" and getattr(chosen, "knowledge", "") == "attackers" and attackers < 2
     require(
         not alone,

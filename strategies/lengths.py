@@ -42,7 +42,7 @@ def bound_lengths(
     if not replies or (screening.factor is None and screening.clip is None):
         return replies, [], dict(learnt)
     parts = [_measured(part, replies, learnt) for part in _parts(sent, expected)]
-    allowed = [_allowed(reply, screening, learnt) for reply in replies]
+    allowed = [allowed_of(reply.client_id, screening, learnt) for reply in replies]
     faults = [_fault(i, each, parts) for i, each in enumerate(allowed)]
     inside = [i for i, fault in enumerate(faults) if fault is None]
     # A round with fewer replies than the quorum changes nothing.
@@ -137,22 +137,22 @@ def _measured(part: _Part, replies: Sequence[Reply], learnt: Mapping[str, float]
     return _Measured(part, lengths, scale, before, reference(lengths, before, scale))
 
 
-class _Allowed(NamedTuple):
+class Allowed(NamedTuple):
     """How many times the reference length a client's reply may have, and which setting says so."""
 
     factor: float | None
     setting: str
 
 
-def _allowed(reply: Reply, screening: Screening, learnt: Mapping[str, float]) -> _Allowed:
+def allowed_of(client: int, screening: Screening, learnt: Mapping[str, float]) -> Allowed:
     """Honest clients make a single long step now and then; a client that attacks makes them in every round."""
-    steady = learnt.get(f"{WITHIN}{reply.client_id}", 0.0) >= STEADY
+    steady = learnt.get(f"{WITHIN}{client}", 0.0) >= STEADY
     if screening.factor is not None and steady and screening.burst > screening.factor:
-        return _Allowed(screening.burst, "screening.burst")
-    return _Allowed(screening.factor, "screening.factor")
+        return Allowed(screening.burst, "screening.burst")
+    return Allowed(screening.factor, "screening.factor")
 
 
-def _fault(i: int, allowed: _Allowed, parts: Sequence[_Measured]) -> str | None:
+def _fault(i: int, allowed: Allowed, parts: Sequence[_Measured]) -> str | None:
     """Why reply number i is too long; None if it is not."""
     for each in parts:
         if each.is_longer(i, allowed.factor):

@@ -40,16 +40,13 @@ class ChoosingGrid(AttackedGrid):
         """The same candidate from each attacker; their honest replies in a round without other clients."""
         if not (present.attackers and present.honest):
             return [replies[client] for client in present.attackers]
-        server_round = int(
-            cast(int, config_records(sent[present.attackers[0]].content)[wire.CONFIG][wire.SERVER_ROUND])
-        )
-        form = _of_model(updates_in(sent[present.attackers[0]], replies[present.attackers[0]]))
-        vectors = {client: _vector(_of_model(updates_in(sent[client], replies[client]))) for client in sent}
-        honest = [vectors[client] for client in present.honest]
+        first = present.attackers[0]
+        server_round = cast(int, config_records(sent[first].content)[wire.CONFIG][wire.SERVER_ROUND])
+        form = _of_model(updates_in(sent[first], replies[first]))
+        own = _vector(form)
+        honest = [_vector(_of_model(updates_in(sent[client], replies[client]))) for client in present.honest]
         self._running = _running(self._running, honest)
-        known = Known(
-            vectors[present.attackers[0]], honest, self._running, self._random(server_round, len(honest[0]))
-        )
+        known = Known(own, honest, self._running, self._random(server_round, len(own)))
         strategy = self._judge.strategy
         bound = longest(
             strategy.screening,

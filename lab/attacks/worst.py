@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from server_app.attacks import Worst as Settings
-from strategies.lengths import MODEL, STEADY, WITHIN
+from strategies.lengths import MODEL, allowed_of
 from strategies.limits import Screening
 from strategies.outliers import reference
 
@@ -102,8 +103,6 @@ def longest(
     normal = reference(votes, before, 0.0 if before else scale)
     if normal is None or not math.isfinite(normal):
         normal = max(honest)
-    factor = Screening().factor if screening.factor is None else screening.factor
-    assert factor is not None
-    if all(learnt.get(f"{WITHIN}{client}", 0.0) >= STEADY for client in attackers):
-        factor = max(factor, screening.burst)
-    return WITHIN_THE_BOUND * factor * normal
+    bounded = screening if screening.factor is not None else replace(screening, factor=Screening().factor)
+    factors = [allowed_of(client, bounded, learnt).factor for client in attackers]
+    return WITHIN_THE_BOUND * normal * min(factor for factor in factors if factor is not None)
