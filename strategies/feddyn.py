@@ -15,11 +15,11 @@ U_k, what it believes a client to have (`client_states.py`): E_k = U_k + (w_k - 
 with q_k = 1 / N. If all clients are honest and have their states, u_k+ = E_k bit for bit, and this is DY4. So u is
 the mean of all U_k, whatever a client has sent before. Weighted by examples, q_k = n_k / n, with n_k of the
 client's last reply and n of all clients that are kept. If one of these has changed, or a client is missing in the
-round, u' is computed anew as sum_k q_k U_k.
+round, u' is computed as sum_k q_k U_k.
 
-If u_k+ and E_k of a client differ by more than `TRUSTED`, all memories begin anew, u' = u_k = 0, and clients learn
-it with the next message. To put u right alone does not help: while a client lied, all others have adapted to a
-wrong u. The model would jump, and the sum of what they keep returns to 0 only by a small share a round.
+If u_k+ and E_k of a client differ by more than `TRUSTED`, all memories restart from zero, u' = u_k = 0, and
+clients learn it with the next message. To put u right alone does not help: while a client lied, all others have
+adapted to a wrong u. The model would jump, and the sum of what they keep returns to 0 only by a small share a round.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ from .blocks import blockwise, norm
 from .client_states import TakenIn, by_client, taken_in, unexplained, weighted_sum
 from .cohort import Cohort, shares_of
 from .means import add_step, averaged_buffers, mean_update, zeros_like
-from .needs import Needs
 from .requests import Request
-from .rules import Recover, RuleOptions, RuleStrategy, Weighting
+from .rules import Recover, Recovering, RuleOptions, Weighting
 from .stack import RoundResult
 
 TRUSTED = 0.01
@@ -57,7 +56,7 @@ class FedDynState(NamedTuple):
     memory: Arrays | None = None  # u, float64, parameters only; None for 0
     clients: Arrays | None = None  # all U_k, in the dtypes of the parameters; see `client_states.py`
     examples: Arrays | None = None  # weighted by examples: n_k of each of them by id, float64
-    restarts: int = 0  # how often all memories began anew
+    restarts: int = 0  # how often all memories restarted from zero
 
 
 class Memories(NamedTuple):
@@ -160,7 +159,7 @@ def _same_weights(before: Arrays | None, after: Arrays, ids: Sequence[int]) -> b
     return before is None or {k: float(n) for k, n in before.items()} == {k: float(n) for k, n in after.items()}
 
 
-class FedDyn(RuleStrategy):
+class FedDyn(Recovering):
     """FedDyn as a Flower strategy; its clients need the client half `feddyn`, and keep u_k between rounds.
 
     `num_clients` N >= 1: clients of the whole federation; `alpha` >= 0 is sent to the clients. `weighting`
@@ -168,11 +167,13 @@ class FedDyn(RuleStrategy):
     addition to the model, so what they send doubles, and the server and each checkpoint have N models more; at
     most N clients are kept. Without it, clients send only the model, and what one client does wrongly stays in u.
 
-    Metrics: `feddyn/memory`, the norm of u; with `recover`, `feddyn/restarts`, how often all memories began anew.
+    Metrics: `feddyn/memory`, the norm of u; with `recover`, `feddyn/restarts`, how often all memories
+    restarted from zero.
     """
 
     State = FedDynState
     half = "feddyn"
+    needs = Recovering.needs
     takes_tensors = True
     models_alone_with = "recover=false"
 
@@ -193,18 +194,8 @@ class FedDyn(RuleStrategy):
         self.recover = recover
 
     @property
-    def needs(self) -> Needs:  # type: ignore[override]
-        """Each client's model and u_k+ with `recover`."""
-        return Needs.EACH if self.recover else Needs.MEAN
-
-    @property
-    def summed_by(self) -> str:
-        """The mean of the updates is used in any case."""
-        return self.weighting
-
-    @property
     def varies(self) -> Mapping[str, Varies]:
-        """How often all memories began anew."""
+        """How often all memories restarted from zero."""
         key = wire.of_half(self.half, "restarts")
         return {key: Varies("int", 0, MOST_WHOLE, rises=True)} if self.recover else {}
 
@@ -234,7 +225,7 @@ class FedDyn(RuleStrategy):
             log(
                 WARNING,
                 "FedDyn: what a client keeps is not what its models say, since it was not honest or has lost its "
-                "state; so all clients begin anew with what they keep",
+                "state; so all clients restart their memories from zero",
             )
         metrics = {"feddyn/memory": norm(after.memory or {}), "feddyn/restarts": after.restarts}
         return RoundResult(model, after, metrics)

@@ -236,3 +236,23 @@ class RuleStrategy(Core, Shell, FlowerFedAvg):
                 )
             time.sleep(0.5)
         return nodes
+
+
+class Recovering(RuleStrategy):
+    """A rule whose server keeps a mean of the clients' states, with the setting `recover`; see `client_states.py`.
+
+    A rule declares `needs = Recovering.needs`, since what a parent class declares does not count.
+    """
+
+    recover: bool
+
+    @property
+    def needs(self) -> Needs:  # type: ignore[override]  # it depends on a setting
+        """With `recover`, what each client sends; else the mean."""
+        return Needs.EACH if self.recover else Needs.MEAN
+
+    @property
+    @override
+    def summed_by(self) -> str:
+        """Of the updates themselves only the mean is used, in any case."""
+        return self.weighting

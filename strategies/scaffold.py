@@ -29,9 +29,8 @@ from .client_states import moved, taken_in, weighted_sum
 from .cohort import Cohort
 from .known_updates import Models, known_updates
 from .means import add_step, averaged_buffers, mean_update, zeros_like
-from .needs import Needs
 from .requests import Request
-from .rules import Recover, RuleOptions, RuleStrategy
+from .rules import Recover, Recovering, RuleOptions
 from .stack import RoundResult
 from .updates import updates_of
 
@@ -83,7 +82,7 @@ def recovering(
     return model, after._replace(clients=taken.kept)
 
 
-class Scaffold(RuleStrategy):
+class Scaffold(Recovering):
     """SCAFFOLD as a Flower strategy; its clients need the client half `scaffold`, and keep c_k between rounds.
 
     `num_clients` N >= 1: clients of the whole federation; `server_lr` eta_s > 0. Always weighs clients 1/m.
@@ -96,6 +95,7 @@ class Scaffold(RuleStrategy):
 
     State = ScaffoldState
     half = "scaffold"
+    needs = Recovering.needs
     takes_tensors = True
 
     def __init__(
@@ -112,16 +112,6 @@ class Scaffold(RuleStrategy):
         self.num_clients = num_clients
         self.server_lr = server_lr
         self.recover = recover
-
-    @property
-    def needs(self) -> Needs:  # type: ignore[override]
-        """Each client's c_k+ with `recover`."""
-        return Needs.EACH if self.recover else Needs.MEAN
-
-    @property
-    def summed_by(self) -> str:
-        """Of the updates themselves it uses the mean."""
-        return self.weighting
 
     def client_request(self, sent: Arrays) -> Request:
         """Sends c and requests c_k+ or delta_k; all have the names, shapes and dtypes of the parameters."""
