@@ -8,10 +8,10 @@ Both terms together are a pull: alpha (w - (w^t - u_k)). The paper's memory is -
 by alpha. With alpha = 0 no term is added, so the result is bit-identical to FedAvg's.
 
 Received: `feddyn.alpha`, in loss per squared parameter unit; `feddyn.names`, the parameters of which the server
-asks u_k, left out if of none; and `feddyn.restarts`, how often all memories began anew, left out for 0. Returned:
-for these parameters the arrays `feddyn.client_memory`, u_k after the round, in the model's dtypes; zeros for what
-is not trained. u_k has the shapes of the trainable parameters; it is zero at the start, and again if the client's
-state was lost, or is from before the last restart.
+asks for u_k, missing if it asks for none; and `feddyn.restarts`, how often all memories restarted from zero,
+missing if never. Returned: for these parameters the arrays `feddyn.client_memory`, u_k after the round, in the
+model's dtypes; zeros for what is not trained. u_k has the shapes of the trainable parameters; it is zero at the
+start, and again if the client's state was lost, or is from before the last restart.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..method import Job, Method, Plan, Received, Result, Returned, State
 from ..pieces import Pull
 
 RESTARTS = "restarts of feddyn"
-"""In the state: how often all memories had begun anew, unless that is 0. No parameter has such a name."""
+"""In the state: how often all memories had restarted from zero; missing if never. No parameter has such a name."""
 
 
 class Half(Method):

@@ -282,7 +282,7 @@ def changed(replies: list[Message], change: Callable[[Model], Model]) -> list[Me
 @pytest.mark.parametrize(
     "change", [lambda u: -u, lambda u: 0 * u, lambda u: 3.0 * u, lambda u: u[..., ::-1].copy()]
 )
-def test_a_memory_that_the_models_do_not_explain_begins_all_anew(change: Any) -> None:
+def test_a_memory_that_the_models_do_not_explain_restarts_all(change: Any) -> None:
     strategy, start = FedDyn(num_clients=3, **OPEN), fed.make_model()
     first = fed.play(strategy, 1, start, fed.noisy())
     lied = fed.play(
