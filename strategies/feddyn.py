@@ -19,7 +19,7 @@ round, u' is computed as sum_k q_k U_k.
 
 If u_k+ and E_k of a client differ by more than `TRUSTED`, all memories restart from zero, u' = u_k = 0, and
 clients learn it with the next message. To put u right alone does not help: while a client lied, all others have
-adapted to a wrong u. The model would jump, and the sum of what they keep returns to 0 only by a small share a round.
+adapted to a wrong u. The model would jump, and the sum of what they keep returns to 0 only slowly.
 """
 
 from __future__ import annotations
