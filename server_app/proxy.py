@@ -8,7 +8,6 @@ eval mode, as at the clients. For a loss it is in eval mode.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,7 +22,6 @@ from fedstride.tasks.layout import place
 from fedstride.tasks.proxy import TEST
 from fedstride.tasks.seeded import seeded
 from fedstride.tasks.tensors import (
-    EVALUATION_BATCH,
     Examples,
     buffer_names,
     load_arrays,
@@ -34,6 +32,9 @@ from strategies.fedlaw import Gradient
 
 from .config.schema import Config
 from .evaluation import CentralEvaluation
+
+BATCH = 256
+"""Examples whose losses are computed at once."""
 
 
 class ServerProxy:
@@ -80,13 +81,14 @@ class ServerProxy:
         rest = {name: np.zeros_like(a) for name, a in model.items() if name not in {*parameters, *self._buffers}}
         return Gradient(float(loss.detach()), parameters | rest, to_arrays(network, self._buffers))
 
-    def loss(self, model: Arrays) -> float:
-        """Mean loss of the network with these arrays on all examples, in eval mode."""
+    def losses(self, model: Arrays) -> np.ndarray:
+        """Loss of the network with these arrays on each example, in eval mode: float64 (examples,)."""
         with numerics.on_threads(self._threads), torch.no_grad():
             network = self._with(model)
             network.eval()
-            batches = self._prepared().in_order(EVALUATION_BATCH)
-            return math.fsum(float(self._goal.loss(network(x), y)) * len(y) for x, y in batches) / len(self)
+            batches = self._prepared().in_order(BATCH)
+            found = [self._goal.loss(network(x), y, reduction="none") for x, y in batches]
+            return torch.cat(found).double().cpu().numpy()
 
     def _with(self, model: Arrays) -> torch.nn.Module:
         """The network with these arrays, on the device."""

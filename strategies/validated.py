@@ -2,12 +2,14 @@
 
 With A a subset of the replies of a round, and p_k their shares:
 
-    L(A) = loss of  w + sum_{k in A} p_k Delta_k / sum_{k in A} p_k  on the server's examples
+    l_j(A) = loss of  w + sum_{k in A} p_k Delta_k / sum_{k in A} p_k  on the server's example j of n
+    L(A) = mean_j l_j(A)
     A_0 = all;   A_{i+1} = A_i without k,  k = argmin_k L(A_i without k)
-    as long as  (1 + tolerance) L(A_{i+1}) < L(A_i)  and  |A_0| - |A_{i+1}| <= most |A_0|
+    as long as  mean_j d_j > sure s / sqrt(n)  and  |A_0| - |A_{i+1}| <= most |A_0|,
+        d_j = l_j(A_i) - l_j(A_{i+1}),   s^2 = sum_j (d_j - mean d)^2 / (n - 1)
 
-The parts inside see the last A. So a client can move the mean model by what does not raise this loss, whatever its
-update's direction and length.
+The parts inside see the last A. So a client can move the mean model by what does not raise this loss by more than
+examples so few can tell from chance, whatever its update's direction and length.
 
 Not from a paper. Zeno (Xie et al., ICML 2019) has the server's examples and the loss, but scores each update alone
 and keeps a fixed number; an honest client with few classes is bad alone and good in the mean. FLTrust (Cao et al.,
@@ -22,6 +24,7 @@ from dataclasses import dataclass, replace
 from logging import INFO
 from typing import Annotated, Any, NamedTuple, Protocol
 
+import numpy as np
 from flwr.serverapp.strategy import Strategy
 
 from fedstride.arrays import Arrays
@@ -42,10 +45,13 @@ class Examples(Protocol):
     """The server's examples, with a network."""
 
     def __len__(self) -> int:
-        """The number of examples, at least 1."""
+        """The number of examples n, at least 2."""
 
-    def loss(self, model: Arrays) -> float:
-        """Mean loss of the network with these arrays, in eval mode. Equal arrays must give equal bits."""
+    def losses(self, model: Arrays) -> np.ndarray:
+        """Loss of the network with these arrays on each example, in eval mode: float64 (examples,).
+
+        Equal arrays must give equal bits.
+        """
 
 
 class LeftOut(NamedTuple):
@@ -71,31 +77,44 @@ def validate(
     shares: Sequence[float],
     examples: Examples,
     *,
-    tolerance: float,
+    sure: float,
     most: float,
 ) -> Validation:
     """The replies that are kept.
 
-    `shares`: p_k > 0. At equal losses the first reply is left out. A loss that is not finite is infinite.
+    `shares`: p_k > 0. At equal losses the first reply is left out. A model with a loss that is not finite has an
+    infinite one, and is worse than each that has not.
     """
     trial = _Trial(sent, models, shares, examples)
     kept = list(range(len(models)))
     left_out: list[LeftOut] = []
-    loss = trial.loss(kept)
+    losses = trial.losses(kept)
     while len(left_out) + 1 <= most * len(models) + 1e-9 and len(kept) > 1:
-        losses = trial.losses_without_each(kept)
-        least = min(losses)
-        if not (1.0 + tolerance) * least < loss:
+        without = trial.losses_without_each(kept)
+        least = min(range(len(kept)), key=lambda place: _mean(without[place]))
+        if not _is_lower(without[least], losses, sure):
             break
-        place = kept[losses.index(least)]
-        left_out.append(LeftOut(place, loss, least))
-        kept.remove(place)
-        loss = least
-    return Validation(kept, left_out, loss)
+        left_out.append(LeftOut(kept.pop(least), _mean(losses), _mean(without[least])))
+        losses = without[least]
+    return Validation(kept, left_out, _mean(losses))
+
+
+def _mean(losses: np.ndarray) -> float:
+    """L, infinite if a loss is not finite."""
+    mean = float(np.mean(losses))
+    return mean if math.isfinite(mean) else math.inf
+
+
+def _is_lower(after: np.ndarray, before: np.ndarray, sure: float) -> bool:
+    """Whether the mean of `after` is lower by more than `sure` standard errors of the difference."""
+    if not (math.isfinite(_mean(after)) and math.isfinite(_mean(before))):
+        return _mean(after) < _mean(before)
+    fall = before - after
+    return float(fall.mean()) > sure * float(fall.std(ddof=1)) / math.sqrt(len(fall))
 
 
 class _Trial:
-    """L as a function of a subset, given by places in rising order."""
+    """The losses l as a function of a subset, given by places in rising order."""
 
     def __init__(
         self, sent: Arrays, models: Sequence[Arrays], shares: Sequence[float], examples: Examples
@@ -103,16 +122,16 @@ class _Trial:
         self._sent, self._models, self._shares, self._examples = sent, models, shares, examples
         self._held = held_of(sent)
 
-    def loss(self, places: Sequence[int]) -> float:
-        """L of this subset."""
-        return self._loss(self._mean(places), places)
+    def losses(self, places: Sequence[int]) -> np.ndarray:
+        """l of this subset."""
+        return self._losses(self._mean(places), places)
 
-    def losses_without_each(self, places: Sequence[int]) -> list[float]:
-        """L of this subset without each of its members, in order."""
+    def losses_without_each(self, places: Sequence[int]) -> list[np.ndarray]:
+        """l of this subset without each of its members, in order."""
         mean = self._mean(places)
         p = dict(zip(places, self._among(places)[1], strict=True))
         return [
-            self._loss(self._mean_without(mean, k, p[k]), [place for place in places if place != k])
+            self._losses(self._mean_without(mean, k, p[k]), [place for place in places if place != k])
             for k in places
         ]
 
@@ -124,10 +143,9 @@ class _Trial:
     def _mean(self, places: Sequence[int]) -> Arrays:
         return mean_update(self._sent, *self._among(places))
 
-    def _loss(self, update: Arrays, places: Sequence[int]) -> float:
+    def _losses(self, update: Arrays, places: Sequence[int]) -> np.ndarray:
         mixed = add_step(self._sent, update, averaged_buffers(self._sent, *self._among(places)))
-        found = self._examples.loss(put_back(mixed, self._held))
-        return found if math.isfinite(found) else math.inf
+        return self._examples.losses(put_back(mixed, self._held))
 
     def _among(self, places: Sequence[int]) -> tuple[list[Arrays], list[float]]:
         """The models of a subset, and their shares in it."""
@@ -139,8 +157,9 @@ class Validated(Wrapper):
 
     `proxy`: the server's examples with a network, see `Examples`. In a run it is made from `task.proxy`; the
     examples are then in no test set and in no client's training set, of any method that is run with this value.
-    `tolerance` >= 0; `most` in (0, 0.5): the largest share of a round's replies that is left out. p_k as the
-    strategy inside weighs clients. The loss is the task's, mean over the examples, with the clients' mean buffers.
+    `sure` >= 0: by how many standard errors the loss must fall for a reply to be left out; with 0 each fall is
+    enough. `most` in (0, 0.5): the largest share of a round's replies that is left out. p_k as the strategy inside
+    weighs clients. The loss is the task's, with the clients' mean buffers.
 
     Each loss is that of all examples, and a round of m replies takes m + 1 of them, and up to m more for each
     reply that is left out. The length of an update is bounded by the screening alone.
@@ -157,9 +176,10 @@ class Validated(Wrapper):
         strategy: Strategy | None = None,
         *,
         proxy: Examples | None = None,
-        tolerance: Annotated[
-            float, Setting("by which share the loss must fall for a reply to be left out", least=0, most=10)
-        ] = 0.0,
+        sure: Annotated[
+            float,
+            Setting("by how many standard errors the loss must fall to leave out a reply", least=0, most=100),
+        ] = 1.0,
         most: Annotated[
             float, Setting("largest share of a round's replies that is left out", above=0, below=0.5)
         ] = 0.4,
@@ -168,7 +188,7 @@ class Validated(Wrapper):
         super().__init__(strategy, **options)
         check(Validated, locals())
         self.proxy = proxy
-        self.tolerance = tolerance
+        self.sure = sure
         self.most = most
         self.server_round = 0
 
@@ -186,7 +206,7 @@ class Validated(Wrapper):
             seen.models,
             seen.shares(self.weighting),
             examples,
-            tolerance=self.tolerance,
+            sure=self.sure,
             most=self.most,
         )
         for each in found.left_out:

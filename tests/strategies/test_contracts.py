@@ -66,7 +66,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "fedlaw": {"proxy": fed.Quadratic(), "server_epochs": 3, "lr": 0.01, "batch_size": 4},
     "adadecay": {"strength": 0.01},
     "two_d_lrd": {"window": 1},
-    "validated": {"proxy": fed.Quadratic(), "tolerance": 0.001},
+    "validated": {"proxy": fed.Quadratic(), "sure": 0.5},
 }
 """Arguments of the strategies of the table that have no default, or another one here."""
 
