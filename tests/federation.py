@@ -108,9 +108,9 @@ class Quadratic:
         G = {name: 0.5 * ref.f64(model[name]) / len(positions) for name in ref.parameters(model)}
         return Gradient(float(sum((g**2).sum() for g in G.values())), G, {})
 
-    def loss(self, model: Model) -> float:
+    def losses(self, model: Model) -> np.ndarray:
         halves = [0.5 * ref.f64(model[name]) for name in ref.parameters(model)]
-        return float(sum((half[np.isfinite(half)] ** 2).sum() for half in halves) / 2)
+        return np.full(len(self), sum((half[np.isfinite(half)] ** 2).sum() for half in halves) / 2)
 
 
 def to_torch(model: Mapping[str, Any]) -> dict[str, Any]:
