@@ -13,17 +13,16 @@ from flwr.app import Message
 
 from fedstride import wire
 from fedstride.differences import Difference
-from fedstride.errors import ConfigError
 from fedstride.placing import values
 from fedstride.records import array_records, config_records
 from fedstride.tasks.comparison import at_site
 from fedstride.tasks.per_row import PerRow, per_row
 from fedstride.tasks.seeded import seeded
 from fedstride.tasks.spec import STATISTICS
-from fedstride.tasks.tensors import Examples, evaluate, load_arrays
+from fedstride.tasks.tensors import Examples, evaluate
 
 from . import composition, withheld
-from .work import Work
+from .work import Work, load_into
 
 Figures = dict[str, float | list[float]]
 
@@ -43,7 +42,8 @@ def figures(job: Work, message: Message, examples: Examples, seed: int, first: C
     the names of the figures of the first model that may leave.
     """
     mine = _rows(job, examples, seed)
-    _load(job, message)
+    received = array_records(message.content)[wire.AGAINST]
+    load_into(job, composition.arrays_in(wire.AGAINST, received, values), "second")
     theirs = _prepared(config_records(message.content)[wire.CONFIG], job, examples)
     found = withheld.figures(evaluate(job.model, theirs, seed), theirs, job.min_rows)
     apart = differences(mine, _rows(job, theirs, seed), job.client_id)
@@ -76,18 +76,6 @@ def differences(first: PerRow, second: PerRow, seed: int) -> dict[str, Differenc
 def _rows(job: Work, examples: Examples, seed: int) -> PerRow:
     with seeded(seed, job.device):
         return per_row(job.model, examples)
-
-
-def _load(job: Work, message: Message) -> None:
-    """Load the second model into the network. Raises ConfigError if it is of another one."""
-    arrays = composition.arrays_in(wire.AGAINST, array_records(message.content)[wire.AGAINST], values)
-    try:
-        load_arrays(job.model, arrays)
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"the second model does not fit this client's network: {' '.join(str(error).split())}; server and "
-            "clients must build the same model"
-        ) from error
 
 
 def _prepared(config: Mapping[str, Any], job: Work, examples: Examples) -> Examples:

@@ -19,7 +19,7 @@ from fedstride.placing import record_of, values
 from fedstride.records import array_records, config_records
 from fedstride.tasks import numerics
 from fedstride.tasks.freezing import fixed_norms
-from fedstride.tasks.tensors import buffer_names, load_arrays, to_arrays
+from fedstride.tasks.tensors import buffer_names, to_arrays
 
 from . import composition, frozen, protection, state
 from .composition import Composition
@@ -28,7 +28,7 @@ from .releases import Releases, releases_of
 from .state import Store
 from .training import train
 from .withheld import of_enough
-from .work import Work
+from .work import Work, load_into
 
 
 @dataclass(frozen=True)
@@ -148,13 +148,7 @@ def load_model(job: Work, message: Message, *, loaded: bool = False) -> Loaded:
     frozen_ones = frozen.find(config_records(message.content)[wire.CONFIG], message.content, job.parts.frozen)
     if both := set(sent) & set(frozen_ones.arrays):
         raise ConfigError(f"the received model contains {min(both)!r}, which is frozen on this client")
-    try:
-        if not loaded:
-            load_arrays(job.model, {**frozen_ones.arrays, **sent})
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"the received model does not fit this client's network: {' '.join(str(error).split())}; server and "
-            "clients must build the same model"
-        ) from error
+    if not loaded:
+        load_into(job, {**frozen_ones.arrays, **sent}, "received")
     buffers = [name for name in buffer_names(job.model) if name in sent]
     return declare(sent, buffers), {wire.FROZEN_HELD: 1} if frozen_ones.held else {}

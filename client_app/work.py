@@ -16,6 +16,7 @@ from flwr.app import Context
 from torch import nn
 
 from fedstride import wire
+from fedstride.arrays import Arrays
 from fedstride.errors import ConfigError
 from fedstride.own import load_bundled
 from fedstride.parts import Choice
@@ -30,7 +31,7 @@ from fedstride.tasks.layout import place
 from fedstride.tasks.parts import MODELS, PARTITIONS, TASKS, Task
 from fedstride.tasks.spec import STATISTICS, Spec
 from fedstride.tasks.statistics import Report, report
-from fedstride.tasks.tensors import Examples, pick_device
+from fedstride.tasks.tensors import Examples, load_arrays, pick_device
 
 from . import protection, withheld
 from .client_data import client_data
@@ -81,6 +82,20 @@ class Work(Job):
             return None
         drawn_from = {"seed": self.seed, "server_round": self.server_round, "client": self.client_id}
         return lambda x, step: augmented(x, self.augmentation, step=step, **drawn_from)
+
+
+def load_into(job: Work, arrays: Arrays, which: str) -> None:
+    """Load a model that the server has sent into the network. `which`: of its models, for the error.
+
+    Raises ConfigError if it is of another network.
+    """
+    try:
+        load_arrays(job.model, arrays)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"the {which} model does not fit this client's network: {' '.join(str(error).split())}; server and "
+            "clients must build the same model"
+        ) from error
 
 
 @dataclass(frozen=True)

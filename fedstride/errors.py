@@ -15,6 +15,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 MAX_REASON = 500
 """Maximum number of characters of a reason. A reason can contain text from a client, which is not trusted."""
@@ -105,3 +108,10 @@ def require(holds: bool, key: str, value: object, allowed: str) -> None:
     """Raise ConfigError unless `holds`. The text contains the key, the value and what is allowed."""
     if not holds:
         raise ConfigError(f"{key} = {value!r} is not allowed: {key.rsplit('.', 1)[-1]} must be {allowed}", key=key)
+
+
+def given(key: str, value: T | None, allowed: str) -> T:
+    """The value, which may not be None. Raises ConfigError as `require` does."""
+    require(value is not None, key, value, allowed)
+    assert value is not None
+    return value

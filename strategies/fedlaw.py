@@ -31,7 +31,7 @@ from typing_extensions import Unpack
 
 from fedstride import seeds
 from fedstride.arrays import Arrays, Layout, float64, like, total
-from fedstride.errors import require
+from fedstride.errors import given, require
 from fedstride.finite import held_of, put_back, taken_out
 from fedstride.settings import MOST_EPOCHS, MOST_STEPS, Setting, check
 
@@ -225,7 +225,7 @@ class FedLAW(RuleStrategy):
 
     def begin_round(self, server_round: int, asked: int) -> None:
         """The round is kept for the aggregation. Raises ConfigError without a proxy set."""
-        _present(self.proxy)
+        given("proxy", self.proxy, "a proxy set with a network; see strategies.fedlaw.Proxy")
         self.server_round = server_round
 
     def check_model(self, model: Arrays) -> None:
@@ -243,7 +243,7 @@ class FedLAW(RuleStrategy):
 
     def rule(self, sent: Arrays, cohort: Cohort, state: Any) -> RoundResult:
         """See `learnt`."""
-        proxy = _present(self.proxy)
+        proxy = given("proxy", self.proxy, "a proxy set with a network; see strategies.fedlaw.Proxy")
         found = learnt(
             sent,
             cohort.models,
@@ -264,9 +264,3 @@ class FedLAW(RuleStrategy):
         if found.losses:
             metrics |= {"fedlaw/loss_first": found.losses[0], "fedlaw/loss_last": found.losses[-1]}
         return RoundResult(found.model, state, metrics)
-
-
-def _present(proxy: Proxy | None) -> Proxy:
-    require(proxy is not None, "proxy", None, "a proxy set with a network; see strategies.fedlaw.Proxy")
-    assert proxy is not None
-    return proxy

@@ -28,7 +28,7 @@ import numpy as np
 from flwr.serverapp.strategy import Strategy
 
 from fedstride.arrays import Arrays
-from fedstride.errors import require
+from fedstride.errors import given, require
 from fedstride.finite import held_of, put_back
 from fedstride.flower.logs import log
 from fedstride.settings import Setting, check
@@ -227,11 +227,7 @@ class Validated(Wrapper):
         return Admission(replace(cohort, replies=kept), state, metrics)
 
     def _present(self) -> Examples:
-        require(
-            self.proxy is not None,
-            "proxy",
-            None,
-            "the server's examples with a network; see strategies.validated.Examples",
-        )
-        assert self.proxy is not None
-        return self.proxy
+        said = "at least two examples of the server's with a network; see strategies.validated.Examples"
+        examples = given("proxy", self.proxy, said)
+        require(len(examples) > 1, "proxy", f"{len(examples)} examples", said)
+        return examples

@@ -259,8 +259,18 @@ def test_refused_settings(settings: dict[str, Any], said: str) -> None:
 
 
 def test_without_examples_it_refuses_the_first_round() -> None:
-    with pytest.raises(ConfigError, match=r"proxy = None .*the server's examples with a network"):
+    with pytest.raises(ConfigError, match=r"proxy = None .*examples of the server's with a network"):
         fed.rounds(Validated(FedAvg(**OPEN)), fed.make_model(), fed.noisy(), [1])
+
+
+class One(Toward):
+    def __len__(self) -> int:
+        return 1
+
+
+def test_one_example_has_no_standard_error() -> None:
+    with pytest.raises(ConfigError, match=r"proxy = '1 examples' .*at least two examples"):
+        fed.rounds(Validated(FedAvg(**OPEN), proxy=One()), fed.make_model(), fed.noisy(), [1])
 
 
 def test_it_would_see_unprotected_updates() -> None:
