@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any
 
 import federation as fed
@@ -21,7 +20,7 @@ from reference import Model
 from fedstride.errors import ConfigError
 from strategies import DifferentialPrivacy, FedAvg, FedLWS, FedNNNN, Validated
 from strategies.parts import STRATEGIES
-from strategies.validated import validate
+from strategies.validated import NOTHING, Fall, Validation, deviation, remembered, validate
 
 NAMES = ("conv1.weight", "fc.bias")
 
@@ -41,6 +40,13 @@ class Toward:
 
     def _distance(self, model: Model, target: float) -> float:
         return sum(float(((ref.f64(model[n]) - target) ** 2).sum()) / 2 for n in self.names)
+
+
+def judged(
+    sent: Model, models: Sequence[Model], shares: Sequence[float], examples: Any, **options: Any
+) -> Validation:
+    """`validate` without anything known from rounds before."""
+    return validate(sent, models, shares, examples, [NOTHING] * len(models), **options)
 
 
 class Fixed:
@@ -92,10 +98,10 @@ def mean_loss(examples: Any, model: Model) -> float:
 def test_worked() -> None:
     """Loss (w - 1)^2: all four give (2.5)^2 / 16 ..., and without the reversed one the mean is 1."""
     sent, models = moved(1.0, 0.8, 1.2, -3.0)
-    found = validate(sent, models, [0.25] * 4, Fixed(lambda w: (w - 1.0) ** 2), sure=2.0, most=0.4)
+    found = judged(sent, models, [0.25] * 4, Fixed(lambda w: (w - 1.0) ** 2), sure=2.0, most=0.4)
     assert found.kept == [0, 1, 2] and found.loss == pytest.approx(0.0, abs=1e-30)
-    ((place, loss, without),) = found.left_out
-    assert (place, loss) == (3, pytest.approx(1.0)) and without == found.loss
+    ((place, loss, without, z),) = found.left_out
+    assert (place, loss) == (3, pytest.approx(1.0)) and without == found.loss and z == math.inf
 
 
 @pytest.mark.parametrize(
@@ -105,7 +111,7 @@ def test_worked_standard_error(sure: float, most: float, left_out: int) -> None:
     """Without the third, the mean falls from 2 to 0 and the losses by 4 and 2: 3 on average, standard error 1."""
     sent, models = moved(0.0, 0.0, 6.0)
     examples = Two(lambda w: 2.0 * w, lambda w: w)
-    found = validate(sent, models, [1.0, 1.0, 1.0], examples, sure=sure, most=most)
+    found = judged(sent, models, [1.0, 1.0, 1.0], examples, sure=sure, most=most)
     assert [each.place for each in found.left_out] == [2] * left_out
     assert found.loss == pytest.approx(0.0 if left_out else 3.0, abs=1e-12)
 
@@ -114,47 +120,94 @@ def test_worse_for_some_examples_is_kept_if_chance_can_be_the_reason() -> None:
     """The third reply makes one example's loss fall by 5 and the other's rise by 6."""
     sent, models = moved(0.0, 0.0, 3.0)
     examples = Two(lambda w: 10.0 - 5.0 * w, lambda w: 6.0 * w)
-    assert validate(sent, models, [1.0] * 3, examples, sure=0.1, most=0.4).kept == [0, 1, 2]
-    assert validate(sent, models, [1.0] * 3, examples, sure=0.0, most=0.4).kept == [0, 1]
+    assert judged(sent, models, [1.0] * 3, examples, sure=0.1, most=0.4).kept == [0, 1, 2]
+    assert judged(sent, models, [1.0] * 3, examples, sure=0.0, most=0.4).kept == [0, 1]
+
+
+def falls(
+    kept: Sequence[int], sent: Model, models: Sequence[Model], shares: Sequence[float], examples: Any
+) -> list[tuple[float, float]]:
+    """f_k and v_k from their definition, with the mean of each subset computed from the models."""
+    now = list(examples.losses(plain(kept, sent, models, shares)))
+    found = []
+    for out in kept:
+        losses = examples.losses(plain([k for k in kept if k != out], sent, models, shares))
+        fall = [one - other for one, other in zip(now, losses, strict=True)]
+        found.append((statistics.fmean(fall), statistics.variance(fall) / len(fall)))
+    return found
 
 
 def oracle(
-    sent: Model, models: Sequence[Model], shares: Sequence[float], examples: Any, sure: float, most: float
+    sent: Model,
+    models: Sequence[Model],
+    shares: Sequence[float],
+    examples: Any,
+    known: Sequence[tuple[float, float]],
+    sure: float,
+    most: float,
 ) -> list[int]:
-    """The rule from its definition, with the mean of each subset computed from the models."""
+    """The rule from its definition; `known`: S_k and V_k."""
     kept = list(range(len(models)))
     while len(models) - len(kept) + 1 <= most * len(models) + 1e-9 and len(kept) > 1:
-        now = list(examples.losses(plain(kept, sent, models, shares)))
-        smaller = [[k for k in kept if k != out] for out in kept]
-        losses = [list(examples.losses(plain(each, sent, models, shares))) for each in smaller]
-        means = [statistics.fmean(each) for each in losses]
-        best = means.index(min(means))
-        falls = [one - other for one, other in zip(now, losses[best], strict=True)]
-        if not statistics.fmean(falls) > sure * statistics.stdev(falls) / math.sqrt(len(falls)):
+        found = falls(kept, sent, models, shares, examples)
+        z = [(known[k][0] + f) / math.sqrt(known[k][1] + v) for k, (f, v) in zip(kept, found, strict=True)]
+        if not max(z) > sure:
             break
-        kept = smaller[best]
+        kept = [k for k in kept if k != kept[z.index(max(z))]]
     return kept
 
 
-@pytest.mark.parametrize(("sure", "most"), [(0.0, 0.4), (2.0, 0.49), (20.0, 0.49), (4.0, 0.2)])
+@pytest.mark.parametrize(("sure", "most"), [(0.0, 0.4), (2.0, 0.49), (6.0, 0.49), (4.0, 0.2)])
+@pytest.mark.parametrize("memory", [0.0, 0.9])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_it_keeps_what_the_definition_keeps(sure: float, most: float, dtype: Any) -> None:
-    """Over rounds with 2 to 9 clients, some of which go far away."""
+def test_it_keeps_what_the_definition_keeps(sure: float, most: float, memory: float, dtype: Any) -> None:
+    """Over five rounds with 2 to 9 clients, some of which go a little away in each."""
     sent, left_out = fed.make_model(dtype), 0
     names = [n for n, a in sent.items() if a.dtype.kind == "f"][:3]
+    examples = Toward(0.2, names)
     for m in range(2, 10):
-        rng = np.random.default_rng([m, 3])
-        models = ref.make_clients(rng, sent, m, 0.3)
-        for far in models[: m // 3]:
-            far.update({n: (far[n] + 3.0 + m).astype(dtype) for n in names})
-        shares = list(rng.dirichlet([2.0] * m))
-        examples = Toward(0.2, names)
-        found = validate(sent, models, shares, examples, sure=sure, most=most)
-        assert found.kept == oracle(sent, models, shares, Toward(0.2, names), sure, most)
-        assert sorted([*found.kept, *(each.place for each in found.left_out)]) == list(range(m))
-        assert found.loss == pytest.approx(mean_loss(examples, plain(found.kept, sent, models, shares)), rel=1e-6)
-        left_out += len(found.left_out)
+        known, have = [(0.0, 0.0)] * m, [NOTHING] * m
+        shares = list(np.random.default_rng(m).dirichlet([2.0] * m))
+        for server_round in range(5):
+            models = ref.make_clients(np.random.default_rng([m, server_round]), sent, m, 0.05)
+            for far in models[: m // 3]:
+                far.update({n: (far[n] + 0.1 * m).astype(dtype) for n in names})
+            found = validate(sent, models, shares, examples, have, sure=sure, most=most)
+            assert found.kept == oracle(sent, models, shares, examples, known, sure, most)
+            assert sorted([*found.kept, *(each.place for each in found.left_out)]) == list(range(m))
+            assert found.loss == pytest.approx(
+                mean_loss(examples, plain(found.kept, sent, models, shares)), rel=1e-6
+            )
+            of_all = falls(range(m), sent, models, shares, examples)
+            known = [
+                (memory * S + f, memory**2 * V + v) if memory * S + f > 0 else (0.0, 0.0)
+                for (S, V), (f, v) in zip(known, of_all, strict=True)
+            ]
+            have = [remembered(f, before, memory) for f, before in zip(found.falls, have, strict=True)]
+            np.testing.assert_allclose(have, known, rtol=1e-3, atol=1e-6)
+            left_out += len(found.left_out)
     assert left_out > 3
+
+
+def test_evidence_adds_up_over_rounds() -> None:
+    """A fall of 1 with a standard error of 1 in each round: z is the square root of the number of rounds."""
+    sent, models = moved(0.0, 0.0, 3.0)
+    examples, known, z = Two(lambda w: 2.0 * w, lambda w: 0.0 * w), [NOTHING] * 3, []
+    for _ in range(9):
+        found = validate(sent, models, [1.0] * 3, examples, known, sure=100.0, most=0.4)
+        assert found.falls[2] == pytest.approx((1.0, 1.0))
+        z.append(deviation(found.falls[2], known[2]))
+        known = [remembered(fall, before, 1.0) for fall, before in zip(found.falls, known, strict=True)]
+    assert z == pytest.approx([math.sqrt(t) for t in range(1, 10)])
+
+
+def test_worked_memory() -> None:
+    assert remembered(Fall(2.0, 4.0), Fall(1.0, 3.0), 0.5) == Fall(2.5, 4.75)
+    assert remembered(Fall(-2.0, 4.0), Fall(1.0, 3.0), 0.5) == NOTHING
+    assert remembered(Fall(math.inf, 0.0), Fall(1.0, 3.0), 0.5) == Fall(1.0, 3.0)
+    assert deviation(Fall(2.0, 5.0), Fall(1.0, 4.0)) == 1.0
+    assert deviation(Fall(-2.0, 5.0), Fall(1.0, 4.0)) == 0.0
+    assert deviation(Fall(1.0, 0.0), NOTHING) == math.inf
 
 
 @given(
@@ -169,18 +222,17 @@ def test_the_loss_never_rises_and_few_are_left_out(
     sent, models = moved(*places)
     shares = list(np.random.default_rng(seed).dirichlet([1.0] * len(places)) + 1e-6)
     examples = Two(lambda w: abs(w - 0.5) + 0.1, lambda w: (w - 0.4) ** 2)
-    found = validate(sent, models, shares, examples, sure=sure, most=most)
+    found = judged(sent, models, shares, examples, sure=sure, most=most)
     assert len(found.left_out) <= most * len(places) and found.kept
     assert found.loss <= mean_loss(examples, plain(range(len(places)), sent, models, shares)) * (1 + 1e-12)
-    losses = [each.loss for each in found.left_out] + [found.loss]
-    assert all(after < before for before, after in pairwise(losses))
+    assert all(each.z > sure and each.loss_without < each.loss for each in found.left_out)
 
 
 @pytest.mark.parametrize("m", [1, 2])
 def test_one_or_two_replies_are_kept(m: int) -> None:
     """Of two, one is more than half of half."""
     sent, models = moved(*[5.0, -5.0][:m])
-    found = validate(sent, models, [1.0 / m] * m, Fixed(lambda w: w * w), sure=0.0, most=0.49)
+    found = judged(sent, models, [1.0 / m] * m, Fixed(lambda w: w * w), sure=0.0, most=0.49)
     assert found.kept == list(range(m))
 
 
@@ -188,19 +240,19 @@ def test_one_or_two_replies_are_kept(m: int) -> None:
 def test_a_loss_that_is_not_finite_is_infinite(bad: float) -> None:
     sent, models = moved(1.0, 1.0, 90.0)
     examples = Fixed(lambda w: bad if w > 5.0 else w)
-    found = validate(sent, models, [1.0, 1.0, 1.0], examples, sure=0.1, most=0.4)
+    found = judged(sent, models, [1.0, 1.0, 1.0], examples, sure=0.1, most=0.4)
     assert found.kept == [0, 1] and found.left_out[0].loss == math.inf
 
 
 def test_nothing_is_left_out_where_no_loss_is_finite() -> None:
     sent, models = moved(1.0, 2.0, 3.0)
-    found = validate(sent, models, [1.0] * 3, Fixed(lambda w: math.nan), sure=0.0, most=0.4)
+    found = judged(sent, models, [1.0] * 3, Fixed(lambda w: math.nan), sure=0.0, most=0.4)
     assert found.kept == [0, 1, 2] and found.loss == math.inf
 
 
-def test_of_equal_losses_the_first_goes() -> None:
+def test_of_equal_z_the_first_goes() -> None:
     sent, models = moved(-1.0, 3.0, 3.0, 3.0, -1.0)
-    found = validate(sent, models, [0.2] * 5, Fixed(lambda w: (w - 3) ** 2), sure=0.0, most=0.2)
+    found = judged(sent, models, [0.2] * 5, Fixed(lambda w: (w - 3) ** 2), sure=0.0, most=0.2)
     assert [each.place for each in found.left_out] == [0]
 
 
@@ -228,6 +280,36 @@ def test_the_strategy_inside_gets_those_that_are_kept(inside: Any) -> None:
         assert one.metrics["validated/left_out"] == 1 and one.metrics["validated/examples"] == 7
 
 
+def test_rounds_of_the_strategy_are_those_of_the_definition() -> None:
+    """Five rounds in which the second client goes a little away; the state by client id."""
+    start = fed.make_model()
+    strategy, shares = Validated(FedAvg(**OPEN), proxy=Toward(), sure=5.0), [n / 100 for n in fed.EXAMPLES]
+    known, left_out = [(0.0, 0.0)] * 3, []
+
+    def train(sent: Model, server_round: int) -> list[Model]:
+        models = ref.make_clients(np.random.default_rng(server_round), sent, 3, 0.01)
+        models[1].update({n: (models[1][n] - 0.02).astype(models[1][n].dtype) for n in NAMES})
+        return models
+
+    for t, played in enumerate(fed.rounds(strategy, start, train, range(1, 6)), start=1):
+        models = train(played.sent, t)
+        kept = oracle(played.sent, models, shares, Toward(), known, 5.0, 0.4)
+        left_out.append(played.metrics["validated/left_out"])
+        assert left_out[-1] == 3 - len(kept)
+        of_all = falls(range(3), played.sent, models, shares, Toward())
+        known = [
+            (0.9 * S + f, 0.81 * V + v) if 0.9 * S + f > 0 else (0.0, 0.0)
+            for (S, V), (f, v) in zip(known, of_all, strict=True)
+        ]
+    assert set(left_out) == {0, 1}
+    state = strategy.state_dict()
+    of_client = {int(key.rsplit("/", 1)[-1]): value for key, value in state.items() if "falls/" in key}
+    want = {k: pair for k, pair in zip(sorted(fed.NODES), known, strict=True) if pair != (0.0, 0.0)}
+    assert of_client.keys() == want.keys()
+    for client, pair in want.items():
+        np.testing.assert_allclose(of_client[client], pair, rtol=1e-3, atol=1e-7)
+
+
 def toward(sent: Model) -> Model:
     return {n: (a + 0.3 * (0.2 - a)).astype(a.dtype) if n in NAMES else a for n, a in sent.items()}
 
@@ -251,6 +333,8 @@ def test_where_nothing_is_left_out_it_is_the_strategy_inside() -> None:
         ({"most": 0.0}, "most"),
         ({"most": 0.5}, "most"),
         ({"sure": math.nan}, "sure"),
+        ({"memory": 1.0}, "memory"),
+        ({"memory": -0.1}, "memory"),
     ],
 )
 def test_refused_settings(settings: dict[str, Any], said: str) -> None:
@@ -280,4 +364,4 @@ def test_it_would_see_unprotected_updates() -> None:
 
 def test_it_is_a_part() -> None:
     assert STRATEGIES.wraps("validated") and STRATEGIES.load("validated") is Validated
-    assert set(STRATEGIES.fields("validated")) == {"sure", "most"}
+    assert set(STRATEGIES.fields("validated")) == {"sure", "memory", "most"}
