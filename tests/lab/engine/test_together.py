@@ -409,8 +409,8 @@ def test_a_method_that_changes_the_received_model_changes_it_for_its_own_client(
 def test_a_model_that_all_clients_get_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     setup, found = Setup(*NETWORKS["cnn_mnist"]), []
     expected = exchange(alone(), setup)
-    real = stages.load_arrays
-    monkeypatch.setattr(stages, "load_arrays", lambda *arguments: found.append(real(*arguments)))
+    real = stages.load_into
+    monkeypatch.setattr(stages, "load_into", lambda *arguments: found.append(real(*arguments)))
     assert_same(expected, exchange(together(), setup))
     assert len(found) == 1
 
