@@ -34,7 +34,7 @@ from .config.schema import Config
 from .evaluation import CentralEvaluation
 
 BATCH = 256
-"""Examples whose losses are computed at once."""
+"""Examples whose losses are computed at once: more than in an evaluation, as each round measures many models."""
 
 
 class ServerProxy:

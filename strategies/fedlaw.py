@@ -225,7 +225,7 @@ class FedLAW(RuleStrategy):
 
     def begin_round(self, server_round: int, asked: int) -> None:
         """The round is kept for the aggregation. Raises ConfigError without a proxy set."""
-        given("proxy", self.proxy, "a proxy set with a network; see strategies.fedlaw.Proxy")
+        self._present()
         self.server_round = server_round
 
     def check_model(self, model: Arrays) -> None:
@@ -243,7 +243,7 @@ class FedLAW(RuleStrategy):
 
     def rule(self, sent: Arrays, cohort: Cohort, state: Any) -> RoundResult:
         """See `learnt`."""
-        proxy = given("proxy", self.proxy, "a proxy set with a network; see strategies.fedlaw.Proxy")
+        proxy = self._present()
         found = learnt(
             sent,
             cohort.models,
@@ -264,3 +264,6 @@ class FedLAW(RuleStrategy):
         if found.losses:
             metrics |= {"fedlaw/loss_first": found.losses[0], "fedlaw/loss_last": found.losses[-1]}
         return RoundResult(found.model, state, metrics)
+
+    def _present(self) -> Proxy:
+        return given("proxy", self.proxy, "a proxy set with a network; see strategies.fedlaw.Proxy")

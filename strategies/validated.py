@@ -260,22 +260,25 @@ class Validated(Wrapper):
         """The replies that are kept; see `validate`."""
         examples = self._present()
         seen = limited(cohort, declared(self), self.part_name)
-        known = {client: Fall(*map(float, pair)) for client, pair in (state.falls or {}).items()}
+        known = dict(state.falls or {})
         clients = [str(reply.client_id) for reply in cohort.replies]
-        before = [known.get(client, NOTHING) for client in clients]
+        before = [Fall(*map(float, known[client])) if client in known else NOTHING for client in clients]
         shares = seen.shares(self.weighting)
         found = validate(sent, seen.models, shares, examples, before, sure=self.sure, most=self.most)
         self._log(found, cohort)
         for client, fall, earlier in zip(clients, found.falls, before, strict=True):
             known.pop(client, None)  # at its end again, as the client that was seen last
-            known[client] = remembered(fall, earlier, self.memory)
+            after = remembered(fall, earlier, self.memory)
+            if after != NOTHING:
+                known[client] = np.array(after, np.float64)
+        evidence = Evidence(dict(list(known.items())[-MOST_CLIENTS:]) or None)
         metrics = {
             "validated/loss": found.loss,
             "validated/left_out": len(found.left_out),
             "validated/examples": len(examples),
         }
         kept = tuple(cohort.replies[place] for place in found.kept)
-        return Admission(replace(cohort, replies=kept), _evidence(known), metrics)
+        return Admission(replace(cohort, replies=kept), evidence, metrics)
 
     def _log(self, found: Validation, cohort: Cohort) -> None:
         for each in found.left_out:
@@ -295,9 +298,3 @@ class Validated(Wrapper):
         examples = given("proxy", self.proxy, said)
         require(len(examples) > 1, "proxy", f"{len(examples)} examples", said)
         return examples
-
-
-def _evidence(known: Mapping[str, Fall]) -> Evidence:
-    """The state with these falls."""
-    falls = {client: np.array(fall, np.float64) for client, fall in known.items() if fall != NOTHING}
-    return Evidence(dict(list(falls.items())[-MOST_CLIENTS:]) or None)
