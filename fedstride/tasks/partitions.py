@@ -118,10 +118,8 @@ def dirichlet(
 
     It is drawn again, up to ten times, until each client has `min_size` examples; then DataError is raised.
     """
-    from flwr_datasets.partitioner import DirichletPartitioner
-
     labels = source.needs_labels("dirichlet")
-    partitioner = DirichletPartitioner(
+    partitioner = _partitioners().DirichletPartitioner(
         num_partitions=clients,
         partition_by="label",
         alpha=float(alpha),
@@ -149,10 +147,8 @@ def dirichlet_by_client(
     their concentration divided by the number of classes. Raises DataError if `alpha` is so small that all
     proportions of a client are zero when its classes are used up.
     """
-    from flwr_datasets.partitioner import InnerDirichletPartitioner
-
     labels = source.needs_labels("dirichlet_by_client")
-    partitioner = InnerDirichletPartitioner(
+    partitioner = _partitioners().InnerDirichletPartitioner(
         partition_sizes=equal_sizes(len(labels), clients),
         partition_by="label",
         alpha=float(alpha),
@@ -177,12 +173,10 @@ def pathological(
     clients. With `clients + classes_per_client <= classes`, some classes have no client, and their examples are
     not used.
     """
-    from flwr_datasets.partitioner import PathologicalPartitioner
-
     labels = source.needs_labels("pathological")
     classes = len(np.unique(labels))
     check_classes(classes_per_client, classes)
-    partitioner = PathologicalPartitioner(
+    partitioner = _partitioners().PathologicalPartitioner(
         num_partitions=clients,
         partition_by="label",
         num_classes_per_partition=classes_per_client,
@@ -264,6 +258,14 @@ def check_classes(classes_per_client: int, classes: int) -> None:
             f"partition.classes_per_client = {classes_per_client}, but the task has {classes} classes; use at "
             f"most {classes}"
         )
+
+
+def _partitioners() -> Any:
+    """The module `flwr_datasets.partitioner`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # in a notebook, that the widgets of its progress bars are not installed
+        from flwr_datasets import partitioner
+    return partitioner
 
 
 def _drawn(partitioner: Any, labels: np.ndarray, clients: int, advice: str) -> Parts:
